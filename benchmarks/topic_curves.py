@@ -23,7 +23,7 @@ from benchmarks.records import Paper
 from benchmarks.topic_sides import Ours, has_peer, peer
 from jaxmf import datasets
 from jaxmf.data import Tokens
-from jaxmf.plot.style import CHAIN_COLOURS, INK, MUTED, figure_of, png
+from jaxmf.plot.style import CHAIN_COLOURS, MUTED, figure_of, png
 
 SWEEPS = (2, 5, 10, 20, 40, 70, 100, 150, 200)
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "topic_curves.png"
@@ -93,13 +93,8 @@ def drawn(curves: dict[str, Any]) -> Any:
         is_peer = name.startswith("tomotopy")
         colour = MUTED if is_peer else CHAIN_COLOURS[position]
         style = ("--", ":", "-.")[position % 3] if is_peer else "-"
-        axes.plot(seconds, score, color=colour, linestyle=style, marker="o", markersize=2.5)
-        place = (seconds[-1], score[-1])
-        axes.annotate(
-            name, place, xytext=(5, 0), textcoords="offset points", fontsize=7.5, va="center",
-            color=colour if not is_peer else INK,
-        )  # fmt: skip
+        line = {"color": colour, "linestyle": style, "marker": "o", "markersize": 2.5}
+        axes.plot(seconds, score, label=name, **line)
     axes.set(xscale="log", xlabel="CPU seconds, one thread", ylabel="perplexity of held-out words")
-    axes.margins(x=0.25)
-    axes.autoscale_view()
+    axes.legend(frameon=False, fontsize=8)
     return figure

@@ -12,7 +12,6 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmf import engine, registry
-from jaxmf.api import device_name, meta_of
 from jaxmf.arguments import check_count, check_number
 from jaxmf.data import Container
 from jaxmf.engine import Algorithm, Report, Run
@@ -21,7 +20,7 @@ from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import Model
 from jaxmf.posterior import Posterior, alarms
 from jaxmf.posterior.assemble import from_annealing, outcome
-from jaxmf.preparation import matched_to, refuse_traced
+from jaxmf.preparation import device_name, matched_to, meta_of, refuse_traced
 from jaxmf.registry.entry import Entry
 from jaxmf.samplers.annealed_smc import MOST_POWERS, annealed_smc, rising_powers
 from jaxmf.types import Key, Seed
@@ -56,8 +55,8 @@ def smc(
     chosen by a first run, of which nothing else is used; the evidence of the others is unbiased.
 
     Args:
-        model: `LinearGaussianIBP`, `NoisyOrIBP`, `FeatureModel`, `BinaryMF`, or a model with
-            `annealed`, see `jaxmf.model.Anneals`.
+        model: `LinearGaussianIBP`, `NoisyOrIBP`, `FeatureModel`, `BinaryMF`, `DPMixture`,
+            `MixtureOfGaussians`, or a model with `annealed`, see `jaxmf.model.Anneals`.
         data: a container, or what one can be made of.
         num_particles: particles of a run, a multiple of `chain_length`.
         num_runs: independent runs, pooled by their evidence; 2 or more for an error.

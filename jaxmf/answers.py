@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import importlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
@@ -55,7 +56,7 @@ def data_frame(caller: str, values: object, **options: object) -> pd.DataFrame:
     return frame
 
 
-class Answer:
+class Answer(ABC):
     """What a posterior answers with: a table, arrays with labelled axes, text and HTML.
 
     A subclass has `table`, and for arrays `_axes` and `coordinates`.
@@ -64,9 +65,9 @@ class Answer:
     _axes: ClassVar[Mapping[str, str]] = {}
     """Names of attributes -> names of their axes, both separated by blanks."""
 
+    @abstractmethod
     def table(self) -> Mapping[str, object]:
         """Columns of a table by name, with ids where the data has any."""
-        raise NotImplementedError
 
     def to_pandas(self) -> pd.DataFrame:
         """The table as a pandas DataFrame.
@@ -156,6 +157,26 @@ class Answer:
         lines, footer = self.lines(), self.footer()
         shown = as_html(lines) if len(lines) > 1 or not footer else ""
         return shown + f"<p>{html.escape(footer)}</p>" * bool(footer)
+
+
+def long_table(
+    rows: Mapping[str, np.ndarray],
+    columns: Mapping[str, np.ndarray],
+    values: Mapping[str, np.ndarray],
+) -> dict[str, np.ndarray]:
+    """Matrices as columns of a table with one line an entry, by rows.
+
+    Args:
+        rows: (R,) labels or numbers of the rows, by name.
+        columns: (C,) of the columns.
+        values: (R, C) each.
+    """
+    num_rows, num_columns = next(iter(values.values())).shape
+    return {
+        **{name: np.repeat(labels, num_columns) for name, labels in rows.items()},
+        **{name: np.tile(labels, num_rows) for name, labels in columns.items()},
+        **{name: matrix.ravel() for name, matrix in values.items()},
+    }
 
 
 def _positions(labels: object, adata: object, side: str) -> tuple[np.ndarray, int]:

@@ -7,24 +7,22 @@ AnnData.
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-
-import jax
+from typing import TYPE_CHECKING, Any
 
 from jaxmf import devices, engine, registry, settings
+from jaxmf.annealed import smc
 from jaxmf.arguments import check_count, check_flag, check_text
 from jaxmf.data import Container
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
-from jaxmf.engine.environment import describe_environment
+from jaxmf.engine.progress import Report
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import HoldsOutOnes, Model, SolvesInClosedForm
-from jaxmf.posterior import Meta, Posterior, alarms, kept_cells
+from jaxmf.posterior import Posterior, alarms, kept_cells
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
     from_ascent,
@@ -36,7 +34,17 @@ from jaxmf.posterior.assemble import (
 )
 from jaxmf.posterior.replicas import check_temper, with_replicas
 from jaxmf.posterior.replicas import facts as replica_facts
-from jaxmf.preparation import prepare_run, refuse_traced, with_device_options
+from jaxmf.preparation import (
+    device_name,
+    meta_of,
+    prepare_run,
+    refuse_traced,
+    with_device_options,
+)
+from jaxmf.types import Seed
+
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
 
 _NUM_EPOCHS = 50
 
@@ -49,7 +57,8 @@ def fit(
     Args:
         model: a model, such as `LinearGaussianIBP(...)`.
         data: a container, or what one can be made of: an array with NaN where cells are missing.
-        method: ``"sample"``, ``"particle_filter"`` or ``"variational"``; None for the default.
+        method: ``"sample"``, ``"particle_filter"``, ``"variational"`` or ``"smc"``; None for the
+            default.
         seed: int or typed key.
         **options: settings of that method.
     Returns:
@@ -78,10 +87,10 @@ def sample(
     num_chains: int = 4,
     thin: int = 1,
     temper: int | None = None,
-    seed: Any = 0,
+    seed: Seed = 0,
     chain_method: str = "auto",
-    mesh: Any = None,
-    progress: Any = None,
+    mesh: Mesh | None = None,
+    progress: bool | Callable[[Report], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
@@ -185,10 +194,10 @@ def particle_filter(
     *,
     num_particles: int = 1_000,
     num_runs: int = 1,
-    seed: Any = 0,
+    seed: Seed = 0,
     chain_method: str = "auto",
-    mesh: Any = None,
-    progress: Any = None,
+    mesh: Mesh | None = None,
+    progress: bool | Callable[[Report], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
@@ -260,8 +269,8 @@ def variational(
     num_validation: int = 0,
     hold_out: int | None = None,
     analytic: bool = False,
-    seed: Any = 0,
-    progress: Any = None,
+    seed: Seed = 0,
+    progress: bool | Callable[[Report], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
@@ -345,7 +354,7 @@ def variational(
     return alarms.warn(from_ascent(model, container, run, meta))
 
 
-def _analytic(model: Model, data: object, seed: object, options: Mapping[str, Any]) -> Posterior:
+def _analytic(model: Model, data: object, seed: object, options: Mapping[str, object]) -> Posterior:
     """The posterior in closed form, on the host in one go."""
     refused = [name for name, value in options.items() if value]
     if refused:
@@ -369,6 +378,7 @@ VERBS: Mapping[str, Callable[..., Posterior]] = {
     "sample": sample,
     "particle_filter": particle_filter,
     "variational": variational,
+    "smc": smc,
 }
 
 
@@ -401,32 +411,3 @@ def _identity(
         "options": {name: settings.encode(value, name=name) for name, value in options.items()},
         "data": data_identity(data),
     }
-
-
-def meta_of(
-    method: str,
-    seed: object,
-    run_settings: Mapping[str, Any],
-    options: Mapping[str, Any],
-    device: str,
-    fields: Mapping[str, Any],
-) -> Meta:
-    """The facts of a run that is over; `fields` are those of `assemble.outcome`."""
-    environment = describe_environment()
-    return Meta(
-        method=method,
-        seed=seed,
-        run=dict(run_settings),
-        options=dict(options),
-        versions={name: found or "from source" for name, found in environment["versions"].items()},
-        device=device,
-        **fields,
-    )
-
-
-def device_name(data: object, mesh: object = None) -> str:
-    """The devices of the platform that a run on these data is on, for people."""
-    found = jax.devices(devices.platform_of(data, mesh))
-    kind = found[0].device_kind
-    kind = f"{platform.machine()} CPU" if kind == "cpu" else kind
-    return kind if len(found) == 1 else f"{len(found)} x {kind}"

@@ -14,7 +14,7 @@ from jaxmf.report import report, write_notes
 HELD_OUT_SHARE = 0.05
 
 
-def run(out: str | Path, *, seed: int = 0, progress: object = None) -> Path:
+def run(out: str | Path, *, seed: int = 0, progress: bool | None = None) -> Path:
     """Fit the linear-Gaussian model to the images of Wood and Griffiths, section 4.2.
 
     They are sums of four 6 x 6 features with noise; some cells are hidden from the model.

@@ -20,8 +20,8 @@ AUTO = "auto"
 _LAUNCH_SECONDS = 3.5e-6
 _ROUND_SECONDS = 10e-6
 # Measured on a CPU, and an estimate for other devices: effective samples a second of a parallel
-# sweep for one of a sequential sweep, the least of all (`blocks/effective/kos-300/k10` in
-# benchmarks/results).
+# sweep for one of a sequential sweep, the least of all: topics with everything drawn. With
+# proportions summed out it is .14 (`blocks/effective/kos-300/k10` in benchmarks/results).
 _MIXING = 0.11
 
 
@@ -59,7 +59,8 @@ SWEEP_COSTS = {
     # An estimate: the counts of "linear_gaussian". This model was not compiled.
     "bilinear": SweepCosts("collapsed", 111, 13, "explicit", 750, 80),
     # Counted, 10^6 tokens, 1,000 topics. In parallel without the 10 launches of each block of
-    # tokens, whose number goes by the size of a block: an estimate for data of few blocks.
+    # tokens, whose number goes by the size of a block: an estimate for data of few blocks. Sweeps
+    # of documents at once, the tokens of each in turn (`blocks/batches.py`), were not counted.
     "tokens": SweepCosts("sequential", 19, 1, "parallel", 110, 10),
     # Counted, HDP-LDA, 10^6 tokens, 256 slots. In parallel 256 tokens are drawn one after another
     # first, which are 7,200 of the launches: one after another costs 28 a token.

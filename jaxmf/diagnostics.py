@@ -249,6 +249,11 @@ def fewer_draws(weights: ArrayLike, num_draws: int) -> tuple[np.ndarray, np.ndar
     return kept, weights[kept] / weights[kept].sum()
 
 
+def evenly_spread(size: int, most: int) -> np.ndarray:
+    """Positions of at most `most` of `size` draws or rows at even distances, ascending."""
+    return np.unique(np.linspace(0, size - 1, min(most, size)).round().astype(int))
+
+
 def shared_features(z: ArrayLike, weights: ArrayLike, rows: ArrayLike | None = None) -> np.ndarray:
     """E[ZZ'] over weighted draws: the expected number of features two rows share.
 
@@ -420,11 +425,6 @@ def observed_cells(data: Entries | Dense, most: int) -> tuple[Positions, np.ndar
     known = np.flatnonzero(np.isfinite(values))
     cells = Positions(*np.unravel_index(known[evenly_spread(known.size, most)], values.shape))
     return cells, np.asarray(values[cells.rows, cells.columns], float)
-
-
-def evenly_spread(size: int, most: int) -> np.ndarray:
-    """At most so many of the positions 0, 1, ..., size - 1, evenly spread."""
-    return np.unique(np.linspace(0, size - 1, min(most, size)).astype(int))
 
 
 def column_means(data: Any) -> np.ndarray:

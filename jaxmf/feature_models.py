@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,36 @@ if TYPE_CHECKING:
     import numpyro.distributions as dist
 
 
-class BuffetModel(Readable, Model):
+class SimulatedModel(Readable, Model, ABC):
+    """A model of binary features whose states and matrices can be drawn from its prior."""
+
+    @abstractmethod
+    def simulate_matrix(
+        self, key: Key, shape: tuple[int, int], capacity: int
+    ) -> tuple[PyTree, Dense, Array]:
+        """A state from the prior, complete data, and whether `capacity` was too small."""
+
+    def simulate(
+        self, key: Key, num_rows: int, num_columns: int, *, capacity: int = 32
+    ) -> tuple[PyTree, Dense]:
+        """A state from the prior and complete data from it.
+
+        Args:
+          key: typed PRNG key.
+          num_rows: N.
+          num_columns: D.
+          capacity: slots for features (on either side where both have some); raised to what the
+            model needs where that is more.
+
+        Returns:
+          State and Dense (N, D). Nothing says so when `capacity` was too small: the last features
+          are then missing from Z. Its chance is negligible at a few times alpha log N.
+        """
+        state, data, _ = self.simulate_matrix(key, (num_rows, num_columns), capacity)
+        return state, data
+
+
+class BuffetModel(SimulatedModel):
     """A frozen dataclass with `alpha`, `concentration` and `num_features` among its fields.
 
     Attributes:
@@ -101,35 +131,11 @@ class BuffetModel(Readable, Model):
         ]
         return sum(terms[1:], terms[0])
 
+    @abstractmethod
     def simulate_state(
         self, z_key: Key, hyper_key: Key, shape: tuple[int, int], capacity: int
     ) -> tuple[PyTree, Array]:
         """A state from the prior for data of a shape, and whether `capacity` was too small."""
-        raise NotImplementedError
-
-    def simulate_matrix(
-        self, key: Key, shape: tuple[int, int], capacity: int
-    ) -> tuple[PyTree, Dense, Array]:
-        """A state from the prior, complete data, and whether `capacity` was too small."""
-        raise NotImplementedError
-
-    def simulate(
-        self, key: Key, num_rows: int, num_columns: int, *, capacity: int = 32
-    ) -> tuple[PyTree, Dense]:
-        """A state from the prior and complete data from it.
-
-        Args:
-          key: typed PRNG key.
-          num_rows: N.
-          num_columns: D.
-          capacity: slots for features; raised to what the model needs where that is more.
-
-        Returns:
-          State and Dense (N, D). Nothing says so when `capacity` was too small: the last features
-          are then missing from Z. Its chance is negligible at a few times alpha log N.
-        """
-        state, data, _ = self.simulate_matrix(key, (num_rows, num_columns), capacity)
-        return state, data
 
     def chosen_sweep(self, sweep: str, data: Dense | None = None) -> str:
         """The sweep, that of the device for "auto".
@@ -147,7 +153,7 @@ class BuffetModel(Readable, Model):
 
     def device_options(
         self, options: Mapping[str, object], *, platform: str, data: Dense | None = None
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """The sweep: see `Model`."""
         if options.get("sweep", AUTO) != AUTO:
             return {}

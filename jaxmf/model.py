@@ -159,6 +159,18 @@ class HasPointwiseLikelihood(Protocol[Data]):
 
 
 @runtime_checkable
+class HasRowLikelihood(Protocol[Data]):
+    """Knows the density of a row given all other rows, the groups of all being known."""
+
+    def row_log_density(self, draw: Draw, data: Data, rows: Array, /) -> tuple[Array, Array]:
+        """log p(row | draw, all others) of rows of the data, and of one more such row: (M,) each.
+
+        The draw says in which group every row is: ``keep="assignments"``.
+        """
+        ...
+
+
+@runtime_checkable
 class DrawsCells(Protocol[Data]):
     """Draws cells, where mean and variance do not say their distribution."""
 

@@ -1,7 +1,8 @@
-"""What every verb does first: checks of the call, the container, the model in the data's order."""
+"""What every verb does first: checks, the container, the model in its order; and the facts last."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,9 +11,11 @@ import jax
 from jaxmf import devices, registry
 from jaxmf.data import Container, as_container
 from jaxmf.data.convert import num_bytes_of, put_beside
+from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.memory import check_limit, refuse_copy
 from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import Model
+from jaxmf.posterior import Meta
 
 
 def refuse_traced(method: str, **arguments: object) -> None:
@@ -66,8 +69,8 @@ def with_device_options(
     Raises:
         ValueError: the mesh has an axis that the sampler cannot use.
     """
-    platform = devices.platform_of(data, mesh)
-    options = {**options, **model.device_options(options, platform=platform, data=data)}
+    name = devices.platform_of(data, mesh)
+    options = {**options, **model.device_options(options, platform=name, data=data)}
     check_mesh_axes(mesh, type(model).__name__, model.mesh_axes(options), options)
     return options
 
@@ -83,3 +86,32 @@ def _check_tree(model: Model) -> None:
             f"{type(model).__name__} is not known to jax; put @jax.tree_util.register_dataclass "
             "above @dataclass(frozen=True)"
         )
+
+
+def meta_of(
+    method: str,
+    seed: object,
+    run_settings: Mapping[str, Any],
+    options: Mapping[str, object],
+    device: str,
+    fields: Mapping[str, Any],
+) -> Meta:
+    """The facts of a run that is over; `fields` are those of `assemble.outcome`."""
+    environment = describe_environment()
+    return Meta(
+        method=method,
+        seed=seed,
+        run=dict(run_settings),
+        options=dict(options),
+        versions={name: found or "from source" for name, found in environment["versions"].items()},
+        device=device,
+        **fields,
+    )
+
+
+def device_name(data: object, mesh: object = None) -> str:
+    """The devices of the platform that a run on these data is on, for people."""
+    found = jax.devices(devices.platform_of(data, mesh))
+    kind = found[0].device_kind
+    kind = f"{platform.machine()} CPU" if kind == "cpu" else kind
+    return kind if len(found) == 1 else f"{len(found)} x {kind}"

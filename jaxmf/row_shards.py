@@ -10,11 +10,11 @@ such a mesh every function here is what it is without devices.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
+from jax.typing import DTypeLike
 
 from jaxmf.types import Array, PyTree
 
@@ -74,7 +74,7 @@ def by_row(function: Callable[..., PyTree], rows: tuple[Array, ...], *shared: Ar
     return _on_each_device(function, rows, shared, PartitionSpec(DATA_AXIS))(*rows, *shared)
 
 
-def column_counts(z: Array, dtype: Any) -> Array:
+def column_counts(z: Array, dtype: DTypeLike) -> Array:
     """How many rows of z (N, K) bool have each feature, (K,) of this dtype."""
     return sum_over_rows(lambda z: jnp.sum(z, axis=0, dtype=dtype), (z,))
 

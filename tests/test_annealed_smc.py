@@ -15,6 +15,7 @@ from jaxmf import annealed as verb
 from jaxmf.engine import GrowthWarning, Info, NonFiniteError
 from jaxmf.engine.program import Failure
 from jaxmf.likelihoods import gaussian
+from jaxmf.models.linear_gaussian import annealed as linear_gaussian_annealed
 from jaxmf.models.linear_gaussian import updates as linear_gaussian_updates
 from jaxmf.posterior.evidence import annealed_evidence, annealing_fault
 from jaxmf.samplers import annealed_smc as annealed_smc_module
@@ -223,6 +224,11 @@ def test_the_error_is_the_larger_of_spread_and_what_runs_say_themselves():
     assert annealed_evidence(trace_of(spread)).standard_error == pytest.approx(0.082, abs=1e-3)
 
 
+def test_chains_with_nothing_to_move_have_an_error():
+    still = trace_of([-10.0, -10.0], variance=0.0, moved=0.0)
+    assert annealed_evidence(still).standard_error == pytest.approx(0, abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("trace", "message"),
     [
@@ -257,16 +263,17 @@ def test_settings_that_cannot_be_are_refused(arguments, message):
 
 
 def test_data_and_models_without_a_path_are_refused():
-    with pytest.raises(ValueError, match=r"cells are missing, .* FeatureModel"):
-        mf.smc(mf.LinearGaussianIBP(), np.array([[1.0, np.nan], [0.0, 2.0]]))
-    with pytest.raises(ValueError, match=r"DPMixture has no method 'smc'; use jaxmf\.sample"):
-        mf.smc(mf.DPMixture(), np.eye(3))
+    with pytest.raises(ValueError, match=r"BPMF has no method 'smc'; use jaxmf\.sample"):
+        mf.smc(mf.BPMF(2), np.eye(3))
+    with pytest.raises(ValueError, match="3 cells are missing; a mixture of rows takes complete"):
+        mf.smc(mf.DPMixture(), np.where(np.eye(3), np.nan, 1.0))
 
 
 # --- models, against enumeration ------------------------------------------------------------------
 
 
 LEAST_NOISE, MOST_NOISE = 0.2, 1.5
+WHOLE_ROWS = {"sweep": "whole_rows"}
 LINEAR_GAUSSIAN = linear_gaussian.Case()
 NOISY_OR = noisy_or.Case()
 
@@ -277,11 +284,12 @@ def linear_gaussian_with_noise():
     return mf.LinearGaussianIBP(alpha=LINEAR_GAUSSIAN.alpha, noise_scale=noise, feature_scale=0.9)
 
 
-def posteriors_over_noise():
+def posteriors_over_noise(observed=None):
     """Posteriors at the nodes of a quadrature of the noise scale, and the weights of these."""
     nodes, weights = np.polynomial.legendre.leggauss(16)
     scales = LEAST_NOISE + (MOST_NOISE - LEAST_NOISE) / 2 * (1 + nodes)
     settings = {"alpha": LINEAR_GAUSSIAN.alpha, "feature_scale": 0.9, "max_features": 7}
+    settings["observed"] = observed
     posteriors = [
         oracles.posterior_of_classes(linear_gaussian.X, noise_scale=scale, **settings)
         for scale in scales
@@ -328,9 +336,16 @@ def check_model(annealed, data, posteriors, weights=(1.0,)):
     check_means(samples, means, title="annealed model")
 
 
+MISSING = linear_gaussian.Case(missing=True)
 MODELS = {
     "linear-Gaussian": (LINEAR_GAUSSIAN.model, LINEAR_GAUSSIAN, {}),
     "linear-Gaussian, noise": (linear_gaussian_with_noise(), LINEAR_GAUSSIAN, {}),
+    "linear-Gaussian, whole rows": (LINEAR_GAUSSIAN.model, LINEAR_GAUSSIAN, WHOLE_ROWS),
+    "linear-Gaussian, parallel": (LINEAR_GAUSSIAN.model, LINEAR_GAUSSIAN, {"sweep": "parallel"}),
+    "missing": (MISSING.model, MISSING, {}),
+    "missing, noise": (linear_gaussian_with_noise(), MISSING, {}),
+    "missing, whole rows": (MISSING.model, MISSING, WHOLE_ROWS),
+    "missing, parallel": (MISSING.model, MISSING, {"sweep": "parallel"}),
     "noisy-OR": (NOISY_OR.model, NOISY_OR, {"num_moves": 1}),
     "any likelihood": (feature_model(), NOISY_OR, {}),
 }
@@ -341,8 +356,8 @@ MODELS = {
 def test_evidence_and_posterior_against_enumeration(name):
     model, case, options = MODELS[name]
     annealed = model.annealed(case.data, capacity=9, **options)
-    if name == "linear-Gaussian, noise":
-        check_model(annealed, case.data, *posteriors_over_noise())
+    if name.endswith("noise"):
+        check_model(annealed, case.data, *posteriors_over_noise(case.data.observed))
     else:
         check_model(annealed, case.data, [case.posterior()])
 
@@ -357,6 +372,61 @@ def test_hyperparameters_moved_at_the_wrong_power_are_caught(monkeypatch):
     model, case, _ = MODELS["linear-Gaussian, noise"]
     with pytest.raises(AssertionError, match="annealed model"):
         check_model(model.annealed(case.data, capacity=9), case.data, *posteriors_over_noise())
+
+
+@pytest.fixture(scope="module")
+def missing_state():
+    """A state with two features and a free slot, and its settings."""
+    z = jnp.asarray([[1, 0, 0], [1, 1, 0], [0, 1, 0]], bool)
+    model, key = MISSING.model, jax.random.key(0)
+    state, _ = model.annealed(MISSING.data, capacity=3).init(key, MISSING.data, None)
+    return model, state._replace(z=z), linear_gaussian.SCALES
+
+
+def missing_draws(missing_state, power):
+    """Many draws of the missing cell, X[1, 1], at a power."""
+    model, state, _ = missing_state
+    draw = linear_gaussian_annealed.draw_missing
+
+    def cell(key):
+        return draw(model, key, state, MISSING.data, jnp.asarray(power)).x[1, 1]
+
+    cells = np.asarray(jax.jit(jax.vmap(cell))(jax.random.split(jax.random.key(1), 40_000)), float)
+    return {"mean": cells, "square": cells**2}
+
+
+def exact_cell(missing_state, power):
+    """Moments of X[1, 1] given the rest of its column, by its joint normal distribution."""
+    _, state, scales = missing_state
+    z = np.asarray(state.z, float)
+    noise, feature = scales["noise_scale"] / np.sqrt(power), scales["feature_scale"]
+    covariance = noise**2 * np.eye(3) + feature**2 * z @ z.T
+    gain = np.linalg.solve(covariance[np.ix_([0, 2], [0, 2])], covariance[[0, 2], 1])
+    mean = gain @ linear_gaussian.X[[0, 2], 1]
+    return {"mean": mean, "square": mean**2 + covariance[1, 1] - gain @ covariance[[0, 2], 1]}
+
+
+def test_missing_cells_are_drawn_given_the_others_at_a_power(missing_state):
+    samples = missing_draws(missing_state, 0.3)
+    check_means(samples, exact_cell(missing_state, 0.3), title="missing cell")
+    with pytest.raises(AssertionError, match="missing cell"):
+        check_means(samples, exact_cell(missing_state, 0.35), title="missing cell")
+
+
+def test_missing_cells_have_no_weight_at_any_power(missing_state):
+    model, state, scales = missing_state
+    z, x, observed = np.asarray(state.z)[None], linear_gaussian.X, linear_gaussian.OBSERVED
+
+    def powered(power):
+        noise = scales["noise_scale"]
+        raised = scales | {"noise_scale": noise / np.sqrt(power), "observed": observed}
+        constant = observed.sum() * log_power_constant(noise, power)
+        return float(oracles.log_likelihood(z, x, **raised)[0] + constant)
+
+    measured = linear_gaussian_annealed.measure(model, state, MISSING.data)
+    ratio = linear_gaussian_annealed.log_ratio
+    assert float(ratio(measured, 0.0, 0.3)) == pytest.approx(powered(0.3), rel=1e-5)
+    assert float(ratio(measured, 0.3, 1.0)) == pytest.approx(powered(1.0) - powered(0.3), rel=1e-5)
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.0, 1e-6), (0.01, 0.0101), (0.5, 1.0)])

@@ -98,6 +98,12 @@ def test_questions_about_pairs_that_a_model_cannot_answer_name_the_argument(plan
         planted.cooccurrence(["row 1"], side="column")
 
 
+def test_a_table_of_pairs_says_what_its_cells_are(planted):  # noqa: F811
+    together = planted.cooccurrence(side="column", measure="probability")
+    words = "probability that two columns share a feature, or are in one group"
+    assert together.footer().split(";")[0] == words
+
+
 def test_an_extra_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(ModuleNotFoundError, match=r"to_xarray needs xarray.*jaxmf\[arviz\]"):

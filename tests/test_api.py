@@ -108,7 +108,7 @@ def test_the_registry_names_what_it_has():
         assert entry.default in entry.methods
 
 
-@pytest.mark.parametrize("verb", ["sample", "particle_filter", "variational"])
+@pytest.mark.parametrize("verb", ["sample", "particle_filter", "variational", "smc"])
 def test_two_positional_arguments_at_most(verb):
     parameters = list(inspect.signature(api.VERBS[verb]).parameters.values())
     positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]

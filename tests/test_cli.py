@@ -81,6 +81,23 @@ def test_a_run_is_not_overwritten_unless_told_and_resumes(finished, matrix, caps
     assert "alpha was 1.0 and is now 2.0" in capsys.readouterr().err
 
 
+def test_annealed_runs_are_made_by_their_flags(matrix, tmp_path, capsys):
+    out = tmp_path / "annealed"
+    arguments = ["fit", "dp-mixture", str(tmp_path / "rows.npy"), "--out", str(out)]
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(8, 1)))
+    arguments += ["--method", "smc", "--particles", "12", "--runs", "2"]
+    arguments += ["--set", "chain_length=3", "--set", "concentration=1.0"]
+    with pytest.warns(mf.RunWarning, match="log evidence"):
+        assert cli.run(arguments) == 0
+    assert "log evidence" in capsys.readouterr().out
+    run = mf.load(out).meta.run
+    assert (run["num_particles"], run["num_runs"], run["chain_length"]) == (12, 2, 3)
+    (out / "checkpoint").mkdir()
+    (out / "checkpoint" / "checkpoint.json").write_text("{}")
+    assert cli.run([*arguments, "--resume"]) == 2
+    assert "--resume: smc keeps no checkpoint" in capsys.readouterr().err
+
+
 def test_help_is_what_comes_without_a_command(capsys):
     assert cli.run([]) == 0
     printed = capsys.readouterr().out
@@ -148,6 +165,8 @@ FIT = ["fit", NAME, "X.npy", "--out", "out"]
         (["fit", NAME, "pickled.npy", "--out", "out"], "cannot read it as plain numbers"),
         (["fit", NAME, "X.npy"], "--out"),
         (["fit", NAME, "X.npy", "--out", "X.npy"], "--out X.npy is a file; name a folder"),
+        ([*FIT, "--method", "smc", "--chains", "2"], "--chains belongs to sample; smc takes --par"),
+        ([*FIT, "--method", "smc", "--set", "warmup=1"], "by smc has no setting of that name"),
         ([*FIT, "--method", "variational"], "has no method 'variational'; use jaxmf.sample or"),
         ([*FIT, "--set", "alpa=1"], "no setting of that name; there are alpha, noise_scale"),
         ([*FIT, "--set", "alpha"], "write NAME=VALUE, such as alpha=Gamma(1,1)"),

@@ -7,6 +7,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
@@ -74,6 +75,34 @@ def test_leave_one_out_of_a_conjugate_model_is_the_exact_one(x, posts):
     assert knows.sum() - ColumnMeans(3.0).exact(x).sum() > 15
     assert 15 < table["wide", "parameters"] < 32
     assert abs(table["tight", "parameters"]) < 2
+
+
+def features_of(posterior, likelihood):
+    """The same draws as those of one feature that all rows have."""
+    means = posterior.draws["means"]
+    scale = dist.Normal(0.0, 3.0).expand([SIZE[1]]).to_event(1)
+    model = mf.FeatureModel(likelihood=likelihood, feature_prior=scale, prior=mf.IndianBuffet(1.0))
+    values = posterior.data.to_array()
+    return run(model, values, z=np.ones((*means.shape[:2], SIZE[0], 1), bool), y=means[:, :, None])
+
+
+def test_leave_one_out_of_features_is_exact_where_the_likelihood_is_of_cells(x, posts):
+    table = mf.compare({"f": features_of(posts["wide"], mf.Gaussian(1.0)), "m": posts["wide"]})
+    assert abs(table["f", "elpd"] - ColumnMeans(3.0).exact(x).sum()) < 1.0
+    assert table["f", "elpd"] == pytest.approx(table["m", "elpd"], rel=1e-5)
+    heavy = features_of(posts["wide"], mf.StudentT(3.0, 0.8)).log_likelihood()
+    each = stats.t.logpdf(x.ravel(), 3.0, np.tile(posts["wide"].draws["means"], 15), 0.8)
+    np.testing.assert_allclose(heavy.values, each, rtol=2e-4, atol=2e-5)
+
+
+def test_cells_of_a_function_are_not_taken_for_independent(posts):
+    function = mf.FeatureModel(
+        lambda x, z, y: -jnp.sum((x - z @ y) ** 2),
+        dist.Normal(0.0, 3.0).expand([SIZE[1]]).to_event(1),
+    )
+    post = features_of(posts["wide"], mf.Gaussian(1.0))
+    with pytest.raises(ValueError, match="FeatureModel does not say the likelihood of a cell"):
+        run(function, post.data.to_array(), **post.draws).log_likelihood()
 
 
 def test_differences_and_their_errors_are_paired_by_cell(posts):

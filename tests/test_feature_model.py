@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from jax.tree_util import Partial
 from scipy.special import betaln, gammaln, logsumexp, roots_genlaguerre
 
 import jaxmf as mf
 from jaxmf.data import Dense
-from jaxmf.models.feature_model import FeatureModel, row_likelihoods
+from jaxmf.models.feature_model import FeatureModel
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers import explicit_rows
 from jaxmf.samplers.resampling import multinomial, optimal, systematic
@@ -42,20 +41,17 @@ ALPHA = 0.5
 
 def gaussian_model(prior, num_columns=2):
     return FeatureModel(
-        Partial(row_likelihoods.gaussian, SCALES["noise_scale"]),
-        dist.Normal(0.0, SCALES["feature_scale"]).expand([num_columns]).to_event(1),
+        feature_prior=dist.Normal(0.0, SCALES["feature_scale"]).expand([num_columns]).to_event(1),
+        likelihood=mf.Gaussian(SCALES["noise_scale"]),
         prior=prior,
-        moments=Partial(row_likelihoods.gaussian_moments, SCALES["noise_scale"]),
     )
 
 
 def noisy_or_model(prior, num_columns=3, efficacy=0.6, leak=0.2, probability=0.4):
     return FeatureModel(
-        Partial(row_likelihoods.noisy_or, efficacy, leak),
-        dist.Bernoulli(probability).expand([num_columns]).to_event(1),
+        feature_prior=dist.Bernoulli(probability).expand([num_columns]).to_event(1),
+        likelihood=mf.NoisyOr(efficacy, leak),
         prior=prior,
-        moments=Partial(row_likelihoods.noisy_or_moments, efficacy, leak),
-        cell_distribution="bernoulli",
     )
 
 
@@ -303,7 +299,7 @@ def rows_of(num_rows=12, seed=0):
 
 @pytest.fixture(scope="module")
 def gaussian_post():
-    """By functions of the library, one cell missing."""
+    """By a likelihood of the library, one cell missing."""
     values = rows_of()
     values[2, 1] = np.nan
     model = gaussian_model(IndianBuffet(1.0), 3)
@@ -352,9 +348,8 @@ def test_saved_and_read_again(gaussian_post, tmp_path):
     np.testing.assert_array_equal(again.draws["y"], gaussian_post.draws["y"])
     assert type(again.model.prior) is IndianBuffet
     assert again.model.feature_prior.event_shape == (3,)
-    assert again.model.log_likelihood.func is row_likelihoods.gaussian
-    assert float(again.model.log_likelihood.args[0]) == pytest.approx(SCALES["noise_scale"])
-    assert "gaussian(0.8)" in again.facts()["model"]
+    assert again.model.likelihood == mf.Gaussian(SCALES["noise_scale"])
+    assert "Gaussian(noise_scale=0.8)" in again.facts()["model"]
 
 
 def test_functions_of_the_users_own_cannot_be_saved(poisson_post, tmp_path):

@@ -12,7 +12,7 @@ from jax.tree_util import Partial
 
 import jaxmf as mf
 from jaxmf.data import Dense
-from jaxmf.models.feature_model import FeatureModel, row_likelihoods
+from jaxmf.models.feature_model import FeatureModel
 from jaxmf.models.feature_model.hyperparameters import bind
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers import explicit_rows, feature_births, feature_values
@@ -45,15 +45,10 @@ def normal_features(feature_scale):
 def by_columns(prior=None):
     """Normal rows of Y, moved by columns; both scales and alpha learned."""
     return FeatureModel(
-        row_likelihoods.gaussian,
-        normal_features,
+        likelihood=mf.Gaussian(dist.LogNormal(-0.5, 0.3)),
+        feature_prior=normal_features,
         prior=IndianBuffet(ALPHA, 1.4) if prior is None else prior,
-        moments=row_likelihoods.gaussian_moments,
-        sample_row=row_likelihoods.gaussian_row,
-        parameters={
-            "noise_scale": dist.LogNormal(-0.5, 0.3),
-            "feature_scale": dist.Uniform(0.5, 1.5),
-        },
+        parameters={"feature_scale": dist.Uniform(0.5, 1.5)},
     )
 
 
@@ -82,21 +77,18 @@ def mixed_columns():
 def causes():
     """Zeros and ones in Y, moved by columns; the leak learned."""
     return FeatureModel(
-        Partial(row_likelihoods.noisy_or, 0.7),
-        dist.Bernoulli(0.4).expand([NUM_COLUMNS]).to_event(1),
+        likelihood=mf.NoisyOr(0.7, dist.Beta(2.0, 8.0)),
+        feature_prior=dist.Bernoulli(0.4).expand([NUM_COLUMNS]).to_event(1),
         prior=IndianBuffet(0.7, dist.Gamma(8.0, 6.0)),
-        sample_row=Partial(row_likelihoods.noisy_or_row, 0.7),
-        parameters={"leak": dist.Beta(2.0, 8.0)},
     )
 
 
 def counts():
     """Positive rows of Y of a finite model; moved by columns."""
     return FeatureModel(
-        Partial(row_likelihoods.poisson, 0.4),
-        dist.Gamma(2.0, 1.5).expand([NUM_COLUMNS]).to_event(1),
+        likelihood=mf.Poisson(0.4),
+        feature_prior=dist.Gamma(2.0, 1.5).expand([NUM_COLUMNS]).to_event(1),
         prior=BetaBernoulli(ALPHA, 1.3, 3),
-        sample_row=Partial(row_likelihoods.poisson_row, 0.4),
     )
 
 
@@ -197,9 +189,19 @@ def test_the_whole_step_with_rows_drawn_together():
 @pytest.mark.slow
 def test_flips_of_single_entries():
     """Zeros and ones of which nothing is known about columns."""
-    model = causes()
-    hidden = Partial(lambda leak, x, z, y: row_likelihoods.noisy_or(0.7, leak, x, z, y))
-    Setup(dataclasses.replace(model, log_likelihood=hidden)).check(key=43, num_steps=6)
+
+    def cell(z, y, leak):
+        return dist.Bernoulli(1 - (1 - leak) * 0.3 ** (z.astype(float) @ y))
+
+    model = FeatureModel(
+        lambda x, z, y, leak: cell(z, y, leak).log_prob(x),
+        dist.Bernoulli(0.4).expand([NUM_COLUMNS]).to_event(1),
+        prior=IndianBuffet(0.7, dist.Gamma(8.0, 6.0)),
+        sample_row=lambda key, z, y, leak: cell(z, y, leak).sample(key),
+        parameters={"leak": dist.Beta(2.0, 8.0)},
+    )
+    assert not model.columns_are_separate
+    Setup(model).check(key=43, num_steps=6)
 
 
 @pytest.mark.slow
@@ -365,12 +367,16 @@ def test_arguments_are_bound_wherever_they_stand():
     assert bind(Partial(lambda x: x), values)(5.0) == 5.0
 
 
+def normal_cells(x, z, y, noise_scale):
+    return dist.Normal(z.astype(float) @ y, noise_scale).log_prob(x)
+
+
 def test_a_fixed_parameter_is_the_number_bound_to_the_function():
     model = FeatureModel(
-        row_likelihoods.gaussian,
+        normal_cells,
         normal_features,
         prior=IndianBuffet(0.5),
-        moments=row_likelihoods.gaussian_moments,
+        moments=lambda z, y, noise_scale: (z @ y, jnp.full(2, noise_scale**2)),
         parameters=SCALES,
     )
     draw = {"z": jnp.array([[True], [False], [True]]), "y": jnp.array([[0.5, -1.0]])}
@@ -407,17 +413,17 @@ NORMAL = dist.Normal(0.0, 1.0).expand([2]).to_event(1)
 )
 def test_bad_parameters(options, error, words):
     with pytest.raises(error, match=words):
-        FeatureModel(row_likelihoods.gaussian, NORMAL, **options)
+        FeatureModel(normal_cells, NORMAL, **options)
 
 
 def test_a_name_of_a_draw_is_no_parameter():
     with pytest.raises(ValueError, match="the name 'y' is taken in draws"):
-        FeatureModel(row_likelihoods.gaussian, NORMAL, parameters={"y": 1.0})
+        FeatureModel(normal_cells, NORMAL, parameters={"y": 1.0})
 
 
 def test_a_prior_that_cannot_be_made_of_the_parameters():
     with pytest.raises(TypeError, match="feature_prior must be a numpyro distribution, or a func"):
-        FeatureModel(row_likelihoods.gaussian, normal_features)
+        FeatureModel(normal_cells, normal_features)
 
 
 def test_columns_that_are_not_independent_are_refused_before_a_run():
@@ -455,11 +461,9 @@ def posterior():
     values = z @ np.array([[3.0, 0, 3, 0], [0, -2, 0, -2]]) + 0.3 * rng.normal(size=(10, 4))
     values[2, 1] = np.nan
     model = FeatureModel(
-        row_likelihoods.gaussian,
-        dist.Normal(0.0, 2.0).expand([4]).to_event(1),
+        likelihood=mf.Gaussian(dist.LogUniform(0.05, 5.0)),
+        feature_prior=dist.Normal(0.0, 2.0).expand([4]).to_event(1),
         prior=IndianBuffet(dist.Gamma(1.0, 1.0)),
-        moments=row_likelihoods.gaussian_moments,
-        parameters={"noise_scale": dist.LogUniform(0.05, 5.0)},
     )
     return mf.sample(
         model, values, num_warmup=200, num_samples=200, num_chains=2, seed=3, progress=False
@@ -484,4 +488,4 @@ def test_a_chain_with_learned_parameters_is_saved_and_read_again(posterior, tmp_
     again = mf.load(posterior.save(tmp_path / "run"))
     np.testing.assert_array_equal(again.draws["noise_scale"], posterior.draws["noise_scale"])
     assert repr(again.model) == repr(posterior.model)
-    assert type(again.model.parameters["noise_scale"]) is dist.LogUniform
+    assert type(again.model.likelihood.noise_scale) is dist.LogUniform

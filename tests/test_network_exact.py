@@ -267,10 +267,11 @@ def exact_transitions(problem, names, token):
     return matrix
 
 
-def assert_exact(problem, joint, *, removes=True):
-    """All conditionals of a sweep, and the sweep as a whole."""
+def assert_exact(problem, joint, *, removes=True, swept=None, tolerance=TOLERANCE):
+    """All conditionals of a sweep, and the sweep as a whole; `swept` is what the sweep sees."""
     with jax.enable_x64(True):
         states, network = all_states(problem), problem.network
+        swept = swept or network
         together = {name for chosen in joint for name in chosen}
         alone = [(name,) for name in network.indicators if name not in together]
         posterior = np.exp(problem.log_posterior - problem.log_posterior.max())
@@ -278,13 +279,13 @@ def assert_exact(problem, joint, *, removes=True):
         after = posterior
         for names in (*alone, *joint):
             names = tuple(sorted(names, key=network.order.index))
-            weights = conditionals(network, names, states, problem.data, removes=removes)
+            weights = conditionals(swept, names, states, problem.data, removes=removes)
             for token, own in enumerate(weights):
                 matrix = transitions(problem, names, own, token)
                 wanted = exact_transitions(problem, names, token)
-                np.testing.assert_allclose(matrix, wanted, rtol=0, atol=TOLERANCE)
+                np.testing.assert_allclose(matrix, wanted, rtol=0, atol=tolerance)
                 after = after @ matrix
-        np.testing.assert_allclose(after, posterior, rtol=0, atol=TOLERANCE)
+        np.testing.assert_allclose(after, posterior, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", CASES)

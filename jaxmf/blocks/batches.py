@@ -93,7 +93,7 @@ class _Tokens(NamedTuple):
     """All tokens.
 
     Attributes:
-        order: (T,) int32, those of a batch side by side.
+        order: (T,) int32, those of a batch side by side; so are the rest on a CPU.
         columns: the variables that are needed, (T,) each.
         marks: growing indicator -> (T,) float, the uniforms that decide who holds a group.
         uniforms: (T, n) float, for the draws.
@@ -177,7 +177,7 @@ def draw_in_batches(
         read: probabilities and hyperparameters.
         marks: growing indicator -> uniforms of tokens.
     """
-    needed = {parent for role in turns.roles for parent in role.parts.by}
+    needed = {parent for role in turns.others for parent in role.parts.by}
     needed |= {role.name for role in turns.roles}
     columns = {name: values[name] for name in sorted(needed)}
     num_tokens = values[turns.names[0]].shape[0]
@@ -186,6 +186,8 @@ def draw_in_batches(
     starts = jnp.concatenate([jnp.zeros((1,), jnp.int32), jnp.cumsum(sizes, dtype=jnp.int32)])
     tokens = _Tokens(order, columns, marks, uniforms)
     if default_platform() == "cpu":
+        # read side by side: a token that waits for its numbers holds up all after it
+        tokens = _Tokens(order, *jax.tree.map(lambda leaf: leaf[order], tokens[1:]))
         run: Callable[..., dict[str, Array]] = fused_on_cpu(
             partial(_one_batch_after_another, turns), sequential=True
         )
@@ -224,16 +226,16 @@ def _one_batch_after_another(
         first, end = tables.row(starts, batch), tables.row(starts, batch + 1)
 
         def count(index: Array, counts: dict[str, Array]) -> dict[str, Array]:
-            return _moved(turns, counts, _token(tokens, tables.row(tokens.order, index)), 1)
+            return _moved(turns, counts, _token(tokens, index), 1)
 
         def one_token(index: Array, carry: PyTree) -> PyTree:
             drawn, counts = carry
             position = tables.row(tokens.order, index)
-            token = _token(tokens, position)
-            marks = {name: tables.row(mark, position) for name, mark in tokens.marks.items()}
-            uniforms = tables.row(tokens.uniforms, position)
+            token = _token(tokens, index)
+            marks = {name: tables.row(mark, index) for name, mark in tokens.marks.items()}
+            uniforms = tables.row(tokens.uniforms, index)
             counts, factors = _left(turns, counts, token, marks, read, 1)
-            chances = [uniforms[index] for index in range(len(turns.names))]
+            chances = [uniforms[which] for which in range(len(turns.names))]
             new = draw(turns.names, _named(turns, factors), chances, lanes)
             after = dict(zip(turns.names, new, strict=True))
             drawn = {name: tables.put(drawn[name], position, after[name]) for name in drawn}

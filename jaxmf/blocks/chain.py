@@ -176,9 +176,16 @@ def _has_weight_shapes(distribution: PartitionPrior) -> bool:
 def step(
     plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: object, progress: Array
 ) -> tuple[State, Info]:
-    """Every set of indicators, then hyperparameters."""
+    """See `update`."""
     del progress
-    network, data = model.over(data)
+    network, tokens = model.over(data)
+    return update(plan, network, key, state, tokens)
+
+
+def update(
+    plan: SamplerPlan, network: Network, key: Key, state: State, data: Tokens
+) -> tuple[State, Info]:
+    """Every set of indicators, then hyperparameters."""
     sweep_all = _parallel_sweeps if plan.sweep == "parallel" else _sequential_sweeps
     state, overflow = sweep_all(plan, network, key, state, data)
     if holders(network):

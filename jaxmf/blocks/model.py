@@ -108,7 +108,7 @@ class NetworkModel(Readable, Model, ABC):
 
     def device_options(
         self, options: Mapping[str, object], *, platform: str, data: Any = None
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """The sweep: see `Model`."""
         if options.get("sweep", AUTO) != AUTO:
             return {}
@@ -178,7 +178,7 @@ class NetworkModel(Readable, Model, ABC):
         """
         network = self.network()
         if sweep == AUTO:
-            sweep = self.device_options({}, platform=default_platform())["sweep"]
+            sweep = str(self.device_options({}, platform=default_platform())["sweep"])
         chosen = self.joint if joint is None else joint
         plan = chain.plan(
             network,

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Draw = Mapping[str, Array]
 
+_LEFT_OUT_AT_ONCE = 64  # each with statistics of all groups
+
 
 class CellMoments(NamedTuple):
     """Mean and variance of real values, (T,) or (T, D) each."""
@@ -230,6 +232,41 @@ def by_parents(
     rest = [axis for axis in range(table.ndim) if axis not in order]
     table = jnp.transpose(table, (*order, *rest))
     return table[tuple(columns[parent] for parent in known)], "T" + axes
+
+
+def left_out_density(
+    network: Network, draw: Draw, names: tuple[str, str], groups: Array, values: Array
+) -> Array:
+    """Log predictive density of values of a mixture given all others, each taken out: (M,) float.
+
+    Args:
+        network: with an indicator that has no parents, and an observed block that hangs on it.
+        draw: what a chain records, with statistics.
+        names: of these two.
+        groups: (M,) int32, in which group each value is.
+        values: (M,) or (M, D) float, among those of the draw.
+    """
+    prior, family = (network.blocks[name].distribution for name in names)
+    counts = draw[f"{names[0]}_counts"].reshape(1, -1)
+    statistics = family_statistics(network, draw, names[1])[0]
+    if prior.grows:  # room for a new group
+        counts = jnp.pad(counts, ((0, 0), (0, 1)))
+        statistics = jax.tree.map(
+            lambda leaf, new: jnp.concatenate([leaf, new]), statistics, family.empty(1)
+        )
+    counted = prior.begin(counts, hyperparameters_of(network, draw, names[0]), with_sizes=False)
+    cache = family.begin(statistics, hyperparameters_of(network, draw, names[1]))
+    batch = jnp.zeros((), jnp.int32)
+    lanes = Lanes(batch, 1, counts.shape[1])
+
+    def log_density(one: tuple[Array, Array]) -> Array:
+        group, value = one
+        weights, _ = prior.weights(prior.unassign(counted, batch, group), batch)
+        density = family.predictive(family.move(cache, group, value, -1), lanes, value)
+        logs = density if family.is_log else jnp.log(density)
+        return jax.nn.logsumexp(jnp.log(weights / jnp.sum(weights)) + logs)
+
+    return jax.lax.map(log_density, (groups, values), batch_size=_LEFT_OUT_AT_ONCE)
 
 
 def predictive_groups(

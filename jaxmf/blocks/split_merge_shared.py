@@ -42,7 +42,7 @@ tables given weights.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -367,7 +367,7 @@ def _assign_tables(
     members = _members(labels, groups)
     nobody, zeros = jnp.zeros_like(labels), jnp.zeros((2,), jnp.int32)
 
-    def one(index: Array, carry: Any) -> Any:
+    def one(index: Array, carry: PyTree) -> PyTree:
         table_of, joined, sizes, sides, seen, seeds, num_tables, batch_before = carry
         position = tables.row(members, index)
         batch = tables.row(batches, position)

@@ -80,13 +80,13 @@ class _SetLoop(NamedTuple):
 
     def loop(
         self,
-        columns: Any,
-        look_up: Any,
-        values_of_sets: Any,
-        start: Any,
+        columns: dict[str, Array],
+        look_up: PyTree,
+        values_of_sets: tuple[Array, Array | None, Array, Array],
+        start: tuple[PyTree, PyTree],
         num_used: Array,
         uniforms: Array,
-    ) -> Any:
+    ) -> tuple[Array, PyTree, Array]:
         dishes, batches, starts, ends = values_of_sets
         tokens = _SetTokens(self.below, columns, look_up)
 
@@ -142,8 +142,8 @@ class _SetTokens(NamedTuple):
         return self._all_dishes(caches, joined, weights, where)
 
     def _all_dishes(
-        self, caches: Any, joined: object, weights: Array, where: Any
-    ) -> tuple[Array, Any, Any]:
+        self, caches: PyTree, joined: object, weights: Array, where: PyTree
+    ) -> tuple[Array, PyTree, PyTree]:
         """Each token predicted from what dishes have, and from those of the set before it.
 
         What these change is the same for all dishes: counts of the set that are kept beside.
@@ -163,7 +163,7 @@ class _SetTokens(NamedTuple):
         logs, joined = jax.lax.fori_loop(where[0], where[1], one, start)
         return logs, caches, jax.lax.fori_loop(where[0], where[1], forget, joined)
 
-    def _dish_by_dish(self, caches: PyTree, weights: Array, where: Any) -> tuple[Array, Any]:
+    def _dish_by_dish(self, caches: PyTree, weights: Array, where: PyTree) -> tuple[Array, PyTree]:
         """The tokens join a dish, each predicted from those before it, and leave again.
 
         For families of which the above is not known; dish after dish, in one loop.

@@ -34,12 +34,12 @@ def models() -> None:
 
     for entry in registry.all_entries():
         methods = ", ".join(
-            f"{method} (default)" if method == entry.default else method for method in entry.methods
+            f"{method} (default)" if method == entry.default else method for method in entry.verbs
         )
         print(f"{entry.name:24}{entry.one_line}")
         print(f"{'':24}methods:  {methods}")
         _print_settings("settings:", registry.model_settings(entry), settings)
-        for method in entry.methods:
+        for method in entry.verbs:
             _print_settings(f"{method}:", registry.method_settings(entry, method), settings)
 
 
@@ -79,10 +79,11 @@ def fit(
         int | None, typer.Option(help="Replicas of each chain at powers of the likelihood.")
     ] = None,
     particles: Annotated[
-        int | None, typer.Option(help="Particles of a filter; 1000 unless given.")
+        int | None, typer.Option(help="Particles of a filter or of smc; 1000 unless given.")
     ] = None,
     runs: Annotated[
-        int | None, typer.Option(help="Independent runs of a filter; 1 unless given.")
+        int | None,
+        typer.Option(help="Independent runs of a filter (1 unless given) or of smc (4)."),
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="Epochs of a variational fit; 50 unless given.")
@@ -179,6 +180,7 @@ def fit(
             "temper": temper,
         },
         "particle_filter": {"num_particles": particles, "num_runs": runs},
+        "smc": {"num_particles": particles, "num_runs": runs},
         "variational": {
             "num_epochs": epochs,
             "num_validation": validation,
@@ -192,6 +194,13 @@ def fit(
     from jaxmf.engine.interrupt import Interrupts
     from jaxmf.engine.lock import refuse_if_locked
 
+    if chosen == "smc":
+        if resume:
+            raise ValueError("--resume: smc keeps no checkpoint to continue from; leave it out")
+        keeping: dict[str, Any] = {}
+    else:
+        keeping = {"checkpoint": out / _CHECKPOINT, "checkpoint_seconds": checkpoint_every}
+        keeping["resume"] = resume
     if overwrite:
         refuse_if_locked(out / _CHECKPOINT)
         shutil.rmtree(out / _CHECKPOINT, ignore_errors=True)
@@ -201,10 +210,8 @@ def fit(
             container,
             method=chosen,
             seed=seed,
-            checkpoint=out / _CHECKPOINT,
-            checkpoint_seconds=checkpoint_every,
-            resume=resume,
             progress=progress,
+            **keeping,
             **settings,
             **options,
         )
@@ -225,7 +232,8 @@ def fit(
         print(f"\n{held_out_error(posterior, truth)}")
     print(f"\nWritten to {out}. Next: jaxmf {following} {shlex.quote(str(out))}{ending}")
     if stop.signal is not None:
-        _say_stopped(stop.signal.name, out, "the draws so far are written")
+        if chosen != "smc":  # which had ended all the same
+            _say_stopped(stop.signal.name, out, "the draws so far are written")
         # what a shell or a scheduler sees of a program that died of the signal
         raise typer.Exit(128 + stop.signal)
 

@@ -18,7 +18,9 @@ def read_settings(
     from jaxmf import registry, settings
 
     model_settings = {each.name: each for each in registry.model_settings(entry)}
-    method_settings = {each.name: each for each in registry.method_settings(entry, method)}
+    method_settings = [each.name for each in registry.method_settings(entry, method)]
+    if method == "smc":
+        method_settings += ["chain_length", "effective_share"]  # of the verb, without flags
     found: dict[str, object] = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -80,6 +82,6 @@ def refuse_foreign(method: str, options_of_methods: Mapping[str, Mapping[str, ob
     }
     for other, values in options_of_methods.items():
         for name, value in values.items():
-            if other != method and value is not None:
+            if name not in options_of_methods[method] and value is not None:
                 allowed = ", ".join(flags[n] for n in options_of_methods[method]) or "no options"
                 raise ValueError(f"{flags[name]} belongs to {other}; {method} takes {allowed}")

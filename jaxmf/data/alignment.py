@@ -6,7 +6,6 @@ of them has none. `align_columns` of the containers and `append_rows` of `Dense`
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -66,35 +65,6 @@ def matched_positions(
     if unknown == "error" and (found < 0).any():
         raise ValueError(_unknown_id(names, known, found, argument, word, can_drop))
     return found
-
-
-def matched_columns(
-    new: Any, known: Any, *, argument: str, unknown: str, can_drop: bool, word: str = "column"
-) -> tuple[np.ndarray, Names | None]:
-    """Where each column of a container stands among those of the data, and the ids of these.
-
-    Args:
-        new: a container with columns.
-        known: the data, one of the same kind.
-        argument, unknown, can_drop, word: as of `matched_positions`.
-
-    Returns:
-        (D',) int64 positions, -1 for a column that is dropped; the ids of the data, or else those
-        of the new columns.
-
-    Raises:
-        ValueError: as `matched_positions`.
-    """
-    positions = matched_positions(
-        new.column_names,
-        known.column_names,
-        sizes=(new.num_columns, known.num_columns),
-        argument=argument,
-        unknown=unknown,
-        can_drop=can_drop,
-        word=word,
-    )
-    return positions, new.column_names if known.column_names is None else known.column_names
 
 
 def check_complete(

@@ -1,8 +1,10 @@
 """Features of cells: what is known of a rating besides who gave it to what."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,9 @@ from jaxmf.data.encoding import Column
 from jaxmf.data.features import Features
 from jaxmf.data.frames import as_pandas
 from jaxmf.types import Array, Names, PyTree
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _REMEDY = "Give the features of each cell once."
 
@@ -89,7 +94,7 @@ class CellFeatures:
 
     @classmethod
     def from_pandas(
-        cls, frame: Any, *, row: str, column: str, features: Sequence[str], **options: Any
+        cls, frame: pd.DataFrame, *, row: str, column: str, features: Sequence[str], **options: Any
     ) -> Self:
         """Features of cells from a long table with one cell a line.
 

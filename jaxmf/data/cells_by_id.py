@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import jax
@@ -12,7 +13,7 @@ from jaxmf.data.container import bare, digest
 from jaxmf.types import Names, PyTree
 
 
-class CellsById:
+class CellsById(ABC):
     """Rows and columns with ids, in a pytree of arrays; the base of the containers of matrices.
 
     A container names its arrays in ``leaves`` and says what is left of them when columns are
@@ -72,16 +73,23 @@ class CellsById:
             ValueError: an unknown column; one of a `Dense` that is not there; other sizes where
                 one side has no ids.
         """
-        order, ids = alignment.matched_columns(
-            self, known, argument=argument, unknown=unknown, can_drop=can_drop, word=word
+        order = alignment.matched_positions(
+            self.column_names,
+            known.column_names,
+            sizes=(self.num_columns, known.num_columns),
+            argument=argument,
+            unknown=unknown,
+            can_drop=can_drop,
+            word=word,
         )
+        ids = self.column_names if known.column_names is None else known.column_names
         return self._with_columns(order, ids, known, argument)
 
+    @abstractmethod
     def _with_columns(
         self, order: np.ndarray, ids: Names | None, known: Self, argument: str
     ) -> Self:
         """The cells by the columns of ``known``: column j becomes order[j], -1 is left out."""
-        raise NotImplementedError
 
     def size(self) -> str:
         """How large it is, in a few characters."""

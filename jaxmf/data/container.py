@@ -1,8 +1,10 @@
 """What the containers share: bare construction, fingerprints, and taking apart what users have."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -10,6 +12,9 @@ from jaxmf.data import checks
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, counts_from_zero, encode, positions
 from jaxmf.types import Names
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 T = TypeVar("T")
 
@@ -171,7 +176,7 @@ def peel(argument: str, x: Any) -> Table:
     return Table(x)
 
 
-def _with_ids(frame: Any) -> Any:
+def _with_ids(frame: pd.DataFrame) -> pd.DataFrame:
     """A DataFrame whose first column holds texts, each once, with these as its index.
 
     Only where the index says nothing (0, 1, 2, ...) and other columns follow; files are read so.
@@ -184,7 +189,7 @@ def _with_ids(frame: Any) -> Any:
     return frame.iloc[:, 1:].set_axis(ids, axis=0) if is_id else frame
 
 
-def _frame_values(argument: str, frame: Any) -> np.ndarray:
+def _frame_values(argument: str, frame: pd.DataFrame) -> np.ndarray:
     """The numbers of a DataFrame, NaN where it has none."""
     if 0 in frame.shape:
         return np.zeros(frame.shape)
@@ -201,7 +206,7 @@ def _frame_values(argument: str, frame: Any) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def _bad_column(argument: str, label: object, column: Any) -> str:
+def _bad_column(argument: str, label: object, column: pd.Series) -> str:
     first = next(
         (f", first {v!r} at row {i}" for i, v in enumerate(column) if isinstance(v, str)), ""
     )

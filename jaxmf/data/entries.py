@@ -1,8 +1,10 @@
 """Entries: the observed cells of a matrix of which most cells were never seen."""
 
-from collections.abc import Hashable
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,10 @@ from jaxmf.data.container import (
 )
 from jaxmf.data.frames import as_pandas
 from jaxmf.types import Array, Names
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from scipy import sparse
 
 _LISTED_CELLS = 2**24
 _REMEDY = "Give each cell once: drop the repeats, or average them."
@@ -70,7 +76,7 @@ class Entries(CellsById):
         rows: object,
         columns: object,
         values: object,
-        shape: Any,
+        shape: Sequence[int],
         row_names: object = None,
         column_names: object = None,
     ) -> None:
@@ -98,7 +104,7 @@ class Entries(CellsById):
     @classmethod
     def from_pandas(
         cls,
-        frame: Any,
+        frame: pd.DataFrame,
         *,
         row: str,
         column: str,
@@ -155,7 +161,11 @@ class Entries(CellsById):
 
     @classmethod
     def from_scipy(
-        cls, matrix: Any, *, row_names: object = None, column_names: object = None
+        cls,
+        matrix: sparse.sparray | sparse.spmatrix,
+        *,
+        row_names: object = None,
+        column_names: object = None,
     ) -> Self:
         """Data from a scipy.sparse matrix: its stored cells, zeros among them, are the observed.
 
@@ -234,7 +244,7 @@ class Entries(CellsById):
         rows, columns = np.nonzero(unseen)
         return rows, columns
 
-    def to_scipy(self) -> Any:
+    def to_scipy(self) -> sparse.coo_array:
         """(N, D) scipy.sparse coordinate array of the observed cells, on the host."""
         from scipy.sparse import coo_array
 

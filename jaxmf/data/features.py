@@ -1,9 +1,11 @@
 """Features: what is known of rows, of columns or of cells besides the data."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,9 @@ from jaxmf.data.encoding import MISSING, Column, encode_columns, encode_one
 from jaxmf.data.feature_products import FeatureProducts
 from jaxmf.data.frames import as_pandas
 from jaxmf.types import Array, Names, PyTree
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _Static = tuple[tuple[int, int], tuple[int, ...]]
 
@@ -147,7 +152,7 @@ class Features(FeatureProducts):
         return cls(matrix if sparse else matrix.toarray(), ids, columns=columns, missing=missing)
 
     @classmethod
-    def from_pandas(cls, frame: Any, *, id: str | None = None, **options: Any) -> Self:
+    def from_pandas(cls, frame: pd.DataFrame, *, id: str | None = None, **options: Any) -> Self:
         """Features from a DataFrame with one line a row, column or cell.
 
         Args:

@@ -84,11 +84,7 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
         ValueError: an extension not listed, lines that differ in length, a heading that is not
             there, no lines, an empty cell.
     """
-    path = check_file(path)
-    if path.suffix.lower() not in (".csv", ".tsv"):
-        raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
-    lines, line_numbers = _read_numbered(path, "," if path.suffix.lower() == ".csv" else "\t")
-    header = [cell.strip() for cell in lines[0]]
+    path, header, lines, line_numbers = _read_headed(path)
     result = {}
     for name in names:
         if name not in header:
@@ -134,11 +130,7 @@ def read_features(
         FileNotFoundError: the file does not exist.
         ValueError: no headings, lines that differ in length, an empty cell, ids given twice.
     """
-    path = check_file(path)
-    if path.suffix.lower() not in (".csv", ".tsv"):
-        raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
-    lines, line_numbers = _read_numbered(path, "," if path.suffix.lower() == ".csv" else "\t")
-    header = [cell.strip() for cell in lines[0]]
+    path, header, lines, line_numbers = _read_headed(path)
     if len(lines) == 1 or len(header) == 1:
         raise ValueError(f"{path}: needs a line of headings, a column of ids, and features.")
     if len(set(header)) < len(header):
@@ -264,6 +256,16 @@ def numbered_lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]
 def _read_lines(path: Path, delimiter: str) -> list[list[str]]:
     """The lines of a text file, equally long; empty lines are left out."""
     return _read_numbered(path, delimiter)[0]
+
+
+def _read_headed(path: str | Path) -> tuple[Path, list[str], list[list[str]], list[int]]:
+    """The file, the headings of its first line, all lines, and their numbers."""
+    path = check_file(path)
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
+    lines, line_numbers = _read_numbered(path, "," if path.suffix.lower() == ".csv" else "\t")
+    header = [cell.strip() for cell in lines[0]]
+    return path, header, lines, line_numbers
 
 
 def _read_numbered(path: Path, delimiter: str) -> tuple[list[list[str]], list[int]]:

@@ -1,8 +1,10 @@
 """SparseBinary: a matrix of zeros and ones, given by its ones."""
 
-from collections.abc import Iterable, Mapping
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +25,9 @@ from jaxmf.data.container import (
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.lean import sort_cells
 from jaxmf.types import Array, Names
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 _REMEDY = "Give each one once; numpy.unique(pairs, axis=0) drops repeats."
 
@@ -71,7 +76,7 @@ class SparseBinary(CellsById):
         self,
         rows: object,
         columns: object,
-        shape: Any,
+        shape: Sequence[int],
         row_names: object = None,
         column_names: object = None,
         *,
@@ -213,7 +218,11 @@ class SparseBinary(CellsById):
 
     @classmethod
     def from_scipy(
-        cls, matrix: Any, *, row_names: object = None, column_names: object = None
+        cls,
+        matrix: sparse.sparray | sparse.spmatrix,
+        *,
+        row_names: object = None,
+        column_names: object = None,
     ) -> Self:
         """Data from a scipy.sparse matrix of ones; cells that it does not store are zeros.
 
@@ -303,7 +312,7 @@ class SparseBinary(CellsById):
             return np.zeros(0, np.int32), np.zeros(0, np.int32)
         return np.asarray(self.missing_rows), np.asarray(self.missing_columns)
 
-    def to_scipy(self) -> Any:
+    def to_scipy(self) -> sparse.csr_array:
         """(N, D) scipy.sparse row-compressed array of ones, on the host."""
         from scipy.sparse import csr_array
 

@@ -1,7 +1,9 @@
 """SparseSeries: matrices of zeros and ones of the same rows and columns, one a time."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +26,9 @@ from jaxmf.data.series_checks import (
 )
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.types import Array, Names
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -305,7 +310,7 @@ class SparseSeries(CellsById):
         last = np.asarray(self.missing_steps) == self.num_times - 1
         return np.asarray(self.missing_rows)[last], np.asarray(self.missing_columns)[last]
 
-    def to_scipy(self) -> Any:
+    def to_scipy(self) -> sparse.csr_array:
         """(N, D) scipy.sparse row-compressed array of the ones of the last time, on the host."""
         from scipy.sparse import csr_array
 

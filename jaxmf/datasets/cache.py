@@ -5,15 +5,20 @@ item a line. When they are not there they are built from the official files, whi
 the same folder (put there by hand) or downloaded to it.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from jaxmf.data.names import object_array
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 VARIABLE = "JAXMF_DATA"
 
@@ -111,7 +116,7 @@ def read(recipe: Recipe) -> Prepared:
     return Prepared(arrays, texts)
 
 
-def sparse_counts(arrays: Mapping[str, np.ndarray], *, prefix: str = "") -> Any:
+def sparse_counts(arrays: Mapping[str, np.ndarray], *, prefix: str = "") -> sparse.csr_array:
     """(N, D) scipy.sparse array of counts from its stored parts; absent counts are ones."""
     from scipy.sparse import csr_array
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import jaxlib
 
@@ -15,7 +14,7 @@ RELEASES = ("0.10",)
 _OPTION = "xla_cpu_use_fusion_emitters"
 
 
-def quick_to_compile() -> dict[str, Any]:
+def quick_to_compile() -> dict[str, object]:
     """Options under which programs compile sooner and run as fast; empty where nothing is known.
 
     On CPUs the older of XLA's two emitters of fused operations takes two thirds to a half of the

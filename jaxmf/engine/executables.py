@@ -99,7 +99,7 @@ class ExecutableCache:
         function: Callable[..., PyTree],
         args: tuple[PyTree, ...],
         static: dict[str, Hashable],
-        **jit_options: Any,
+        **jit_options: object,
     ) -> Executable:
         """The program of `function` for arguments like `args`, traced if it is new.
 

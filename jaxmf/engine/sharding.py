@@ -72,14 +72,14 @@ class Placement:
 
     def put_group(
         self, state: PyTree, averages: dict[str, object]
-    ) -> tuple[PyTree, dict[str, Any]]:
+    ) -> tuple[PyTree, dict[str, PyTree]]:
         """State and averages of a group, each device holding its chains and its rows of them."""
         shardings = self._shardings(state, self.batch.spmd_axis)
         return jax.tree.map(_put, state, shardings), self.put_chains(averages)
 
     def shapes_of_group(
-        self, state: PyTree, averages: dict[str, Any]
-    ) -> tuple[PyTree, dict[str, Any]]:
+        self, state: PyTree, averages: dict[str, PyTree]
+    ) -> tuple[PyTree, dict[str, PyTree]]:
         """Shapes of state and averages of a group, with where they lie."""
         shardings = self._shardings(state, self.batch.spmd_axis)
         return jax.tree.map(shapes_of, state, shardings), shapes_of(averages, self.chains)
@@ -145,7 +145,7 @@ class Placement:
                 )
 
 
-def _put(leaf: Any, sharding: NamedSharding | None = None) -> Any:
+def _put(leaf: PyTree, sharding: NamedSharding | None = None) -> PyTree:
     array = jnp.asarray(leaf)
     return array if sharding is None else jax.device_put(array, sharding)
 

@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 
@@ -24,6 +24,10 @@ SLOW_STEPS = 100
 SLOW_PROGRAM = 10
 LEAST_SECONDS = 30.0
 POLL_SECONDS = 0.5
+
+
+Call = TypeVar("Call")
+Result = TypeVar("Result")
 
 
 class SlowStepWarning(RuntimeWarning):
@@ -97,13 +101,13 @@ class Supervisor:
         self._num_workers = num_workers
         self._attempts: dict[int, Attempt] = {}
 
-    def map(self, function: Callable[[Any], Any], calls: list[Any]) -> list[Any]:
+    def map(self, function: Callable[[Call], Result], calls: list[Call]) -> list[Result]:
         """The function of every call, in threads; the results in order.
 
         Raises:
             Exception: the first that a call raised, once all have ended.
         """
-        results: list[object] = [None] * len(calls)
+        results: dict[int, Result] = {}
         errors: list[BaseException] = []
         todo = iter(range(len(calls)))
         lock, ended = threading.Lock(), threading.Semaphore(0)
@@ -133,7 +137,7 @@ class Supervisor:
                 self._look()
         if errors:
             raise errors[0]
-        return results
+        return [results[index] for index in range(len(calls))]
 
     @contextlib.contextmanager
     def watch(self, chains: slice, first: int, end: int, usual: float | None) -> Iterator[None]:

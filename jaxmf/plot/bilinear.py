@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxmf.data import Positions
 from jaxmf.data.convert import complete_matrix
+from jaxmf.diagnostics import evenly_spread
 from jaxmf.model import settings_of
 from jaxmf.plot.panels import image_lines, images, label_axis, matrix, row_titles, side_by_side
 from jaxmf.plot.style import (
@@ -220,7 +221,7 @@ def blocks(
     u, v, weights = draw["z"], draw["v"], _weights(posterior, draw)
     rows = np.arange(len(u))
     if rows.size > max_rows:
-        rows = np.linspace(0, len(u) - 1, max_rows).astype(int)
+        rows = evenly_spread(len(u), max_rows)
     if not u.any() or not v.any():
         return empty("the reference draw has no features on one of the sides")
     values = (

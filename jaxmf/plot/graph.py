@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxmf.diagnostics import evenly_spread
 from jaxmf.plot.style import CHAIN_COLOURS, INK, MUTED, empty, figure_of
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def graph_of_draw(
     z = posterior.draws["z"][index]
     rows = np.arange(len(z))
     if len(z) > max_rows:
-        rows = np.unique(np.linspace(0, len(z) - 1, max_rows).astype(int))
+        rows = evenly_spread(len(z), max_rows)
     names = posterior.data.row_names
     return causal_graph(
         z[rows],

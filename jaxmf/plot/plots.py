@@ -13,6 +13,7 @@ from jaxmf import diagnostics
 from jaxmf.data import Dense, Entries, Positions
 from jaxmf.data.checks import as_lines
 from jaxmf.data.convert import complete_matrix
+from jaxmf.diagnostics import evenly_spread
 from jaxmf.model import HasBias, HasBiclusters, HasFactors, HasNetwork, PredictsCells
 from jaxmf.plot import bilinear
 from jaxmf.plot.calibration import QUANTILES, coverage_picture, reliability_picture
@@ -150,7 +151,7 @@ class Plots:
     def _hidden(self, truth: object, max_cells: int) -> tuple[Positions, np.ndarray]:
         """Cells that are missing in the data and known in `truth`, thinned, and their values."""
         cells, values = diagnostics.hidden_cells(self._posterior.data, truth)
-        some = diagnostics.evenly_spread(values.size, max_cells)
+        some = evenly_spread(values.size, max_cells)
         return Positions(*(index[some] for index in cells)), values[some]
 
     @shows(FEATURES)
@@ -227,7 +228,7 @@ class Plots:
         posterior = self._posterior
         rows = np.arange(posterior.data.num_rows) if rows is None else np.asarray(rows)
         if rows.size > max_rows:
-            rows = rows[np.linspace(0, rows.size - 1, max_rows).astype(int)]
+            rows = rows[evenly_spread(rows.size, max_rows)]
         z = posterior.reference_draw()["z"][rows]
         order = np.lexsort((-z.astype(int))[:, np.argsort(-z.sum(axis=0), kind="stable")[::-1]].T)
         shared = posterior.cooccurrence(Positions(rows[order])).values
@@ -318,9 +319,7 @@ class Plots:
         posterior = self._posterior
         num_rows = 8 if image_shape else 40
         positions = (
-            diagnostics.evenly_spread(posterior.data.num_rows, num_rows)
-            if rows is None
-            else np.asarray(rows)
+            evenly_spread(posterior.data.num_rows, num_rows) if rows is None else np.asarray(rows)
         )
         observed = posterior.data.to_array()[positions]
         expected = posterior.reconstruction(Positions(positions))

@@ -188,7 +188,7 @@ def _particle_draws(
 def _draws_of_particles(
     model: HasParticles[Container], particles: object, paths: dict[str, object], data: Container
 ) -> Draw:
-    def one(particle: object, path: dict[str, object]) -> Any:
+    def one(particle: object, path: dict[str, object]) -> PyTree:
         return model.particle_draw(particle, path, data)
 
     return jax.vmap(one)(particles, paths)
@@ -375,10 +375,10 @@ def outcome(run: Run, began: float) -> dict[str, Any]:
     }
 
 
-def _with_room(algorithm: Any, data: Container, before: Run) -> Any:
+def _with_room(algorithm: Any, data: Container, before: Run) -> PyTree:
     """The last state with zeros where arrays are as long as the data, which now has more rows."""
 
-    def start(key: Key, data: PyTree) -> Any:
+    def start(key: Key, data: PyTree) -> PyTree:
         state = algorithm.init(key, data)
         larger = {
             axis: before.capacity[axis]
@@ -396,7 +396,7 @@ def _with_room(algorithm: Any, data: Container, before: Run) -> Any:
     return jax.tree.map(pad, before.state, shapes)
 
 
-def first_rows(data: Any, num_rows: int) -> Any:
+def first_rows(data: Any, num_rows: int) -> Container:
     """The data up to a row, for a filter that was interrupted there."""
     if num_rows == data.num_rows:
         return data

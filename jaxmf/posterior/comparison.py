@@ -82,7 +82,7 @@ class Scored(NamedTuple):
         scores: name -> score of the same M cells or words.
         cells: their rows and columns, (M,) int each; None of held-out words.
         num_units: how many there are, of which M are scored.
-        kind: "cells", "tokens", "held-out cells" or "held-out words".
+        kind: "cells", "tokens", "rows", "held-out cells" or "held-out words".
     """
 
     scores: dict[str, Score]
@@ -123,13 +123,13 @@ def compare(
 ) -> ModelComparison:
     """Which of several models of the same data predicts best, and whether that can be known.
 
-    By default every observed cell (word of a topic model) is predicted from all others:
-    the draws of a run know the cell, so they are weighted to those given the other cells alone by
-    Pareto-smoothed importance sampling. The run is not repeated and nothing is hidden. The latent
-    variables of rows and columns are parameters, see `Posterior.log_likelihood`: the question is
-    how well a further cell of a known row is predicted, and not a new row. Of more than 20,000
-    cells a random 20,000 stand for all; of more than 1,000 draws 1,000 are used, of weighted ones
-    a systematic sample by their weights.
+    By default every observed cell (word of a topic model, row of a mixture) is predicted from all
+    others: the draws of a run know the cell, so they are weighted to those given the other cells
+    alone by Pareto-smoothed importance sampling. The run is not repeated and nothing is hidden. The
+    latent variables of rows and columns are parameters, see `Posterior.log_likelihood`: the
+    question is how well a further cell of a known row is predicted, and not a new row. Of more than
+    20,000 cells a random 20,000 stand for all; of more than 1,000 draws 1,000 are used, of weighted
+    ones a systematic sample by their weights.
 
     Standard errors are the largest of those with cells, rows and columns as units (rows and columns
     where there are twenty), as errors of cells in one row go together. Two posteriors are called
@@ -196,6 +196,11 @@ def _score_observed(posts: dict[str, Posterior], cells: object, criterion: str) 
     first = next(iter(units))
     for name, unit in units.items():
         _check_measure(posts, first, name)
+        if unit.kind != units[first].kind:
+            raise ValueError(
+                f"posteriors: {name!r} has a likelihood of {unit.kind}s and {first!r} of "
+                f"{units[first].kind}s, which cannot be compared"
+            )
         if len(unit.values) != len(units[first].values):
             raise ValueError(f"posteriors: {name!r} is of other {unit.kind}s than {first!r}")
         if criterion == "waic" and unit.dependence != "independent":
@@ -243,7 +248,7 @@ def _draws_used(posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
     weights = posterior.weights.ravel()
     if posterior.is_weighted:
         return diagnostics.fewer_draws(weights, _MOST_DRAWS)
-    kept = np.linspace(0, weights.size - 1, min(_MOST_DRAWS, weights.size)).astype(int)
+    kept = diagnostics.evenly_spread(weights.size, _MOST_DRAWS)
     return kept, weights[kept]
 
 

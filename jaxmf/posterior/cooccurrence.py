@@ -84,7 +84,7 @@ class Cooccurrence(Answer, NDArrayOperatorsMixin):
     def footer(self) -> str:
         what = "expected number of features that two {}s share"
         if self.measure == "probability":
-            what = "probability that two {}s share a feature, or are in one group,"
+            what = "probability that two {}s share a feature, or are in one group"
         hidden = f"; the first {_SHOWN} of {self.names.size:,}"
         return what.format(self.side) + hidden * (self.names.size > _SHOWN)
 

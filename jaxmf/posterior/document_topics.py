@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from jaxmf.answers import Answer, Lines, data_frame
+from jaxmf.answers import Answer, Lines, data_frame, long_table
 from jaxmf.data.names import ids_or_positions, positions
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, document_counts, topic_blocks
@@ -48,13 +48,11 @@ class DocumentTopics(Answer):
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line for each document and topic."""
-        num_documents, num_topics = self.mean.shape
-        return {
-            self.column: np.repeat(self.documents, num_topics),
-            "topic": np.tile(np.arange(num_topics), num_documents),
-            "mean": self.mean.ravel(),
-            "sd": self.sd.ravel(),
-        }
+        return long_table(
+            {self.column: self.documents},
+            {"topic": np.arange(self.mean.shape[1])},
+            {"mean": self.mean, "sd": self.sd},
+        )
 
     def to_pandas(self) -> pd.DataFrame:
         """The means as a pandas DataFrame: a row a document, a column a topic."""

@@ -138,9 +138,7 @@ class Draws:
         if self.is_weighted:
             chosen, weights = diagnostics.fewer_draws(self.weights.ravel(), SPREAD_DRAWS)
         else:
-            size = self.weights.size
-            indices = np.linspace(0, size - 1, min(SPREAD_DRAWS, size)).round()
-            chosen = np.unique(indices.astype(int))
+            chosen = diagnostics.evenly_spread(self.weights.size, SPREAD_DRAWS)
             weights = np.full(chosen.size, 1 / chosen.size)
         chains, draws = np.unravel_index(chosen, self.weights.shape)
         return chains, draws, weights

@@ -13,6 +13,7 @@ from jaxmf.samplers.cloud import combine_log_evidence
 _LEAST_RUNS = 2
 _LEAST_EFFECTIVE = 0.1  # of the particles, at any power
 _LEAST_MOVED = 0.1  # of the chains, at any power
+_NO_VARIANCE = 1e-8  # relative, of particles that agree about the evidence but for rounding
 _LARGEST_VARIANCE = 0.5  # of the evidence, relative, beyond which its log has no symmetric error
 _SPREAD_LEVEL = 1e-3
 _MOST_BEYOND = 4.0  # spread of the runs over what each says itself, however few they are
@@ -45,6 +46,9 @@ def annealing_fault(trace: Mapping[str, np.ndarray], num_particles: int) -> str 
     num_runs = log_evidences.size
     if num_runs < _LEAST_RUNS:
         return "there is one run, and nothing to compare it with; set num_runs=4"
+    spread, within = _variances(trace)
+    if max(spread, within) < _NO_VARIANCE:
+        return None  # as of one group: there is nothing to move
     share, power = _least(trace, "effective_share")
     if share < _LEAST_EFFECTIVE:
         return (
@@ -56,7 +60,6 @@ def annealing_fault(trace: Mapping[str, np.ndarray], num_particles: int) -> str 
         return (
             f"at power {power:.3g} only {share:.1%} of the chains moved; set a larger chain_length"
         )
-    spread, within = _variances(trace)
     beyond = chi2.isf(_SPREAD_LEVEL, num_runs - 1) / (num_runs - 1)
     if spread > max(beyond, _MOST_BEYOND) * within:
         return (

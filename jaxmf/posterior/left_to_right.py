@@ -13,6 +13,7 @@ import numpy as np
 from jaxmf.answers import Answer
 from jaxmf.data import Container, Tokens
 from jaxmf.data.names import ids_or_positions
+from jaxmf.diagnostics import evenly_spread
 from jaxmf.model import ScoresDocuments
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import topic_blocks
@@ -92,8 +93,7 @@ def document_log_likelihood(
     blocks = topic_blocks(posterior)
     words, lengths = _padded(new, blocks.document, blocks.word)
     draws, weights = posterior.flat_draws()
-    chosen = np.linspace(0, weights.size - 1, min(num_draws, weights.size)).round().astype(int)
-    chosen = np.unique(chosen)
+    chosen = evenly_spread(weights.size, num_draws)
     by_draw = np.zeros((chosen.size, lengths.size))
     order = np.argsort(-lengths, kind="stable")
     size = min(_DOCUMENTS_AT_ONCE, order.size)

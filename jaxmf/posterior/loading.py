@@ -201,11 +201,7 @@ def _read_meta(model: Model, written: Mapping[str, object]) -> Meta:
     }
     json_file.check_fields("the facts of the run", values, _META)
     entry, method = registry.entry_of(model), values["method"]
-    if method == "smc":
-        settings_known = registry.annealing_settings(entry)
-    else:
-        settings_known = registry.method_settings(entry, method)
-    known = {setting.name for setting in settings_known}
+    known = {setting.name for setting in registry.method_settings(entry, method)}
     unknown = [name for name in values["options"] if name not in known]
     if unknown:
         raise ValueError(f"{method} takes no option {json_file.shown(unknown[0])}")

@@ -18,6 +18,7 @@ from jaxmf.data import Container, Positions, Tokens
 from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.data.checks import as_index
 from jaxmf.data.names import positions as index_of_ids
+from jaxmf.diagnostics import evenly_spread
 from jaxmf.model import RanksWords
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.ranking import NextWords, Recommendations, best_columns
@@ -120,7 +121,7 @@ def _moments(
     """Mean and standard deviation over draws of the probabilities of words, (R, V) each."""
     chains, draws, weights = posterior.spread_draws()
     if new is not None and draws.size > _DRAWS_OF_NEW:
-        some = np.unique(np.linspace(0, draws.size - 1, _DRAWS_OF_NEW).round().astype(int))
+        some = evenly_spread(draws.size, _DRAWS_OF_NEW)
         chains, draws, weights = chains[some], draws[some], weights[some] / weights[some].sum()
     shape = (documents.size, posterior.data.sizes[topic_blocks(posterior).word])
     mean, square, total = np.zeros(shape), np.zeros(shape), 0.0

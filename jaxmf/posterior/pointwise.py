@@ -11,12 +11,24 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.answers import Answer, Lines
-from jaxmf.model import CompletesDocuments, HasCategories, HasGroups, HasNetwork, PredictsCells
+from jaxmf.data import Container
+from jaxmf.model import (
+    CompletesDocuments,
+    HasCategories,
+    HasGroups,
+    HasNetwork,
+    HasRowLikelihood,
+    PredictsCells,
+)
 from jaxmf.posterior import categories, leave_one_out, left_out_tokens, named_cells
 from jaxmf.posterior.cells import check_draws
+from jaxmf.programs import jit
+from jaxmf.types import Array
 
 if TYPE_CHECKING:
     from jaxmf.posterior.draws import Draws
@@ -30,19 +42,26 @@ _CONDITIONS = {
     "independent": "the draw",
     "summed out": "the draw and all other cells",
     "tokens": "the draw and all other tokens",
+    "rows": "the draw and all other rows",
+}
+
+
+_WITHOUT_CELLS = {
+    "token": "words and no cells",
+    "row": "a likelihood of whole rows and none of cells",
 }
 
 
 class Units(NamedTuple):
-    """What a posterior has a likelihood of: cells, or tokens.
+    """What a posterior has a likelihood of: cells, tokens, or whole rows.
 
     Attributes:
-        kind: "cell" or "token".
+        kind: "cell", "token" or "row".
         dependence: what the likelihood of one is conditional on: "independent" (the draw), "summed
-            out" (the draw and all other cells) or "tokens" (the draw and all other tokens).
+            out" (the draw and all other cells), "tokens" or "rows" (the draw and all others).
         rows, columns: (T,) int; of tokens the first two columns that they hang on, such as the
-            document and the word.
-        values: (T,) float, or int of tokens.
+            document and the word; of rows zeros in place of columns.
+        values: (T,) float, or int of tokens; of rows zeros.
         is_discrete: whether it has a probability, and not a density.
     """
 
@@ -62,16 +81,15 @@ class Units(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class LogLikelihood(Answer):
-    """The log likelihood of M observed cells, or tokens, given every draw.
+    """The log likelihood of M observed cells, tokens or rows given every draw.
 
     Args:
         values: (chains, draws, M) float.
         rows: (M,) int positions; of words the document.
-        columns: (M,) int positions; of words the word.
+        columns: (M,) int positions; of words the word, of whole rows zeros.
         row_names: (M,) ids, or None where the data has none.
         column_names: (M,) ids, or None.
-        conditional_on: "the draw", "the draw and all
-            other cells" or "the draw and all other tokens".
+        conditional_on: "the draw", or "the draw and all other cells", "tokens" or "rows".
         is_discrete: whether these are logs of probabilities, and not of densities.
         weights: (chains, draws) probabilities of the draws, which sum to one.
     """
@@ -97,10 +115,10 @@ class LogLikelihood(Answer):
 
     def _ids(self) -> dict[str, np.ndarray]:
         """Rows and columns of the cells, by id where there are ids."""
-        return {
-            "row": self.rows if self.row_names is None else self.row_names,
-            "column": self.columns if self.column_names is None else self.column_names,
-        }
+        rows = {"row": self.rows if self.row_names is None else self.row_names}
+        if self.conditional_on == _CONDITIONS["rows"]:
+            return rows
+        return rows | {"column": self.columns if self.column_names is None else self.column_names}
 
     def table(self) -> dict[str, np.ndarray]:
         """One line a cell: its row and column, mean and sd of its log likelihood over draws.
@@ -122,7 +140,8 @@ class LogLikelihood(Answer):
 
     def footer(self) -> str:
         chains, draws, count = self.values.shape
-        unit = "word" if self.conditional_on == _CONDITIONS["tokens"] else "cell"
+        named = {_CONDITIONS["tokens"]: "word", _CONDITIONS["rows"]: "row"}
+        unit = named.get(self.conditional_on, "cell")
         mean = float(self._mean(self.values).mean())
         return (
             f"Log likelihood of {count:,} {unit}s given {self.conditional_on}, in {chains} x "
@@ -144,6 +163,8 @@ def units_of(posterior: Draws) -> Units:
             f"log_likelihood: a {name} by variational has the parameters of a distribution and no "
             "draws; score held-out data instead (held_out_log_likelihood, recommend)"
         )
+    if isinstance(model, HasRowLikelihood):
+        return _rows(posterior)
     if isinstance(model, HasGroups) and isinstance(model, HasNetwork):
         return _tokens(posterior)
     if model.cells_given_draw is None or not isinstance(model, PredictsCells):
@@ -181,9 +202,20 @@ def _tokens(posterior: Draws) -> Units:
     return Units("token", "tokens", *groups, columns[block], is_discrete=True)
 
 
+def _rows(posterior: Draws) -> Units:
+    name = type(posterior.model).__name__
+    if "group_of_tokens" not in posterior.draws:
+        raise ValueError(
+            f"log_likelihood: the draws of this {name} do not say in which group a row is; run it "
+            'with keep="assignments"'
+        )
+    zeros = np.zeros(posterior.data.num_rows, int)
+    return Units("row", "rows", np.arange(zeros.size), zeros, zeros, is_discrete(posterior))
+
+
 def num_combinations(posterior: Draws, units: Units) -> int:
     """How many combinations of groups a draw has for one unit."""
-    if units.kind == "cell":
+    if units.kind != "token":
         return 1
     network, _ = posterior.model.over(posterior.data)
     draw = posterior.draws
@@ -206,11 +238,22 @@ def evaluate(
     """
     if units.kind == "token":
         return _evaluate_tokens(posterior, units, draws, chosen)
+    if units.kind == "row":
+        answer = _rows_of_draws(posterior.model, posterior.data, draws, jnp.asarray(chosen))
+        log_density, log_replicate = (np.asarray(values, float) for values in answer)
+        return log_density, log_replicate
     cells = (units.rows[chosen], units.columns[chosen])
     answer = leave_one_out.conditionals(
         posterior.model, posterior.data, draws, cells, units.values[chosen]
     )
     return answer.log_density, answer.log_replicate
+
+
+@jit
+def _rows_of_draws(
+    model: HasRowLikelihood[Container], data: Container, draws: Arrays, rows: Array
+) -> tuple[Array, Array]:
+    return jax.lax.map(lambda draw: model.row_log_density(draw, data, rows), draws)
 
 
 def _evaluate_tokens(
@@ -253,6 +296,7 @@ def log_likelihood(posterior: Draws, cells: object) -> LogLikelihood:
     values = evaluate(posterior, units, draws, chosen)[0].reshape(*shape, chosen.size)
     rows, columns = units.rows[chosen], units.columns[chosen]
     row_names, column_names = _names(posterior, units)
+    column_names = None if units.kind == "row" else column_names
     return LogLikelihood(
         values=values,
         rows=rows,
@@ -274,9 +318,8 @@ def chosen_units(posterior: Draws, units: Units, cells: object) -> np.ndarray:
     if cells is None:
         return np.arange(units.values.size)
     if units.kind != "cell" and not isinstance(posterior.model, HasCategories):
-        raise ValueError(
-            f"cells: {type(posterior.model).__name__} has words and no cells; leave it out"
-        )
+        name = type(posterior.model).__name__
+        raise ValueError(f"cells: {name} has {_WITHOUT_CELLS[units.kind]}; leave it out")
     rows, columns = named_cells.read_cells(cells, posterior.data)
     if rows.size == 0:
         raise ValueError("cells: there are none")

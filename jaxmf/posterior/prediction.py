@@ -202,7 +202,7 @@ def _sampled_cells(
     rows: Array,
     columns: Array,
 ) -> Array:
-    def one(index: Any) -> Array:
+    def one(index: Array) -> Array:
         return model.draw_cells(jax.random.fold_in(key, index), draw, data, rows, columns)
 
     return jax.lax.map(one, indices)
@@ -248,7 +248,7 @@ def _log_density_of_draws(
 
 
 def over_draws(
-    function: Callable[[Any, np.ndarray], Any], draws: dict[str, np.ndarray], size: int
+    function: Callable[[PyTree, np.ndarray], PyTree], draws: dict[str, np.ndarray], size: int
 ) -> Iterator[tuple[slice, PyTree]]:
     """Call a function on blocks of draws of one size, the last one filled up by repetition.
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from jaxmf.answers import Answer, Lines
+from jaxmf.answers import Answer, Lines, long_table
 from jaxmf.types import Names
 
 
@@ -78,14 +78,11 @@ class Features(Answer, _Features):
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line for each feature and column of the data."""
-        num_features, width = self.mean.shape
-        return {
-            "feature": np.repeat(np.arange(num_features), width),
-            "rows": np.repeat(self.counts, width),
-            "column": np.tile(self.columns, num_features),
-            "mean": self.mean.ravel(),
-            "sd": self.sd.ravel(),
-        }
+        return long_table(
+            {"feature": np.arange(len(self.mean)), "rows": self.counts},
+            {"column": self.columns},
+            {"mean": self.mean, "sd": self.sd},
+        )
 
     def lines(self) -> Lines:
         sides = enumerate(zip(self.counts, self.mean, strict=True))

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jaxmf.answers import Answer, Lines
+from jaxmf.answers import Answer, Lines, long_table
 from jaxmf.data import Container
 from jaxmf.data.names import ids_or_positions
 from jaxmf.model import GroupMoments, HasRowGroups, lacks
@@ -95,16 +95,10 @@ class RowGroups(Answer):
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line for each group and column of the data."""
-        num_groups, num_columns = self.mean.shape
-        by_group = {"group": np.arange(num_groups), "rows": self.counts}
+        by_group = {"group": np.arange(len(self.mean)), "rows": self.counts}
         by_group |= {"weight": self.weights, "weight sd": self.weight_sd}
-        return {
-            **{name: np.repeat(values, num_columns) for name, values in by_group.items()},
-            "column": np.tile(self.columns, num_groups),
-            "mean": self.mean.ravel(),
-            "mean sd": self.mean_sd.ravel(),
-            "sd": self.sd.ravel(),
-        }
+        values = {"mean": self.mean, "mean sd": self.mean_sd, "sd": self.sd}
+        return long_table(by_group, {"column": self.columns}, values)
 
     def lines(self) -> Lines:
         """A heading, and a line for each group: rows, weight, and mean ± sd of a few columns."""

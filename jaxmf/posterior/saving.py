@@ -122,7 +122,7 @@ def _has(data: Container, name: str) -> bool:
     return any(field.name == name for field in dataclasses.fields(data))
 
 
-def _ids(data: Container) -> dict[str, Any]:
+def _ids(data: Container) -> dict[str, object]:
     found: dict[str, object] = {}
     for field in dataclasses.fields(data):
         names = getattr(data, field.name)

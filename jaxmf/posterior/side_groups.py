@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jaxmf.answers import Answer, Lines
+from jaxmf.answers import Answer, Lines, long_table
 from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.names import titled
 from jaxmf.model import HasSideGroups
@@ -45,11 +45,8 @@ class GroupWeights(Answer):
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line a class and group."""
-        return {
-            "class": np.repeat(self._names(), self.groups.size),
-            "group": np.tile(self.groups, len(self.classes)),
-            "weight": self.weights.ravel(),
-        }
+        rows, columns = {"class": self._names()}, {"group": self.groups}
+        return long_table(rows, columns, {"weight": self.weights})
 
     def lines(self) -> Lines:
         names = ["(none)" if name is None else str(name) for name in self.classes]

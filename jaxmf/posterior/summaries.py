@@ -91,17 +91,19 @@ class Summaries(Draws):
         the numbers sum to the log likelihood of the data. `LinearGaussianIBP` and `BinaryMF` of
         real values sum weights out of their draws: a cell's density is given the draw and all
         other cells. So it is of words and ratings of groups, whose token is taken out of the counts
-        of its groups, which are known by their probabilities only (exact where they are clear).
+        of its groups, which are known by their probabilities only (exact where they are clear). Of
+        mixtures of rows it is of whole rows, each taken out of its group exactly; the run needs
+        ``keep="assignments"``.
         Leave-one-out by importance sampling is right for all of these, WAIC for the first kind.
 
         Args:
             cells: observed cells, as in `predict`; by default all of them, in the order of the
-                data. Of words all, always.
+                data. Of words and of whole rows all, always.
         Returns:
             `values` (chains, draws, M) float, with `rows` and `columns` (M,) int and their ids,
             `row_names` and `column_names`, where the data has ids.
         Raises:
-            ValueError: a model whose draws do not say it (mixtures of rows, `PAM`, `HFP`), a
+            ValueError: a model whose draws do not say it (`PAM`, `HFP`), a
                 variational fit, draws without factors, missing cells, or more than 2^27 numbers.
         Example:
             >>> import numpy as np, jaxmf as mf

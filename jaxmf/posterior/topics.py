@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxmf import diagnostics
-from jaxmf.answers import Answer, Lines
+from jaxmf.answers import Answer, Lines, long_table
 from jaxmf.data import Container, Tokens
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import CompletesDocuments, HasGroups, HasRowGroups, TransformsDocuments
@@ -43,15 +43,12 @@ class TopEntries(Answer):
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line an entry."""
-        shape = self.entries.shape
-        kept = ~np.isnan(self.weights).ravel()
-        return {
-            "group": np.repeat(self.groups, shape[1])[kept],
-            "share": np.repeat(self.shares, shape[1])[kept],
-            "rank": np.tile(1 + np.arange(shape[1]), shape[0])[kept],
-            "entry": self.entries.ravel()[kept],
-            "weight": self.weights.ravel()[kept],
-        }
+        table = long_table(
+            {"group": self.groups, "share": self.shares},
+            {"rank": 1 + np.arange(self.entries.shape[1])},
+            {"entry": self.entries, "weight": self.weights},
+        )
+        return {name: column[~np.isnan(table["weight"])] for name, column in table.items()}
 
     def lists(self) -> list[list[object]]:
         """The entries of every group, as many as it has."""
@@ -130,8 +127,7 @@ def document_completion(
     """See `Posterior.document_completion`."""
     known, rest = halves(new, seed)
     draws, weights = posterior.flat_draws()
-    num_used = min(num_draws, weights.size)
-    chosen = np.unique(np.linspace(0, weights.size - 1, num_used).round().astype(int))
+    chosen = diagnostics.evenly_spread(weights.size, num_draws)
     total, mass = np.zeros(rest.num_tokens), weights[chosen].sum()
     for index in chosen:
         key = jax.random.fold_in(jax.random.key(seed), int(index))

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jaxmf.answers import Answer
+from jaxmf.answers import Answer, long_table
 from jaxmf.arguments import check_numbers
 from jaxmf.posterior.document_topics import documents_of, mean_and_sd
 from jaxmf.posterior.draws import Draws
@@ -41,14 +41,11 @@ class TopicsOver(Answer):
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line for each bin and topic."""
-        num_bins, num_topics = self.mean.shape
-        by_bin = {name: getattr(self, name) for name in ("lower", "upper", "num_documents")}
-        return {
-            **{name: np.repeat(values, num_topics) for name, values in by_bin.items()},
-            "topic": np.tile(np.arange(num_topics), num_bins),
-            "mean": self.mean.ravel(),
-            "sd": self.sd.ravel(),
-        }
+        return long_table(
+            {name: getattr(self, name) for name in ("lower", "upper", "num_documents")},
+            {"topic": np.arange(self.mean.shape[1])},
+            {"mean": self.mean, "sd": self.sd},
+        )
 
 
 def topics_over(

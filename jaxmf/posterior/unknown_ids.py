@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
 
 import jax
 import numpy as np
@@ -16,7 +15,7 @@ from jaxmf.model import TakesUnknownIds
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.named_cells import pair_of, positions_or_unknown
 from jaxmf.programs import jit
-from jaxmf.types import Array, Draw, Key, PyTree
+from jaxmf.types import Array, Draw, Key, Names, PyTree
 
 
 def with_unknown(posterior: Draws, cells: object, seed: int) -> tuple[Draws, PyTree]:
@@ -99,7 +98,7 @@ def _with_new_ids(index: object, data: Container, word: str) -> tuple[np.ndarray
     return found, list(new)
 
 
-def _longer(known: Any, new: list[object]) -> Any:
+def _longer(known: Names, new: list[object]) -> Names:
     return object_array([*known.tolist(), *new]) if new else known
 
 

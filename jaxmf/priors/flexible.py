@@ -207,16 +207,6 @@ class FlexiblePrior(PartitionPrior):
             return jnp.cumsum(self.log_steps)
         return np.cumsum(np.asarray(self.log_steps, float))
 
-    def with_steps(self, log_steps: Array) -> FlexiblePrior:
-        """The prior with other weights of groups."""
-        return FlexiblePrior(
-            None,
-            self.features,
-            self.feature_weights,
-            num_unobserved=self.num_unobserved,
-            log_steps=log_steps,
-        )
-
     def log_normaliser(self, num_items: int) -> float:
         """log Z_N, exactly: the sum over all partitions of N items.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -30,7 +30,7 @@ class FlexibleCache(NamedTuple):
     unobserved: Array | None
 
 
-def joined(cache: PyTree, batch: Array, group: Array) -> Any:
+def joined(cache: PyTree, batch: Array, group: Array) -> PyTree:
     """The weight of a group after its size has changed."""
     total = tables.entry(cache.counts, batch, group)
     if cache.unobserved is not None:

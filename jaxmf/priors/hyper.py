@@ -104,7 +104,7 @@ def initial_value_near(prior: Hyperparameter, guess: Array) -> Array:
     return jnp.where((guess > 0) & prior.support(guess), guess, value)
 
 
-def _unbounded_log_density(prior: Any, values: Array) -> Array:
+def _unbounded_log_density(prior: dist.Distribution, values: Array) -> Array:
     """Log density of values on numpyro's scale without bounds for the support of the prior.
 
     Not finite for values outside the support.
@@ -355,7 +355,7 @@ def _validate_positive(name: str, value: object) -> None:
         raise ValueError(f"{name} must be positive and finite, got {value}")
 
 
-def _as_real(name: str, value: Any, what: str) -> float:
+def _as_real(name: str, value: Hyperparameter, what: str) -> float:
     """The number behind a value; `what` it must be, for the message."""
     is_array = isinstance(value, np.ndarray | np.generic | jax.Array)
     if isinstance(value, bool) or not (is_array or isinstance(value, numbers.Real)):

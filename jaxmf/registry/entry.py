@@ -59,6 +59,13 @@ class Entry:
         """The class of the container."""
         return getattr(importlib.import_module("jaxmf.data"), self.container_name)
 
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """The public verbs that run it: those of its methods, and `smc` where it anneals."""
+        from jaxmf.model import Anneals
+
+        return (*self.methods, "smc") if issubclass(self.model, Anneals) else tuple(self.methods)
+
     def example(self) -> tuple[Model, object]:
         """A tiny model and tiny data, for tests and docs."""
         return getattr(importlib.import_module("jaxmf.registry.examples"), self.example_name)()
@@ -78,8 +85,8 @@ class Setting(NamedTuple):
 
 def check_method(entry: Entry, method: str) -> None:
     """Refuse a method that a model does not have, naming those it has."""
-    if method not in entry.methods:
-        verbs = " or ".join(f"jaxmf.{verb}" for verb in entry.methods)
+    if method not in entry.verbs:
+        verbs = " or ".join(f"jaxmf.{verb}" for verb in entry.verbs)
         raise ValueError(f"{entry.class_name} has no method {method!r}; use {verbs}")
 
 
@@ -113,6 +120,8 @@ def model_settings(entry: Entry) -> list[Setting]:
 def method_settings(entry: Entry, method: str) -> list[Setting]:
     """The options that a method of a model takes."""
     check_method(entry, method)
+    if method == "smc":
+        return annealing_settings(entry)
     function = getattr(entry.model, entry.methods[method])
     return [setting for setting in _settings_of(function) if setting.name != "self"]
 
@@ -123,12 +132,8 @@ def annealing_settings(entry: Entry) -> list[Setting]:
     Raises:
         ValueError: the model has no path from its prior to its posterior.
     """
-    from jaxmf.model import Anneals
-
-    if not issubclass(entry.model, Anneals):
-        verbs = " or ".join(f"jaxmf.{verb}" for verb in entry.methods)
-        raise ValueError(f"{entry.class_name} has no method 'smc'; use {verbs}")
-    settings = _settings_of(entry.model.annealed)
+    check_method(entry, "smc")
+    settings = _settings_of(entry.model.annealed)  # type: ignore[attr-defined]
     return [setting for setting in settings if setting.name not in ("self", "data")]
 
 

@@ -5,8 +5,6 @@ Those of data alone are shared by several models.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from jaxmf.blocks import Block, Network
@@ -40,7 +38,7 @@ def linear_gaussian() -> tuple[Model, object]:
     return model, Dense.from_array(values)
 
 
-def noisy_or() -> tuple[Any, Any]:
+def noisy_or() -> tuple[Model, object]:
     """Zeros and ones that causes turn on, three cells missing."""
     generator = np.random.default_rng(0)
     eta = (generator.random((12, 2)) < 0.5) @ (generator.random((2, 5)) < 0.4)
@@ -67,20 +65,16 @@ def binary_mf() -> tuple[Model, object]:
 
 
 def feature_model() -> tuple[Model, object]:
-    """The data of `linear_gaussian` with a likelihood given as functions."""
+    """The data of `linear_gaussian` with a likelihood object."""
     import numpyro.distributions as dist
-    from jax.tree_util import Partial
 
-    from jaxmf.models.feature_model import row_likelihoods
     from jaxmf.priors.features import IndianBuffet
 
     _, data = linear_gaussian()
     model = FeatureModel(
-        Partial(row_likelihoods.gaussian, 0.5),
-        dist.Normal(0.0, 1.0).expand([5]).to_event(1),
+        feature_prior=dist.Normal(0.0, 1.0).expand([5]).to_event(1),
+        likelihood=Gaussian(0.5),
         prior=IndianBuffet(1.0),
-        moments=Partial(row_likelihoods.gaussian_moments, 0.5),
-        sample_row=Partial(row_likelihoods.gaussian_row, 0.5),
     )
     return model, data
 
@@ -103,7 +97,7 @@ def corpus() -> Tokens:
     return Tokens.from_counts(generator.poisson(12 * shares @ words))
 
 
-def rows() -> Any:
+def rows() -> Dense:
     """Twelve points of two groups."""
     generator = np.random.default_rng(0)
     return Dense.from_array(generator.normal(size=(12, 2)) + 3 * (generator.random((12, 1)) < 0.5))
@@ -152,7 +146,7 @@ def flexible_topics() -> tuple[Model, object]:
     return HFP(tables, topics, 0.1), documents
 
 
-def network() -> tuple[Any, Any]:
+def network() -> tuple[Network, Tokens]:
     """The corpus with a network written out."""
     model = Network(
         topic=Block(HDP(1.0, 1.0), by="document"),

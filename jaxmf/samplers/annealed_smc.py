@@ -52,6 +52,8 @@ class AnnealedModel(NamedTuple):
     out, so has this, and all normalising constants count.
     ``record(key, state, data) -> dict``, ``grow(state, sizes)``, ``capacity(state)``,
     ``limit(data)``: as in `Algorithm`.
+    ``refresh(key, state, data, power) -> state``: where `log_ratio` has summed out what the state
+    keeps (missing cells), a draw of that given the rest at this power; else None.
     """
 
     init: Partial
@@ -62,6 +64,7 @@ class AnnealedModel(NamedTuple):
     grow: Partial
     capacity: Partial
     limit: Partial
+    refresh: Partial | None = None
 
 
 class Generation(NamedTuple):

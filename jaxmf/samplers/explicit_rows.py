@@ -27,8 +27,8 @@ import jax.numpy as jnp
 from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.priors.features import RowByRowPrior
-from jaxmf.samplers import particle_rows
-from jaxmf.samplers.feature_layout import RowPrior, row_prior
+from jaxmf.samplers import particle_rows, row_sweep
+from jaxmf.samplers.feature_layout import RowPrior
 from jaxmf.special import accepts, poisson
 from jaxmf.types import Array, Key
 
@@ -63,15 +63,6 @@ UpdateRow = Callable[
 """(key, model, state, x, observed, prior of the row given the others) -> state, overflow."""
 
 
-class _Carry(NamedTuple):
-    """What goes from row to row; counts (K,) float are the ones of the columns of z."""
-
-    z: Array
-    y: Array
-    counts: Array
-    overflow: Array
-
-
 def sweep_rows(
     key: Key,
     model: ExplicitFeatures,
@@ -82,7 +73,7 @@ def sweep_rows(
     update_row: UpdateRow,
     num_rows: Array | int | None = None,
 ) -> tuple[Array, Array, Array]:
-    """One pass over rows: each is taken out of the counts, updated and added again.
+    """`row_sweep.sweep_rows` with a kernel that asks the model for the likelihood of the row.
 
     Args:
         key: typed PRNG key; row n has fold_in(key, n).
@@ -96,31 +87,15 @@ def sweep_rows(
     Returns:
         z, y, and () bool: whether more slots were needed.
     """
-    dtype = jnp.result_type(float)
-    num_rows = jnp.asarray(z.shape[0] if num_rows is None else num_rows)
 
-    def visit(row: Array, carry: _Carry) -> _Carry:
-        # read from z as it came, written to another: one array for both would be copied every row
-        z_row = jax.lax.dynamic_index_in_dim(z, row, keepdims=False)
-        others = carry.counts - z_row
-        conditional = row_prior(model.prior, others, num_rows.astype(dtype), num_fixed=0)
-        (z_new, y), needed = update_row(
-            jax.random.fold_in(key, row),
-            model,
-            RowState(z_row, carry.y),
-            *data.row(row),
-            conditional,
-        )
-        return _Carry(
-            z=jax.lax.dynamic_update_index_in_dim(carry.z, z_new, row, 0),
-            y=y,
-            counts=others + z_new,
-            overflow=carry.overflow | needed,
-        )
+    def update(
+        row_key: Key, row: Array, z_row: Array, y: Array, conditional: RowPrior, /
+    ) -> tuple[Array, Array, Array]:
+        state = RowState(z_row, y)
+        state, overflow = update_row(row_key, model, state, *data.row(row), conditional)
+        return *state, overflow
 
-    start = _Carry(z, y, jnp.sum(z, axis=0, dtype=dtype), jnp.zeros((), bool))
-    end = jax.lax.fori_loop(0, num_rows, visit, start)
-    return end.z, end.y, end.overflow
+    return row_sweep.sweep_rows(key, z, y, update_row=update, prior=model.prior, num_rows=num_rows)
 
 
 def update_bits_and_new(

@@ -11,7 +11,7 @@ and others of its model. Without rejuvenation Z lies in the history of the filte
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,8 @@ from jaxmf.samplers.feature_layout import RowPrior, row_prior
 from jaxmf.samplers.resampling import ResampleFn, optimal
 from jaxmf.samplers.smc import ParticleModel, particle_filter
 from jaxmf.types import Array, PyTree
+
+Particle = TypeVar("Particle")  # a named tuple with the fields above
 
 
 class Setting(NamedTuple):
@@ -98,13 +100,15 @@ def one_child(child: PyTree, log_weight: Array) -> tuple[PyTree, Array]:
     return jax.tree.map(lambda leaf: leaf[None], child), log_weight[None]
 
 
-def with_row(particle: PyTree, z_row: Array, row: Array) -> PyTree:
+def with_row(particle: Particle, z_row: Array, row: Array) -> Particle:
     """The particle with the features z_row (K,) bool of row `row`."""
-    return particle._replace(
-        counts=particle.counts + z_row,
-        row=None if particle.row is None else z_row,
-        z=None if particle.z is None else particle.z.at[row].set(z_row),
+    before: PyTree = particle
+    after: Particle = before._replace(
+        counts=before.counts + z_row,
+        row=None if before.row is None else z_row,
+        z=None if before.z is None else before.z.at[row].set(z_row),
     )
+    return after
 
 
 def keep(particle: PyTree) -> dict[str, Array]:
@@ -118,7 +122,7 @@ def whole_z(particle: PyTree, path: dict[str, Array]) -> Array:
     return z
 
 
-def grow(particle: PyTree, sizes: dict[str, int]) -> PyTree:
+def grow(particle: Particle, sizes: dict[str, int]) -> Particle:
     """The shared fields with more slots for features, and room for more rows."""
 
     def pad(leaf: PyTree, axis: int, name: str) -> PyTree:
@@ -126,11 +130,13 @@ def grow(particle: PyTree, sizes: dict[str, int]) -> PyTree:
             return leaf
         return slots.pad_axis(leaf, axis, sizes[name])
 
-    return particle._replace(
-        counts=pad(particle.counts, 0, "features"),
-        row=pad(particle.row, 0, "features"),
-        z=pad(pad(particle.z, 1, "features"), 0, "rows"),
+    before: PyTree = particle
+    after: Particle = before._replace(
+        counts=pad(before.counts, 0, "features"),
+        row=pad(before.row, 0, "features"),
+        z=pad(pad(before.z, 1, "features"), 0, "rows"),
     )
+    return after
 
 
 def capacity(particle: PyTree) -> dict[str, int]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,9 @@ import jax.numpy as jnp
 from jaxmf import slots
 from jaxmf.samplers.slice import slice_sample
 from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    import numpyro.distributions as dist
 
 MOST_SINGLE = 16
 _NUM_WIDTH_DRAWS = 64
@@ -44,7 +47,9 @@ class Values(NamedTuple):
     total: Callable[[Array], Array]
 
 
-def update_values(key: Key, y: Array, exists: Array, values: Values, *, prior: Any) -> Array:
+def update_values(
+    key: Key, y: Array, exists: Array, values: Values, *, prior: dist.Distribution
+) -> Array:
     """Moves the rows of Y of all features; p(Y | Z, X) stays invariant.
 
     Args:
@@ -76,7 +81,7 @@ RowMove = Callable[[Key, Array, Callable[[Array], Array]], Array]
 """(key, row of Y, row -> Y with this row) -> row."""
 
 
-def independent_entries(prior: Any) -> Any:
+def independent_entries(prior: dist.Distribution) -> dist.Distribution | None:
     """The distribution of the entries (D,) of a row where they are independent, else None."""
     import numpyro.distributions as dist
 
@@ -86,7 +91,7 @@ def independent_entries(prior: Any) -> Any:
     return entries if len(entries.batch_shape) == 1 and entries.event_shape == () else None
 
 
-def _move_of(prior: Any, values: Values) -> RowMove | None:
+def _move_of(prior: dist.Distribution, values: Values) -> RowMove | None:
     """The move for a prior; None where there is none."""
     entries = independent_entries(prior) if values.by_column is not None else None
     if is_binary(prior):
@@ -96,7 +101,7 @@ def _move_of(prior: Any, values: Values) -> RowMove | None:
     return _slice_columns(entries, values) if entries is not None else _slice_some(prior, values)
 
 
-def is_binary(prior: Any) -> bool:
+def is_binary(prior: dist.Distribution) -> bool:
     """Whether the entries of a row are zeros and ones."""
     import numpyro.distributions as dist
 
@@ -105,7 +110,7 @@ def is_binary(prior: Any) -> bool:
     return isinstance(prior, dist.BernoulliProbs | dist.BernoulliLogits)
 
 
-def _flip_columns(entries: Any, values: Values) -> RowMove:
+def _flip_columns(entries: dist.Distribution, values: Values) -> RowMove:
     """All entries of a row of zeros and ones, which are independent given the others."""
     assert values.by_column is not None
     by_column = values.by_column
@@ -120,7 +125,7 @@ def _flip_columns(entries: Any, values: Values) -> RowMove:
     return move
 
 
-def _flip_some(prior: Any, values: Values) -> RowMove:
+def _flip_some(prior: dist.Distribution, values: Values) -> RowMove:
     """Some entries of a row of zeros and ones, one after another."""
 
     def move(key: Key, row: Array, placed: Callable[[Array], Array]) -> Array:
@@ -144,7 +149,7 @@ def _flip_some(prior: Any, values: Values) -> RowMove:
     return move
 
 
-def _slice_columns(entries: Any, values: Values) -> RowMove:
+def _slice_columns(entries: dist.Distribution, values: Values) -> RowMove:
     """All entries of a continuous row, which are independent given the others."""
     from numpyro.distributions import biject_to
 
@@ -169,7 +174,7 @@ def _slice_columns(entries: Any, values: Values) -> RowMove:
     return move
 
 
-def _slice_some(prior: Any, values: Values) -> RowMove:
+def _slice_some(prior: dist.Distribution, values: Values) -> RowMove:
     """Some entries of a continuous row one after another, then the row along a random direction."""
     from numpyro.distributions import biject_to
 

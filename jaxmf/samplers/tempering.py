@@ -37,6 +37,7 @@ _GAIN_EXPONENT = 0.6
 _LEAST_GAIN = 0.2
 # Folded into the key of a step for its swaps; the replicas fold in 0, 1, ..., R - 1.
 _SWAP_FOLD = np.uint32(2**32 - 1)
+_REFRESH_FOLD = np.uint32(2**32 - 2)
 
 
 class Report(NamedTuple):
@@ -186,6 +187,8 @@ def _step(
     keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(num_replicas))
     first = jax.tree.map(lambda leaf: leaf[0], states)
     rest = jax.tree.map(lambda leaf: leaf[1:], states)
+    if model.refresh is not None:
+        first = model.refresh(jax.random.fold_in(key, _REFRESH_FOLD), first, data, powers[0])
     first, first_info = sampler.step(keys[0], first, data, progress)
     if side_by_side:
         move = jax.vmap(model.step, in_axes=(0, 0, None, 0))

@@ -47,11 +47,6 @@ FUNCTIONS = {
         f"resampling.{name}": ("jaxmf.samplers.resampling", name)
         for name in ("multinomial", "stratified", "systematic", "residual", "optimal")
     },
-    **{
-        f"row_likelihoods.{family}{of}": ("jaxmf.models.feature_model.row_likelihoods", family + of)
-        for family in ("gaussian", "noisy_or", "poisson")
-        for of in ("", "_moments", "_row")
-    },
     "flexible.opened_tables": ("jaxmf.priors.flexible", "opened_tables"),
 }
 # What other packages have made known by `jaxmf.register`, by the name that it was registered under.

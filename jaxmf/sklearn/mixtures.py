@@ -11,6 +11,7 @@ from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from jaxmf.data import Dense
+from jaxmf.diagnostics import evenly_spread
 from jaxmf.models.mixtures import DPMixture, MixtureOfGaussians
 from jaxmf.programs import jit
 from jaxmf.sklearn.base import SampledEstimator, count_or_none, read_matrix
@@ -139,8 +140,7 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
         check_is_fitted(self)
         values = Dense(read_matrix(self, X, reset=False)).values
         draws, weights = self.posterior_.flat_draws()
-        num_used = min(_MOST_DRAWS, weights.size)
-        chosen = np.unique(np.linspace(0, weights.size - 1, num_used).round().astype(int))
+        chosen = evenly_spread(weights.size, _MOST_DRAWS)
         model, data = self.posterior_.model, self.posterior_.data
         densities = []
         for index in chosen:

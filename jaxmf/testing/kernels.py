@@ -144,7 +144,7 @@ def check_prior(
 
 def _run(
     fn: Callable[..., object], arguments: tuple[object, ...], options: dict[str, object] | None
-) -> Any:
+) -> PyTree:
     return jit(fn).lower(*arguments).compile(compiler_options=options)(*arguments)
 
 

@@ -292,7 +292,7 @@ def _by_gradient(
     row_slopes = jax.tree.map(lambda slope: slope / here.scale, row_slopes)
     optimizer = optax.with_extra_args_support(rule.optimizer)
 
-    def step(slope: object, state: object, at: object, length: Array) -> tuple[Any, Any]:
+    def step(slope: object, state: object, at: object, length: Array) -> tuple[PyTree, PyTree]:
         change, state = optimizer.update(slope, state, at, value=value, grad=slope)
         return optax.apply_updates(at, jax.tree.map(lambda leaf: length * leaf, change)), state
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def cell_settings(model: Any) -> dict[str, object]:
     return {"likelihood": likelihood, "zeros": zeros, "bias": bias}
 
 
-def check_stopping(options: dict[str, Any]) -> None:
+def check_stopping(options: Mapping[str, object]) -> None:
     """Options of when an ascent looks at its free energy, and when it stops.
 
     Raises:

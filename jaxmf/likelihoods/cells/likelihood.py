@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -76,7 +76,7 @@ class Likelihood(Readable, ABC):
         """The likelihood to the power 1 / noise_factor^2, up to a constant."""
         return Tempered(self, noise_factor**-2)
 
-    def at_values(self, values: Mapping[str, object]) -> Any:
+    def at_values(self, values: Mapping[str, object]) -> Self:
         """The likelihood with these numbers for its hyperparameters; other names are ignored."""
         present = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return bare(type(self), **{name: values.get(name, present[name]) for name in present})

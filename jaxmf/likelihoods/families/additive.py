@@ -83,7 +83,7 @@ class AdditiveFamily(Family):
 
     # --- what networks ask ------------------------------------------------------------------------
 
-    def check(self, values: object, name: str) -> Any:
+    def check(self, values: Any, name: str) -> np.ndarray:
         """The values; refuses the first that is not in the support."""
         array = np.asarray(values)
         if array.shape[1:] != self.value_shape:

@@ -55,7 +55,7 @@ class _Categories(Family):
     is_log = False
     size: Any
 
-    def check(self, values: object, name: str) -> Any:
+    def check(self, values: Any, name: str) -> np.ndarray:
         array = np.asarray(values)
         if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
             raise ValueError(

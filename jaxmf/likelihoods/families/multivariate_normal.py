@@ -194,7 +194,7 @@ class NormalInverseWishart(Family):
     def with_size(self, size: int) -> NormalInverseWishart:
         return self if self.size is not None else dataclasses.replace(self, size=size)
 
-    def check(self, values: object, name: str) -> Any:
+    def check(self, values: Any, name: str) -> np.ndarray:
         array = np.asarray(values)
         if array.ndim != 2 or array.shape[1] != self.size:
             raise ValueError(

@@ -83,7 +83,7 @@ class NormalInverseGamma(Family):
         if not hyper.is_placeholder(self.location) and not isinstance(self.location, jax.Array):
             check_number("location", self.location)
 
-    def check(self, values: object, name: str) -> Any:
+    def check(self, values: Any, name: str) -> np.ndarray:
         array = np.asarray(values)
         if array.ndim != 1:
             raise ValueError(

@@ -52,7 +52,7 @@ class GammaPoisson(Family):
     def __post_init__(self) -> None:
         check_positive_fields(self, ("shape", "rate"))
 
-    def check(self, values: object, name: str) -> Any:
+    def check(self, values: Any, name: str) -> np.ndarray:
         array = np.asarray(values)
         if array.ndim != 1:
             raise ValueError(f"{name}: GammaPoisson takes one count a token, got {array.shape}")

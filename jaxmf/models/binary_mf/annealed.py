@@ -58,7 +58,7 @@ def annealed(
     options = {"weights": weights, "sweep": sweep}
     left = model.device_options(options, platform=default_platform(), data=data)
     chosen = checks.weights_option(model, left.get("weights", weights))
-    sweep = left.get("sweep", sweep)
+    sweep = str(left.get("sweep", sweep))
     capacity = 8 if capacity is None else capacity
     num_slots = model.num_slots(capacity, "rows"), model.num_slots(capacity, "columns")
     checks.sweep_option(model, sweep, chosen, max(num_slots))

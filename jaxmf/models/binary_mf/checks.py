@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from jaxmf.data import units
+from jaxmf.data import Dense, units
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.models.binary_mf import defaults, fixed
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.samplers.feature_rows import check_whole_rows
+from jaxmf.types import Array
 
 if TYPE_CHECKING:
     from jaxmf.models.binary_mf.model import BinaryMF
@@ -38,7 +41,7 @@ _WHY_NO_SPLIT_MERGE = {
 WHOLE_ROWS_REMEDY = "use sweep='bits'"
 
 
-def settings(model: BinaryMF) -> dict[str, Any]:
+def settings(model: BinaryMF) -> dict[str, object]:
     """The settings of a model with defaults filled in.
 
     Raises:
@@ -73,7 +76,7 @@ def _likelihood(likelihood: object) -> None:
         raise TypeError(f"likelihood must be one of {known}, got {likelihood!r}")
 
 
-def _feature_prior(name: str, prior: Any) -> Any:
+def _feature_prior(name: str, prior: Any) -> IndianBuffet | BetaBernoulli:
     if prior is None:
         import numpyro.distributions as dist
 
@@ -94,7 +97,7 @@ def _feature_prior(name: str, prior: Any) -> Any:
     return prior
 
 
-def _weight_hyperparameters(model: BinaryMF) -> dict[str, Any]:
+def _weight_hyperparameters(model: BinaryMF) -> dict[str, Hyperparameter]:
     """The hyperparameters of weights; None where the likelihood has none.
 
     The scale of the weights of Gaussian cells stays None where it is left open, so that a copy with
@@ -118,7 +121,7 @@ def _weight_hyperparameters(model: BinaryMF) -> dict[str, Any]:
     return found
 
 
-def _default(name: str) -> Any:
+def _default(name: str) -> Hyperparameter:
     if name in _DEFAULTS:
         return _DEFAULTS[name]
     import numpyro.distributions as dist
@@ -126,7 +129,7 @@ def _default(name: str) -> Any:
     return dist.LogNormal(0.0, 1.0)
 
 
-def _weight_mean(model: BinaryMF, found: dict[str, Any]) -> Any:
+def _weight_mean(model: BinaryMF, found: Mapping[str, object]) -> float | Array | np.ndarray:
     """A finite number, or a matrix of them where features do not come and go."""
     value = model.weight_mean
     if hyper.is_placeholder(value):
@@ -176,7 +179,7 @@ def _is_real(value: object) -> bool:
     return kind is not None and np.dtype(kind).kind in "iuf"
 
 
-def _sizes(model: BinaryMF, found: dict[str, Any]) -> tuple[int | None, int | None] | None:
+def _sizes(model: BinaryMF, found: Mapping[str, Any]) -> tuple[int | None, int | None] | None:
     """How many features either side has, given ones included: None under a process.
 
     None alone where the priors cannot be looked at.
@@ -193,7 +196,7 @@ def _sizes(model: BinaryMF, found: dict[str, Any]) -> tuple[int | None, int | No
     return sizes[0], sizes[1]
 
 
-def _diagonal(model: BinaryMF, found: dict[str, Any]) -> None:
+def _diagonal(model: BinaryMF, found: Mapping[str, object]) -> None:
     sizes = _sizes(model, found)
     if sizes is None:
         return
@@ -209,7 +212,7 @@ def _diagonal(model: BinaryMF, found: dict[str, Any]) -> None:
         )
 
 
-def weights_option(model: BinaryMF, weights: Any) -> str:
+def weights_option(model: BinaryMF, weights: object) -> str:
     """How the sampler treats W: "collapsed" or "explicit".
 
     Raises:
@@ -228,7 +231,7 @@ def weights_option(model: BinaryMF, weights: Any) -> str:
     return weights
 
 
-def sweep_option(model: BinaryMF, sweep: Any, weights: str, num_slots: int) -> None:
+def sweep_option(model: BinaryMF, sweep: object, weights: str, num_slots: int) -> None:
     """Refuses a sweep that is not there.
 
     Raises:
@@ -248,7 +251,7 @@ def sweep_option(model: BinaryMF, sweep: Any, weights: str, num_slots: int) -> N
     check_whole_rows(num_slots, remedy=WHOLE_ROWS_REMEDY)
 
 
-def several_option(num_proposals: Any, weights: str, sweep: str) -> int:
+def several_option(num_proposals: int | None, weights: str, sweep: str) -> int:
     """How many proposals of several bits a row gets in a sweep, the default put in.
 
     Raises:
@@ -272,7 +275,7 @@ def _check_proposals(name: str, num_proposals: object) -> None:
         )
 
 
-def split_merge_option(model: BinaryMF, num_proposals: Any) -> None:
+def split_merge_option(model: BinaryMF, num_proposals: object) -> None:
     """Refuses split-merge proposals where there are none.
 
     Raises:
@@ -297,7 +300,7 @@ def split_merge_option(model: BinaryMF, num_proposals: Any) -> None:
         )
 
 
-def data(model: BinaryMF, data: Any, name: str) -> None:
+def data(model: BinaryMF, data: Dense, name: str) -> None:
     """See `BinaryMF.check_data`."""
     if isinstance(data.values, jax.core.Tracer):
         return

@@ -26,8 +26,8 @@ _MOST_WORK = 4_000_000
 
 
 def sampler_options(
-    model: BinaryMF, options: Mapping[str, Any], platform: str, data: Dense | None
-) -> dict[str, Any]:
+    model: BinaryMF, options: Mapping[str, object], platform: str, data: Dense | None
+) -> dict[str, object]:
     """See `BinaryMF.device_options`."""
     if options.get("sweep", AUTO) != AUTO:
         return {}

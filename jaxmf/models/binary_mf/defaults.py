@@ -6,7 +6,7 @@ A choice by the data itself (empirical Bayes), so that x and a + b x have the sa
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,17 +15,20 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 
+if TYPE_CHECKING:
+    from jaxmf.models.binary_mf.model import BinaryMF
+
 _SCALES = ("noise_scale", "weight_scale")
 _OF_LIKELIHOODS = ("noise_scale", "base_rate")
 
 
-def is_left_open(model: Any, name: str) -> bool:
+def is_left_open(model: BinaryMF, name: str) -> bool:
     """Whether a scale is to be taken from the data."""
     is_scale = isinstance(model.likelihood, Gaussian) and name in _SCALES
     return is_scale and stated(model, name) is None
 
 
-def stated(model: Any, name: str) -> Hyperparameter:
+def stated(model: BinaryMF, name: str) -> Hyperparameter:
     """A hyperparameter as the user stated it, of the likelihood, of a prior of features or of W.
 
     Returns:
@@ -34,7 +37,7 @@ def stated(model: Any, name: str) -> Hyperparameter:
     return getattr(model.likelihood if name in _OF_LIKELIHOODS else model, name, None)
 
 
-def hyperprior(model: object, name: str) -> Hyperparameter:
+def hyperprior(model: BinaryMF, name: str) -> Hyperparameter:
     """A hyperparameter of the model; LogNormal(0, 2) for a scale left open that no data fixed.
 
     Returns:
@@ -47,7 +50,7 @@ def hyperprior(model: object, name: str) -> Hyperparameter:
     return dist.LogNormal(0.0, 2.0)
 
 
-def matched(model: Any, data: Dense) -> Any:
+def matched(model: BinaryMF, data: Dense) -> BinaryMF:
     """See `BinaryMF.matched`."""
     if not isinstance(model.likelihood, Gaussian):
         return model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -14,10 +14,13 @@ from jaxmf.data.container import is_frame, peel
 from jaxmf.data.frames import as_pandas
 from jaxmf.priors import hyper
 
+if TYPE_CHECKING:
+    from jaxmf.models.binary_mf.model import BinaryMF
+
 SIDES = {"fixed_row_features": "row", "fixed_column_features": "column"}
 
 
-def as_fixed(name: str, features: Any) -> Any:
+def as_fixed(name: str, features: Any) -> Features | np.ndarray | None:
     """Zeros and ones as a bool array, or as `Features` where they have ids.
 
     Raises:
@@ -44,19 +47,19 @@ def as_fixed(name: str, features: Any) -> Any:
     return features if isinstance(features, Features) else Features(array.astype(float), ids)
 
 
-def width(features: Any) -> int:
+def width(features: Features | np.ndarray | None) -> int:
     """How many given features there are."""
     if isinstance(features, Features):
         return features.width
     return 0 if features is None else int(np.shape(features)[1])
 
 
-def bits(features: Any) -> Any:
+def bits(features: Features | np.ndarray | None) -> np.ndarray | None:
     """The known features as they stand, (I, F); a bool array where they were matched."""
     return features.to_array() if isinstance(features, Features) else features
 
 
-def matched(model: Any, data: Dense) -> Any:
+def matched(model: BinaryMF, data: Dense) -> BinaryMF:
     """The model with its known features in the order of the rows and columns of the data.
 
     They are matched by id where both sides have ids, else by position.
@@ -64,7 +67,7 @@ def matched(model: Any, data: Dense) -> Any:
     Raises:
       ValueError: a row or column of the data without known features.
     """
-    found = {}
+    found: dict[str, Any] = {}
     for name, word in SIDES.items():
         features, ids = getattr(model, name), getattr(data, f"{word}_names")
         if not isinstance(features, Features):
@@ -75,7 +78,7 @@ def matched(model: Any, data: Dense) -> Any:
     return replace(model, **found) if found else model
 
 
-def check_fit(model: Any, data: Dense, name: str) -> None:
+def check_fit(model: BinaryMF, data: Dense, name: str) -> None:
     """Refuses known features of other numbers of rows, or columns, than the data has.
 
     Raises:
@@ -84,9 +87,9 @@ def check_fit(model: Any, data: Dense, name: str) -> None:
     for setting, word in SIDES.items():
         features, size = getattr(model, setting), getattr(data, f"num_{word}s")
         is_of_training = word == "row" and name != "data"
-        if features is None or is_of_training or np.shape(bits(features))[0] == size:
+        known = bits(features)
+        if known is None or is_of_training or known.shape[0] == size:
             continue
         raise ValueError(
-            f"{setting} has {np.shape(bits(features))[0]} {word}s, {name} has {size}; they must be "
-            "equal"
+            f"{setting} has {known.shape[0]} {word}s, {name} has {size}; they must be equal"
         )

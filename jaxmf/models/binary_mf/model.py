@@ -29,10 +29,11 @@ from jaxmf.data import Dense, units
 from jaxmf.data.container import bare
 from jaxmf.devices import AUTO, default_platform
 from jaxmf.engine import Algorithm, algorithm
+from jaxmf.feature_models import SimulatedModel
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.poisson import Poisson
-from jaxmf.model import Model, settings_of
+from jaxmf.model import settings_of
 from jaxmf.models.binary_mf import (
     annealed,
     chain,
@@ -52,7 +53,6 @@ from jaxmf.models.binary_mf.state import capacity as capacity_of
 from jaxmf.priors.features import BetaBernoulli
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.programs import full_products
-from jaxmf.readable import Readable
 from jaxmf.samplers.annealed_smc import AnnealedModel
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.types import Array, Key
@@ -76,7 +76,7 @@ from jaxmf.types import Array, Key
     meta_fields=["diagonal", "row_bias", "column_bias"],
 )
 @dataclass(frozen=True, kw_only=True)
-class BinaryMF(Readable, Model):
+class BinaryMF(SimulatedModel):
     """Binary features of rows and of columns, and weights between them.
 
     X ~ f(U W V'), the numbers of features inferred or given on either side.
@@ -323,24 +323,6 @@ class BinaryMF(Readable, Model):
 
     # --- simulation -------------------------------------------------------------------------------
 
-    def simulate(
-        self, key: Key, num_rows: int, num_columns: int, *, capacity: int = 32
-    ) -> tuple[State, Dense]:
-        """A state from the prior, weights included, and complete data from it.
-
-        Args:
-          key: typed PRNG key.
-          num_rows: I.
-          num_columns: J.
-          capacity: slots for features on either side; raised to what the model needs.
-
-        Returns:
-          State and Dense (I, J). Nothing says so when `capacity` was too small: the last features
-          are then missing. Its chance is negligible at a few times alpha log I.
-        """
-        state, data, _ = self.simulate_matrix(key, (num_rows, num_columns), capacity)
-        return state, data
-
     def simulate_matrix(
         self, key: Key, shape: tuple[int, int], capacity: int
     ) -> tuple[State, Dense, Array]:
@@ -362,8 +344,8 @@ class BinaryMF(Readable, Model):
     # --- methods ----------------------------------------------------------------------------------
 
     def device_options(
-        self, options: Mapping[str, Any], *, platform: str, data: Dense | None = None
-    ) -> dict[str, Any]:
+        self, options: Mapping[str, object], *, platform: str, data: Dense | None = None
+    ) -> dict[str, object]:
         """The sweep, and whether it keeps W: see `Model` and `choice.py`."""
         return choice.sampler_options(self, options, platform, data)
 
@@ -412,7 +394,8 @@ class BinaryMF(Readable, Model):
         """
         if sweep == AUTO:
             left = self.device_options({"weights": weights}, platform=default_platform())
-            sweep, weights = left["sweep"], left.get("weights", weights)
+            sweep = str(left["sweep"])
+            weights = str(left["weights"]) if "weights" in left else weights
         chosen = checks.weights_option(self, weights)
         if capacity is None and sweep == "whole_rows":
             capacity = 8

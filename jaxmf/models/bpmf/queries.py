@@ -30,7 +30,7 @@ Draw = dict[str, Array]
 _NUM_SWEEPS = 20
 
 
-def noise_of(model: BPMF, draw: Draw) -> Any:
+def noise_of(model: BPMF, draw: Draw) -> PyTree:
     """The noise of a draw, as the likelihood has it in a state."""
     if model.is_normal:
         return jnp.asarray(draw["noise_scale"]) ** 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,11 @@ from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import is_placeholder
 from jaxmf.programs import jit
+from jaxmf.types import Array
 
 if TYPE_CHECKING:
+    import numpyro.distributions as dist
+
     from jaxmf.models.feature_model.model import FeatureModel
 
 CELL_DISTRIBUTIONS = ("normal", "bernoulli")  # of a likelihood that is a function
@@ -97,7 +100,7 @@ def _check_object(model: FeatureModel) -> None:
             raise ValueError(f"parameters: {name!r} is one of likelihood={likelihood!r} already")
 
 
-def _check_predictor(model: FeatureModel, y: Any) -> None:
+def _check_predictor(model: FeatureModel, y: Array) -> None:
     """Refuses features of a likelihood object that have another shape or sign than it needs."""
     if len(model.row_shape) != 1:
         raise ValueError(
@@ -138,7 +141,7 @@ def _check_parameters(model: FeatureModel) -> None:
             )
 
 
-def _made_prior(model: FeatureModel) -> Any:
+def _made_prior(model: FeatureModel) -> dist.Distribution:
     """What the function `feature_prior` returns with the parameters where a chain starts."""
     try:
         return model.at_start.feature_prior
@@ -149,7 +152,7 @@ def _made_prior(model: FeatureModel) -> Any:
         ) from error
 
 
-def check_density(prior: Any) -> None:
+def check_density(prior: object) -> None:
     """Refuses a prior of Z of which no density is known."""
     if not callable(getattr(prior, "log_prob", None)):
         raise TypeError(
@@ -158,7 +161,7 @@ def check_density(prior: Any) -> None:
         )
 
 
-def without_priors(model: FeatureModel) -> Any:
+def without_priors(model: FeatureModel) -> FeatureModel:
     """The model with numbers for its hyperparameters; refuses one where they have priors."""
     learned = [name for name, value in priors_of(model).items() if not hyper.is_fixed(value)]
     if learned:
@@ -169,7 +172,7 @@ def without_priors(model: FeatureModel) -> Any:
     return model.at_start
 
 
-def _check_feature_prior(feature_prior: Any) -> None:
+def _check_feature_prior(feature_prior: dist.Distribution) -> None:
     needed = ("sample", "log_prob", "event_shape", "batch_shape")
     if isinstance(feature_prior, type) or not all(hasattr(feature_prior, name) for name in needed):
         raise TypeError(
@@ -184,7 +187,7 @@ def _check_feature_prior(feature_prior: Any) -> None:
         )
 
 
-def _check_prior(prior: Any) -> None:
+def _check_prior(prior: object) -> None:
     lacking = [name for name in _PRIOR_METHODS if not callable(getattr(prior, name, None))]
     if isinstance(prior, type) or lacking:
         raise TypeError(
@@ -215,7 +218,7 @@ def _check_prior(prior: Any) -> None:
             raise ValueError(f"prior: {name} must be positive, got {value}")
 
 
-def check_shape(value: Any, x: Any, *, missing: bool) -> None:
+def check_shape(value: Array | jax.ShapeDtypeStruct, x: Array, *, missing: bool) -> None:
     """Refuses a value of log_likelihood of another shape than () or that of x."""
     shape = jnp.shape(value)
     if shape not in ((), x.shape):
@@ -276,7 +279,7 @@ def check_likelihood(model: FeatureModel, data: Dense, name: str) -> None:
         )
 
 
-def _check_columns(model: FeatureModel, x: Any, observed: Any) -> None:
+def _check_columns(model: FeatureModel, x: Array, observed: Array | None) -> None:
     """Refuses `columns_independent` where a cell changes with Y in another column."""
     if model.row_shape != x.shape[1:]:
         raise ValueError(
@@ -300,7 +303,9 @@ def _check_columns(model: FeatureModel, x: Any, observed: Any) -> None:
 
 
 @jit
-def _tried_columns(model: FeatureModel, x: Any, observed: Any) -> Any:
+def _tried_columns(
+    model: FeatureModel, x: Array, observed: Array | None
+) -> tuple[Array, Array, Array]:
     """Log likelihoods of cells before and after changes of Y in about half of the columns."""
     keys = [jax.random.fold_in(jax.random.key(0), index) for index in range(3)]
     y, other = (model.draw_features(key, _NUM_TRIED) for key in keys[:2])
@@ -312,7 +317,7 @@ def _tried_columns(model: FeatureModel, x: Any, observed: Any) -> Any:
 
 
 @jit
-def _tried(model: FeatureModel, x: Any, observed: Any) -> Any:
+def _tried(model: FeatureModel, x: Array, observed: Array | None) -> Array:
     """Log likelihoods of the rows with the first 0, 1, ... of a few features: (patterns, rows)."""
     y = model.draw_features(jax.random.key(0), _NUM_TRIED)
     patterns = jnp.tril(jnp.ones((_NUM_TRIED + 1, _NUM_TRIED), bool), -1)

@@ -134,5 +134,4 @@ def grow(model: FeatureModel, particle: Particle, sizes: dict[str, int]) -> Part
     if "features" in sizes:
         more = model.filling(sizes["features"] - particle.counts.shape[0])
         particle = particle._replace(y=jnp.concatenate([particle.y, more]))
-    grown: Particle = feature_particles.grow(particle, sizes)
-    return grown
+    return feature_particles.grow(particle, sizes)

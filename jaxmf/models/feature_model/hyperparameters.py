@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,7 +17,8 @@ from jax.tree_util import Partial
 
 from jaxmf.data.container import bare
 from jaxmf.priors import hyper
-from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet, RowByRowPrior
+from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ FUNCTIONS = ("log_likelihood", "moments", "sample_row", "feature_prior")
 PRIOR_NAMES = ("alpha", "concentration")
 
 
-def priors_of(model: FeatureModel) -> dict[str, Any]:
+def priors_of(model: FeatureModel) -> dict[str, Hyperparameter]:
     """Numbers and priors by name: of the prior of Z, of the likelihood, then `parameters`."""
     row_hyperparameters = {}
     if isinstance(model.prior, IndianBuffet | BetaBernoulli):
@@ -35,7 +36,7 @@ def priors_of(model: FeatureModel) -> dict[str, Any]:
     return row_hyperparameters | priors_of_likelihood(model) | dict(model.parameters)
 
 
-def priors_of_likelihood(model: FeatureModel) -> dict[str, Any]:
+def priors_of_likelihood(model: FeatureModel) -> dict[str, Hyperparameter]:
     """Numbers and priors of the likelihood by name; none where it is a function."""
     if model.likelihood is None:
         return {}
@@ -66,7 +67,7 @@ def log_prior(model: FeatureModel, values: Mapping[str, Array]) -> Array:
     return sum((hyper.log_prior(prior, values[name]) for name, prior in learned), jnp.zeros(()))
 
 
-def at_values(model: FeatureModel, values: Mapping[str, Any]) -> FeatureModel:
+def at_values(model: FeatureModel, values: Mapping[str, Array | float]) -> FeatureModel:
     """The model with numbers for its hyperparameters; itself where it has nothing to fill in.
 
     Args:
@@ -94,7 +95,7 @@ def at_values(model: FeatureModel, values: Mapping[str, Any]) -> FeatureModel:
     return bare(type(model), **(fields | {"parameters": {}}))
 
 
-def prior_at(prior: Any, values: Mapping[str, Any]) -> Any:
+def prior_at(prior: RowByRowPrior, values: Mapping[str, Array | float]) -> Any:
     """The prior of Z with numbers for alpha and concentration; one of another class as it is."""
     if isinstance(prior, BetaBernoulli):
         return BetaBernoulli(values["alpha"], values["concentration"], prior.num_features)
@@ -103,7 +104,7 @@ def prior_at(prior: Any, values: Mapping[str, Any]) -> Any:
     return prior
 
 
-def argument_names(function: Any) -> list[str]:
+def argument_names(function: Callable[..., object]) -> list[str]:
     """Names of the arguments that a function has left, in their order; none where it hides them."""
     try:
         return list(inspect.signature(function).parameters)
@@ -111,7 +112,7 @@ def argument_names(function: Any) -> list[str]:
         return []
 
 
-def bind(function: Partial, arguments: Mapping[str, Any]) -> Partial:
+def bind(function: Partial, arguments: Mapping[str, object]) -> Partial:
     """The function with those of the arguments that it names.
 
     Those that stand first are bound by position, as what follows them is passed by position.

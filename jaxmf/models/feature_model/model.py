@@ -18,10 +18,11 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.stats import norm
 from jax.tree_util import Partial
 
 from jaxmf.arguments import MOST_SLOTS, check_count
@@ -36,7 +37,6 @@ from jaxmf.models.feature_model import (
     checks,
     hyperparameters,
     queries,
-    row_likelihoods,
 )
 from jaxmf.models.feature_model.state import FeatureState
 from jaxmf.priors.features import IndianBuffet, sample_by_rows
@@ -47,6 +47,9 @@ from jaxmf.samplers.feature_layout import num_features
 from jaxmf.samplers.feature_particles import feature_filter, refuse_optimal, whole_z
 from jaxmf.samplers.resampling import ResampleFn, systematic
 from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.models.feature_model.filter import Particle
 
 
 @partial(
@@ -81,9 +84,10 @@ class FeatureModel(Readable, Model):
         likelihood: instead of `log_likelihood` an object such as `Poisson()` or `StudentT()`, of
             cells whose predictor is sum_k z_k y_kd, with rows of Y of one number a column. Its
             hyperparameters may be numpyro distributions, which `sample` learns; `moments`,
-            `sample_row`, `cell_distribution` and `columns_independent` follow from it. Predictions
-            of `StudentT`, `NegativeBinomial` and `Ordinal` cells have the right mean and variance,
-            and are scored as normal cells of these.
+            `sample_row`, `cell_distribution` and `columns_independent` follow from it, and runs
+            can be compared by `jaxmf.compare`, as its cells are independent given a draw. Intervals
+            of `StudentT`, `NegativeBinomial` and `Ordinal` cells are those of normal cells of the
+            same mean and variance.
         parameters: name -> a number, or a numpyro distribution of one, which `sample` learns:
             further arguments of the functions, by the names that they have there. In
             ``log_likelihood(x, z, y, noise_scale)`` and ``moments(z, y, noise_scale)`` with
@@ -96,8 +100,7 @@ class FeatureModel(Readable, Model):
             drawn and scored.
         columns_independent: whether the cells of column d depend on y[:, d] alone, as where rows of
             Y add up. `sample` then moves all columns at once, where it otherwise moves a few
-            entries of Y at a time. It is tried on the first rows before a run. The functions of
-            `jaxmf.models.feature_model.row_likelihoods` are known to be so.
+            entries of Y at a time. It is tried on the first rows before a run.
 
     Raises:
         TypeError, ValueError: a part is not what it should be; the message names it.
@@ -140,7 +143,7 @@ class FeatureModel(Readable, Model):
         """Numbers and priors by the names that draws have."""
         return hyperparameters.priors_of(self)
 
-    def at_values(self, values: Mapping[str, Any]) -> FeatureModel:
+    def at_values(self, values: Mapping[str, Array | float]) -> FeatureModel:
         """The model with numbers for its hyperparameters: () float by name, such as a draw."""
         return hyperparameters.at_values(self, values)
 
@@ -157,9 +160,7 @@ class FeatureModel(Readable, Model):
         if self.likelihood is not None:
             powered["likelihood"] = Tempered(self.likelihood, power)
         else:
-            powered["log_likelihood"] = Partial(
-                row_likelihoods.to_power, power, self.log_likelihood
-            )
+            powered["log_likelihood"] = Partial(_to_power, power, self.log_likelihood)
         fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         return bare(FeatureModel, **(fields | powered))
 
@@ -171,11 +172,14 @@ class FeatureModel(Readable, Model):
         return self.cell_distribution != "normal"
 
     @property
+    def cells_given_draw(self) -> str | None:
+        """Those of a likelihood object are independent; of a function it is not known."""
+        return None if self.likelihood is None else "independent"
+
+    @property
     def columns_are_separate(self) -> bool:
         """Whether the cells of a column depend on Y in this column alone."""
-        function = getattr(self.log_likelihood, "func", None)
-        is_known = self.likelihood is not None or function in row_likelihoods.BY_COLUMN
-        return self.columns_independent or is_known
+        return self.columns_independent or self.likelihood is not None
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -211,7 +215,7 @@ class FeatureModel(Readable, Model):
     def log_densities(self, x: Array, z: Array, y: Array, /) -> Array:
         """log p(x | z, Y) of a complete row x (D,): (D,) float, or () of some functions."""
         if self.likelihood is not None:
-            return self.likelihood.log_density(x, row_likelihoods.predictor(z, y))
+            return self.likelihood.log_density(x, _predictor(z, y))
         assert self.log_likelihood is not None
         return self.log_likelihood(x, z, y)
 
@@ -315,9 +319,9 @@ class FeatureModel(Readable, Model):
     def simulate_data(self, key: Key, draw: dict[str, Array]) -> Array:
         """X (N, D) float given a draw from the prior: row n from fold_in(key, n)."""
         fixed = self.at_values(draw)
-        sample_row: Any = fixed.sample_row
-        if fixed.likelihood is not None:
-            sample_row = Partial(row_likelihoods.sample_row, fixed.likelihood)
+        sample_row = fixed.sample_row
+        if (likelihood := fixed.likelihood) is not None:
+            sample_row = lambda key, z, y: likelihood.sample(key, _predictor(z, y))  # noqa: E731
         if sample_row is None:
             raise ValueError(
                 "data can be simulated only where it is known how a row is drawn, which a log "
@@ -447,7 +451,9 @@ class FeatureModel(Readable, Model):
             batch_size=batch_size,
         )
 
-    def particle_draw(self, particle: Any, path: dict[str, Array], data: Dense) -> dict[str, Array]:
+    def particle_draw(
+        self, particle: Particle, path: dict[str, Array], data: Dense
+    ) -> dict[str, Array]:
         """What a draw holds of one particle of the filter: whole Z, Y, and the log joint."""
         z = whole_z(particle, path)
         draw = {"z": z, "y": particle.y, "num_features": num_features(z)}
@@ -471,10 +477,23 @@ class FeatureModel(Readable, Model):
         index = jnp.arange(rows.shape[0])
         return mean[index, columns], variance[index, columns]
 
+    def cell_log_density(
+        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array, values: Array
+    ) -> Array:
+        """log p(values[m] | draw) of cells, (M,) float; of a function by its `moments`."""
+        likelihood = self.at_values(draw).likelihood
+        if likelihood is not None:
+            eta = jnp.sum(jnp.where(draw["z"][rows], draw["y"][:, columns].T, 0), axis=1)
+            return likelihood.log_density(values, eta.astype(values.dtype))
+        mean, variance = self.predict_cells(draw, data, rows, columns)
+        if self.cell_distribution == "bernoulli":
+            return jnp.log(jnp.where(values == 1, mean, jnp.where(values == 0, 1 - mean, 0)))
+        return norm.logpdf(values, mean, jnp.sqrt(variance))
+
     def row_moments(self, z: Array, y: Array) -> tuple[Array, Array]:
         """Mean and variance (D,) of the cells of a row with features z."""
         if self.likelihood is not None:
-            return self.likelihood.moments(row_likelihoods.predictor(z, y))
+            return self.likelihood.moments(_predictor(z, y))
         if self.moments is None:
             raise ValueError(
                 "predictions need the mean and the variance of a cell, which a log likelihood does "
@@ -505,3 +524,16 @@ class FeatureModel(Readable, Model):
         fixed = self.at_values(draw)
         z = queries.new_rows(fixed, key, draw, new_data)[0]
         return jax.vmap(fixed.row_moments, in_axes=(0, None))(z, draw["y"])
+
+
+def _predictor(z: Array, y: Array) -> Array:
+    """sum_k z_k y_kd, (D,) float."""
+    dtype = jnp.result_type(float)
+    return z.astype(dtype) @ y.astype(dtype)
+
+
+def _to_power(
+    power: Array | float, log_likelihood: Callable[..., Array], x: Array, z: Array, y: Array
+) -> Array:
+    """A log likelihood times a power of the likelihood, as an annealed start has it."""
+    return power * log_likelihood(x, z, y)

@@ -3,6 +3,9 @@
 N(x; Z Y, s^2)^b is N(x; Z Y, s^2 / b) times (2 pi s^2)^(-b/2) (2 pi s^2 / b)^(1/2) a cell. So the
 sweeps see the noise scale s / sqrt(b), with Y summed out; the factor depends on s and b alone, and
 counts where s is drawn, and in the evidence.
+
+Missing cells are summed out: a state has weight by its observed cells, column by column. The sweeps
+need a complete matrix, so each step first draws the missing cells at its power, exactly.
 """
 
 from __future__ import annotations
@@ -11,11 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info
+from jaxmf.feature_models import draw_from_prior
 from jaxmf.likelihoods import gaussian
-from jaxmf.models.linear_gaussian import updates
+from jaxmf.models.linear_gaussian import chain, updates
 from jaxmf.models.linear_gaussian.chain import SamplerPlan
 from jaxmf.models.linear_gaussian.state import State
 from jaxmf.types import Array, Key
@@ -25,11 +30,24 @@ if TYPE_CHECKING:
 
 
 class Measured(NamedTuple):
-    """What the likelihood at any power needs of a state."""
+    """What the likelihood at any power needs of a state; of missing cells a spectrum a column."""
 
     spectrum: gaussian.Spectrum
     noise_scale: Array
     feature_scale: Array
+
+
+def init(
+    plan: SamplerPlan,
+    model: LinearGaussianIBP,
+    key: Key,
+    data: Dense,
+    sizes: dict[str, int] | None,
+) -> tuple[State, dict[str, Array]]:
+    """A state from the prior; missing cells are drawn before they are read."""
+    state, overflow = draw_from_prior(plan, model, key, data, sizes)
+    is_complete = data.observed is None
+    return state._replace(x=None if is_complete else model.centred(data).values), overflow
 
 
 def step(
@@ -41,6 +59,7 @@ def step(
     power: Array,
 ) -> tuple[State, Info]:
     """A sweep, a change of basis and hyperparameters, with the likelihood to a power."""
+    state = draw_missing(model, jax.random.fold_in(key, 3), state, data, power)
     data = model.centred(data)
     noise = state.noise_scale
     widened = state._replace(noise_scale=noise / jnp.sqrt(power))
@@ -59,11 +78,64 @@ def step(
 
 def measure(model: LinearGaussianIBP, state: State, data: Dense) -> Measured:
     """The statistics of `log_ratio`."""
-    spectrum = gaussian.spectrum(state.z, model.centred(data).values)
-    return Measured(spectrum, state.noise_scale, state.feature_scale)
+    data = model.centred(data)
+    observed = data.observed
+    if observed is None:
+        spectrum = gaussian.spectrum(state.z, data.values)
+        return Measured(spectrum, state.noise_scale, state.feature_scale)
+
+    def one_column(column: tuple[Array, Array]) -> gaussian.Spectrum:
+        x, seen = column
+        spectrum = gaussian.spectrum(state.z & seen[:, None], jnp.where(seen, x, 0)[:, None])
+        return spectrum._replace(num_rows=jnp.sum(seen, dtype=x.dtype))
+
+    spectra = jax.lax.map(one_column, (data.values.T, observed.T))
+    return Measured(spectra, state.noise_scale, state.feature_scale)
 
 
 def log_ratio(measured: Measured, before: Array, after: Array) -> Array:
     """log of p(X | Z, Y)^after, Y summed out, over the same with the power `before`."""
     spectrum, noise, feature = measured
-    return gaussian.log_power_change(spectrum, noise, feature, before, after)
+
+    def change(spectrum: gaussian.Spectrum) -> Array:
+        return gaussian.log_power_change(spectrum, noise, feature, before, after)
+
+    is_by_column = spectrum.num_rows.ndim > 0
+    return jnp.sum(jax.vmap(change)(spectrum)) if is_by_column else change(spectrum)
+
+
+def draw_missing(
+    model: LinearGaussianIBP, key: Key, state: State, data: Dense, power: Array
+) -> State:
+    """Missing cells given Z and the observed cells, with the likelihood to a power."""
+    if data.observed is None:
+        return state
+    data = model.centred(data)
+    observed, dtype = data.observed, data.values.dtype
+    assert observed is not None
+    num_slots, num_columns = state.z.shape[1], data.num_columns
+    features_key, noise_key = jax.random.split(key)
+    # more slots leave the draws of the first ones as they are
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(features_key, jnp.arange(num_slots))
+    normals = jax.vmap(lambda key: jax.random.normal(key, (num_columns,), dtype))(keys)
+    noise = state.noise_scale / jnp.sqrt(power)
+    ratio = (noise / state.feature_scale) ** 2
+    z = state.z.astype(dtype)
+
+    def fitted(column: tuple[Array, Array, Array]) -> Array:
+        x, seen, normal = column
+        seen_z = jnp.where(seen[:, None], z, 0)
+        factor = jnp.linalg.cholesky(seen_z.T @ seen_z + ratio * jnp.eye(num_slots, dtype=dtype))
+        half = solve_triangular(factor, seen_z.T @ x, lower=True)
+        return z @ solve_triangular(factor.T, half + noise * normal, lower=False)
+
+    means = jax.lax.map(fitted, (data.values.T, observed.T, normals.T)).T
+    cells = means + noise * jax.random.normal(noise_key, means.shape, dtype)
+    return state._replace(x=jnp.where(observed, data.values, cells).astype(dtype))
+
+
+def record(model: LinearGaussianIBP, key: Key, state: State, data: Dense) -> dict[str, Array]:
+    """What a draw keeps, of a state at power one; missing cells may be those of a lower power."""
+    refresh_key, record_key = jax.random.split(key)
+    state = draw_missing(model, refresh_key, state, data, jnp.ones(()))
+    return chain.record(model, record_key, state, data)

@@ -16,6 +16,7 @@ import numpy as np
 from jaxmf.data import Dense, units
 from jaxmf.data.names import shown_id
 from jaxmf.priors import hyper
+from jaxmf.priors.hyper import Hyperparameter
 
 if TYPE_CHECKING:
     from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
@@ -28,7 +29,9 @@ _UNEQUAL_SPREADS = 100.0
 _NUM_PRIOR_DRAWS = 1_001
 
 
-def completed(model: LinearGaussianIBP, unit: float = 1.0, offset: object = None) -> Any:
+def completed(
+    model: LinearGaussianIBP, unit: float = 1.0, offset: object = None
+) -> LinearGaussianIBP:
     """The model with the settings that were left open filled in.
 
     Args:
@@ -46,7 +49,7 @@ def completed(model: LinearGaussianIBP, unit: float = 1.0, offset: object = None
     return replace(model, **open_settings) if open_settings else model
 
 
-def matched(model: Any, data: Dense) -> Any:
+def matched(model: Any, data: Dense) -> LinearGaussianIBP:
     """The model with what was left open taken from the data; see `LinearGaussianIBP`."""
     if data.num_rows == 0 or isinstance(data.values, jax.core.Tracer):
         return model
@@ -83,7 +86,7 @@ def _warn_of_columns(data: Dense) -> None:
         )
 
 
-def _compare_scales(model: Any, data: Dense, offset: Any) -> None:
+def _compare_scales(model: Any, data: Dense, offset: float | np.ndarray) -> None:
     """Says where the scales that the user chose make rows need very many features."""
     largest = _upper_value(model.feature_scale)
     noise = _upper_value(model.noise_scale)
@@ -109,7 +112,7 @@ def _compare_scales(model: Any, data: Dense, offset: Any) -> None:
     warnings.warn(message + ".", stacklevel=5)
 
 
-def _upper_value(prior: Any) -> float:
+def _upper_value(prior: Hyperparameter) -> float:
     """The number itself; of a prior the largest of many draws."""
     if hyper.is_fixed(prior):
         return float(prior)

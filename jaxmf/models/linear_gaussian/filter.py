@@ -12,7 +12,7 @@ Source: Wood & Griffiths (2006), section 4.1, with row-wise statistics in place 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ from jaxmf.priors import hyper
 from jaxmf.samplers.collapsed_sweep import collapsed_sweep
 from jaxmf.samplers.hyper import update_feature_prior
 from jaxmf.samplers.smc import ParticleModel
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
@@ -93,7 +93,7 @@ def extend(
     model: LinearGaussianIBP,
     key: Key,
     particle: Particle,
-    choice: Any,
+    choice: PyTree,
     data: Dense,
     row: Array,
 ) -> tuple[Particle, dict[str, Array]]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +26,7 @@ from jaxmf.arguments import check_count, check_flag
 from jaxmf.data import Dense, units
 from jaxmf.devices import AUTO
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.feature_models import BuffetModel, draw_from_prior
+from jaxmf.feature_models import BuffetModel
 from jaxmf.likelihoods import gaussian
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.models.linear_gaussian import annealed, chain, defaults, queries
@@ -276,7 +275,7 @@ class LinearGaussianIBP(BuffetModel):
             check_whole_rows(num_slots, remedy=chain.WHOLE_ROWS_REMEDY)
         return num_slots
 
-    def mesh_axes(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """The parallel sweep spreads rows over "data"; splits and merges go row by row."""
         is_parallel = options.get("sweep") == "parallel" and not options.get("split_merge")
         return (DATA_AXIS,) if is_parallel else ()
@@ -287,29 +286,24 @@ class LinearGaussianIBP(BuffetModel):
         """What `jaxmf.smc` does with one state of the chain; Y is summed out at every power.
 
         Args:
-          data: (N, D), complete.
+          data: (N, D); missing cells are summed out of the weights, and drawn for the sweeps.
           sweep: as in `sampler`.
           capacity: slots to begin with; they double when a state needs more.
 
         Raises:
-          ValueError: an unknown sweep, a capacity below 1, or cells are missing.
+          ValueError: an unknown sweep, a capacity below 1, or too many slots for "whole_rows".
         """
-        if data.observed is not None:
-            raise ValueError(
-                "data: cells are missing, which smc and temper do not take here; use "
-                "FeatureModel(likelihood=mf.Gaussian(noise_scale), feature_prior=...), or "
-                "jaxmf.particle_filter"
-            )
         sweep = self.chosen_sweep(sweep, data)
         num_slots = self._slots_of_sweep(sweep, 8 if capacity is None else capacity)
         plan = chain.SamplerPlan(num_slots, sweep, anneal=False, split_merge=0, change_basis=1)
         model = defaults.completed(self)
         return annealed_model(
-            init=Partial(draw_from_prior, plan, model),
+            init=Partial(annealed.init, plan, model),
             step=Partial(annealed.step, plan, model),
             measure=Partial(annealed.measure, model),
             log_ratio=annealed.log_ratio,
-            **chain.shared(plan, model),
+            refresh=Partial(annealed.draw_missing, model),
+            **chain.shared(plan, model) | {"record": Partial(annealed.record, model)},
         )
 
     def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:

@@ -155,8 +155,7 @@ def add_row(particle: Particle, z_row: Array, x: Array, row: Array) -> Particle:
         statistics=statistics,
         x=None if particle.x is None else particle.x.at[row].set(x),
     )
-    with_features: Particle = feature_particles.with_row(particle, z_row, row)
-    return with_features
+    return feature_particles.with_row(particle, z_row, row)
 
 
 def particle_draw(

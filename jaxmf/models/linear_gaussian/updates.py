@@ -67,6 +67,7 @@ def update_hyperparameters(
         state.noise_scale,
         state.feature_scale,
         power=power,
+        num_observed=None if data.observed is None else jnp.sum(data.observed, dtype=x.dtype),
     )
     return state._replace(noise_scale=noise, feature_scale=feature), Info(overflow={})
 
@@ -80,15 +81,17 @@ def update_scales(
     *,
     share: Array | float = 1.0,
     power: Array | float = 1.0,
+    num_observed: Array | None = None,
 ) -> tuple[Array, Array]:
     """The two scales, one after the other, by slices of the collapsed likelihood.
 
     `share` multiplies the feature scale that the likelihood sees, as in a filter while it tempers.
     `power` is that of the likelihood of a cell given Y: N(x; m, s^2)^b is N(x; m, s^2 / b) times a
-    factor that depends on s.
+    factor that depends on s, for each of the `num_observed` cells; None for all.
     """
     widening = 1 / jnp.sqrt(jnp.asarray(power, noise.dtype))
     num_cells = statistics.num_rows * statistics.num_columns
+    num_cells = num_cells if num_observed is None else num_observed
     start, first = noise, feature
 
     def log_density_of_noise(value: Array) -> Array:

@@ -19,11 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.blocks import Block, Network
+from jaxmf.blocks.annealed import annealed
 from jaxmf.blocks.model import NetworkModel
 from jaxmf.blocks.prediction import (
     Draw,
     family_statistics,
     hyperparameters_of,
+    left_out_density,
     predict_moments,
     predictive_groups,
     probabilities,
@@ -41,6 +43,7 @@ from jaxmf.priors.flexible import FlexiblePrior, check_flexible
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior, is_kind
 from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
+from jaxmf.samplers.annealed_smc import AnnealedModel
 from jaxmf.types import Array, Key, PyTree
 
 
@@ -203,6 +206,50 @@ class _Mixture(NetworkModel):
         return weights, distribution, statistics
 
 
+class _SequentialMixture(_Mixture):
+    """A mixture whose prior says the group of one row given those of all others."""
+
+    def row_log_density(self, draw: Draw, data: Dense, rows: Array) -> tuple[Array, Array]:
+        """Log predictive density of rows of the data given all others, and of one more of each.
+
+        Args:
+            draw: what a chain with ``keep="assignments"`` records.
+            data: the training data.
+            rows: (M,) int32.
+
+        Returns:
+            (M,) float each.
+        """
+        network, tokens = self.over(data)
+        x, groups = tokens.values["x"][rows], draw["group_of_tokens"][rows]
+        without = left_out_density(network, draw, ("group", "x"), groups, x)
+        return without, predictive_groups(network, draw, "group", "x", x)[0]
+
+    def annealed(
+        self,
+        data: Dense,
+        *,
+        split_merge: int = 0,
+        keep: str = "assignments",
+        capacity: int | None = None,
+    ) -> AnnealedModel:
+        """What `jaxmf.smc` does with one state: p(z) p(rows | z)^b, the parameters summed out.
+
+        Args:
+            data: (N, D), complete.
+            split_merge: as in `sampler`.
+            keep: as in `sampler`; by default the groups of all rows too, which `post.groups` and
+                `jaxmf.compare` need.
+            capacity: slots of a growing number of groups to begin with; they double when a state
+                needs more.
+
+        Raises:
+            ValueError: options that are none, or a family whose hyperparameters are learned.
+        """
+        del data
+        return annealed(self, split_merge=split_merge, keep=keep, capacity=capacity)
+
+
 def _prior_count(family: Family) -> Array | float:
     """How many values the prior of a group's mean counts as; NaN where it is not known."""
     if isinstance(family, NormalInverseWishart | NormalInverseGamma):
@@ -231,7 +278,7 @@ def _check_size(data: Dense, name: str) -> None:
     meta_fields=["num_components"],
 )
 @dataclass(frozen=True)
-class MixtureOfGaussians(_Mixture):
+class MixtureOfGaussians(_SequentialMixture):
     """A mixture of a given number of Gaussians, with means and covariances of their own.
 
     Args:
@@ -269,7 +316,7 @@ class MixtureOfGaussians(_Mixture):
     meta_fields=[],
 )
 @dataclass(frozen=True)
-class DPMixture(_Mixture):
+class DPMixture(_SequentialMixture):
     """A mixture with as many components as the rows need: a Dirichlet process mixture.
 
     Args:

@@ -13,7 +13,7 @@ Source: Wood & Griffiths (2006), section 5.1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -86,7 +86,12 @@ def propose(
 
 
 def propose_from_prior(
-    key: Key, y: Array, cells: Cells, conditional: RowPrior, parameters: Parameters, dtype: Any
+    key: Key,
+    y: Array,
+    cells: Cells,
+    conditional: RowPrior,
+    parameters: Parameters,
+    dtype: jnp.dtype,
 ) -> tuple[Setting, Array, Array]:
     """Algorithm 1; the weight is the probability of the observed cells (eq 11)."""
     bits_key, count_key = jax.random.split(key)
@@ -99,7 +104,12 @@ def propose_from_prior(
 
 
 def propose_informed(
-    key: Key, y: Array, cells: Cells, conditional: RowPrior, parameters: Parameters, dtype: Any
+    key: Key,
+    y: Array,
+    cells: Cells,
+    conditional: RowPrior,
+    parameters: Parameters,
+    dtype: jnp.dtype,
 ) -> tuple[Setting, Array, Array]:
     """Bits one by one in a fresh random order, then the exact sum over the number of new causes.
 

@@ -95,10 +95,7 @@ def add_row(particle: Particle, z_row: Array, y: Array, cells: Cells, row: Array
         eta = noisy_or.num_active(z_row, y, dtype)
         more = noisy_or.tally_of(eta, cells, z_row.shape[0] + 1)
         tally = jax.tree.map(jnp.add, tally, more)
-    with_causes: Particle = feature_particles.with_row(
-        particle._replace(y=y, tally=tally), z_row, row
-    )
-    return with_causes
+    return feature_particles.with_row(particle._replace(y=y, tally=tally), z_row, row)
 
 
 def particle_draw(

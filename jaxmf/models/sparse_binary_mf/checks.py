@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -39,7 +40,7 @@ def settings(model: SparseBinaryMF) -> dict[str, object]:
     return found
 
 
-def options(model: SparseBinaryMF, settings: dict[str, Any]) -> None:
+def options(model: SparseBinaryMF, settings: Mapping[str, object]) -> None:
     """Refuses options of the ascent.
 
     Raises:
@@ -98,7 +99,7 @@ def hold_out(
     return num_held_out
 
 
-def _check_partial_newton(settings: dict[str, Any]) -> None:
+def _check_partial_newton(settings: Mapping[str, object]) -> None:
     """Refuses numbers of the partial-Newton step out of range, or where nothing goes by them."""
     for name in ("power", "step_size"):
         value = settings[name]

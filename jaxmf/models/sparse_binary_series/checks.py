@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jaxmf.data import SparseSeries
@@ -49,7 +50,7 @@ def _quadratic(likelihood: Any) -> Any:
     )
 
 
-def options(settings: dict[str, Any]) -> None:
+def options(settings: Mapping[str, object]) -> None:
     """Refuses options of the ascent.
 
     Raises:

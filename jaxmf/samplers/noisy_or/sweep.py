@@ -14,7 +14,6 @@ Missing cells have no factor in the likelihood, so they are never drawn.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +23,8 @@ from jaxmf import slots
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, Cells, Tally
-from jaxmf.samplers import feature_rows
-from jaxmf.samplers.feature_layout import FeaturePrior, row_draws, row_prior
+from jaxmf.samplers import feature_rows, row_sweep
+from jaxmf.samplers.feature_layout import FeaturePrior, RowPrior, row_draws
 from jaxmf.samplers.noisy_or.new_causes import (
     count_table,
     draw_new_causes,
@@ -38,13 +37,6 @@ from jaxmf.types import Array, Key
 _MOST_FUSED_COLUMNS = 2_048
 # Streams of a row's key.
 _ROW, _NEW_CAUSES, _SHARED_BITS = 0, 1, 2
-
-
-class _Carry(NamedTuple):
-    z: Array
-    y: Array
-    counts: Array
-    overflow: Array
 
 
 def noisy_or_sweep(
@@ -107,40 +99,31 @@ def sweep_rows(
     bits_together: bool = False,
 ) -> tuple[Array, Array, Array]:
     """The pass over the rows alone; arguments and results as `noisy_or_sweep`."""
-    present = jnp.asarray(z.shape[0] if num_rows is None else num_rows, jnp.int32)
     table = count_table(z.shape[1], parameters)
 
-    def update(row: Array, carry: _Carry) -> _Carry:
+    def update_row(
+        row_key: Key, row: Array, z_row: Array, y: Array, conditional: RowPrior, /
+    ) -> tuple[Array, Array, Array]:
         at = jax.lax.dynamic_index_in_dim
-        # read from z as it came, written to another: one array for both would be copied every row
-        z_row = at(z, row, keepdims=False)
         cells = noisy_or.cells_of(
             at(x, row, keepdims=False),
             None if observed is None else at(observed, row, keepdims=False),
         )
-        z_new, y, overflow = draw_row(
-            jax.random.fold_in(key, row),
+        return draw_row(
+            row_key,
             z_row,
-            carry.y,
+            y,
             cells,
-            counts=carry.counts - z_row,
-            prior=prior,
+            conditional,
             parameters=parameters,
             table=table,
-            num_rows=present.astype(x.dtype),
             bits_together=bits_together,
         )
-        return _Carry(
-            z=jax.lax.dynamic_update_index_in_dim(carry.z, z_new, row, 0),
-            y=y,
-            counts=carry.counts - z_row.astype(x.dtype) + z_new,
-            overflow=carry.overflow | overflow,
-        )
 
-    counts = jnp.sum(z, axis=0, dtype=x.dtype)
-    start = _Carry(z, y.astype(x.dtype), counts, jnp.zeros((), bool))
-    end = jax.lax.fori_loop(0, present, update, start)
-    return end.z, end.y > 0.5, end.overflow
+    z, y, overflow = row_sweep.sweep_rows(
+        key, z, y.astype(x.dtype), update_row=update_row, prior=prior, num_rows=num_rows
+    )
+    return z, y > 0.5, overflow
 
 
 def draw_row(
@@ -148,12 +131,10 @@ def draw_row(
     z_row: Array,
     y: Array,
     cells: Cells,
+    conditional: RowPrior,
     *,
-    counts: Array,
-    prior: FeaturePrior,
     parameters: AnyParameters,
     table: Tally,
-    num_rows: Array,
     bits_together: bool = False,
 ) -> tuple[Array, Array, Array]:
     """One row of Z and the rows of Y of the causes that it alone has.
@@ -163,11 +144,9 @@ def draw_row(
       z_row: (K,) bool.
       y: (K, D) float.
       cells: (D,) bool, of the row.
-      counts: (K,) float, ones of the other rows.
-      prior: of Z.
+      conditional: prior of the row given the others.
       parameters: of the likelihood.
       table: of `count_table`.
-      num_rows: () float, rows that are there.
       bits_together: as in `noisy_or_sweep`.
 
     Returns:
@@ -175,7 +154,6 @@ def draw_row(
     """
     num_slots = z_row.shape[0]
     draws = row_draws(jax.random.fold_in(key, _ROW), num_slots, None, y.dtype)
-    conditional = row_prior(prior, counts, num_rows, num_fixed=0)
     singletons = z_row & conditional.free
     y = jnp.where(conditional.free[:, None], 0, y)
     shared, num_singletons = z_row & ~singletons, jnp.sum(singletons, dtype=y.dtype)
