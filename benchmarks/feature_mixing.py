@@ -168,6 +168,8 @@ def _rows(
     others = None if beside is None else _figures(next(iter(beside.values())))
     rows = []
     for name, (metric, unit, more_is_better) in _FIGURES.items():
+        if not np.isfinite(figures[name]):
+            continue  # no chain is in the mode
         more: dict[str, Any] = {} if others is None else {"peer": "default", "theirs": others[name]}
         if metric == "time":
             more["clock"] = clock()
