@@ -254,7 +254,7 @@ def test_no_round_trip_is_an_alarm(run):
 
 def test_missing_cells_are_refused_with_what_to_do():
     hidden = np.where(np.random.default_rng(0).random(ANSWERS.shape) < 0.1, np.nan, ANSWERS)
-    with pytest.raises(ValueError, match='temper: weights: .*set weights="explicit"'):
+    with pytest.raises(ValueError, match=r'temper: weights: .*set weights="explicit"'):
         mf.sample(mf.BinaryMF(), hidden, temper=2, **RUN)
 
 
