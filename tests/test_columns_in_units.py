@@ -110,6 +110,9 @@ def test_columns_far_apart_in_scale_are_standardised_by_default():
     assert mf.BinaryMF().matched(alike).column_unit is None
     for stated in ({"offset": 0.0}, {"weight_scale": 1.0}, {"column_unit": 1.0}):
         assert np.ndim(mf.BinaryMF(**stated).matched(mf.Dense.from_array(values)).column_unit) == 0
+    # with a stated unit a column the open offset is a mean a column, not of all units together
+    unit = mf.BinaryMF(column_unit=spread).matched(mf.Dense.from_array(values))
+    np.testing.assert_allclose(unit.offset, np.nanmean(values, axis=0), rtol=1e-5)
     short = mf.BinaryMF(column_unit=[1.0, 2.0])
     with pytest.raises(ValueError, match="column_unit has 2 numbers, data has 4 columns"):
         short.matched(alike)

@@ -144,3 +144,54 @@ def test_broken_twins_are_seen(monkeypatch, break_it):
     deviation = np.abs(exact @ matrix - exact).max()
     print(f"largest deviation {deviation:.1e}")
     assert deviation > 1e-3
+
+
+# --- several resamplings in a row -----------------------------------------------------------------
+
+NUM_BITS = 6
+ALL_ROWS = np.array(list(itertools.product([False, True], repeat=NUM_BITS)))
+
+
+def largest_z(num_particles, num_rows=100_000):
+    """How far rows drawn after exact rows are from exact rows, in standard errors.
+
+    With 2 particles all bits but the first two are decided after a resampling that leaves some out.
+    """
+    rng = np.random.default_rng(5)
+    log_odds, log_likelihoods = rng.normal(size=NUM_BITS), 2 * rng.normal(size=len(ALL_ROWS))
+    powers = 2 ** np.arange(NUM_BITS)[::-1]
+    weights = np.exp(log_likelihoods + ALL_ROWS @ log_odds)
+    exact = weights / weights.sum()
+
+    def transition(key, z):
+        children = particle_rows.run_particles(
+            particle_rows.draw_uniforms(key, NUM_BITS),
+            z,
+            particle_rows.target_of_bits(lambda bits: jnp.asarray(log_likelihoods)[bits @ powers]),
+            prior_log_odds=jnp.asarray(log_odds),
+            movable=jnp.ones(NUM_BITS, bool),
+            num_particles=num_particles,
+        )
+        reached = jnp.zeros(len(ALL_ROWS)).at[children.rows.z @ powers]
+        return reached.add(jax.nn.softmax(children.log_weight))
+
+    rows = ALL_ROWS[rng.choice(len(ALL_ROWS), num_rows, p=exact)]
+    run = jax.jit(jax.vmap(transition), compiler_options=FAST_COMPILE)
+    found = np.asarray(run(jax.random.split(jax.random.key(3), num_rows), rows))
+    return np.abs((found.mean(axis=0) - exact) / found.std(axis=0) * num_rows**0.5).max()
+
+
+@pytest.mark.parametrize("num_particles", [2, 5])
+def test_many_resamplings_keep_the_conditional_distribution(num_particles):
+    assert largest_z(num_particles) < 5  # of 64 normal deviates: 4e-5
+
+
+def test_weights_that_forget_how_likely_a_choice_was_are_seen(monkeypatch):
+    right = particle_rows._resample
+
+    def twin(uniform, log_weight, retained, num):
+        chosen, log_new, retained = right(uniform, log_weight, retained, num)
+        return chosen, jnp.where(jnp.isfinite(log_new), log_weight[chosen], -jnp.inf), retained
+
+    monkeypatch.setattr(particle_rows, "_resample", twin)
+    assert largest_z(2) > 8

@@ -57,7 +57,7 @@ class RowState(NamedTuple):
     y: Array
 
 
-UpdateRow = Callable[
+UpdateModelRow = Callable[
     [Key, ExplicitFeatures, RowState, Array, Array | None, RowPrior], tuple[RowState, Array]
 ]
 """(key, model, state, x, observed, prior of the row given the others) -> state, overflow."""
@@ -70,7 +70,7 @@ def sweep_rows(
     y: Array,
     data: Dense,
     *,
-    update_row: UpdateRow,
+    update_row: UpdateModelRow,
     num_rows: Array | int | None = None,
 ) -> tuple[Array, Array, Array]:
     """`row_sweep.sweep_rows` with a kernel that asks the model for the likelihood of the row.

@@ -169,7 +169,8 @@ def run_particles(
         chosen, log_weight, retained = _resample(
             uniforms.resample[k], present.log_weight, present.retained, num_particles
         )
-        parents = jax.tree.map(lambda leaf: leaf[chosen], present._replace(retained=chosen))
+        # the index of the retained child is one for all
+        parents = jax.tree.map(lambda leaf: leaf[chosen] if leaf.ndim else leaf, present)
         flipped = jax.vmap(target.flip, in_axes=(0, None))(parents.rows, k)
         rows = jax.tree.map(lambda *both: jnp.concatenate(both), parents.rows, flipped)
         log_likelihood = jnp.concatenate(

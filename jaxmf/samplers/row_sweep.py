@@ -13,10 +13,10 @@ from jaxmf.types import Array, Key
 
 
 class UpdateRow(Protocol):
-    """Kernel of one row: it leaves p(z_row, cache | other rows, data) invariant."""
+    """Kernel of one row: it leaves p(z_row, y | other rows, data) invariant."""
 
     def __call__(
-        self, row_key: Key, row: Array, z_row: Array, cache: Array, conditional: RowPrior, /
+        self, row_key: Key, row: Array, z_row: Array, y: Array, conditional: RowPrior, /
     ) -> tuple[Array, Array, Array]:
         """The row drawn anew.
 
@@ -24,17 +24,17 @@ class UpdateRow(Protocol):
           row_key: of this row alone.
           row: () int, its index: for its cells.
           z_row: (K,) bool.
-          cache: (K, ...), what the rows share and a row may change, such as Y.
+          y: (K, ...), rows of Y, which a row may change.
           conditional: prior of the row given the others.
 
         Returns:
-          z_row, cache, and () bool: whether more slots were needed.
+          z_row, y, and () bool: whether more slots were needed.
         """
 
 
 class _Carry(NamedTuple):
     z: Array
-    cache: Array
+    y: Array
     counts: Array
     overflow: Array
 
@@ -42,7 +42,7 @@ class _Carry(NamedTuple):
 def sweep_rows(
     key: Key,
     z: Array,
-    cache: Array,
+    y: Array,
     *,
     update_row: UpdateRow,
     prior: RowByRowPrior,
@@ -53,14 +53,14 @@ def sweep_rows(
     Args:
       key: row n has fold_in(key, n).
       z: (N, K) bool.
-      cache: (K, ...), handed from row to row.
+      y: (K, ...), rows of Y, passed from row to row.
       update_row: the kernel of one row.
       prior: of Z.
       num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
         earlier rows once more. The others must have no features. None for all.
 
     Returns:
-      z, cache, and () bool: whether a row needed more slots than there are.
+      z, y, and () bool: whether a row needed more slots than there are.
     """
     dtype = jnp.result_type(float)
     present = jnp.asarray(z.shape[0] if num_rows is None else num_rows, jnp.int32)
@@ -71,14 +71,14 @@ def sweep_rows(
         others = carry.counts - z_row
         conditional = row_prior(prior, others, present.astype(dtype), num_fixed=0)
         row_key = jax.random.fold_in(key, row)
-        z_new, cache, overflow = update_row(row_key, row, z_row, carry.cache, conditional)
+        z_new, y, overflow = update_row(row_key, row, z_row, carry.y, conditional)
         return _Carry(
             z=jax.lax.dynamic_update_index_in_dim(carry.z, z_new, row, 0),
-            cache=cache,
+            y=y,
             counts=others + z_new,
             overflow=carry.overflow | overflow,
         )
 
-    start = _Carry(z, cache, jnp.sum(z, axis=0, dtype=dtype), jnp.zeros((), bool))
+    start = _Carry(z, y, jnp.sum(z, axis=0, dtype=dtype), jnp.zeros((), bool))
     end = jax.lax.fori_loop(0, present, visit, start)
-    return end.z, end.cache, end.overflow
+    return end.z, end.y, end.overflow

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info
@@ -119,15 +118,18 @@ def draw_missing(
     keys = jax.vmap(jax.random.fold_in, (None, 0))(features_key, jnp.arange(num_slots))
     normals = jax.vmap(lambda key: jax.random.normal(key, (num_columns,), dtype))(keys)
     noise = state.noise_scale / jnp.sqrt(power)
-    ratio = (noise / state.feature_scale) ** 2
     z = state.z.astype(dtype)
 
     def fitted(column: tuple[Array, Array, Array]) -> Array:
         x, seen, normal = column
         seen_z = jnp.where(seen[:, None], z, 0)
-        factor = jnp.linalg.cholesky(seen_z.T @ seen_z + ratio * jnp.eye(num_slots, dtype=dtype))
-        half = solve_triangular(factor, seen_z.T @ x, lower=True)
-        return z @ solve_triangular(factor.T, half + noise * normal, lower=False)
+        gram, cross = seen_z.T @ seen_z, (seen_z.T @ x)[:, None]
+        return (
+            z
+            @ gaussian.draw_features(
+                gram, cross, normal[:, None], noise, state.feature_scale
+            ).ravel()
+        )
 
     means = jax.lax.map(fitted, (data.values.T, observed.T, normals.T)).T
     cells = means + noise * jax.random.normal(noise_key, means.shape, dtype)
