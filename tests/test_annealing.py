@@ -166,12 +166,11 @@ def test_a_long_warm_up_does_not_take_the_noise_for_features():
 def power_and_weight(prior, values, progress):
     """Of a step of a `FeatureModel` with such entries of its features."""
     rows = prior.expand([values.shape[1]]).to_event(1)
-    model = mf.FeatureModel(likelihood=mf.Gaussian(0.5), feature_prior=rows)
-    return chain.annealing_at(model, None, mf.Dense(values), jnp.asarray(progress))
+    return chain.annealing_at(rows, mf.Dense(values), jnp.asarray(progress))
 
 
 def test_features_of_any_likelihood_start_weak_and_end_as_they_are():
-    values = jnp.ones((5, 3))
+    values = jnp.full((5, 3), 0.5)
     power, weight = power_and_weight(dist.Normal(), values, 0.0)
     np.testing.assert_allclose([power, weight], [1, ANNEALED_START], rtol=1e-6)
     np.testing.assert_array_equal(power_and_weight(dist.Normal(), values, 0.75), [1, 1])

@@ -33,6 +33,8 @@ from jaxmf.samplers.feature_rows import features_limit
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
+    import numpyro.distributions as dist
+
     from jaxmf.models.feature_model.model import FeatureModel
 
 _NUM_SCALE_DRAWS = 64
@@ -79,14 +81,18 @@ def step(
     progress: Array,
 ) -> tuple[FeatureState, Info]:
     """Rows of Z, moves of Y, hyperparameters."""
-    power, weight = annealing_at(model, state, data, progress) if plan.anneal else (1.0, None)
+    power: Array | float = 1.0
+    weight = None
+    if plan.anneal:
+        fixed = hyperparameters.at_values(model, state.hyperparameters)
+        power, weight = annealing_at(fixed.feature_prior, data, progress)
     state, info = _update_features(plan, model, key, state, data, power=power, weight=weight)
     state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data, weight=weight)
     return state, info
 
 
 def annealing_at(
-    model: FeatureModel, state: FeatureState, data: Dense, progress: Array
+    prior: dist.Distribution, data: Dense, progress: Array
 ) -> tuple[Array, Array | None]:
     """The power of the likelihood and the weight of Y of a step of the warm-up.
 
@@ -95,13 +101,11 @@ def annealing_at(
     the rest of the factor to the likelihood.
 
     Args:
-        model: a `FeatureModel`.
-        state: of the chain.
+        prior: of a row of Y.
         data: (N, D).
         progress: () float, the share of the warm-up that is over.
     """
     full = annealed_factor(progress)
-    prior = hyperparameters.at_values(model, state.hyperparameters).feature_prior
     if not feature_values.can_shrink(prior):
         return full**2, None
     drawn = prior.sample(jax.random.key(0), (_NUM_SCALE_DRAWS,))
