@@ -145,7 +145,7 @@ from jaxmf.engine import run
 from tests.engine_toys import pair_gibbs
 def say(report):
     print(report.step, flush=True)
-result = run(pair_gibbs(), np.array([1., 2.]), num_samples=2**30, chunk_seconds=0.05, progress=say)
+result = run(pair_gibbs(), np.array([1., 2.]), num_samples=2**26, chunk_seconds=0.05, progress=say)
 print("returned", result.complete, result.draws["x"].shape[1] == result.num_steps > 0)
 """
     process = subprocess.Popen(

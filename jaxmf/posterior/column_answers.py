@@ -75,7 +75,7 @@ class ColumnAnswers(Draws):
             ValueError: the model ranks no columns, or takes no new rows; the rows are not in the
                 data.
         """
-        from jaxmf.posterior import next_words, recommendations
+        from jaxmf.posterior import next_words, ranking, recommendations
 
         asked: dict[str, Any] = {"new_rows": new_rows, "unknown": unknown, "n": n, "by": by}
         if isinstance(self.model, RanksWords):
@@ -91,8 +91,9 @@ class ColumnAnswers(Draws):
             )
         else:
             cell_questions.check_draws(self)
-            names, size = self.data.column_names, self.data.num_columns
-            shown = None if titles is None else titled(names, titles, size)
+            shown = None
+            if titles is not None and ranking.can_recommend(self.model):
+                shown = titled(self.data.column_names, titles, self.data.num_columns)
             found = recommendations.recommend(
                 self,
                 rows,

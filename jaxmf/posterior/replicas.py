@@ -31,7 +31,7 @@ def check_temper(model: Model, temper: object) -> int:
     """
     num_replicas = check_count("temper", temper, 2, most=_MOST_REPLICAS)
     if not isinstance(model, Anneals):
-        known = [e.class_name for e in registry.all_entries() if issubclass(e.model, Anneals)]
+        known = [entry.class_name for entry in registry.all_entries() if entry.anneals]
         raise ValueError(
             f"temper: {type(model).__name__} cannot be run at powers of its likelihood, "
             f"{', '.join(known)} can; leave it out"

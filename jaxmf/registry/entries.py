@@ -16,6 +16,7 @@ ENTRIES: tuple[Entry, ...] = (
         methods={"sample": "sampler", "particle_filter": "filter"},
         container_name="Dense",
         one_line="hidden binary features that add up to real data (Indian buffet process)",
+        anneals=True,
         example_name="linear_gaussian",
     ),
     Entry(
@@ -24,6 +25,7 @@ ENTRIES: tuple[Entry, ...] = (
         methods={"sample": "sampler", "particle_filter": "filter"},
         container_name="Dense",
         one_line="hidden causes that turn on cells of 0/1 data (noisy-OR, Indian buffet process)",
+        anneals=True,
         example_name="noisy_or",
     ),
     Entry(
@@ -32,6 +34,7 @@ ENTRIES: tuple[Entry, ...] = (
         container_name="Dense",
         one_line="binary features of rows and of columns, with weights between them (binary "
         "matrix factorisation)",
+        anneals=True,
         example_name="binary_mf",
     ),
     Entry(
@@ -48,6 +51,7 @@ ENTRIES: tuple[Entry, ...] = (
         model_path="jaxmf.models.mixtures:MixtureOfGaussians",
         container_name="Dense",
         one_line="groups of rows, a given number of them, each with a mean and a covariance",
+        anneals=True,
         example_name="mixture_of_gaussians",
     ),
     Entry(
@@ -55,6 +59,7 @@ ENTRIES: tuple[Entry, ...] = (
         model_path="jaxmf.models.mixtures:DPMixture",
         container_name="Dense",
         one_line="groups of rows, as many as they need (Dirichlet or Pitman-Yor process mixture)",
+        anneals=True,
         example_name="dp_mixture",
     ),
     Entry(
@@ -168,6 +173,7 @@ ENTRIES: tuple[Entry, ...] = (
         methods={"sample": "sampler", "particle_filter": "filter"},
         container_name="Dense",
         one_line="hidden binary features with a likelihood and features of one's own (from Python)",
+        anneals=True,
         example_name="feature_model",
         has_functions=True,
     ),

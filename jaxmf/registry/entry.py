@@ -31,6 +31,8 @@ class Entry:
         example_name: the function of `jaxmf.registry.examples` that makes a tiny problem.
         methods: public verb -> method of the class that builds the algorithm.
         default: the verb that `fit` runs.
+        anneals: whether it is an `Anneals`, which `smc` and `temper` need; said here too, as the
+            command line refuses a method without importing the class.
         has_functions: whether it is made of functions, which the command line cannot read.
     """
 
@@ -41,6 +43,7 @@ class Entry:
     example_name: str
     methods: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"sample": "sampler"})
     default: str = "sample"
+    anneals: bool = False
     has_functions: bool = False
 
     @property
@@ -62,9 +65,7 @@ class Entry:
     @property
     def verbs(self) -> tuple[str, ...]:
         """The public verbs that run it: those of its methods, and `smc` where it anneals."""
-        from jaxmf.model import Anneals
-
-        return (*self.methods, "smc") if issubclass(self.model, Anneals) else tuple(self.methods)
+        return (*self.methods, "smc") if self.anneals else tuple(self.methods)
 
     def example(self) -> tuple[Model, object]:
         """A tiny model and tiny data, for tests and docs."""

@@ -18,7 +18,7 @@ import jax
 from jaxmf import data as containers
 from jaxmf.arguments import check_text
 from jaxmf.engine import Algorithm
-from jaxmf.model import HasAscent, HasParticles, Model, hooks_of
+from jaxmf.model import Anneals, HasAscent, HasParticles, Model, hooks_of
 from jaxmf.registry.entries import ENTRIES, REGISTERED, entry_of
 from jaxmf.registry.entry import Entry
 from jaxmf.settings import names
@@ -171,6 +171,7 @@ def _register_model(model: type[Model], name: str | None) -> None:
         example_name="",
         methods=dict(model.methods),
         default=model.default_method,
+        anneals=issubclass(model, Anneals),
         registered=model,
     )
     for old in [key for key, value in REGISTERED.items() if _is_same(value.model, model)]:
