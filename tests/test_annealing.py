@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
+from jaxmf.models.feature_model import chain
 from jaxmf.samplers.annealing import (
     ANNEALED_START,
     annealed_factor,
@@ -160,3 +161,54 @@ def test_a_long_warm_up_does_not_take_the_noise_for_features():
     counts, overflow = jax.jit(jax.vmap(largest))(jax.random.split(jax.random.key(0), 8))
     assert not overflow.any()
     assert counts.max() < 40
+
+
+def power_and_weight(prior, values, progress):
+    """Of a step of a `FeatureModel` with such entries of its features."""
+    rows = prior.expand([values.shape[1]]).to_event(1)
+    return chain.annealing_at(rows, mf.Dense(values), jnp.asarray(progress))
+
+
+def test_features_of_any_likelihood_start_weak_and_end_as_they_are():
+    values = jnp.full((5, 3), 0.5)
+    power, weight = power_and_weight(dist.Normal(), values, 0.0)
+    np.testing.assert_allclose([power, weight], [1, ANNEALED_START], rtol=1e-6)
+    np.testing.assert_array_equal(power_and_weight(dist.Normal(), values, 0.75), [1, 1])
+    # so large a row would need very many weak features
+    np.testing.assert_allclose(
+        power_and_weight(dist.Normal(), 1e4 * values, 0.0), [ANNEALED_START**2, 1], rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("prior", [dist.Bernoulli(0.5), dist.Uniform(1.0, 2.0)])
+def test_features_that_cannot_be_weak_start_with_a_weak_likelihood(prior):
+    power, weight = power_and_weight(prior, jnp.ones((5, 3)), 0.0)
+    assert weight is None
+    np.testing.assert_allclose(power, ANNEALED_START**2, rtol=1e-6)
+
+
+def test_an_annealed_likelihood_is_that_of_the_weaker_features_to_the_power():
+    model = mf.FeatureModel(
+        likelihood=mf.Gaussian(0.5), feature_prior=dist.Normal().expand([3]).to_event(1)
+    )
+    x, z, y = jnp.array([1.0, 0, 2]), jnp.array([True, True]), jnp.arange(6.0).reshape(2, 3)
+    annealed = model.tempered(0.3, jnp.asarray(0.2))
+    np.testing.assert_allclose(
+        annealed.row_log_likelihood(x, None, z, y),
+        0.3 * model.row_log_likelihood(x, None, z, 0.2 * y),
+        rtol=1e-5,
+    )
+    assert annealed.columns_are_separate
+
+
+@pytest.mark.slow
+def test_chains_of_features_of_many_columns_reach_all_four_features():
+    """With a weak likelihood they reached one or two: features from the prior seldom fit."""
+    rows = dist.Normal(0.0, 1.0).expand([36]).to_event(1)
+    model = mf.FeatureModel(likelihood=mf.Gaussian(0.5), feature_prior=rows)
+    posterior = mf.sample(
+        model, mf.datasets.section_4_2(0).x, capacity=16,
+        num_warmup=200, num_samples=20, num_chains=2, seed=0, progress=False,
+    )  # fmt: skip
+    last = np.asarray(posterior.draws["num_features"]).reshape(2, -1)[:, -1]
+    assert np.all((last >= 4) & (last <= 5))

@@ -17,11 +17,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf.data import Dense
 from jaxmf.priors.hyper import Hyperparameter, is_fixed
 from jaxmf.types import Array
 
 ANNEALED_START = 0.2
 _SHARE = 0.75
+# how many features the start of the annealing lets the largest row take
+_MOST_NEW_FEATURES = 25
 _POWER_STEPS = 6  # the singular value is then known to a few per cent, which is enough here
 
 
@@ -52,6 +55,28 @@ def annealed_factor(progress: Array, start: Array | float = ANNEALED_START) -> A
     """
     share = jnp.clip(progress / _SHARE, 0, 1)
     return jnp.exp((1 - share) * jnp.log(jnp.asarray(start, share.dtype)))
+
+
+def row_mean_squares(data: Dense) -> Array:
+    """Mean squares (N,) of the observed cells of each row, 0 where there are none."""
+    squares = jnp.sum(data.values**2, axis=1)
+    if data.observed is None:
+        return squares / data.values.shape[1]
+    return squares / jnp.maximum(jnp.sum(data.observed, axis=1, dtype=squares.dtype), 1)
+
+
+def start_with_few_features(squares: Array, feature_scale: Array) -> Array:
+    """Where the factor on features of rows starts: a fifth, or more where rows would be split.
+
+    At the factor f a row with the mean square v takes up to v / (f scale)^2 features; f is at least
+    what keeps the largest row to a few, and 1 where the scale itself is smaller than that.
+
+    Args:
+      squares: (N,) float, the mean squares of the rows.
+      feature_scale: () float, that of the entries of a feature.
+    """
+    needed = jnp.sqrt(jnp.max(squares) / _MOST_NEW_FEATURES) / feature_scale
+    return jnp.clip(needed, ANNEALED_START, 1)
 
 
 def is_annealed(progress: Array) -> Array:

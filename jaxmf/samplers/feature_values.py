@@ -110,6 +110,23 @@ def is_binary(prior: dist.Distribution) -> bool:
     return isinstance(prior, dist.BernoulliProbs | dist.BernoulliLogits)
 
 
+def can_shrink(prior: dist.Distribution) -> bool:
+    """Whether a row of Y times a factor of zero to one is in the support of its prior."""
+    from numpyro.distributions import constraints
+
+    support = prior.support
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    shrinking = (
+        constraints.real,
+        constraints.real_vector,
+        constraints.positive,
+        constraints.nonnegative,
+        constraints.unit_interval,
+    )
+    return not prior.is_discrete and support in shrinking
+
+
 def _flip_columns(entries: dist.Distribution, values: Values) -> RowMove:
     """All entries of a row of zeros and ones, which are independent given the others."""
     assert values.by_column is not None

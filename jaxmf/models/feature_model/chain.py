@@ -26,14 +26,18 @@ from jaxmf.models.feature_model.updates import (
     update_values,
 )
 from jaxmf.priors.features import sample_by_rows
-from jaxmf.samplers import explicit_rows
-from jaxmf.samplers.annealing import annealed_factor
+from jaxmf.samplers import explicit_rows, feature_values
+from jaxmf.samplers.annealing import annealed_factor, row_mean_squares, start_with_few_features
 from jaxmf.samplers.feature_layout import capacity, num_features
 from jaxmf.samplers.feature_rows import features_limit
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
+    import numpyro.distributions as dist
+
     from jaxmf.models.feature_model.model import FeatureModel
+
+_NUM_SCALE_DRAWS = 64
 
 
 @partial(
@@ -77,10 +81,37 @@ def step(
     progress: Array,
 ) -> tuple[FeatureState, Info]:
     """Rows of Z, moves of Y, hyperparameters."""
-    power: Array | float = annealed_factor(progress) ** 2 if plan.anneal else 1.0
-    state, info = _update_features(plan, model, key, state, data, power=power)
-    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data)
+    power: Array | float = 1.0
+    weight = None
+    if plan.anneal:
+        fixed = hyperparameters.at_values(model, state.hyperparameters)
+        power, weight = annealing_at(fixed.feature_prior, data, progress)
+    state, info = _update_features(plan, model, key, state, data, power=power, weight=weight)
+    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data, weight=weight)
     return state, info
+
+
+def annealing_at(
+    prior: dist.Distribution, data: Dense, progress: Array
+) -> tuple[Array, Array | None]:
+    """The power of the likelihood and the weight of Y of a step of the warm-up.
+
+    Under a weak likelihood the data show nothing, and features die. Weak features come easily: one
+    from the prior costs little where it does not fit. A weight that cannot start at a fifth leaves
+    the rest of the factor to the likelihood.
+
+    Args:
+        prior: of a row of Y.
+        data: (N, D).
+        progress: () float, the share of the warm-up that is over.
+    """
+    full = annealed_factor(progress)
+    if not feature_values.can_shrink(prior):
+        return full**2, None
+    drawn = prior.sample(jax.random.key(0), (_NUM_SCALE_DRAWS,))
+    scale = jnp.sqrt(jnp.mean(drawn**2))
+    weight = annealed_factor(progress, start_with_few_features(row_mean_squares(data), scale))
+    return (full / weight) ** 2, weight
 
 
 def powered_step(
@@ -105,14 +136,18 @@ def _update_features(
     data: Dense,
     *,
     power: Array | float,
+    weight: Array | None = None,
 ) -> tuple[FeatureState, Info]:
     row_key = jax.random.fold_in(key, 0)
-    state, info = update_rows(model, row_key, state, data, power=power, sweep=plan.sweep)
+    state, info = update_rows(
+        model, row_key, state, data, power=power, weight=weight, sweep=plan.sweep
+    )
     values_key = jax.random.fold_in(key, 1)
 
     def move(index: Array, y: Array) -> Array:
         move_key = jax.random.fold_in(values_key, index)
-        return update_values(model, move_key, state._replace(y=y), data, power=power)[0].y
+        moved = state._replace(y=y)
+        return update_values(model, move_key, moved, data, power=power, weight=weight)[0].y
 
     # a loop, of which one turn is compiled, rather than all turns in a row
     return state._replace(y=jax.lax.fori_loop(0, plan.num_value_moves, move, state.y)), info

@@ -30,7 +30,7 @@ from jaxmf.data import Dense
 from jaxmf.data.container import bare
 from jaxmf.devices import AUTO
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.likelihoods.cells.likelihood import Likelihood, Tempered
+from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.model import Model
 from jaxmf.models.feature_model import (
     chain,
@@ -152,17 +152,22 @@ class FeatureModel(Readable, Model):
         """The model with its hyperparameters at their numbers, means or medians."""
         return self.at_values(hyperparameters.initial_values(self))
 
-    def tempered(self, power: Array | float) -> FeatureModel:
-        """The model with its likelihood to a power, as in an annealed start."""
-        if isinstance(power, float) and power == 1:
+    def tempered(self, power: Array | float, weight: Array | None = None) -> FeatureModel:
+        """The model with its likelihood to a power and Y times a weight, as in an annealed start.
+
+        Args:
+            power: () float, of the likelihood.
+            weight: () float, or None for Y as it is; the weighted Y must be in the support.
+        """
+        if weight is None and isinstance(power, float) and power == 1:
             return self
-        powered: dict[str, Any] = {}
-        if self.likelihood is not None:
-            powered["likelihood"] = Tempered(self.likelihood, power)
-        else:
-            powered["log_likelihood"] = Partial(_to_power, power, self.log_likelihood)
         fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        return bare(FeatureModel, **(fields | powered))
+        changed: dict[str, object] = {
+            "likelihood": None,
+            "log_likelihood": Partial(_annealed, power, weight, self),
+            "columns_independent": self.columns_are_separate,
+        }
+        return bare(FeatureModel, **(fields | changed))
 
     @property
     def has_discrete_cells(self) -> bool:
@@ -356,8 +361,10 @@ class FeatureModel(Readable, Model):
             sweep: "bits": the features of a row one after another, as "auto" has it.
                 "particle_gibbs": besides, all that a row shares with others together, see
                 `samplers/particle_rows.py`; for features of which several have to change at once.
-            anneal: whether the warm-up starts with the likelihood to the power 1/25, which rises to
-                one after three quarters of it.
+            anneal: whether the warm-up starts with weak features, Y times a fifth, a factor that
+                rises to one after three quarters of it. Where a fifth of Y is outside the support
+                of its prior, or rows would need too many of such features, it starts with the
+                likelihood to the power 1/25.
             num_value_moves: moves of all rows of Y a step.
             capacity: slots for features to begin with; they double when a step needs more.
 
@@ -532,8 +539,8 @@ def _predictor(z: Array, y: Array) -> Array:
     return z.astype(dtype) @ y.astype(dtype)
 
 
-def _to_power(
-    power: Array | float, log_likelihood: Callable[..., Array], x: Array, z: Array, y: Array
+def _annealed(
+    power: Array | float, weight: Array | None, model: FeatureModel, x: Array, z: Array, y: Array
 ) -> Array:
-    """A log likelihood times a power of the likelihood, as an annealed start has it."""
-    return power * log_likelihood(x, z, y)
+    """The log likelihood of a model times a power, at its features times a weight."""
+    return power * model.log_densities(x, z, y if weight is None else weight * y)

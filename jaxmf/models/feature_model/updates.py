@@ -32,6 +32,7 @@ def update_rows(
     data: Dense,
     *,
     power: Array | float = 1.0,
+    weight: Array | None = None,
     sweep: str = "bits",
 ) -> tuple[FeatureState, Info]:
     """Kernel: bits of all rows, and features that one row alone has.
@@ -42,9 +43,10 @@ def update_rows(
         state: of the chain.
         data: (N, D).
         power: of the likelihood; one but in an annealed start.
+        weight: of Y, see `FeatureModel.tempered`.
         sweep: "bits" or "particle_gibbs".
     """
-    fixed = hyperparameters.at_values(model, state.hyperparameters).tempered(power)
+    fixed = hyperparameters.at_values(model, state.hyperparameters).tempered(power, weight)
     overflow = jnp.zeros((), bool)
     z, y = state.z, state.y
     kernels = [explicit_rows.update_bits_and_new, feature_births.birth_or_death]
@@ -65,10 +67,16 @@ def filled(model: FeatureModel, z: Array, y: Array) -> Array:
 
 
 def update_values(
-    model: FeatureModel, key: Key, state: FeatureState, data: Dense, *, power: Array | float = 1.0
+    model: FeatureModel,
+    key: Key,
+    state: FeatureState,
+    data: Dense,
+    *,
+    power: Array | float = 1.0,
+    weight: Array | None = None,
 ) -> tuple[FeatureState, Info]:
     """Kernel: rows of Y, by moves of their entries and by whole rows from their prior."""
-    fixed = hyperparameters.at_values(model, state.hyperparameters).tempered(power)
+    fixed = hyperparameters.at_values(model, state.hyperparameters).tempered(power, weight)
     z = state.z
     exists = fixed.prior.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
 
@@ -97,6 +105,7 @@ def update_hyperparameters(
     data: Dense,
     *,
     power: Array | float = 1.0,
+    weight: Array | None = None,
 ) -> tuple[FeatureState, Info]:
     """Kernel: alpha and concentration, then those of likelihood and functions, in order."""
     values = dict(state.hyperparameters)
@@ -117,7 +126,7 @@ def update_hyperparameters(
 
         def log_density(value: Array, name: str = name) -> Array:
             changed = hyperparameters.at_values(model, values | {name: value})
-            return changed.tempered(power).log_conditional(state.z, state.y, data)
+            return changed.tempered(power, weight).log_conditional(state.z, state.y, data)
 
         parameter_key = jax.random.fold_in(key, index + 1)
         values[name] = update_parameter(parameter_key, prior, values[name], log_density)

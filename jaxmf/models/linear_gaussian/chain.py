@@ -26,10 +26,11 @@ from jaxmf.models.linear_gaussian.updates import (
 )
 from jaxmf.priors import hyper
 from jaxmf.samplers.annealing import (
-    ANNEALED_START,
     annealed_factor,
     hold_while_annealed,
     noise_while_annealed,
+    row_mean_squares,
+    start_with_few_features,
 )
 from jaxmf.samplers.feature_layout import capacity, num_features
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
@@ -38,8 +39,6 @@ from jaxmf.types import Array, Key, PyTree
 if TYPE_CHECKING:
     from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
 
-# How many features the start of the annealing lets the largest row take.
-_MOST_NEW_FEATURES = 25
 WHOLE_ROWS_REMEDY = "use sweep='collapsed'"
 
 
@@ -93,28 +92,6 @@ def init(plan: SamplerPlan, model: LinearGaussianIBP, key: Key, data: Dense) -> 
     )
 
 
-def row_mean_squares(data: Dense) -> Array:
-    """Mean squares (N,) of the observed cells of each row, 0 where there are none."""
-    squares = jnp.sum(data.values**2, axis=1)
-    if data.observed is None:
-        return squares / data.values.shape[1]
-    return squares / jnp.maximum(jnp.sum(data.observed, axis=1, dtype=squares.dtype), 1)
-
-
-def annealed_start(state: State, squares: Array) -> Array:
-    """Where the factor on the feature scale starts: a fifth, or more where rows would be split.
-
-    At the factor f a row with the mean square v takes up to v / (f scale)^2 features; f is at least
-    what keeps the largest row to a few, and 1 where the scale itself is smaller than that.
-
-    Args:
-      state: of the chain.
-      squares: (N,) float, the mean squares of the rows.
-    """
-    needed = jnp.sqrt(jnp.max(squares) / _MOST_NEW_FEATURES) / state.feature_scale
-    return jnp.clip(needed, ANNEALED_START, 1)
-
-
 def step(
     plan: SamplerPlan,
     model: LinearGaussianIBP,
@@ -128,7 +105,7 @@ def step(
     factor: Array | float = 1.0
     if plan.anneal:
         squares = row_mean_squares(data)
-        factor = annealed_factor(progress, annealed_start(state, squares))
+        factor = annealed_factor(progress, start_with_few_features(squares, state.feature_scale))
     state, info = update_features(
         model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, scale_factor=factor
     )
