@@ -368,9 +368,10 @@ def _left(
             factors.append(tables.take(table, lanes).reshape(*shape, -1))
         else:
             factors.append(tables.take_from_row(table, token[role.name], lanes).reshape(shape))
-    for name, mark in marks.items():
-        allowed = allowed_groups(read.smallest[name], mark, token[name])
-        factors.append(allowed.astype(jnp.result_type(float)))
+    for name in turns.names:  # not in the order of `marks`: jax sorts the keys of a dict
+        if name in marks:
+            allowed = allowed_groups(read.smallest[name], marks[name], token[name])
+            factors.append(allowed.astype(jnp.result_type(float)))
     return after, factors
 
 

@@ -10,7 +10,6 @@ from jax.tree_util import Partial
 
 from jaxmf.blocks import chain, starting
 from jaxmf.blocks.density import log_joint
-from jaxmf.blocks.parallel import TOKEN_AXIS
 from jaxmf.blocks.prediction import Draw, category_probabilities
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
@@ -20,6 +19,7 @@ from jaxmf.fusion import LONG_ROW, wide_vectors
 from jaxmf.model import Model
 from jaxmf.priors.partition_prior import missing_hook
 from jaxmf.readable import Readable
+from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import Array, Key, Names
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class NetworkModel(Readable, Model, ABC):
 
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """The parallel sweep spreads tokens over "data": see `Model`."""
-        return (TOKEN_AXIS,) if options.get("sweep") == "parallel" else ()
+        return (DATA_AXIS,) if options.get("sweep") == "parallel" else ()
 
     def sampler(
         self,
