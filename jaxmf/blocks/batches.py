@@ -36,6 +36,7 @@ from jaxmf.devices import block_size, default_platform
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
 from jaxmf.priors.partition_prior import is_kind
+from jaxmf.priors.partitions import Dirichlet
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import Array, Key, PyTree
 
@@ -117,7 +118,7 @@ def turns_of(
     """How the indicators are drawn with batches summed out; None where they cannot be.
 
     The first one is partitioned by one column alone, what hangs on them has a finite set of values,
-    and on an accelerator there are at least as many batches as tokens in one.
+    and on an accelerator there are at least as many batches as tokens in an average one.
     """
     drawn = [role for role in roles if role.is_drawn]
     columns = [name for name in drawn[0].parts.by if name not in network.blocks]
@@ -141,12 +142,13 @@ def turns_of(
 def padded(turns: Turns) -> Turns:
     """With values of the last indicator that have no weight, so that there are whole vectors.
 
-    The same turns where it grows, or a block has a function of its parents.
+    The same turns where it grows, a block has a function of its parents, or its probabilities are
+    summed out and its prior is not a Dirichlet, as those of other priors say nothing of such values.
     """
     last, size = turns.names[-1], turns.sizes[-1]
-    width = tables.padded(size)
-    grows = any(role.name == last and role.distribution.grows for role in turns.roles)
-    if width == size or grows or any(role.parts.table is not None for role in turns.roles):
+    width, prior = tables.padded(size), _drawn(turns)[-1].distribution
+    is_fixed = prior.grows or (last in turns.collapsed and not is_kind(prior, Dirichlet))
+    if width == size or is_fixed or any(role.parts.table is not None for role in turns.roles):
         return turns
 
     def wider(role: Role) -> Role:

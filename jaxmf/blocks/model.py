@@ -145,8 +145,10 @@ class NetworkModel(Readable, Model, ABC):
                 "parallel": all tokens at once given parameters drawn for the purpose, and over the
                 devices of a mesh axis "data". Indicators by a column whose groups have categories,
                 as topics by document with words, keep their probabilities in a document summed
-                out: documents at once, the tokens of each in turn, which mixes better. All are
-                exact; the second mixes more slowly a sweep than the first.
+                out, which mixes better: documents at once on accelerators and over a mesh, one
+                after another on a CPU, the tokens of each in turn; accelerators with fewer
+                documents than tokens in an average one draw them. All are exact; the second mixes
+                more slowly a sweep than the first.
                 Where groups come and go it starts with sequential updates of 256 tokens, which make
                 and remove groups. "sparse", for LDA and HDPLDA on a CPU: as "sequential", document
                 after document, with work a token that follows the topics of its word instead of all
