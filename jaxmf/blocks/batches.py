@@ -143,7 +143,7 @@ def padded(turns: Turns) -> Turns:
     """With values of the last indicator that have no weight, so that there are whole vectors.
 
     The same turns where it grows, a block has a function of its parents, or its probabilities are
-    summed out and its prior is not a Dirichlet, as those of other priors say nothing of such values.
+    summed out and its prior is not a Dirichlet: others do not know such values.
     """
     last, size = turns.names[-1], turns.sizes[-1]
     width, prior = tables.padded(size), _drawn(turns)[-1].distribution
