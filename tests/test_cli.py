@@ -332,7 +332,14 @@ def _check_new_cells(folder, new, cells, capsys):
     np.testing.assert_allclose([float(line[2]) for line in named[1:]], expected.mean, rtol=1e-4)
     cells.write_text("row,column\nu3,02\n")
     assert cli.run([*ask[:2], str(cells), *ask[2:]]) == 2
-    assert "no row has the id 'u3'" in capsys.readouterr().err
+    says = capsys.readouterr().err
+    for part in (f"no row has the id 'u3'; the file of --new-rows, {new}, has", "--unknown drop"):
+        assert part in says
+    cells.write_text("row,column\nann,77\nbob,02\n")
+    assert cli.run([*ask[:2], str(cells), *ask[2:]]) == 2
+    assert "no column has the id '77'; the run has columns" in capsys.readouterr().err
+    assert cli.run([*ask[:2], str(cells), *ask[2:], "--unknown", "drop"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
     assert cli.run([*ask, "--unknown", "prior"]) == 2
     assert "--unknown prior: nothing can be said" in capsys.readouterr().err
 

@@ -1,6 +1,8 @@
 """Tokens in turn and batches at once: enumeration, broken twins, both forms, a start."""
 
 import itertools
+from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,7 @@ from jaxmf.blocks import batches, parallel
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.devices import BLOCK_SIZES, BlockSize
+from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.testing import check_means
 from tests import FAST_COMPILE
 
@@ -25,6 +28,7 @@ MODELS = {
         topic=mf.Block(mf.Dirichlet(2, 0.4), by=("document", "general")),
         word=WORDS,
     ),
+    "hierarchy": mf.Network(topic=mf.Block(mf.HDP(0.7, 1.0), by="document"), word=WORDS),
 }
 
 
@@ -36,11 +40,17 @@ def check(model, *, num_chains=10_000):
         name: start[name].distribution.start(*([2] if name in network.indicators else []))
         for name in network.order
     }
+    grows, slots = any(start[name].distribution.grows for name in names), {}
+    if grows:
+        slots = {"topic": jnp.ones(2, bool)}
+        hyperparameters["topic"] |= {"weights": jnp.asarray([0.5, 0.3]), "rest": jnp.float32(0.2)}
     states = jnp.asarray([*itertools.product(range(2), repeat=5 * len(names))], jnp.int32)
+    if grows:  # groups in use stay in use
+        states = states[1:-1]
 
     def state_of(labels):
         each = labels.reshape(len(names), 5)
-        return State(dict(zip(names, each, strict=True)), hyperparameters, {})
+        return State(dict(zip(names, each, strict=True)), hyperparameters, slots)
 
     log_joint = jax.jit(jax.vmap(lambda own: network.log_joint(state_of(own), DATA)))(states)
     posterior = np.asarray(jax.nn.softmax(log_joint.astype(jnp.float32)), float)
@@ -80,10 +90,50 @@ def platform(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize("model", ["topics", pytest.param("paths", marks=pytest.mark.slow)])
+LATER = [pytest.param(name, marks=pytest.mark.slow) for name in ("paths", "hierarchy")]
+
+
+@pytest.mark.parametrize("model", ["topics", *LATER])
 def test_a_sweep_of_batches_against_enumeration(model, platform):
     del platform
     check(model)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["pull"], meta_fields=[])
+@dataclass(frozen=True)
+class Pulled(PartitionPrior):
+    """Two groups, such as a user may write them."""
+
+    pull: float
+
+    hyperparameters = ("pull",)
+    grows = False
+    labels_shared = True
+
+    def num_groups(self, capacity):
+        return 2
+
+    def weights(self, cache, batch):
+        raise NotImplementedError
+
+    def log_prob(self, counts, hyperparameters):
+        raise NotImplementedError
+
+    def weight_shapes(self, counts, hyperparameters):
+        return counts + jnp.broadcast_to(hyperparameters["pull"], (2,)), None
+
+
+def test_a_prior_of_the_user_may_name_its_hyperparameters():
+    drawn = []
+    for prior in (mf.Dirichlet(2, 0.7), Pulled(0.7)):
+        network = mf.Network(topic=mf.Block(prior, by="document"), word=WORDS).at(DATA)
+        hyperparameters = {"topic": prior.start(2), "word": WORDS.distribution.start()}
+        state = State({"topic": jnp.asarray([0, 1, 1, 0, 1])}, hyperparameters, {})
+        sweep = partial(parallel.sweep, network, ("topic",), state=state, data=DATA)
+        after = jax.vmap(lambda key, sweep=sweep: sweep(key=key).values["topic"])
+        keys = jax.random.split(jax.random.key(0), 20)
+        drawn.append(jax.jit(after, compiler_options=FAST_COMPILE)(keys))
+    np.testing.assert_array_equal(*drawn)
 
 
 def test_a_token_that_stays_in_its_batch_is_caught(monkeypatch):

@@ -315,6 +315,41 @@ def test_slots_grow():
     assert np.max(post.draws["num_topic"]) > 1
 
 
+def test_two_hierarchies_drawn_together_keep_their_groups():
+    # "super" comes before "sub" in the network and after it in the alphabet
+    network = mf.Network(**CASES["nested, together"][0])
+    columns = {"document": [0, 0, 0, 1, 1, 1], "word": [0, 1, 2, 0, 1, 2]}
+    data = Tokens(columns, {"document": 2, "word": 3})
+    labels = {"super": jnp.asarray([0, 0, 1, 1, 0, 1]), "sub": jnp.asarray([0, 1, 2, 0, 1, 2])}
+    start = State(labels, {"word": network.blocks["word"].distribution.start()}, {})
+    for name, size in {"super": 2, "sub": 3}.items():
+        in_use = start.slots[name] = jnp.arange(4) < size
+        weights = {"weights": jnp.where(in_use, 0.25, 0), "rest": jnp.float32(1 - 0.25 * size)}
+        start.hyperparameters[name] = network.blocks[name].distribution.start(4) | weights
+    sized = network.at(data)
+
+    def sweep(key):
+        return parallel.sweep(sized, ("super", "sub"), key, start, data).values
+
+    keys = jax.random.split(jax.random.key(1), 20)
+    after = jax.jit(jax.vmap(sweep), compiler_options=FAST_COMPILE)(keys)
+    for name, size in {"super": 2, "sub": 3}.items():
+        used = [np.unique(chain).tolist() for chain in np.asarray(after[name])]
+        assert used == [[*range(size)]] * 20, name
+
+
+def test_a_start_of_words_that_the_first_few_tokens_do_not_have(monkeypatch):
+    # the probabilities of such a word are too small for floats in all topics
+    monkeypatch.setattr(starting, "_FIRST", 20)
+    generator = np.random.default_rng(0)
+    columns = {"document": generator.integers(9, size=200), "word": np.arange(200)}
+    data = Tokens(columns, {"document": 9, "word": 200})
+    sampler = mf.PAM((2, 3), word_concentration=0.01).sampler(sweep="parallel")
+    start = jax.jit(sampler.init, compiler_options=FAST_COMPILE)(jax.random.key(1), data)
+    for name, size in {"level_1": 2, "level_2": 3}.items():
+        assert np.unique(start.values[name]).tolist() == [*range(size)]
+
+
 SETUP = """
 import jax, numpy as np
 import jaxmf as mf

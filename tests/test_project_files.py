@@ -10,6 +10,13 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
+def test_the_source_distribution_has_the_files_that_these_tests_read():
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    included = set(tool["hatch"]["build"]["targets"]["sdist"]["include"])
+    read = set(re.findall(r'ROOT / "([.\w]+)"', Path(__file__).read_text(encoding="utf-8")))
+    assert {f"/{name}" for name in read - {"pyproject.toml"}} <= included  # this one always is
+
+
 def test_the_citation_names_the_version_that_is_built():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.findall(r"^version: (.*)$", citation, flags=re.MULTILINE) == [PROJECT["version"]]

@@ -1,5 +1,6 @@
 """The parts of the report with the user's data: factors, recommendations, groups, titles."""
 
+import dataclasses
 import json
 import re
 
@@ -7,10 +8,11 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
+from jaxmf.data.names import titled
 from jaxmf.model import HasFactors
 from jaxmf.posterior.factors import principal, rotation
 from jaxmf.report import render, rows, user_data
-from jaxmf.report.html import Html, table
+from jaxmf.report.html import Html, interval, short, table
 
 GENERATOR = np.random.default_rng(5)
 SHORT = {"num_warmup": 6, "num_samples": 8, "num_chains": 1, "progress": False, "seed": 0}
@@ -69,8 +71,6 @@ def test_parts_are_turned_back_to_those_that_they_were():
 
 
 def test_factors_do_not_depend_on_signs_and_order_in_the_draws(rated):
-    import dataclasses
-
     found = rated.factors()
     assert isinstance(rated.model, HasFactors)
     mixed = {name: np.array(values) for name, values in rated.draws.items()}
@@ -118,6 +118,9 @@ def test_ratings_have_factors_recommendations_and_calibration_in_their_report(ra
     assert middle[0, 0] == pytest.approx(expected.mean[0], rel=1e-4)
     assert [low[0, 0], high[0, 0]] == pytest.approx(expected.quantiles[:, 0], rel=1e-4)
     assert 'role="img" aria-label="' in page
+    assert "Drawings run from" in page
+    assert "rows at the 10 % quantile, the median and the maximum of the number of entries" in page
+    assert "Grey band and bars of the shares: 95 % for independent cells." in page
 
 
 def test_recommendations_have_titles_beside_ids(rated):
@@ -145,6 +148,41 @@ def test_titles_that_are_alike_keep_their_ids_and_wrong_ones_are_refused(rated):
             render(rated, titles=titles)
     with pytest.raises(TypeError, match="titles: must be a mapping from ids to titles"):
         render(rated, titles="films.csv")
+
+
+def test_titles_as_a_series_are_read_by_its_index(rated):
+    pd = pytest.importorskip("pandas")
+    backwards = pd.Series(FILMS)[::-1]
+    assert titled(rated.data.column_names, backwards, 8).tolist() == list(FILMS.values())
+    assert titled(None, pd.Series(["a", "b"]), 2).tolist() == ["a", "b"]
+    for titles, error, says in (
+        (pd.concat([backwards, backwards[:1]]), ValueError, "titles: has an id twice"),
+        (pd.DataFrame({"title": FILMS}), TypeError, "titles: is a table; pass one of its columns"),
+        (pd.Series(list("abcdefgh")), ValueError, "counts from 0, and 'f0' is an id"),
+    ):
+        with pytest.raises(error, match=says):
+            titled(rated.data.column_names, titles, 8)
+    with pytest.raises(ValueError, match="counts from 0, and 1 is an id of the data"):
+        titled(np.array([1, 2]), pd.Series(["a", "b"]), 2)  # would be off by one
+
+
+def test_ends_of_intervals_are_shown_with_enough_digits_and_no_exponents():
+    assert [short(value) for value in (117.2, 118.4, 1234.5, -999.7, 3.456, 0.0123)] == (
+        ["117", "118", "1234", "-1000", "3.46", "0.0123"]
+    )
+    assert "118, 90 %: 117 to 1200" in interval((117.2, 118.0, 1200.0), (0.0, 2000.0), "90 %")
+
+
+def test_factors_that_are_small_beside_the_largest_are_left_out_and_it_says_so(rated):
+    def page(scale):
+        draws = {name: np.array(values) for name, values in rated.draws.items()}
+        u, v = np.zeros_like(draws["u"]), np.zeros_like(draws["v"])
+        u[..., 0, 0], u[..., 1, 1], v[..., 0, 0], v[..., 1, 1] = 1.0, scale, 1.0, 1.0
+        return user_data.factors(dataclasses.replace(rated, draws=draws | {"u": u, "v": v}))
+
+    assert "Listed are" not in page(0.5)
+    says = "Listed are 1 of 2 parts; the others have less than 5% of the largest."
+    assert says in page(0.01)
 
 
 # --- calibration ----------------------------------------------------------------------------------
@@ -176,6 +214,11 @@ def test_calibration_says_which_cells_it_is_of(rated):
     truth = mf.Entries(*unseen, np.full(unseen[0].size, 3.0), rated.data.shape)
     label = rated.plot.calibration(truth).axes[0].get_ylabel()
     assert label == "share of held-out cells inside"
+    page = user_data.calibration(rated, truth, mf.diagnostics.held_out_error(rated, truth))
+    assert (
+        "Grey band and bars of the shares: 95 % for independent cells; bars of the second "
+        "picture: 90 % predictive intervals."
+    ) in page
 
 
 # --- groups of rows -------------------------------------------------------------------------------
@@ -223,4 +266,5 @@ def test_the_map_lists_the_words_that_the_posterior_lists():
             [scores[word] for word in best], topics.relevant.weights[topic], atol=0.02
         )
     assert data["numTokens"] == 128
+    assert "<th>± 1.645 sd</th>" in page
     assert "Some rows, and what is best for them" in headings(page)

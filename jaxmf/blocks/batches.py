@@ -36,6 +36,7 @@ from jaxmf.devices import block_size, default_platform
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
 from jaxmf.priors.partition_prior import is_kind
+from jaxmf.priors.partitions import Dirichlet
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import Array, Key, PyTree
 
@@ -117,7 +118,7 @@ def turns_of(
     """How the indicators are drawn with batches summed out; None where they cannot be.
 
     The first one is partitioned by one column alone, what hangs on them has a finite set of values,
-    and on an accelerator there are at least as many batches as tokens in one.
+    and on an accelerator there are at least as many batches as tokens in an average one.
     """
     drawn = [role for role in roles if role.is_drawn]
     columns = [name for name in drawn[0].parts.by if name not in network.blocks]
@@ -141,12 +142,13 @@ def turns_of(
 def padded(turns: Turns) -> Turns:
     """With values of the last indicator that have no weight, so that there are whole vectors.
 
-    The same turns where it grows, or a block has a function of its parents.
+    The same turns where it grows, a block has a function of its parents, or its probabilities are
+    summed out and its prior is not a Dirichlet: others do not know such values.
     """
     last, size = turns.names[-1], turns.sizes[-1]
-    width = tables.padded(size)
-    grows = any(role.name == last and role.distribution.grows for role in turns.roles)
-    if width == size or grows or any(role.parts.table is not None for role in turns.roles):
+    width, prior = tables.padded(size), _drawn(turns)[-1].distribution
+    is_fixed = prior.grows or (last in turns.collapsed and not is_kind(prior, Dirichlet))
+    if width == size or is_fixed or any(role.parts.table is not None for role in turns.roles):
         return turns
 
     def wider(role: Role) -> Role:
@@ -368,9 +370,10 @@ def _left(
             factors.append(tables.take(table, lanes).reshape(*shape, -1))
         else:
             factors.append(tables.take_from_row(table, token[role.name], lanes).reshape(shape))
-    for name, mark in marks.items():
-        allowed = allowed_groups(read.smallest[name], mark, token[name])
-        factors.append(allowed.astype(jnp.result_type(float)))
+    for name in turns.names:  # not in the order of `marks`: jax sorts the keys of a dict
+        if name in marks:
+            allowed = allowed_groups(read.smallest[name], marks[name], token[name])
+            factors.append(allowed.astype(jnp.result_type(float)))
     return after, factors
 
 

@@ -140,6 +140,8 @@ def fold_in(
 ) -> dict[str, Array]:
     """Probabilities of the indicators of new levels of a column.
 
+    The answer for a level depends on its tokens, their order and the key alone.
+
     Args:
         network: the network, as it was fitted.
         key: typed PRNG key.
@@ -148,8 +150,6 @@ def fold_in(
             the training data.
         column: such as "document".
         num_sweeps: over the new tokens; the second half is averaged.
-
-    The answer for a level depends on its tokens, their order and the key alone.
 
     Returns:
         For every indicator that hangs on the column (*parts, K) float, the column's axis having the

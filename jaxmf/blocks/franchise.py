@@ -42,13 +42,13 @@ def topics_of_new_documents(
         network: of a table by document, a topic of tables, and the words of topics.
         key: typed PRNG key.
         draw: what a chain recorded, with statistics.
-        new: documents of at most as many words as the prior of tables covers.
+        new: documents of fewer words than the prior of tables covers.
         num_sweeps: over the new tokens; the second half is averaged.
     """
     ((table, topic),), (word,) = network.tables.items(), network.observed
     (column,), prior = network.blocks[table].by, network.blocks[table].distribution
     log_words = jnp.log(category_probabilities(network, draw, word)).T
-    further, width = _topic_of_one_more(network, draw, topic), prior.num_items + 1
+    further, width = _topic_of_one_more(network, draw, topic), prior.num_items
     order, sizes = tables.sorted_by(new.columns[column], new.sizes[column])
     words = jnp.pad(new.columns[word][order], (0, width))
 

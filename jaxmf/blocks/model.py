@@ -10,7 +10,6 @@ from jax.tree_util import Partial
 
 from jaxmf.blocks import chain, starting
 from jaxmf.blocks.density import log_joint
-from jaxmf.blocks.parallel import TOKEN_AXIS
 from jaxmf.blocks.prediction import Draw, category_probabilities
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
@@ -20,6 +19,7 @@ from jaxmf.fusion import LONG_ROW, wide_vectors
 from jaxmf.model import Model
 from jaxmf.priors.partition_prior import missing_hook
 from jaxmf.readable import Readable
+from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import Array, Key, Names
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class NetworkModel(Readable, Model, ABC):
 
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """The parallel sweep spreads tokens over "data": see `Model`."""
-        return (TOKEN_AXIS,) if options.get("sweep") == "parallel" else ()
+        return (DATA_AXIS,) if options.get("sweep") == "parallel" else ()
 
     def sampler(
         self,
@@ -145,8 +145,10 @@ class NetworkModel(Readable, Model, ABC):
                 "parallel": all tokens at once given parameters drawn for the purpose, and over the
                 devices of a mesh axis "data". Indicators by a column whose groups have categories,
                 as topics by document with words, keep their probabilities in a document summed
-                out: documents at once, the tokens of each in turn, which mixes better. All are
-                exact; the second mixes more slowly a sweep than the first.
+                out, which mixes better: documents at once on accelerators and over a mesh, one
+                after another on a CPU, the tokens of each in turn; accelerators with fewer
+                documents than tokens in an average one draw them. All are exact; the second mixes
+                more slowly a sweep than the first.
                 Where groups come and go it starts with sequential updates of 256 tokens, which make
                 and remove groups. "sparse", for LDA and HDPLDA on a CPU: as "sequential", document
                 after document, with work a token that follows the topics of its word instead of all

@@ -49,7 +49,7 @@ from jaxmf.types import Array, Key, PyTree
 if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
-TOKEN_AXIS = DATA_AXIS
+_LEAST_PRODUCT = 1e-20  # with a prior probability still a float
 
 
 class _Holders(NamedTuple):
@@ -111,7 +111,8 @@ def _draw_in_batches(
     last, wider = turns.names[-1], batches.padded(turns)
     probabilities = {}
     for role in turns.others:
-        table, parts = jnp.exp(parameters[role.name]), role.parts
+        logs, parts = parameters[role.name], role.parts
+        table = jnp.exp(_with_least(logs, role, len(turns.others)) if turns.is_first else logs)
         if wider is not turns:
             table = table.reshape(*parts.sizes, table.shape[1])
             axes = (*parts.by, role.name)
@@ -133,6 +134,30 @@ def _draw_in_batches(
     )
     marks = {name: holder.uniforms for name, holder in holders.items()}
     return batches.draw_in_batches(key, wider, values, read, marks)
+
+
+def _with_least(log_values: Array, role: Role, num_tables: int) -> Array:
+    """Log probabilities that are large enough for a product of tables not to be zero.
+
+    For a start alone, where no group may have a token's value yet, and its probability be too small
+    for a float in all of them. In a sweep the group that has the token has its value.
+
+    Args:
+        log_values: (P, V), -inf where a group is not in use; of a block that is not drawn up to a
+            constant for each value.
+        role: of the block.
+        num_tables: how many such tables are multiplied.
+    """
+    least = np.log(_LEAST_PRODUCT) / num_tables
+    if role.is_drawn:
+        return jnp.where(jnp.isfinite(log_values), jnp.maximum(log_values, least), -jnp.inf)
+    sizes, axes = role.parts.sizes, tuple(role.parts.by.index(name) for name in role.over)
+    if role.parts.table is not None:
+        sizes, axes = (log_values.shape[0],), (0,)
+    each = log_values.reshape(*sizes, -1)
+    each -= jnp.max(each, axis=axes, keepdims=True)
+    # a value that is not in use in any part says nothing
+    return jnp.maximum(jnp.where(jnp.isnan(each), 0, each), least).reshape(log_values.shape)
 
 
 def first_sweep(
@@ -258,7 +283,7 @@ def draw_tokens(
 def _in_blocks(function: object, tokens: PyTree, num_tokens: int, num_cells: int) -> PyTree:
     """A function of tokens over blocks of them, each spread over the devices of the mesh."""
     mesh = jax.sharding.get_abstract_mesh()
-    devices = mesh.shape[TOKEN_AXIS] if TOKEN_AXIS in mesh.axis_names else 0
+    devices = mesh.shape[DATA_AXIS] if DATA_AXIS in mesh.axis_names else 0
     num_blocks = -(-num_tokens * num_cells // (block_size("token cells") * max(devices, 1)))
     size = -(-num_tokens // num_blocks)
     size = -(-size // max(devices, 1)) * max(devices, 1)
@@ -275,7 +300,7 @@ def _in_blocks(function: object, tokens: PyTree, num_tokens: int, num_cells: int
 
 
 def _spread(blocks: Array) -> Array:
-    return jax.lax.with_sharding_constraint(blocks, PartitionSpec(None, TOKEN_AXIS))
+    return jax.lax.with_sharding_constraint(blocks, PartitionSpec(None, DATA_AXIS))
 
 
 def _log_factors(

@@ -11,7 +11,7 @@ from jaxmf.cli.options import read_ids
 from jaxmf.registry.entry import Entry
 
 if TYPE_CHECKING:
-    from jaxmf.data import Container
+    from jaxmf.data import Container, MatrixContainer
     from jaxmf.posterior import Posterior
     from jaxmf.types import Names, PyTree
 
@@ -189,6 +189,34 @@ def read_cells(
         for heading, known, word in zip(words, names, ("row", "column"), strict=True)
     ]
     return found[0], found[1]
+
+
+def check_known(
+    cells: tuple[np.ndarray, np.ndarray],
+    data: MatrixContainer,
+    new: Container | None,
+    new_rows: Path | None,
+) -> None:
+    """Refuses cells whose row or column is in neither file, with the options that answer them.
+
+    Raises:
+        ValueError: the file of cells has such an id.
+    """
+    source = "the run" if new is None else f"the file of --new-rows, {new_rows},"
+    remedy = ", --unknown prior answers them by the prior where the model can" * (new is None)
+    has_rows = data if new is None else cast("MatrixContainer", new)
+    sides = ("row", has_rows.row_names, source), ("column", data.column_names, "the run")
+    for ids, (word, names, where) in zip(cells, sides, strict=True):
+        if names is None:
+            continue
+        known = dict.fromkeys(names.tolist())
+        first = next((each for each in ids.tolist() if each not in known), None)
+        if first is not None:
+            shown = ", ".join(map(repr, [*known][:3])) + ", ..." * (len(known) > 3)
+            raise ValueError(
+                f"cells: no {word} has the id {first!r}; {where} has {word}s {shown}. Correct it; "
+                f"--unknown drop leaves such cells out{remedy}"
+            )
 
 
 def read_features(entry: Entry, files: dict[str, Path | None], missing: str) -> dict[str, object]:

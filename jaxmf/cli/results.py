@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from jaxmf.arguments import check_folder
-from jaxmf.cli.inputs import read_cells, read_like, read_titles
+from jaxmf.cli.inputs import check_known, read_cells, read_like, read_titles
 from jaxmf.cli.options import (
     At,
     Folder,
@@ -61,7 +61,8 @@ def predict(
         str,
         typer.Option(
             help="Of cells with ids that the run lacks: error, drop, or prior. With --new-rows of "
-            "columns in that file that the run lacks: error, or drop to leave their cells out."
+            "columns in that file that the run lacks, and of cells with a row that is not in that "
+            "file or a column that the run lacks: error, or drop to leave these cells out."
         ),
     ] = "error",
     new_rows: NewRows = None,
@@ -79,6 +80,8 @@ def predict(
     if new_rows is not None:
         new = read_like(new_rows, posterior, form=form, headings=headings, key=key)
     chosen = None if cells is None else read_cells(cells, posterior.data, new)
+    if chosen is not None and unknown == "error":
+        check_known(chosen, posterior.data, new, new_rows)
     table = posterior.predict(chosen, new_rows=new, quantiles=levels, unknown=unknown).table()
     _hand_over(table, out, "predictions")
 

@@ -196,16 +196,25 @@ def titled(names: Names | None, titles: object, size: int) -> np.ndarray:
 
     Args:
         names: the ids, or None.
-        titles: a mapping from ids to titles, one for each in the order of the data, or None.
+        titles: a mapping, or Series with an index, from ids to titles; one for each in the order
+            of the data; or None.
         size: how many rows or columns there are.
 
     Raises:
         TypeError: neither a mapping nor a list.
-        ValueError: another count, or a mapping without any of the ids.
+        ValueError: another count, or a mapping without any of the ids; a Series that has an id
+            twice, or whose index is no ids.
     """
     known = ids_or_positions(names, size).astype(object)
     if titles is None:
         return known
+    index = getattr(titles, "index", None)
+    titles = series_as_mapping("titles", titles)
+    if isinstance(titles, Mapping) and counts_from_zero(index, size) and {*titles} != {*known}:
+        raise ValueError(
+            f"titles: the index of this Series counts from 0, and {known.tolist()[0]!r} is an id "
+            "of the data; give it ids as its index, or pass list(titles) in the order of the data"
+        )
     if isinstance(titles, Mapping):
         if titles and not any(name in titles for name in known.tolist()):
             raise ValueError(
@@ -223,6 +232,23 @@ def titled(names: Names | None, titles: object, size: int) -> np.ndarray:
             "each in the order of the data, or a mapping from ids"
         )
     return _fitting_array(list(titles), known.dtype)
+
+
+def series_as_mapping(argument: str, values: object) -> object:
+    """A pandas Series as a mapping from its index; all else as it is.
+
+    Raises:
+        TypeError: a table.
+        ValueError: an id is twice in the index.
+    """
+    if not hasattr(values, "to_dict"):
+        return values
+    if hasattr(values, "columns"):
+        raise TypeError(f"{argument}: is a table; pass one of its columns, with ids as its index")
+    if not getattr(getattr(values, "index", None), "is_unique", False):
+        raise ValueError(f"{argument}: has an id twice; pass one value for each id")
+    mapping: object = values.to_dict()
+    return mapping
 
 
 def object_array(names: Any) -> np.ndarray:

@@ -62,8 +62,8 @@ class ColumnAnswers(Draws):
             unknown: of ids that the data lacks: "error"; "drop" to leave out such rows, or columns
                 of new rows; "prior" to rank for unknown `rows` by the prior of rows, of models that
                 have such (BPMF).
-            titles: of columns, shown beside their ids: a mapping from ids to titles, or one for
-                each in the order of the data.
+            titles: of columns, shown beside their ids: a mapping from ids to titles (a Series is
+                read by its index), or one for each in the order of the data.
             seed: of what is drawn for new or unknown rows.
         Returns:
             Columns best first, with their scores, sd and probabilities, or mean and sd of ratings.

@@ -131,7 +131,7 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, TopicAnswers, ColumnAnswer
             truth: (N, D) the complete matrix, if the values of missing cells are known.
             title: heading of the page.
             titles: of columns, or of words, in the place of their ids: a mapping from ids to
-                titles, or one for each in the order of the data.
+                titles (a Series is read by its index), or one for each in the order of the data.
         Returns:
             The path.
         """

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxmf.answers import Answer, long_table
 from jaxmf.arguments import check_numbers
+from jaxmf.data.names import series_as_mapping
 from jaxmf.posterior.document_topics import documents_of, mean_and_sd
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, topic_blocks
@@ -75,12 +76,7 @@ def _checked_values(documents: np.ndarray, values: object) -> np.ndarray:
     Raises:
         ValueError: a document has none, or there are more or fewer than documents.
     """
-    if hasattr(values, "to_dict"):  # a pandas Series, by its index
-        if not getattr(getattr(values, "index", None), "is_unique", False):
-            raise ValueError("values: has an id twice; pass one value for each document")
-        if hasattr(values, "columns"):
-            raise TypeError("values: is a table; pass its column of values, with ids as its index")
-        values = values.to_dict()
+    values = series_as_mapping("values", values)
     if isinstance(values, Mapping):
         for document in documents.tolist():
             if document not in values:

@@ -71,13 +71,25 @@ def table(heading: Sequence[object], lines: Iterable[Sequence[object]], kind: st
     )
 
 
-def interval(low: float, middle: float, high: float, ends: tuple[float, float]) -> Html:
-    """An interval and a point in it as a drawing between two ends, with a text that says them."""
+def short(value: float) -> str:
+    """Three digits, or all before the point, without an exponent for large values."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def interval(bounds: Iterable[float], ends: tuple[float, float], kind: str) -> Html:
+    """An interval and a point in it as a drawing between two ends, with a text that says them.
+
+    Args:
+        bounds: lower end, point and upper end.
+        ends: of the axis.
+        kind: of interval, for the text.
+    """
+    low, middle, high = bounds
     width = (ends[1] - ends[0]) or 1.0
     x = [5 + 120 * (value - ends[0]) / width for value in (low, middle, high)]
     return Html(
-        f'<svg class="interval" viewBox="0 0 130 14" role="img" aria-label="{middle:.3g}, 90 % '
-        f'interval from {low:.3g} to {high:.3g}"><line x1="{x[0]:.1f}" x2="{x[2]:.1f}" y1="7" '
+        f'<svg class="interval" viewBox="0 0 130 14" role="img" aria-label="{short(middle)}, '
+        f'{kind}: {short(low)} to {short(high)}"><line x1="{x[0]:.1f}" x2="{x[2]:.1f}" y1="7" '
         f'y2="7"/><circle cx="{x[1]:.1f}" cy="7" r="4"/></svg>'
     )
 

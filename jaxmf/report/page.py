@@ -47,7 +47,7 @@ def report(
             if their values are known.
         title: heading of the page.
         titles: of columns, or of words, shown in the place of their ids: a mapping from ids to
-            titles, or one for each in the order of the data.
+            titles (a Series is read by its index), or one for each in the order of the data.
 
     Returns:
         The path.

@@ -11,7 +11,7 @@ from jaxmf.model import RanksWords
 from jaxmf.posterior import kept_cells, ranking
 from jaxmf.posterior.ranking import ExpectedRatings, NextWords, Recommendations, Scores
 from jaxmf.posterior.topic_draws import has_topics, topic_blocks
-from jaxmf.report.html import escaped, interval, section, table
+from jaxmf.report.html import escaped, interval, section, short, table
 
 if TYPE_CHECKING:
     from jaxmf.posterior import Posterior
@@ -38,28 +38,33 @@ def recommendations(posterior: Posterior) -> str:
         value, unit = "probability, %", 100
     bounds = unit * bounds
     ends = float(np.nanmin(bounds)), float(np.nanmax(bounds))
-    heading = ("word" if is_of_words else "column", value, "90 %", "")
+    kind = f"± {_Z} sd" if isinstance(top.scores, NextWords) else "90 %"
+    heading = ("word" if is_of_words else "column", value, kind, "")
     columns = top.columns if top.column_names is None else top.column_names
     shares = posterior.document_topics().mean[rows] if is_of_words else None
     parts = []
     for index, row in enumerate(rows):
         lines = [
-            (name, f"{middle:.3g}", f"{low:.2g}–{high:.2g}", interval(low, middle, high, ends))
-            for name, (low, middle, high) in zip(columns[index], bounds[:, index].T, strict=True)
-            if np.isfinite(middle)
+            (name, short(each[1]), f"{short(each[0])}–{short(each[2])}", interval(each, ends, kind))
+            for name, each in zip(columns[index], bounds[:, index].T, strict=True)
+            if np.isfinite(each[1])
         ]
         has = _has(known, row) + ("" if shares is None else _topics_of(shares[index]))
         words = f"<h3>{escaped(_row_id(posterior, top, index))}</h3><p>{escaped(has)}</p>"
         parts.append(words + table(heading, lines))
-    return section("Some rows, and what is best for them", _words_of(top.scores), "".join(parts))
+    words = f"{_words_of(top.scores)} Drawings run from {short(ends[0])} to {short(ends[1])}."
+    return section("Some rows, and what is best for them", words, "".join(parts))
 
 
 def _words_of(scores: Scores | ExpectedRatings | NextWords) -> str:
-    kind = "that a row does not have yet; a row with few, with as many as most, and with many"
+    kind = (
+        "that a row does not have yet, for rows at the 10 % quantile, the median and the maximum "
+        "of the number of entries"
+    )
     if isinstance(scores, NextWords):
         return (
             f"Words, or items, {kind}: the probability of being the next one, averaged over draws, "
-            "with 1.645 standard deviations over draws to each side."
+            f"with {_Z} standard deviations over draws to each side: how sure the probability is."
         )
     if isinstance(scores, Scores):
         return (
@@ -94,7 +99,7 @@ def _known(posterior: Posterior) -> _Known:
 
 
 def _typical_counts(counts: np.ndarray) -> np.ndarray:
-    """Positions of rows that have few columns, as many as most, and many."""
+    """Rows at the 10 % quantile, the median and the maximum of the number of entries."""
     some = np.flatnonzero(counts)
     order = some[np.argsort(counts[some], kind="stable")]
     chosen: np.ndarray = order[[order.size // 10, order.size // 2, order.size - 1]]

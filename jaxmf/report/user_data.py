@@ -17,7 +17,7 @@ from jaxmf.plot.panels import matrix
 from jaxmf.plot.topic_map import scale, squared_distances
 from jaxmf.posterior.row_groups import RowGroups
 from jaxmf.posterior.topic_draws import has_topics, topic_blocks
-from jaxmf.report.html import as_json, escaped, picture, section, table
+from jaxmf.report.html import as_json, escaped, picture, section, short, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ _SHOWN = 30  # groups, factors, biclusters in a table
 _MAPPED = 60  # topics of the map
 _NUM_WORDS = 20  # of a topic beside the map
 _LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-_SMALLEST = 1e-3  # of a factor's size, beside the largest
+_SMALLEST = 0.05  # of a factor's size, beside the largest
 _NUM_COLUMNS = 8  # in lists of a factor or group
 
 
@@ -260,12 +260,12 @@ def factors(posterior: Posterior) -> str:
         return ""
     found = posterior.factors()
     has_bounds = found.num_draws > 1
-    num_used = int((found.sizes > _SMALLEST * found.sizes.max(initial=0)).sum())
+    num_used = int((found.sizes >= _SMALLEST * found.sizes.max(initial=0)).sum())
     lines = [
         (
             factor,
-            f"{found.sizes[factor]:.3g}",
-            *(["{:.3g}–{:.3g}".format(*found.size_bounds[:, factor])] if has_bounds else []),
+            short(found.sizes[factor]),
+            *(["–".join(map(short, found.size_bounds[:, factor]))] if has_bounds else []),
             *(", ".join(map(str, ids)) for ids in found.ends(factor, _NUM_COLUMNS)),
         )
         for factor in range(min(num_used, _SHOWN))
@@ -274,9 +274,12 @@ def factors(posterior: Posterior) -> str:
         "What rows and columns vary by, beside their biases: principal parts of the products of "
         "their vectors, the largest first. A size is the root mean square of what the part adds "
         "to a cell; a row with a positive value of a factor is drawn to its highest columns and "
-        "away from its lowest ones. Signs mean nothing. Listed are "
-        f"{len(lines)} of {len(found)} parts; empty ones are left out."
+        "away from its lowest ones. Signs mean nothing."
     )
+    if len(lines) < len(found):
+        words += f" Listed are {len(lines)} of {len(found)} parts"
+        few = num_used <= _SHOWN
+        words += f"; the others have less than {_SMALLEST:.0%} of the largest." if few else "."
     described = "Bars: sizes of factors, " + ", ".join(f"{size:.3g}" for size in found.sizes[:8])
     scree = picture(posterior.plot.factors(), described)
     heading = ("factor", "size", *["90 %"] * has_bounds, "highest", "lowest")
@@ -291,8 +294,10 @@ def calibration(posterior: Posterior, truth: object, error: HeldOutError | None)
     has_calibration = "calibration" in posterior.plot.available()
     if error is None and not has_calibration:
         return ""
-    pictures = ""
+    pictures, bars = "", "Bars"
     if has_calibration:
+        bands = "Grey band and bars of the shares: 95 % for independent cells"
+        bars = f"{bands}; bars of the second picture"
         figure = posterior.plot.calibration(None if error is None else truth)
         kind = "training" if error is None else "held-out"
         title = figure.axes[0].get_title(loc="left")
@@ -303,13 +308,13 @@ def calibration(posterior: Posterior, truth: object, error: HeldOutError | None)
             "Shares of the training cells inside their predictive intervals. The model has seen "
             "these cells, so this is better than what new cells would have: hide some "
             "(<code>truth=</code>, <code>--hold-out</code>) to know. Few values, such as whole "
-            "stars, make shares larger than their levels."
+            f"stars, make shares larger than their levels. {bands}."
         )
         return section("Calibration on training cells", words, pictures)
     words = (
         f"{error.num_cells:,} cells were hidden from the model. Root mean square error "
         f"{error.rmse:.3g}, of column means {error.column_mean_rmse:.3g}; mean log predictive "
-        f"density {error.log_likelihood:.3g}. Bars are 90 % intervals."
+        f"density {error.log_likelihood:.3g}. {bars}: 90 % predictive intervals."
     )
     figure = posterior.plot.held_out(truth)
     described = f"Predictions against values of held-out cells: {figure.axes[0].get_title()}"

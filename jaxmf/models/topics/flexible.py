@@ -85,18 +85,19 @@ class HFP(WordModel):
         )
 
     def check_documents(self, new: Tokens, name: str) -> None:
-        """Refuses new documents with more words than the prior of tables covers.
+        """Refuses new documents whose words and one more are more than the prior of tables covers.
 
         Raises:
             ValueError: naming the longest one.
         """
         lengths = np.bincount(np.asarray(new.columns["document"]))
-        if lengths.max() > self.table_prior.num_items:
+        if lengths.max() >= self.table_prior.num_items:
             longest = int(np.argmax(lengths))
             shown = ids_or_positions(new.names.get("document"), new.sizes["document"])[longest]
             raise ValueError(
                 f"{name}: the document {shown!r} has {lengths[longest]} words, and table_prior "
-                f"covers {self.table_prior.num_items}; give it a weight for every size up to that"
+                f"covers {self.table_prior.num_items}, where its words and one more are needed; "
+                f"give it {lengths[longest] + 1} weights"
             )
 
     def fold(self, key: Key, draw: Draw, data: Tokens, new: Tokens) -> dict[str, Array]:
