@@ -70,8 +70,8 @@ def run_benchmark(
     benchmark = importlib.import_module(BENCHMARKS[name])
     cases = benchmark.CASES
     # what was asked for by name is measured, at small sizes too; else what a minute holds
-    wanted = benchmark.QUICK if quick and not only else cases
-    chosen = {case: measure for case, measure in cases.items() if only in case and case in wanted}
+    listed = benchmark.QUICK if quick and not only else cases
+    chosen = {case: measure for case, measure in cases.items() if only in case and case in listed}
     if not chosen:
         raise typer.BadParameter(f"no case holds {only!r}; there are {', '.join(cases)}")
     use_compilation_cache()  # a second run compiles little; what is timed never compiles

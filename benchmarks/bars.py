@@ -1,7 +1,8 @@
 """Figures 2 and 3 of Meeds et al. (2006): bars of which some lack their bottom half.
 
 200 images of 8 x 8. V holds the 16 horizontal and vertical bars, U comes from an Indian buffet
-process, W from a normal law; 1 / theta = 1 / phi = 2, known to the model, which infers U, V and W.
+process, W from a normal distribution; 1 / theta = 1 / phi = 2, known to the model, which infers U,
+V and W.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ RUN = {"num_warmup": 2000, "num_samples": 300}
 def made(num_rows: int, side: int) -> tuple[np.ndarray, ...]:
     """X (N, side^2), the same without noise, and the true W V' (K, side^2) and V."""
     grid = np.zeros((side, side, 2 * side), bool)
-    for place in range(side):
-        grid[place, :, place] = True
-        grid[:, place, side + place] = True
+    for pixel in range(side):
+        grid[pixel, :, pixel] = True
+        grid[:, pixel, side + pixel] = True
     v = grid.reshape(side * side, 2 * side)
     u, _ = mf.IndianBuffet(ALPHA).sample(jax.random.key(3), num_rows, NUM_SLOTS)
     u = np.asarray(u)[:, np.asarray(u).any(axis=0)]

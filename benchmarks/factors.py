@@ -65,7 +65,7 @@ def tenth(number: int, *, fold: int = 0) -> np.ndarray:
 
 
 def side_information(name: str, data: Split, is_test: np.ndarray) -> dict[str, Any]:
-    """What `BPMF` is told of users, movies and ratings; from training ratings alone."""
+    """What `BPMF` knows of users, movies and ratings; from training ratings alone."""
     known = ratings(name)
     users = known.user_features()
     few = Features(users.to_array()[:, :3], users.ids, columns=users.described[:3])
@@ -184,8 +184,8 @@ def side(quick: bool) -> list[Row]:
         data = random_split(ratings("ml-100k").data, seed)
         is_test = np.random.default_rng([seed, 7]).random(100_000) < 0.1
         known = side_information("ml-100k", data, is_test)
-        for name, told in {"with": known, "without": {}}.items():
-            chain = Ours(mf.BPMF(10, **told), data, seed=seed)
+        for name, features in {"with": known, "without": {}}.items():
+            chain = Ours(mf.BPMF(10, **features), data, seed=seed)
             path = run(chain, num_warmup=NUM_WARMUP, num_draws=30 if quick else 200)
             found[name].append(path.errors[-1])
     note = "year, genre, age, sex, date, previous two ratings"
@@ -194,13 +194,13 @@ def side(quick: bool) -> list[Row]:
     return [row(case, "quality", "RMSE", found["with"], note=note, **more)]
 
 
-def published(name: str, law: str, quick: bool) -> list[Row]:
-    """Error on a published split, told what myFM's examples are told, beside its published one."""
+def published(name: str, kind: str, quick: bool) -> list[Row]:
+    """Error on a published split, with what myFM's examples know, beside its published one."""
     data_name = "ml-100k" if name == "u1" else name
     known = ratings(data_name)
     is_test = known.test["u1"] if name == "u1" else tenth(known.data.num_entries)
     data, features = with_side_information(known, is_test)
-    likelihood = {"gaussian": mf.Gaussian(), "ordinal": mf.Ordinal()}[law]
+    likelihood = {"gaussian": mf.Gaussian(), "ordinal": mf.Ordinal()}[kind]
     settings: dict[str, Any] = {"likelihood": likelihood, "coefficients": False}
     num_factors = 10 if name == "u1" else 32
     counts = {"num_warmup": NUM_WARMUP, "num_draws": 30 if quick else 512}
@@ -215,8 +215,8 @@ def published(name: str, law: str, quick: bool) -> list[Row]:
         f"{', days' if has_dates(known) else '; no days, which theirs has'}; "
         f"from training ratings alone; without features {alone:.4f}"
     )
-    more = {"peer": "myFM, published", "theirs": PUBLISHED[name][law]}
-    return [row(f"factors/published/{name}/{law}", "quality", "RMSE", found, note=note, **more)]
+    more = {"peer": "myFM, published", "theirs": PUBLISHED[name][kind]}
+    return [row(f"factors/published/{name}/{kind}", "quality", "RMSE", found, note=note, **more)]
 
 
 # --- size -----------------------------------------------------------------------------------------

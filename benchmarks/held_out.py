@@ -50,10 +50,10 @@ def documents_split(counts: Any, *, seed: int = 0) -> tuple[Any, Halves]:
     """
     generator = np.random.default_rng(seed)
     counts = sparse.csr_array(counts)
-    place = generator.permutation(counts.shape[0])
-    train = counts[np.sort(place[counts.shape[0] // 10 :])]
+    order = generator.permutation(counts.shape[0])
+    train = counts[np.sort(order[counts.shape[0] // 10 :])]
     known = np.asarray(train.sum(axis=0)).ravel() > 0
-    held = sparse.coo_array(counts[place[: counts.shape[0] // 10]])
+    held = sparse.coo_array(counts[order[: counts.shape[0] // 10]])
     keep = known[held.col]
     rows, columns, numbers = held.row[keep], held.col[keep], held.data[keep].astype(int)
     seen = generator.binomial(numbers, 0.5)

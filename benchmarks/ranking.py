@@ -120,8 +120,8 @@ def liked_movies(read: Callable[[], Any]) -> sparse.csr_array:
     """Users by movies, ones where the rating is 4 or 5; users without such a one left out."""
     data = read().data
     liked = np.asarray(data.values) >= 4
-    places = np.asarray(data.rows)[liked], np.asarray(data.columns)[liked]
-    ones = sparse.csr_array((np.ones(liked.sum(), np.int8), places), shape=data.shape)
+    positions = np.asarray(data.rows)[liked], np.asarray(data.columns)[liked]
+    ones = sparse.csr_array((np.ones(liked.sum(), np.int8), positions), shape=data.shape)
     return sparse.csr_array(ones[ones.sum(axis=1) > 0])
 
 
@@ -144,7 +144,7 @@ SETS: dict[str, Callable[[], sparse.csr_array]] = {
     "movielens-1m": movies,
     "10k": partial(sigmoid_ones, 10_000),
 }
-# too large to try settings on: those chosen on a smaller one of the same law
+# too large to try settings on: those chosen on a smaller one of the same distribution
 TUNED_ON = {"10k": "5k"}
 QUICK_SETS: dict[str, Callable[[], sparse.csr_array]] = {
     "300": partial(sigmoid_ones, 300, num_factors=3, share=0.05)

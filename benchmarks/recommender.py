@@ -39,8 +39,8 @@ def moments_by_draw(posterior: Any, data: Split) -> tuple[np.ndarray, np.ndarray
     cells = jnp.asarray(data.rows), jnp.asarray(data.columns)
     number = len(posterior.draws["u"][0])
     found = []
-    for place in range(number):
-        draw = {name: jnp.asarray(values[0][place]) for name, values in posterior.draws.items()}
+    for position in range(number):
+        draw = {name: jnp.asarray(values[0][position]) for name, values in posterior.draws.items()}
         found.append(_moments(posterior.model, draw, posterior.data, *cells))
     means, variances = zip(*found, strict=True)
     return np.stack(means), np.stack(variances)
@@ -151,15 +151,15 @@ def variants(
     name: str, data: Split, is_test: np.ndarray, *, num_factors: int
 ) -> dict[str, mf.BPMF]:
     """The four models of Table 6.2, all with as many entries a vector on the users' side."""
-    told = side_information(name, data, is_test)
-    known = sum(features.width for features in told.values())
+    side = side_information(name, data, is_test)
+    known = sum(features.width for features in side.values())
     fewer = max(num_factors - known, 2)
     mixture = mf.DirichletProcess(1.0)
     return {
         "plain": mf.BPMF(num_factors),
         "DP": mf.BPMF(num_factors, mixture=mixture),
-        "SI": mf.BPMF(fewer, **told),
-        "DP, SI": mf.BPMF(fewer, mixture=mixture, **told),
+        "SI": mf.BPMF(fewer, **side),
+        "DP, SI": mf.BPMF(fewer, mixture=mixture, **side),
     }
 
 

@@ -135,7 +135,7 @@ def merge_json(path: str | Path, content: Mapping[str, Any]) -> None:
         rows = {_name(one): one for one in old["rows"]}
     rows |= {_name(one): one for one in content["rows"]}
     names = [one["condition"]["benchmark"] for one in rows.values()]
-    order = {name: place for place, name in reversed(list(enumerate(names)))}
+    order = {name: position for position, name in reversed(list(enumerate(names)))}
     grouped = sorted(rows.values(), key=lambda one: order[one["condition"]["benchmark"]])
     write_json(path, {**content, "rows": grouped})
 
@@ -156,7 +156,7 @@ def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
 
 
 class Paper:
-    """The results of one paper: told while they come, written after every part.
+    """The results of one paper: shown as they come, written after every part.
 
     Args:
         name: of the command.

@@ -41,10 +41,10 @@ def points(seed: int) -> tuple[mf.Dense, np.ndarray]:
 
 
 def expected_counts(num_items: int = 60, *, scale: float = 40.0) -> np.ndarray:
-    """E[m_i] as a half normal law of the size: (N,) float, sum i E[m_i] = N."""
+    """E[m_i] as a half normal distribution of the size: (N,) float, sum i E[m_i] = N."""
     sizes = np.arange(1, num_items + 1)
-    wanted = np.exp(-(sizes**2) / (2 * scale**2))
-    return wanted * num_items / (sizes @ wanted)
+    expected = np.exp(-(sizes**2) / (2 * scale**2))
+    return expected * num_items / (sizes @ expected)
 
 
 def mixtures() -> dict[str, mf.FlexibleMixture]:

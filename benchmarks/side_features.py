@@ -48,7 +48,7 @@ def _told(known: datasets.ratings.Ratings, data: Split) -> dict[str, Callable[[]
 
     def levels(number: int, side: int) -> Features:
         order = np.random.default_rng(side).permutation(len(ids[side]))
-        table = {"level": [f"level {place % number}" for place in order]}
+        table = {"level": [f"level {position % number}" for position in order]}
         return Features.from_columns(table, ids=ids[side], sparse=number > 1)
 
     return {

@@ -22,7 +22,7 @@ DAY = 86_400
 
 
 def has_dates(known: datasets.ratings.Ratings) -> bool:
-    """Whether times are seconds, not places in a user's order."""
+    """Whether times are seconds, not positions in a user's order."""
     return int(np.max(known.time)) > 10**6
 
 
@@ -42,13 +42,13 @@ def with_side_information(
     rows = {"rated": rated, "about": known.user_features().match(users)}
     if has_dates(known):
         keys = np.asarray(known.data.rows, np.int64) * 10**6 + np.asarray(known.time) // DAY
-        names, places = np.unique(keys, return_inverse=True)
+        names, positions = np.unique(keys, return_inverse=True)
         own = names // 10**6
         rows = {name: Features(one.to_array()[own]) for name, one in rows.items()}
         rows |= {"user": _levels(own), "day": _levels(names % 10**6)}
         cells = np.asarray(known.data.columns), np.asarray(known.data.values)
         ids = np.arange(len(names)), items
-        data = split(Entries(places, *cells, (len(names), len(items)), *ids), is_test)
+        data = split(Entries(positions, *cells, (len(names), len(items)), *ids), is_test)
     sides = {"row_features": Features.from_blocks(rows)}
     return data, sides | {"column_features": Features.from_blocks(columns)}
 

@@ -2,7 +2,7 @@
 
 One item is left out of every row of two or more; precision@1 and recall@10 are the shares of these
 rows whose item is the first, or among the first ten, of those not known. Nothing is tuned: twenty
-factors where a method has to be told a number (`ours` has that by default), else what a package
+factors where a method needs their number (`ours` has that by default), else what a package
 does on its own. The sets of `REPORT_ONLY` were never looked at while the defaults were chosen;
 "clicks-wide" was, for the order of recommendations alone.
 """
@@ -36,15 +36,15 @@ def thinned(read: Callable[[], Any], *, most: int, num_rows: int) -> sparse.csr_
     rank = np.arange(ones.nnz) - np.repeat(ones.indptr[:-1], np.diff(ones.indptr))
     limit = generator.integers(2, most + 1, ones.shape[0])
     kept = order[rank < limit[row_of]]
-    return _compact(_of_places(row_of[kept], ones.indices[kept], ones.shape), num_rows)
+    return _compact(_of_positions(row_of[kept], ones.indices[kept], ones.shape), num_rows)
 
 
 def sampled(read: Callable[[], Any], *, share: float, num_rows: int) -> sparse.csr_array:
     """A share of all ones."""
     ones = sparse.coo_array(read())
     kept = np.random.default_rng(0).random(ones.nnz) < share
-    places = ones.coords[0][kept], ones.coords[1][kept]
-    return _compact(_of_places(*places, ones.shape), num_rows)
+    positions = ones.coords[0][kept], ones.coords[1][kept]
+    return _compact(_of_positions(*positions, ones.shape), num_rows)
 
 
 def clicks(
@@ -62,10 +62,10 @@ def clicks(
         chosen = generator.choice(num_columns, number, replace=False, p=chance / chance.sum())
         rows += [visitor] * number
         columns += chosen.tolist()
-    return _compact(_of_places(rows, columns, (num_rows, num_columns)), num_rows)
+    return _compact(_of_positions(rows, columns, (num_rows, num_columns)), num_rows)
 
 
-def _of_places(rows: Any, columns: Any, shape: tuple[int, int]) -> sparse.csr_array:
+def _of_positions(rows: Any, columns: Any, shape: tuple[int, int]) -> sparse.csr_array:
     return sparse.csr_array((np.ones(len(rows), np.int8), (rows, columns)), shape=shape)
 
 

@@ -46,8 +46,8 @@ class Ours:
     def at_random(self) -> Ours:
         """The chain with every indicator drawn afresh and evenly, as the peer starts."""
         number = self.tokens.num_tokens
-        for place, name in enumerate(self.network.indicators):
-            key = jax.random.fold_in(self.key, 1_000 + place)
+        for position, name in enumerate(self.network.indicators):
+            key = jax.random.fold_in(self.key, 1_000 + position)
             size = self.network.blocks[name].distribution.num_groups(1)
             own = {name: jax.random.randint(key, (number,), 0, size)}
             self.state = self.state._replace(values=self.state.values | own)
@@ -63,8 +63,8 @@ class Ours:
     def concentration(self) -> float:
         """The sum of the pseudo-counts of the topics in a document."""
         number = self.state.hyperparameters["topic"]["concentration"]
-        law = self.network.blocks["topic"].distribution
-        return float(number) * (1 if law.grows else law.num_groups(1))
+        prior = self.network.blocks["topic"].distribution
+        return float(number) * (1 if prior.grows else prior.num_groups(1))
 
     def topics(self) -> Topics:
         """What the evaluator asks for; of an indicator `topic` over a column `word`."""
@@ -131,11 +131,11 @@ class Theirs:
         if hasattr(model, "is_live_topic"):
             alive = [topic for topic in alive if model.is_live_topic(topic)]
         shares = np.array([model.get_topic_word_dist(topic) for topic in alive])
-        places = np.array([int(word) for word in model.used_vocabs])
+        positions = np.array([int(word) for word in model.used_vocabs])
         table = np.zeros((len(shares), self.num_words))
-        table[:, places] = shares
+        table[:, positions] = shares
         sizes = np.asarray(model.get_count_by_topics(), float)[list(alive)]
-        return Topics(table * (sizes[:, None] + BETA * places.size))
+        return Topics(table * (sizes[:, None] + BETA * positions.size))
 
 
 def has_peer() -> bool:

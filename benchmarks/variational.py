@@ -44,9 +44,9 @@ def even_ones(size: int, *, ones_a_row: int = ONES_A_ROW, seed: int = 0) -> mf.S
     """(size, size), in every row a one somewhere in each of equal stretches of columns."""
     generator = np.random.default_rng(seed)
     width = size // ones_a_row
-    places = generator.integers(0, width, (size, ones_a_row)) + width * np.arange(ones_a_row)
+    positions = generator.integers(0, width, (size, ones_a_row)) + width * np.arange(ones_a_row)
     rows = np.repeat(np.arange(size), ones_a_row)
-    return mf.SparseBinary(rows, places.ravel(), (size, size))
+    return mf.SparseBinary(rows, positions.ravel(), (size, size))
 
 
 def started(

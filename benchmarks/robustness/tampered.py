@@ -27,7 +27,7 @@ _EXECUTION += ("socket.connect", "ctypes.dlopen", "code.__new__")
 class Watch:
     """Notes what the interpreter does while it is on: code of a file, and paths of a folder.
 
-    Code that a file holds names the folder outside, by which it is told from that of dataclasses,
+    Code that a file holds names the folder outside, which tells it from that of dataclasses,
     type hints and headers of arrays. An audit hook cannot be removed, so that there is one,
     switched on and off.
     """

@@ -136,7 +136,7 @@ def pipe(folder: Path, outside: Path) -> bool | None:
 
 
 def archive(write: Callable[[Path], Any], described: Any, folder: Path, outside: Path) -> None:
-    """Another archive in place of one, of which the manifest says what is in it."""
+    """Another archive instead of one of which the manifest says what is in it."""
     with changed(folder) as content:
         record = next(r for r in records(content) if r["file"].startswith("draws"))
         path = folder / record["file"]
