@@ -59,10 +59,11 @@ def annealed_factor(progress: Array, start: Array | float = ANNEALED_START) -> A
 
 def row_mean_squares(data: Dense) -> Array:
     """Mean squares (N,) of the observed cells of each row, 0 where there are none."""
-    squares = jnp.sum(data.values**2, axis=1)
+    squares = data.values**2
     if data.observed is None:
-        return squares / data.values.shape[1]
-    return squares / jnp.maximum(jnp.sum(data.observed, axis=1, dtype=squares.dtype), 1)
+        return jnp.sum(squares, axis=1) / data.values.shape[1]
+    num_observed = jnp.sum(data.observed, axis=1, dtype=squares.dtype)
+    return jnp.sum(jnp.where(data.observed, squares, 0), axis=1) / jnp.maximum(num_observed, 1)
 
 
 def start_with_few_features(squares: Array, feature_scale: Array) -> Array:
