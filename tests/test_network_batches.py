@@ -114,10 +114,10 @@ class Pulled(PartitionPrior):
         return 2
 
     def weights(self, cache, batch):
-        raise NotImplementedError
+        raise AssertionError("draws of the weights do not ask this")
 
     def log_prob(self, counts, hyperparameters):
-        raise NotImplementedError
+        raise AssertionError("draws of the weights do not ask this")
 
     def weight_shapes(self, counts, hyperparameters):
         return counts + jnp.broadcast_to(hyperparameters["pull"], (2,)), None

@@ -172,7 +172,7 @@ assert_close = partial(np.testing.assert_allclose, rtol=0, atol=1e-12)
         moves.split_or_merge,
         moves.birth_or_death,
         parallel.noisy_or_parallel_sweep,
-        partial(informed.split_merge, num_proposals=2),
+        partial(moves.repeat_moves, num_moves=2, kernels=(informed.split_or_merge,)),
         partial(sequential.sweep_rows, bits_together=True),
     ],
     ids=["rows", "activity", "split-merge", "birth-death", "parallel", "informed", "together"],
@@ -300,7 +300,9 @@ def test_an_informed_split_with_a_row_of_both_causes_counted_twice_is_caught(mon
 
     monkeypatch.setattr(informed.NoisyOrColumns, "start", twin)
     model = NoisyOrIBP(**FIXED | {"alpha": 1.0})
-    kernel = alone(partial(informed.split_merge, num_proposals=2), model)
+    kernel = alone(
+        partial(moves.repeat_moves, num_moves=2, kernels=(informed.split_or_merge,)), model
+    )
     must_fail(Setup(model, False, 20), kernel, **LONGER)
 
 

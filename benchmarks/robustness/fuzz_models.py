@@ -127,8 +127,8 @@ def _flexible(data: Any) -> Any:
 def _flexible_topics(data: Any) -> Any:
     number = data.num_tokens
     # one word more than the longest document, for the topics of a new one
-    of_tables = mf.FlexiblePrior.parametric(-1.0, 1.2, 0.5, num_items=number + 1)
-    return mf.HFP(of_tables, mf.FlexiblePrior.dirichlet_process(1.0, num_items=number))
+    table_prior = mf.FlexiblePrior.parametric(-1.0, 1.2, 0.5, num_items=number + 1)
+    return mf.HFP(table_prior, mf.FlexiblePrior.dirichlet_process(1.0, num_items=number))
 
 
 def _network(data: Any) -> Any:

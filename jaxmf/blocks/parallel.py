@@ -238,8 +238,8 @@ def _holders(key: Key, role: Role, values: Mapping[str, Array], num_slots: int) 
     batch, num_batches = jnp.zeros_like(groups), 1
     if not role.distribution.labels_shared:
         batch, num_batches = part_of(role.parts, values, groups.shape[0]), role.parts.num_parts
-    nobody = jnp.full((num_batches, num_slots), jnp.inf, uniforms.dtype)
-    return _Holders(uniforms, batch, nobody.at[batch, groups].min(uniforms))
+    no_holder = jnp.full((num_batches, num_slots), jnp.inf, uniforms.dtype)
+    return _Holders(uniforms, batch, no_holder.at[batch, groups].min(uniforms))
 
 
 def _log_allowed(holders: _Holders, groups: Array) -> Array:

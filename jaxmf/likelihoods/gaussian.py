@@ -21,7 +21,7 @@ from jax.scipy.linalg import cho_solve
 from jaxmf import compensated, devices, row_shards
 from jaxmf.types import Array
 
-# How many units in the last place of the largest term an eigenvalue or a projection may be off.
+# Bound of the error of an eigenvalue or a projection, in machine epsilons of the largest one.
 _ROUNDING = 4.0
 
 

@@ -33,7 +33,7 @@ class GroupAnswers(Draws):
                 levels with the most tokens in every group. Of a matrix with groups of rows and of
                 columns "row" or "column": the members of every group with the most cells.
             n: entries a group, at most: those that it has a token of.
-            titles: of rows or columns, shown in the place of their ids: id -> title (a Series
+            titles: of rows or columns, shown instead of their ids: id -> title (a Series
                 is read by its index), or one for each in the order of the data.
         Returns:
             Groups by size, with their entries; `.to_pandas()` is the table.

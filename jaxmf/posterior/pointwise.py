@@ -60,7 +60,7 @@ class Units(NamedTuple):
         dependence: what the likelihood of one is conditional on: "independent" (the draw), "summed
             out" (the draw and all other cells), "tokens" or "rows" (the draw and all others).
         rows, columns: (T,) int; of tokens the first two columns that they hang on, such as the
-            document and the word; of rows zeros in place of columns.
+            document and the word; of rows zeros instead of columns.
         values: (T,) float, or int of tokens; of rows zeros.
         is_discrete: whether it has a probability, and not a density.
     """

@@ -130,7 +130,7 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, TopicAnswers, ColumnAnswer
             image_shape: (height, width) if rows are images.
             truth: (N, D) the complete matrix, if the values of missing cells are known.
             title: heading of the page.
-            titles: of columns, or of words, in the place of their ids: a mapping from ids to
+            titles: of columns, or of words, instead of their ids: a mapping from ids to
                 titles (a Series is read by its index), or one for each in the order of the data.
         Returns:
             The path.

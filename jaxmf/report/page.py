@@ -46,7 +46,7 @@ def report(
         truth: (N, D) the complete matrix, or `Entries` with cells that are missing in the data,
             if their values are known.
         title: heading of the page.
-        titles: of columns, or of words, shown in the place of their ids: a mapping from ids to
+        titles: of columns, or of words, shown instead of their ids: a mapping from ids to
             titles (a Series is read by its index), or one for each in the order of the data.
 
     Returns:

@@ -34,7 +34,7 @@ _NUM_COLUMNS = 8  # in lists of a factor or group
 
 
 def with_titles(posterior: Posterior, titles: object) -> Posterior:
-    """The posterior with titles in the place of the ids of columns, or words.
+    """The posterior with titles instead of the ids of columns, or words.
 
     Two columns with one title keep their ids behind it.
     """

@@ -20,6 +20,8 @@ from jaxmf.engine import Info, Limit
 from jaxmf.models.feature_model import hyperparameters
 from jaxmf.models.feature_model.state import FeatureState
 from jaxmf.models.feature_model.updates import (
+    WHOLE,
+    Annealed,
     filled,
     update_hyperparameters,
     update_rows,
@@ -81,19 +83,19 @@ def step(
     progress: Array,
 ) -> tuple[FeatureState, Info]:
     """Rows of Z, moves of Y, hyperparameters."""
-    power: Array | float = 1.0
-    weight = None
+    annealed = WHOLE
     if plan.anneal:
         fixed = hyperparameters.at_values(model, state.hyperparameters)
-        power, weight = annealing_at(fixed.feature_prior, data, progress)
-    state, info = _update_features(plan, model, key, state, data, power=power, weight=weight)
-    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data, weight=weight)
+        annealed = annealing_at(fixed.feature_prior, data, progress)
+    state, info = _update_features(plan, model, key, state, data, annealed)
+    # of the whole likelihood: of one to a small power the scales would follow their priors
+    annealed = annealed._replace(power=1.0)
+    hyper_key = jax.random.fold_in(key, 2)
+    state, _ = update_hyperparameters(model, hyper_key, state, data, annealed=annealed)
     return state, info
 
 
-def annealing_at(
-    prior: dist.Distribution, data: Dense, progress: Array
-) -> tuple[Array, Array | None]:
+def annealing_at(prior: dist.Distribution, data: Dense, progress: Array) -> Annealed:
     """The power of the likelihood and the weight of Y of a step of the warm-up.
 
     Under a weak likelihood the data show nothing, and features die. Weak features come easily: one
@@ -107,11 +109,11 @@ def annealing_at(
     """
     full = annealed_factor(progress)
     if not feature_values.can_shrink(prior):
-        return full**2, None
+        return Annealed(full**2)
     drawn = prior.sample(jax.random.key(0), (_NUM_SCALE_DRAWS,))
     scale = jnp.sqrt(jnp.mean(drawn**2))
     weight = annealed_factor(progress, start_with_few_features(row_mean_squares(data), scale))
-    return (full / weight) ** 2, weight
+    return Annealed((full / weight) ** 2, weight)
 
 
 def powered_step(
@@ -123,8 +125,10 @@ def powered_step(
     power: Array,
 ) -> tuple[FeatureState, Info]:
     """The step with the likelihood to a power, for the hyperparameters too."""
-    state, info = _update_features(plan, model, key, state, data, power=power)
-    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data, power=power)
+    annealed = Annealed(power)
+    state, info = _update_features(plan, model, key, state, data, annealed)
+    hyper_key = jax.random.fold_in(key, 2)
+    state, _ = update_hyperparameters(model, hyper_key, state, data, annealed=annealed)
     return state, info
 
 
@@ -134,20 +138,16 @@ def _update_features(
     key: Key,
     state: FeatureState,
     data: Dense,
-    *,
-    power: Array | float,
-    weight: Array | None = None,
+    annealed: Annealed,
 ) -> tuple[FeatureState, Info]:
     row_key = jax.random.fold_in(key, 0)
-    state, info = update_rows(
-        model, row_key, state, data, power=power, weight=weight, sweep=plan.sweep
-    )
+    state, info = update_rows(model, row_key, state, data, annealed=annealed, sweep=plan.sweep)
     values_key = jax.random.fold_in(key, 1)
 
     def move(index: Array, y: Array) -> Array:
         move_key = jax.random.fold_in(values_key, index)
         moved = state._replace(y=y)
-        return update_values(model, move_key, moved, data, power=power, weight=weight)[0].y
+        return update_values(model, move_key, moved, data, annealed=annealed)[0].y
 
     # a loop, of which one turn is compiled, rather than all turns in a row
     return state._replace(y=jax.lax.fori_loop(0, plan.num_value_moves, move, state.y)), info

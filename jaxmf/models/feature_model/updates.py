@@ -5,7 +5,7 @@ Each is `(model, key, state, data) -> (state, info)` and leaves the posterior in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,14 +25,28 @@ if TYPE_CHECKING:
     from jaxmf.models.feature_model.model import FeatureModel
 
 
+class Annealed(NamedTuple):
+    """How a step of an annealed start weakens a model, see `FeatureModel.tempered`.
+
+    Attributes:
+        power: () float, of the likelihood.
+        weight: () float, of Y, or None for Y as it is.
+    """
+
+    power: Array | float = 1.0
+    weight: Array | None = None
+
+
+WHOLE = Annealed()
+
+
 def update_rows(
     model: FeatureModel,
     key: Key,
     state: FeatureState,
     data: Dense,
     *,
-    power: Array | float = 1.0,
-    weight: Array | None = None,
+    annealed: Annealed = WHOLE,
     sweep: str = "bits",
 ) -> tuple[FeatureState, Info]:
     """Kernel: bits of all rows, and features that one row alone has.
@@ -42,11 +56,10 @@ def update_rows(
         key: typed PRNG key.
         state: of the chain.
         data: (N, D).
-        power: of the likelihood; one but in an annealed start.
-        weight: of Y, see `FeatureModel.tempered`.
+        annealed: how an annealed start weakens the model.
         sweep: "bits" or "particle_gibbs".
     """
-    fixed = hyperparameters.at_values(model, state.hyperparameters).tempered(power, weight)
+    fixed = hyperparameters.at_values(model, state.hyperparameters).tempered(*annealed)
     overflow = jnp.zeros((), bool)
     z, y = state.z, state.y
     kernels = [explicit_rows.update_bits_and_new, feature_births.birth_or_death]
@@ -72,11 +85,10 @@ def update_values(
     state: FeatureState,
     data: Dense,
     *,
-    power: Array | float = 1.0,
-    weight: Array | None = None,
+    annealed: Annealed = WHOLE,
 ) -> tuple[FeatureState, Info]:
     """Kernel: rows of Y, by moves of their entries and by whole rows from their prior."""
-    fixed = hyperparameters.at_values(model, state.hyperparameters).tempered(power, weight)
+    fixed = hyperparameters.at_values(model, state.hyperparameters).tempered(*annealed)
     z = state.z
     exists = fixed.prior.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
 
@@ -104,8 +116,7 @@ def update_hyperparameters(
     state: FeatureState,
     data: Dense,
     *,
-    power: Array | float = 1.0,
-    weight: Array | None = None,
+    annealed: Annealed = WHOLE,
 ) -> tuple[FeatureState, Info]:
     """Kernel: alpha and concentration, then those of likelihood and functions, in order."""
     values = dict(state.hyperparameters)
@@ -126,7 +137,7 @@ def update_hyperparameters(
 
         def log_density(value: Array, name: str = name) -> Array:
             changed = hyperparameters.at_values(model, values | {name: value})
-            return changed.tempered(power, weight).log_conditional(state.z, state.y, data)
+            return changed.tempered(*annealed).log_conditional(state.z, state.y, data)
 
         parameter_key = jax.random.fold_in(key, index + 1)
         values[name] = update_parameter(parameter_key, prior, values[name], log_density)

@@ -24,8 +24,7 @@ from jaxmf.samplers.hyper import (
     update_feature_prior,
     update_probability,
 )
-from jaxmf.samplers.noisy_or import informed
-from jaxmf.samplers.noisy_or.moves import repeat_moves
+from jaxmf.samplers.noisy_or import informed, moves
 from jaxmf.samplers.noisy_or.new_causes import most_new_causes
 from jaxmf.samplers.noisy_or.parallel import noisy_or_parallel_sweep
 from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
@@ -87,14 +86,15 @@ def move_features(
     cells, parameters = (data.values, data.observed), powered(state, power)
     overflow = jnp.zeros((), bool)
     if num_moves and isinstance(prior, IndianBuffet):
-        z, y, overflow = repeat_moves(
-            key, z, y, *cells, prior=prior, parameters=parameters, num_moves=num_moves
-        )
+        z, y, overflow = moves.repeat_moves(
+            key, z, y, *cells, prior=prior, parameters=parameters, num_moves=num_moves,
+            kernels=(moves.split_or_merge, moves.birth_or_death),
+        )  # fmt: skip
     if split_merge:
         informed_key = jax.random.fold_in(key, num_moves)
-        z, y, more = informed.split_merge(
-            informed_key, z, y, *cells,
-            prior=prior, parameters=parameters, num_proposals=split_merge,
+        z, y, more = moves.repeat_moves(
+            informed_key, z, y, *cells, prior=prior, parameters=parameters, num_moves=split_merge,
+            kernels=(informed.split_or_merge,),
         )  # fmt: skip
         overflow = overflow | more
     return state._replace(z=z, y=y), Info(overflow={"features": overflow})

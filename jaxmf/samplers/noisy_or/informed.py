@@ -113,7 +113,7 @@ def _added(setting: Array, one: Array, two: Array) -> Array:
     )
 
 
-def split_merge(
+def split_or_merge(
     key: Key,
     z: Array,
     y: Array,
@@ -122,37 +122,9 @@ def split_merge(
     *,
     prior: LabelledPrior,
     parameters: AnyParameters,
-    num_proposals: int,
 ) -> tuple[Array, Array, Array]:
-    """Some proposals, one after another; p(Z, Y | observed cells) stays invariant.
-
-    Args:
-      key: of the step.
-      z: (N, K) bool.
-      y: (K, D) bool, False in free slots.
-      x: (N, D) float, zeros and ones.
-      observed: (N, D) bool, or None when nothing is missing.
-      prior: of Z.
-      parameters: of the likelihood.
-      num_proposals: how many.
-
-    Returns:
-      z, y, and () bool: whether more slots were needed.
-    """
-
-    def once(index: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        z, y, overflow = carry
-        columns = NoisyOrColumns(y, x, observed, parameters)
-        z, y, more = _split_or_merge(jax.random.fold_in(key, index), z, columns, prior)
-        return z, y, overflow | more
-
-    return jax.lax.fori_loop(0, num_proposals, once, (z, y, jnp.zeros((), bool)))
-
-
-def _split_or_merge(
-    key: Key, z: Array, columns: NoisyOrColumns, prior: LabelledPrior
-) -> tuple[Array, Array, Array]:
-    y, dtype = columns.y, columns.x.dtype
+    """One proposal of a split or a merge; arguments and results as `moves.repeat_moves`."""
+    columns, dtype = NoisyOrColumns(y, x, observed, parameters), x.dtype
     proposal = propose(
         jax.random.fold_in(key, 0),
         z,

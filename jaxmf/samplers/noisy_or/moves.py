@@ -34,7 +34,7 @@ and the inverse, with s - 1 in place of s, for a death.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -46,6 +46,7 @@ from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, Cells
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.feature_rows import draw_index
+from jaxmf.samplers.restricted_scans import LabelledPrior
 from jaxmf.special import accepts
 from jaxmf.types import Array, Key
 
@@ -82,11 +83,12 @@ def repeat_moves(
     x: Array,
     observed: Array | None,
     *,
-    prior: IndianBuffet,
+    prior: LabelledPrior,
     parameters: AnyParameters,
     num_moves: int,
+    kernels: Sequence[Callable[..., tuple[Array, Array, Array]]],
 ) -> tuple[Array, Array, Array]:
-    """So many proposals of a split or merge, each with one of a birth or death beside it.
+    """Some proposals of each of these kernels, by turns; p(Z, Y | observed cells) stays invariant.
 
     Args:
       key: of the step.
@@ -97,6 +99,7 @@ def repeat_moves(
       prior: of Z.
       parameters: of the likelihood.
       num_moves: how many.
+      kernels: as `split_or_merge`, with its arguments and results.
 
     Returns:
       z, y, and () bool: whether more slots were needed.
@@ -105,7 +108,7 @@ def repeat_moves(
     def move(index: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         z, y, overflow = carry
         move_key = jax.random.fold_in(key, index)
-        for stream, kernel in enumerate((split_or_merge, birth_or_death)):
+        for stream, kernel in enumerate(kernels):
             z, y, more = kernel(
                 jax.random.fold_in(move_key, stream),
                 z,
