@@ -83,6 +83,21 @@ def not_full(lines):
     return [line for line in lines if not re.search(r"HIGHEST\W+HIGHEST", line)]
 
 
+@pytest.mark.tiers(
+    exhaustive=[
+        "bi-hdp/sample",
+        "bi-lda/sample",
+        "dcm/sample",
+        "hfp/sample",
+        "lda/sample",
+        "mixture-of-gaussians/sample",
+        "multi-hdp/sample",
+        "multi-lda/sample",
+        "network/sample",
+        "pam/sample",
+        "urp/sample",
+    ]
+)
 @pytest.mark.parametrize(("entry", "method"), CASES)
 def test_every_product_of_a_method_is_full_on_an_accelerator(entry, method, monkeypatch):
     lines = products(lowered_for_cuda(entry, method, monkeypatch))
