@@ -169,7 +169,7 @@ def new_rows_of(posterior: Draws, new_rows: object, row_features: object, unknow
 
 
 def moments(
-    posterior: Draws, where: Cells, new: object, seed: int
+    posterior: Draws, where: Cells, new: MatrixContainer, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predictive mean and variance of cells of new rows, each (M,) float.
 
@@ -212,7 +212,12 @@ def _chosen(posterior: Draws, cells: object, new: MatrixContainer | None, *, dro
 
 
 def _mixture(
-    posterior: Draws, where: Cells, new: object, *, num_draws: int | None, seed: int
+    posterior: Draws,
+    where: Cells,
+    new: MatrixContainer | None,
+    *,
+    num_draws: int | None,
+    seed: int,
 ) -> Mixture:
     """The predictive distribution of real-valued cells."""
     model, data = posterior.model, posterior.data

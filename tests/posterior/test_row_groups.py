@@ -77,7 +77,7 @@ def test_new_rows_are_scored_as_wholes_by_the_predictive_distribution_of_their_g
     score = post.held_out_log_likelihood(new)
     np.testing.assert_allclose(score.log_likelihood, np.log(total), rtol=1e-4)
     with pytest.raises(ValueError, match="values"):
-        post.held_out_log_likelihood(np.array([[0.3, np.nan]]))
+        post.held_out_log_likelihood(np.array([[0.3, 1.0]]))
 
 
 def test_mixtures_are_compared_by_new_rows(sampled):
