@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -80,7 +80,14 @@ def run(arguments: list[str]) -> int:
         return _run(arguments)
 
 
-def _warn(message: Warning | str, category: type[Warning], *_: object) -> None:
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     from jaxmf.posterior.alarms import RunWarning
 
     if not issubclass(category, RunWarning):  # those stand in the summary, which is printed

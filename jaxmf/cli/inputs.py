@@ -119,8 +119,8 @@ def _read(
     return containers.as_container(containers.read_matrix(path, key=key), container)
 
 
-def describe(data: Any) -> str:
-    """What was read, in words: to be compared with what the file is."""
+def describe(data: Container) -> str:
+    """What was read, to be compared with what the file is."""
     from jaxmf.data import Dense, Entries, SparseBinary, Tokens
 
     if isinstance(data, Tokens):
@@ -142,9 +142,9 @@ def describe(data: Any) -> str:
     if isinstance(data, Entries):
         return f"{len(values):,} values from {values.min():g} to {values.max():g} in {size}"
     known = np.ones(values.shape, bool) if data.observed is None else np.asarray(data.observed)
-    numbers = values[known]
+    there = values[known]
     gaps = f"{known.size - known.sum():,} of {known.size:,} cells missing"
-    return f"{size}, {gaps}, numbers from {numbers.min():g} to {numbers.max():g}"
+    return f"{size}, {gaps}, values from {there.min():g} to {there.max():g}"
 
 
 def _examples(names: Names | None) -> str:

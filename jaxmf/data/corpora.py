@@ -47,8 +47,8 @@ def read_tokens(
     - ``.csv``, ``.tsv`` with the names of the columns in its first line: a token a line, in columns
       of ids of any kind. Of documents and words a column of counts, such as ``count`` or ``n``,
       says how often a word stands there.
-    - ``.txt``, for documents and words: a text a line, in words of two letters and more, in lower
-      case.
+    - ``.txt``, for documents and words: a text a line, of which words of two letters and more, in
+      lower case, are taken.
     - Otherwise, for documents and words only, a matrix of counts as `read_matrix` reads it, or an
       ``.npz`` with the arrays ``indptr``, ``indices``, ``shape`` and maybe ``data`` of one in
       compressed rows.
@@ -110,9 +110,9 @@ def _counted_words(path: Path, headings: list[str]) -> Tokens | None:
     columns = read_columns(path, [document, word, *found[2]])
     pairs: dict[str, np.ndarray] = {"document": columns[document], "word": columns[word]}
     if found[2]:
-        numbers = _as_floats(path, found[2][0], columns[found[2][0]])
-        check_counts(f"{path}: {found[2][0]}", numbers)
-        pairs = {name: np.repeat(each, numbers.astype(int)) for name, each in pairs.items()}
+        counts = _as_floats(path, found[2][0], columns[found[2][0]])
+        check_counts(f"{path}: {found[2][0]}", counts)
+        pairs = {name: np.repeat(each, counts.astype(int)) for name, each in pairs.items()}
     return Tokens.from_columns(pairs)
 
 
@@ -224,6 +224,11 @@ def _triples(path: Path, lines: list[list[str]]) -> tuple[list[list[str]], bool]
     if found is not None and found.value is not None:
         order = (found.row, found.column, found.value)
     lines = _without_total(path, [[line[index] for index in order] for line in lines])
+    _refuse_without_ids(path, lines)
+    return _with_values(path, lines), found is not None
+
+
+def _refuse_without_ids(path: Path, lines: list[list[str]]) -> None:
     for line_number, line in enumerate(lines, 1):
         for position, word in enumerate(("row", "column")):
             if line[position].lower() in ("", "nan"):
@@ -231,6 +236,10 @@ def _triples(path: Path, lines: list[list[str]]) -> tuple[list[list[str]], bool]
                     f"{path}: the id of a {word} is missing in {line}, line {line_number} below "
                     "the headings. Give it one, or leave the line out."
                 )
+
+
+def _with_values(path: Path, lines: list[list[str]]) -> list[list[str]]:
+    """The lines that have a value."""
     full = [line for line in lines if line[2].lower() not in MISSING]
     if not full:
         raise ValueError(f"{path}: no line has a value, the first is {lines[0]}.")
@@ -241,7 +250,7 @@ def _triples(path: Path, lines: list[list[str]]) -> tuple[list[list[str]], bool]
             f"{gap}; they are left out.",
             stacklevel=2,
         )
-    return full, found is not None
+    return full
 
 
 def _without_total(path: Path, lines: list[list[str]]) -> list[list[str]]:

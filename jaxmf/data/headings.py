@@ -19,7 +19,7 @@ _OF_ROWS = (
     "id pid sid uid patient patnr patno patientnr sample specimen participant student pupil case "
     "gene cell barcode document doc resp respnr respid vp vpn key code nr no number lfdnr"
 )
-_NUMBER = re.compile(r"[+-]?[\d.,]*\d[\d.,]*([eE][+-]?\d+)?")
+_DIGITS = re.compile(r"[+-]?[\d.,]*\d[\d.,]*([eE][+-]?\d+)?")
 _IDS = re.compile(r"|(.*[ _-])?ids?|index|unnamed: 0")
 
 
@@ -42,7 +42,7 @@ def roles(headings: Sequence[str], *, with_value: bool = True) -> Roles | None:
         headings: of all columns.
         with_value: whether there must be a column of values.
     """
-    if any(_NUMBER.fullmatch(heading.strip()) for heading in headings):
+    if any(_DIGITS.fullmatch(heading.strip()) for heading in headings):
         return None  # a line of data
     kinds = [_kind(heading) for heading in headings]
     value = _only(kinds, "value")

@@ -312,8 +312,8 @@ def _pairs_of_log(path: Path, lines: list[list[str]]) -> list[list[str]] | None:
 def _refuse_table(path: Path, lines: list[list[str]]) -> None:
     """Refuses a table of which each column has cells of its own: baskets share their items."""
     columns = [set(column) for column in zip(*lines[1:], strict=True)]
-    are_apart = sum(map(len, columns)) == len(set().union(*columns))
-    if len(lines) > 10 and are_apart and not all(map(is_number, lines[1])):
+    share_none = sum(map(len, columns)) == len(set().union(*columns))
+    if len(lines) > 10 and share_none and not all(map(is_number, lines[1])):
         raise ValueError(
             f"{path}: is a table, its first line is {lines[0]}, and no two columns share a cell. "
             "Pairs have two columns, or headings such as user,item,date; if every line is a "
@@ -336,9 +336,9 @@ def _baskets_with_ids(
             return None
         items = [[cell for cell in each if cell] for each in listed]
     further = {cell for basket in items for cell in basket}
-    number = sum(map(len, items))
+    count = sum(map(len, items))
     are_ids = len(body) >= 10 and len(set(firsts)) == len(body) and not further & set(firsts)
-    if are_ids and number >= len(body) and number > 2 * len(further):
+    if are_ids and count >= len(body) and count > 2 * len(further):
         warnings.warn(
             f"{path}: the first cells, {firsts[0]!r}, {firsts[1]!r}, ..., all differ; they are "
             "read as ids of the baskets.",

@@ -14,7 +14,7 @@ from jaxmf.data.container import Table, peel
 from jaxmf.data.features import Features
 from jaxmf.data.headings import holds_ids, names_rows
 from jaxmf.data.names import object_array
-from jaxmf.data.suspects import are_line_numbers, warn_codes, without_totals
+from jaxmf.data.suspects import rise_by_line, warn_codes, without_totals
 from jaxmf.data.text_tables import MISSING, TEXT, extension, is_text, numbered_lines
 
 _TRUTHS = (
@@ -335,7 +335,7 @@ def _are_ids(path: Path, first: list[str], header: list[str] | None) -> bool:
         return True
     if len(set(first)) < len(first) or header is None or header[0] == "":
         return False
-    if names_rows(header[0]) or are_line_numbers(first):
+    if names_rows(header[0]) or rise_by_line(first):
         return True
     if len(first) >= 10:
         warnings.warn(

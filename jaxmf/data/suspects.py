@@ -87,20 +87,20 @@ def warn_codes(path: Path, values: np.ndarray) -> None:
         (known[-1], known[:-1], known[-2]),
         (known[0], known[1:], known[1]),
     ):
-        number = int(np.sum(values == code))
+        count = int(np.sum(values == code))
         is_code = code in _CODES or -code in (1.0, *_CODES)
-        if not is_code or number < 2:
+        if not is_code or count < 2:
             continue
         gap, spread = abs(code - outermost), others[-1] - others[0]
         # not the tail of counts: levels without gaps, and the code in more than a few cells
         is_scale = (
             others.size == spread + 1 <= _MOST_LEVELS
             and not np.any(others % 1)
-            and number >= 0.002 * values.size
+            and count >= 0.002 * values.size
         )
         if gap > spread or (is_scale and gap >= 2):
             warnings.warn(
-                f"{path}: {number:,} cells are {code:g}, and no other is "
+                f"{path}: {count:,} cells are {code:g}, and no other is "
                 f"{'above' if code > outermost else 'below'} {outermost:g}. They are read as "
                 "numbers; if they stand for missing ones, leave these cells empty.",
                 stacklevel=2,
@@ -115,7 +115,7 @@ def are_times(values: np.ndarray) -> bool:
     )
 
 
-def are_line_numbers(texts: Sequence[str]) -> bool:
+def rise_by_line(texts: Sequence[str]) -> bool:
     """Whether ten cells or more are whole numbers that rise, or fall, from line to line."""
     if len(texts) < 10 or not all(text.lstrip("-").isdecimal() for text in texts):
         return False

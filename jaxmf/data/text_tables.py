@@ -1,7 +1,7 @@
 """Lines of text files as other programs write them: what stands between cells, letters, numbers.
 
 Everything that is read from text goes through `numbered_lines`. What a file can only mean one way
-is read so; where a person would have to ask, it is refused in words.
+is read so; where a person would have to ask, it is refused.
 """
 
 import csv
@@ -92,13 +92,13 @@ def numbered_lines(
     path = check_file(path)
     text = _text(path)
     if whole:
-        return [(number, [line]) for number, line in enumerate(io.StringIO(text), 1)]
+        return [(line_number, [line]) for line_number, line in enumerate(io.StringIO(text), 1)]
     stated = re.match(r"sep=(.)\r?\n", text)  # a line for spreadsheets
     text = text[stated.end() :] if stated else text
     separator = stated[1] if stated else _separator(path, text)
     lines = _rows(path, text, separator, most=1 if first else None)
     if stated:
-        lines = [(number + 1, line) for number, line in lines]
+        lines = [(line_number + 1, line) for line_number, line in lines]
     if not first and (separator != "," or '"' in text or re.search(f"['%{_CURRENCY}]", text)):
         _make_plain(path, lines, separator)
     return lines
@@ -188,8 +188,8 @@ def _width(path: Path, head: str, separator: str) -> int:
     except ValueError:
         return 1
     widths = [len(line) for _, line in lines if any(line)]
-    width, number = Counter(widths).most_common(1)[0] if widths else (1, 0)
-    return width if number >= 0.9 * len(widths) else 1
+    width, count = Counter(widths).most_common(1)[0] if widths else (1, 0)
+    return width if count >= 0.9 * len(widths) else 1
 
 
 def _rows(

@@ -30,7 +30,7 @@ def test_fit_says_what_it_read_and_warns_in_a_line(tmp_path, capsys):
 def test_every_kind_of_data_is_described():
     matrix = mf.data.Dense.from_array([[1.0, np.nan], [2.0, 4.0]], column_names=["a", "b"])
     assert describe(matrix) == (
-        "2 rows and 2 columns (a, b), 1 of 4 cells missing, numbers from 1 to 4"
+        "2 rows and 2 columns (a, b), 1 of 4 cells missing, values from 1 to 4"
     )
     ones = mf.data.SparseBinary.from_baskets([["tea"], ["tea", "milk", "jam", "rum", "ale"]])
     assert describe(ones) == "6 ones in 2 rows and 5 columns (tea, milk, jam, ...)"
