@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,17 +14,21 @@ from jaxmf.arguments import check_file
 from jaxmf.data.checks import check_counts
 from jaxmf.data.container import Table
 from jaxmf.data.entries import Entries
-from jaxmf.data.headings import roles
+from jaxmf.data.headings import misplaced, roles
 from jaxmf.data.readers import (
     as_number,
     ids,
     is_number,
     read_columns,
+    read_frame,
     read_matrix,
 )
 from jaxmf.data.suspects import are_times, is_total, warn_codes
 from jaxmf.data.text_tables import MISSING, extension, is_text, numbered_lines
 from jaxmf.data.tokens import Tokens
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _CSR = {"indptr", "indices", "shape"}
 _WORDS = ("document", "word")
@@ -136,7 +141,7 @@ def read_entries(path: str | Path, *, form: str | None = None, key: str | None =
     - "triples": one line a cell: the ids of its row and column, and its value, below a line of
       headings or without. Headings such as user, item, rating, timestamp say which is which, in
       any order; with others, or none, these are the first three. Further cells do not count, nor
-      do lines whose value is missing.
+      do lines whose value is missing. Of ``.parquet`` too, where headings say so.
     - "matrix": as `read_matrix`; empty cells and NA were not seen.
 
     Args:
@@ -159,7 +164,13 @@ def read_entries(path: str | Path, *, form: str | None = None, key: str | None =
         are_triples = has_lines and (len(lines[0]) in (3, 4) or roles(lines[0]) is not None)
         form = "triples" if are_triples else "matrix"
     if form == "matrix":
+        frame = read_frame(path) if guessed and extension(path) == ".parquet" else None
+        known = None if frame is None else roles([str(name) for name in frame.columns])
+        if frame is not None and known is not None and known.value is not None:
+            return _from_frame(path, frame, (known.row, known.column, known.value))
         table = _matrix_of_ratings(path, key, guessed=guessed and has_lines)
+        if has_lines:
+            _warn_zeros(path, np.asarray(table.values))
         make = Entries.from_scipy if hasattr(table.values, "tocoo") else Entries.from_array
         return make(table.values, row_names=table.row_names, column_names=table.column_names)
     if not has_lines:
@@ -183,6 +194,32 @@ def read_entries(path: str | Path, *, form: str | None = None, key: str | None =
     warn_codes(path, values)
     shape = (len(row_names), len(column_names))
     return Entries(rows, columns, values, shape, row_names, column_names)
+
+
+def _from_frame(path: Path, frame: pd.DataFrame, order: tuple[int, int, int]) -> Entries:
+    """Entries of a table with a line for each cell; those without a value are left out."""
+    row, column, value = (frame.columns[index] for index in order)
+    full = frame[frame[value].notna()]
+    if len(full) < len(frame):
+        warnings.warn(
+            f"{path}: {len(frame) - len(full):,} of {len(frame):,} lines have no value; they are "
+            "left out.",
+            stacklevel=3,
+        )
+    warn_codes(path, full[value].to_numpy(dtype=float))
+    return Entries.from_pandas(full, row=row, column=column, value=value)
+
+
+def _warn_zeros(path: Path, values: np.ndarray) -> None:
+    """Warns of a matrix of stars, or of other whole numbers from 1, that is zero in most cells."""
+    zeros, known = int(np.sum(values == 0)), int(np.isfinite(values).sum())
+    levels = np.unique(values[np.isfinite(values) & (values != 0)])
+    if 2 * zeros > known and levels.size > 2 and levels[0] > 0:
+        warnings.warn(
+            f"{path}: {zeros:,} of {known:,} cells are 0 and are read as ratings of 0. If they "
+            "stand for what was not rated, leave these cells empty.",
+            stacklevel=3,
+        )
 
 
 def _matrix_of_ratings(path: Path, key: str | None, *, guessed: bool) -> Table:
@@ -219,6 +256,12 @@ def _triples(path: Path, lines: list[list[str]]) -> tuple[list[list[str]], bool]
             raise ValueError(f"{path}: the heading {twice!r} stands twice in its first line.")
         if len(lines) == 1:
             raise ValueError(f"{path}: has a first line with headings and no further lines.")
+        odd = misplaced(first) if found is None else None
+        if odd is not None:
+            raise ValueError(
+                f"{path}: rows, columns and values stand in the first three columns, but in "
+                f"{first} {odd!r} stands elsewhere. Use headings such as user,item,rating,time."
+            )
         lines = lines[1:]
     order = (0, 1, 2)
     if found is not None and found.value is not None:

@@ -29,6 +29,7 @@ class Roles(NamedTuple):
     row: int
     column: int
     value: int | None
+    time: int | None
     is_named: bool
 
 
@@ -62,7 +63,30 @@ def roles(headings: Sequence[str], *, with_value: bool = True) -> Roles | None:
             row, column = (other, column) if row is None else (row, other)
     if row is None or column is None or (with_value and value is None):
         return None
-    return Roles(row, column, value, {"row", "column"} <= set(kinds))
+    return Roles(row, column, value, _only(kinds, "time"), {"row", "column"} <= set(kinds))
+
+
+def misplaced(headings: Sequence[str]) -> str | None:
+    """A heading that says that the first three columns are not rows, columns and values."""
+    kinds = [_kind(heading) for heading in headings]
+    return next(
+        (
+            heading
+            for index, (heading, kind) in enumerate(zip(headings, kinds, strict=True))
+            if (kind == "value" and index != 2) or (kind == "time" and index < 3)
+        ),
+        None,
+    )
+
+
+def column_of_ids(headings: Sequence[str]) -> int:
+    """Which column of a table about users or items holds their ids: the first, or the second.
+
+    The second where the first is the line number that pandas writes, and the second is of ids.
+    """
+    is_numbered = len(headings) > 1 and headings[0].lower() in ("", "unnamed: 0")
+    follows = is_numbered and headings[1] != ""
+    return int(follows and (holds_ids(headings[1]) or _kind(headings[1]) in ("row", "column")))
 
 
 def holds_ids(heading: str) -> bool:
@@ -81,7 +105,7 @@ def _kind(heading: str) -> str | None:
     words = [word for word in re.split(r"[^a-z]+", text) if word]
     if not words and not text:
         return "index"
-    while len(words) > 1 and words[-1] in ("id", "ids", "no", "nr", "number", "name", "code"):
+    while len(words) > 1 and words[-1] in ("id", "ids", "no", "nr", "number", "code"):
         words.pop()
     name = "".join(words)
     for kind, known in (

@@ -15,6 +15,7 @@ from jaxmf.data.headings import roles
 from jaxmf.data.readers import ids, is_number, read_matrix
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
+from jaxmf.data.suspects import are_times
 from jaxmf.data.text_tables import is_text, numbered_lines
 
 FORMS = ("pairs", "baskets", "matrix")
@@ -95,8 +96,9 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
 
     Args:
         path: a .csv or .tsv file, one line a one: ids of its row and its column, of any kind, and
-            its time, a number. With the headings row, column and time in any order; with others,
-            or none, in this one.
+            its time, a number. With headings such as row, column and time, or user, item and
+            timestamp, in any order, and further columns do not count; with others, or none, in this
+            order.
         headings: whether the first line holds headings; None sees it by its time.
 
     Raises:
@@ -110,7 +112,11 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
     indices = [0, 1, 2]
     if sorted(lines[0]) == sorted(_TRIPLE):
         indices, headings = [lines[0].index(name) for name in _TRIPLE], True
-    lines = [[line[index] for index in indices] if len(line) == 3 else line for line in lines]
+    found = roles(lines[0], with_value=False)
+    if found is not None and found.is_named and found.time is not None:
+        indices, headings = [found.row, found.column, found.time], True
+    width = len(lines[0]) if headings else 3
+    lines = [[line[index] for index in indices] if len(line) == width else line for line in lines]
     if headings is None:
         headings = len(lines[0]) == 3 and not is_number(lines[0][2])
     twice = next((cell for cell in lines[0] if lines[0].count(cell) > 1), None)
@@ -122,6 +128,13 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
             raise ValueError(
                 f"{path}: the time {time!r} of row {row!r}, column {column!r} is no number; write "
                 "dates as numbers, such as days since the first."
+            )
+    for position, word in enumerate(("rows", "columns") * (found is None)):
+        known = [float(line[position]) for line in texts if is_number(line[position])]
+        if len(known) == len(texts) > 2 and are_times(np.array(known)):
+            raise ValueError(
+                f"{path}: the ids of {word} look like times ({texts[0][position]}). Give headings "
+                "that say what is what, such as user,item,time."
             )
     pairs = _by_ids([line[:2] for line in texts])
     times = [float(line[2]) for line in texts]

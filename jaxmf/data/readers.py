@@ -1,21 +1,26 @@
 """Matrices and tables from files, for the command line."""
 
+from __future__ import annotations
+
 import re
 import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxmf.arguments import check_file
 from jaxmf.data.container import Table, peel
 from jaxmf.data.features import Features
-from jaxmf.data.headings import holds_ids, names_rows
+from jaxmf.data.headings import column_of_ids, holds_ids, names_rows
 from jaxmf.data.names import object_array
 from jaxmf.data.suspects import rise_by_line, warn_codes, without_totals
 from jaxmf.data.text_tables import MISSING, TEXT, extension, is_text, numbered_lines
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _TRUTHS = (
     {"true": "1", "false": "0"},
@@ -63,7 +68,7 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
         ".npy": lambda: Table(_load_numpy(path)),
         ".npz": lambda: _read_npz(path, key),
         ".mtx": lambda: _read_matrix_market(path),
-        ".parquet": lambda: _read_parquet(path),
+        ".parquet": lambda: peel(str(path), read_frame(path)),
         **dict.fromkeys(TEXT, lambda: _read_text(path)),
     }
     if extension(path) not in readers:
@@ -136,7 +141,7 @@ def read_features(
 
     Args:
         path: the file.
-        id: the heading of the column with the ids; None for the first.
+        id: the heading of the column with the ids; None for the first that is no line number.
         categorical: headings of numbers that are levels, such as codes of occupations.
         separator: what stands between levels; empty for nothing.
         standardise: whether numbers are brought to mean 0 and standard deviation 1.
@@ -151,7 +156,10 @@ def read_features(
         raise ValueError(f"{path}: needs a line of headings, a column of ids, and features.")
     if len(set(header)) < len(header):
         raise ValueError(f"{path}: a heading stands twice in {header}; give each its own.")
-    id = header[0] if id is None else id
+    if id is None:
+        start = column_of_ids(header)
+        lines, header = [line[start:] for line in lines], header[start:]
+        id = header[0]
     if id not in header:
         raise ValueError(f"{path}: has no column {id!r}, its first line is {header}.")
     cells = {name: [line[k].strip() for line in lines[1:]] for k, name in enumerate(header)}
@@ -244,7 +252,8 @@ def _read_matrix_market(path: Path) -> Table:
         raise ValueError(f"{path}: scipy cannot read it as a matrix ({error}).") from None
 
 
-def _read_parquet(path: Path) -> Table:
+def read_frame(path: Path) -> pd.DataFrame:
+    """A table of pandas from a ``.parquet`` file."""
     try:
         import pandas as pd
     except ImportError:
@@ -259,7 +268,7 @@ def _read_parquet(path: Path) -> Table:
         ) from error
     except Exception as error:
         raise ValueError(f"{path}: pandas cannot read it ({error}).") from error
-    return peel(str(path), frame)
+    return frame
 
 
 def _read_headed(path: str | Path) -> tuple[Path, list[str], list[list[str]], list[int]]:

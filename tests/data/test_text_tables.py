@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from scipy import io, sparse
 
-from jaxmf.data import read_columns, read_entries, read_matrix, read_ones, read_tokens
+from jaxmf.data import (
+    read_columns,
+    read_entries,
+    read_features,
+    read_matrix,
+    read_ones,
+    read_series,
+    read_tokens,
+)
 from jaxmf.data.headings import roles
 from jaxmf.data.text_tables import numbered_lines
 
@@ -160,6 +168,46 @@ def test_headings_say_what_is_what(headings, expected, tmp_path):
 @pytest.mark.parametrize("headings", ["a,b,c", "user,user,rating", "order,film,3", "x,y,z,rating"])
 def test_headings_that_say_nothing(headings):
     assert roles(headings.split(",")) is None
+
+
+def test_names_beside_ids_are_no_ids():
+    assert roles(["userId", "userName", "movieId", "title", "rating"])[:3] == (0, 2, 4)
+
+
+@pytest.mark.parametrize("headings", ["date,who,amount", "a,b,c,rating", "who,when,timestamp"])
+def test_values_and_times_elsewhere_are_refused(headings, tmp_path):
+    line = ",".join("1234"[: headings.count(",") + 1])
+    path = write(tmp_path / "a.csv", f"{headings}\n{line}\n")
+    with pytest.raises(ValueError, match="stands elsewhere"):
+        read_entries(path)
+
+
+def test_series_and_side_tables_by_their_headings(tmp_path):
+    lines = "978300760,1,7\n978300761,2,8\n978300860,2,7\n"
+    found = read_series(write(tmp_path / "a.csv", "timestamp,movieId,userId\n" + lines))
+    assert (found.row_names.tolist(), found.column_names.tolist()) == ([7, 8], [1, 2])
+    with pytest.raises(ValueError, match="ids of rows look like times"):
+        read_series(write(tmp_path / "b.csv", lines))
+    about = read_features(
+        write(tmp_path / "c.csv", ",user,age;".replace(";", "\n0,u1,23\n1,u2,40\n"))
+    )
+    assert (about.labels, about.ids.tolist()) == (("age",), ["u1", "u2"])
+
+
+def test_a_matrix_of_stars_that_is_zero_where_nothing_was_rated(tmp_path):
+    text = "id,a,b,c,d,e,f,g\nr,1,0,0,0,2,0,0\ns,0,0,3,0,0,0,5\n"
+    with pytest.warns(UserWarning, match="10 of 14 cells are 0"):
+        read_entries(write(tmp_path / "a.csv", text))
+
+
+def test_ratings_from_parquet(tmp_path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    table = {"rating": [5.0, None, 3.0], "userId": ["a", "a", "b"], "movieId": [1, 2, 1]}
+    pd.DataFrame(table).to_parquet(tmp_path / "a.parquet")
+    with pytest.warns(UserWarning, match="1 of 3 lines have no value"):
+        found = read_entries(tmp_path / "a.parquet")
+    assert (found.row_names.tolist(), found.column_names.tolist()) == (["a", "b"], [1])
 
 
 def test_times_and_line_numbers_are_no_ratings(tmp_path):
