@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from scipy import stats
 
 import jaxmf as mf
 from jaxmf.posterior.records import Meta
@@ -156,6 +157,32 @@ def test_intervals_are_those_of_the_likelihood(name, by_functions):
         new = post.predict(new_rows=np.array([[9.0, np.nan], [np.nan, 0.0]])).draws
         assert (new == new.round()).all()
         assert (new >= 0).all()
+
+
+BY_MOMENTS = {
+    "normal": (stats.norm(0.4, 0.24**0.5).logpdf, 0.24),
+    "bernoulli": (stats.bernoulli(0.4).logpmf, 0.24),
+    "poisson": (stats.poisson(0.4).logpmf, 0.4),
+}
+
+
+@pytest.mark.parametrize("name", BY_MOMENTS)
+def test_functions_of_whole_rows_leave_cells_to_their_moments(name):
+    log_density, variance = BY_MOMENTS[name]
+    model = mf.FeatureModel(
+        lambda x, z, y: -jnp.sum(x),
+        NORMAL,
+        moments=lambda z, y: (jnp.full(2, 0.4), jnp.full(2, 0.24)),
+        cell_distribution=name,
+    )
+    data, where = mf.Dense(jnp.ones((30, 2))), jnp.zeros(4_000, int)
+    values = jnp.array([0.0, 1.0])
+    found = model.cell_log_density(HALVES, data, where[:2], where[:2], values)
+    np.testing.assert_allclose(found, log_density(np.array([0, 1])), rtol=1e-5)
+    drawn = model.draw_cells(jax.random.key(5), HALVES, data, where, where)
+    assert abs(drawn.mean() - 0.4) < 4.5 * (variance / 4_000) ** 0.5
+    assert abs(drawn.var() / variance - 1) < 0.2
+    assert name == "normal" or np.array_equal(drawn, np.round(drawn))
 
 
 def test_levels_have_probabilities_that_are_those_of_the_cells():
