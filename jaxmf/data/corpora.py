@@ -130,13 +130,13 @@ def _column_of_texts(path: Path, headings: list[str]) -> Tokens | None:
     index = headings.index(texts[0])
     known = [k for k, heading in enumerate(headings) if heading.lower() in (*_DOCUMENTS, "id")]
     lines = _cells(path)[1:]
-    return _of_texts(
+    return _words_of(
         [line[index] if len(line) > index else "" for line in lines],
         [line[known[0]] for line in lines] if known else None,
     )
 
 
-def _of_texts(texts: list[str], documents: list[str] | None = None) -> Tokens:
+def _words_of(texts: list[str], documents: list[str] | None = None) -> Tokens:
     """Tokens of texts: words of two letters and more, in lower case."""
     split = [re.findall(r"\b\w\w+\b", text.lower()) for text in texts]
     return Tokens.from_lists(split, documents=None if documents is None else ids(documents))
@@ -153,7 +153,7 @@ def _texts(path: Path) -> Tokens:
     lines = [cells[0] for _, cells in numbered_lines(path, whole=True)]
     while lines and not lines[-1].strip():
         lines.pop()
-    return _of_texts(lines)
+    return _words_of(lines)
 
 
 def read_entries(path: str | Path, *, form: str | None = None, key: str | None = None) -> Entries:
