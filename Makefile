@@ -26,7 +26,7 @@ PYTEST_WORKERS := -n $(WORKERS) --max-worker-restart=0
 PY := $(VENV)/bin/python
 WHEEL_VENV := build/wheel-venv
 # What depends on the releases of others: verbs, files, compiled loops, answers, command line.
-RELEASE_TESTS := $(addprefix tests/, test_api.py test_compiled_sweeps.py test_fusion_probe.py \
+RELEASE_TESTS := $(addprefix tests/, test_api.py _kernels/test_compiled_sweeps.py _kernels/test_fusion_probe.py \
   cli/test_cli.py data/test_data.py data/test_data_readers.py engine/test_checkpoint.py \
   engine/test_engine_run.py posterior/test_posterior.py settings/test_settings.py sklearn/test_sklearn.py)
 RELEASE_PACKAGES := '.[arviz,data,sklearn]' chex hypothesis pytest pytest-xdist

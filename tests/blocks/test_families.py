@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import jaxmf as mf
-from jaxmf.tables import Lanes
+from jaxmf._kernels.tables import Lanes
 from jaxmf.testing import check_means
 from tests import FAST_COMPILE
 from tests.support import network_oracles as oracles

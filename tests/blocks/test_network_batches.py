@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf import tables
+from jaxmf._kernels import tables
 from jaxmf.blocks import batches, parallel
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens

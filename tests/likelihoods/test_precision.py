@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmf import LinearGaussianIBP, compensated, programs
+from jaxmf import LinearGaussianIBP, programs
+from jaxmf._kernels import compensated
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear, gaussian
 from jaxmf.models.linear_gaussian import particle as particles

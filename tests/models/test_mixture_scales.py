@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf import tables
+from jaxmf._kernels import tables
 from jaxmf.data import Tokens
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.partitions import log_dirichlet_multinomial

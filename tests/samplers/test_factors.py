@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxmf import fusion
+from jaxmf._kernels import fusion
 from jaxmf.data import Entries
 from jaxmf.devices import BLOCK_SIZES, BlockSize
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, Parameters

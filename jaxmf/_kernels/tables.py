@@ -1,8 +1,8 @@
 """Reading and writing single cells of tables inside a loop.
 
 Indexed updates (`table.at[i].add(x)`) become scatters, which XLA's CPU backend cannot take into one
-kernel with the loop around them (`jaxmf.fusion`). These are slices of length one instead, and leave
-the table where it is as long as nothing reads the old one afterwards: update first, then read.
+kernel with the loop around them (`fusion`). These are slices of length one instead, and leave the
+table where it is as long as nothing reads the old one afterwards: update first, then read.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from jaxmf._kernels.fusion import fused_on_cpu, sequential_on_cpu
 from jaxmf.devices import block_size, default_platform
-from jaxmf.fusion import fused_on_cpu, sequential_on_cpu
 from jaxmf.types import PyTree
 
 MOST_FLAT = 2**31 - 1

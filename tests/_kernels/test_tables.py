@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmf import tables
+from jaxmf._kernels import tables
+from jaxmf._kernels.tables import Lanes, choose
 from jaxmf.devices import BLOCK_SIZES, BlockSize
-from jaxmf.tables import Lanes, choose
 from tests import FAST_COMPILE
 
 NUM_UNIFORMS = 4_000

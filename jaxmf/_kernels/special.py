@@ -11,8 +11,8 @@ from jax.extend.random import threefry_2x32
 from jax.scipy.special import erfinv, gammaln
 from jax.typing import DTypeLike
 
+from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.devices import block_size
-from jaxmf.fusion import fused_on_cpu
 
 
 def poisson(key: Array, rate: Array) -> Array:

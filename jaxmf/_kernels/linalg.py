@@ -9,8 +9,8 @@ from jaxmf.types import Array
 def eliminate(matrix: Array, side: Array, corner: Array) -> tuple[Array, Array]:
     """log|A| and c - b'A^-1 b of positive definite A, by elimination without pivots.
 
-    As a loop over columns it can be fused with what stands around it (`jaxmf.fusion`), which a call
-    into LAPACK cannot.
+    As a loop over columns it can be fused with what stands around it (`fusion`), which a call into
+    LAPACK cannot.
 
     Args:
       matrix: (..., K, K) float, A, symmetric positive definite.

@@ -1,9 +1,9 @@
-"""The child process of `jaxmf.fusion_probe`: a small loop with and without the request.
+"""The child process of `jaxmf._kernels.fusion_probe`: a small loop with and without the request.
 
 The loop is as a sweep over tokens has it, with tables that it reads and changes, and one time also
 with arguments that nothing reads, neither as written nor once the compiler has simplified it.
-``python -m jaxmf.fusion_trial FOLDER`` prints what it saw as one line of JSON; `FOLDER` is where
-XLA's flags say that compiled programs are dumped.
+``python -m jaxmf._kernels.fusion_trial FOLDER`` prints what it saw as one line of JSON; `FOLDER`
+is where XLA's flags say that compiled programs are dumped.
 """
 
 import json
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.fusion import fused_on_cpu
+from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.types import Array
 
 

@@ -4,9 +4,9 @@ XLA's CPU backend dispatches every operation of a larger loop body by itself, wh
 over a few dozen numbers ten times its arithmetic. `fused_on_cpu` asks for the loop to be compiled
 as one function instead. The request is an internal attribute of XLA, so it is made only with
 releases of jaxlib that were tested with it and where a trial in a child process went well
-(`jaxmf.fusion_probe`), never on other devices and never for a loop over all cases of a `vmap`,
-which turns into scatters that must not be wrapped. Without it the same numbers come out, more
-slowly. `wide_vectors` asks for longer vectors, on the same conditions.
+(`fusion_probe`), never on other devices and never for a loop over all cases of a `vmap`, which
+turns into scatters that must not be wrapped. Without it the same numbers come out, more slowly.
+`wide_vectors` asks for longer vectors, on the same conditions.
 """
 
 import os
@@ -17,7 +17,7 @@ import jax
 from jax import Array
 from jax.tree_util import PyTreeDef
 
-from jaxmf import fusion_probe
+from jaxmf._kernels import fusion_probe
 from jaxmf.devices import default_platform
 from jaxmf.types import PyTree
 

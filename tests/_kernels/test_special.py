@@ -8,8 +8,16 @@ from jax.scipy.special import gammaln
 from scipy import stats
 from scipy.special import poch
 
+from jaxmf._kernels.special import (
+    accepts,
+    as_normals,
+    log_rising,
+    loggamma,
+    loggammas,
+    poisson,
+    uniforms,
+)
 from jaxmf.devices import BLOCK_SIZES, BlockSize
-from jaxmf.special import accepts, as_normals, log_rising, loggamma, loggammas, poisson, uniforms
 from jaxmf.testing import LEVEL
 
 

@@ -1,9 +1,9 @@
 """Finds out whether this jaxlib compiles a loop into one CPU kernel on request, and gets it right.
 
-The request that `jaxmf.fusion` makes is an internal attribute of XLA, and XLA ends the process
+The request that `fusion` makes is an internal attribute of XLA, and XLA ends the process
 where it cannot do what is asked. So the request is made only with releases on a short list, with
 which all tests of fused loops were run, and there only where a trial in a child process went well
-(`jaxmf.fusion_trial`): the child ended well, the values are the same bits as without the request,
+(`fusion_trial`): the child ended well, the values are the same bits as without the request,
 and the compiler made no more kernels of it. The answer of the trial is kept beside the compilation
 cache, one for each release and processor. With other releases loops run as plain JAX.
 """
@@ -76,7 +76,7 @@ def _run_child() -> dict[str, Any] | None:
         environment.pop("JAX_COMPILATION_CACHE_DIR", None)
         try:
             child = subprocess.run(
-                [sys.executable, "-m", "jaxmf.fusion_trial", dumps],
+                [sys.executable, "-m", "jaxmf._kernels.fusion_trial", dumps],
                 env=environment,
                 capture_output=True,
                 text=True,

@@ -10,7 +10,7 @@ from scipy import sparse
 
 import jaxmf as mf
 from benchmarks import by_hand
-from jaxmf import fusion, tables
+from jaxmf._kernels import fusion, tables
 from jaxmf.blocks.sequential import sweep
 from jaxmf.data import Tokens
 from jaxmf.priors.hdp import HDP

@@ -12,7 +12,8 @@ import pytest
 from jax.extend.core import Literal, jaxprs_in_params
 
 import jaxmf as mf
-from jaxmf import registry, tables
+from jaxmf import registry
+from jaxmf._kernels import tables
 from jaxmf.likelihoods.families import multivariate_normal
 from jaxmf.preparation import matched_to
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from jaxmf import fusion, fusion_probe
+from jaxmf._kernels import fusion, fusion_probe
 
 GOOD = {"same_bits": True, "num_kernels": 1, "num_kernels_plain": 7}
 
@@ -83,7 +83,7 @@ def test_arguments_that_nothing_reads_end_the_process_unless_they_are_read(reads
     program = f"""
 import jax
 import jax.numpy as jnp
-from jaxmf import fusion
+from jaxmf._kernels import fusion
 if not {reads}:
     fusion._first_elements = lambda leaves, out: []
 def total(numbers, table, unread, start):
