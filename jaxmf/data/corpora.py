@@ -114,6 +114,8 @@ def _counted_words(path: Path, headings: list[str]) -> Tokens | None:
         return None
     document, word = found[0][0], found[1][0]
     columns = read_columns(path, [document, word, *found[2]])
+    if columns[word].dtype.kind == "i" and len(headings) > 2 and not found[2]:
+        return None  # a matrix of counts that has the word `word`
     pairs: dict[str, np.ndarray] = {"document": columns[document], "word": columns[word]}
     if found[2]:
         counts = _as_floats(path, found[2][0], columns[found[2][0]])
@@ -129,9 +131,11 @@ def _column_of_texts(path: Path, headings: list[str]) -> Tokens | None:
         return None
     index = headings.index(texts[0])
     known = [k for k, heading in enumerate(headings) if heading.lower() in (*_DOCUMENTS, "id")]
-    lines = _cells(path)[1:]
+    lines = [line for line in _cells(path)[1:] if len(line) == len(headings)]
+    if all(is_number(line[index]) for line in lines):
+        return None  # a matrix of counts that has the word `text`
     return _words_of(
-        [line[index] if len(line) > index else "" for line in lines],
+        [line[index] for line in lines],
         [line[known[0]] for line in lines] if known else None,
     )
 
@@ -182,7 +186,9 @@ def read_entries(path: str | Path, *, form: str | None = None, key: str | None =
     lines = _cells(path) if has_lines and form != "matrix" else []
     guessed = form is None
     if form is None:
-        are_triples = has_lines and (len(lines[0]) in (3, 4) or roles(lines[0]) is not None)
+        are_triples = has_lines and (
+            roles(lines[0]) is not None or (len(lines[0]) in (3, 4) and not _are_measured(lines))
+        )
         form = "triples" if are_triples else "matrix"
     if form == "matrix":
         frame = read_frame(path) if guessed and extension(path) == ".parquet" else None
@@ -215,6 +221,13 @@ def read_entries(path: str | Path, *, form: str | None = None, key: str | None =
     warn_codes(path, values)
     shape = (len(row_names), len(column_names))
     return Entries(rows, columns, values, shape, row_names, column_names)
+
+
+def _are_measured(lines: list[list[str]]) -> bool:
+    """Whether the first two columns hold fractions in most lines, which ids are not."""
+    body = [line for line in lines[1:] if len(line) == len(lines[0])]
+    fractions = sum(all(re.fullmatch(r"-?\d*\.\d*[1-9]\d*", x) for x in line[:2]) for line in body)
+    return 2 * fractions > len(body)
 
 
 def _from_frame(path: Path, frame: pd.DataFrame, order: tuple[int, int, int]) -> Entries:

@@ -398,6 +398,25 @@ def test_a_table_is_no_list_of_baskets(tmp_path):
     assert read_ones(path, form="baskets").shape[0] == 13
 
 
+def test_pairs_that_repeat_count_once(tmp_path):
+    path = write(tmp_path / "a.csv", "user,item\na,p\na,q\na,p\nb,p\n")
+    with pytest.warns(UserWarning, match="1 of 4 pairs repeat"):
+        assert len(read_ones(path).rows) == 3
+
+
+def test_columns_of_fractions_are_a_matrix_and_no_ids(tmp_path):
+    path = write(tmp_path / "a.csv", "p,q,r\n0.5,1.25,3\n2.5,0.75,4\n1.5,-2.5,1\n")
+    assert read_entries(path).shape == (3, 3)
+    path = write(tmp_path / "b.csv", "p,q,r\n1.0,2.0,3\n2.0,1.0,4\n")
+    assert read_entries(path).row_names.tolist() == ["1.0", "2.0"]
+
+
+@pytest.mark.parametrize("headings", ["doc,word,tea", "id,text,tea"])
+def test_a_matrix_of_counts_may_have_these_words(headings, tmp_path):
+    data = read_tokens(write(tmp_path / "a.csv", f"{headings}\nd1,1,2\nd2,3,1\n"))
+    assert (data.num_tokens, data.names["word"].tolist()) == (7, headings.split(",")[1:])
+
+
 def test_words_and_counts(tmp_path):
     def counted(text, name="a.csv"):
         data = read_tokens(write(tmp_path / name, text))
