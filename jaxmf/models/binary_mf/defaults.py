@@ -93,7 +93,7 @@ def notes(model: BinaryMF, data: Dense) -> tuple[str, ...]:
     )
 
 
-def _units(model: Any, data: Dense, *, is_open: bool) -> tuple[Any, Any]:
+def _units(model: Any, data: Dense, *, is_open: bool) -> tuple[object, object]:
     """Offset and scale of the columns; both by column where they are in different units.
 
     Args:
