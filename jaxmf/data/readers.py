@@ -344,7 +344,14 @@ def _are_ids(path: Path, first: list[str], header: list[str] | None) -> bool:
         return True
     if len(set(first)) < len(first) or header is None or header[0] == "":
         return False
-    if names_rows(header[0]) or rise_by_line(first):
+    if names_rows(header[0]):
+        return True
+    if rise_by_line(first):
+        warnings.warn(
+            f"{path}: the first column, {header[0]!r}, changes in one direction from line to line "
+            "and is read as ids of rows. If it is data, let another column be the first.",
+            stacklevel=3,
+        )
         return True
     if len(first) >= 10:
         warnings.warn(
@@ -409,10 +416,14 @@ def _cell_error(
     line = lines[row + (header is not None)]
     heading = f" ({header[column]!r})" if header else ""
     return ValueError(
-        f"{path}: column {column + 1}{heading} holds no numbers: {line[column]!r} in line "
+        f"{path}: column {column + 1}{heading} holds no numbers: {_short(line[column])!r} in line "
         f"{row + 1 + (header is not None)}. Remove the column; write answers as "
         "numbers, and leave missing cells empty."
     )
+
+
+def _short(cell: str) -> str:
+    return cell if len(cell) <= 60 else cell[:57] + "..."
 
 
 def is_number(text: str) -> bool:
