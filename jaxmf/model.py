@@ -198,7 +198,7 @@ class DrawsCells(Protocol[Data]):
 
 @runtime_checkable
 class DrawsNewRows(Protocol[Data]):
-    """Draws cells of rows not seen in training, where mean and variance do not say their law."""
+    """Draws cells of rows not seen in training, where their mean and variance do not suffice."""
 
     def draw_rows(self, key: Key, draw: Draw, data: Data, new_data: Data, /) -> Array:
         """One value of every cell of N' new rows given their observed ones: (N', D) float."""

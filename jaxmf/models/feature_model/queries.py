@@ -73,12 +73,12 @@ def log_density(
         return model.likelihood.log_density(values, eta.astype(values.dtype))
     z, y = draw["z"], draw["y"]
 
-    def of_row(row: Array, column: Array, value: Array) -> Array:
+    def densities(row: Array, column: Array, value: Array) -> Array:
         x = data.values[row].at[column].set(value.astype(data.values.dtype))
         return model.log_densities(x, z[row], y)
 
-    if jax.eval_shape(of_row, rows[0], columns[0], values[0]).ndim:
-        return jax.vmap(lambda *cell: of_row(*cell)[cell[1]])(rows, columns, values)
+    if jax.eval_shape(densities, rows[0], columns[0], values[0]).ndim:
+        return jax.vmap(lambda *cell: densities(*cell)[cell[1]])(rows, columns, values)
     moments = model.predict_cells(draw, data, rows, columns)
     return BY_MOMENTS[model.cell_distribution][0](values, *moments)
 
