@@ -12,7 +12,7 @@ weights in `bilinear/plaid.py`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -44,15 +44,15 @@ class DrawnRow(NamedTuple):
 class CollapsedRows(Protocol):
     """Rows of data as a sweep sees them, the weights of their features summed out.
 
-    `cells` are the arrays of rows that drawing missing cells changes, `given` those that nothing
+    `cells` are the arrays of rows that drawing missing cells changes, `seen` those that nothing
     changes; `posterior` is that of the weights given the other rows.
     """
 
-    def draws(self, key: Key, rows: Array) -> Any:
+    def draws(self, key: Key, rows: Array) -> PyTree:
         """The random numbers of rows (R,) int, on a leading axis; a row's depend on its index."""
 
     def block(self, start: Array, size: int) -> tuple[PyTree, PyTree]:
-        """Cells and what is given of `size` rows from `start` on, on a leading axis."""
+        """Cells, and what is seen, of `size` rows from `start` on, on a leading axis."""
 
     def targets(self, cells: PyTree) -> Array:
         """(R, P) float: what the features are regressed on."""
@@ -60,25 +60,25 @@ class CollapsedRows(Protocol):
     def values(self, cells: PyTree) -> Array | None:
         """(R, D) float: the cells themselves; asked for where some are missing."""
 
-    def posterior(self, gram: Array, cross: Array) -> Any:
+    def posterior(self, gram: Array, cross: Array) -> PyTree:
         """Of the weights, from Z'Z (K, K) and Z' targets (K, P)."""
 
-    def remove(self, posterior: Any, z: Array, empty: Array, cells: PyTree) -> Any:
+    def remove(self, posterior: PyTree, z: Array, empty: Array, cells: PyTree) -> PyTree:
         """Without a row of features z (K,) float; slots `empty` (K,) bool back at the prior."""
 
     def draw(
         self,
-        draws: Any,
-        posterior: Any,
+        draws: PyTree,
+        posterior: PyTree,
         z: Array,
         cells: PyTree,
-        given: PyTree,
+        seen: PyTree,
         conditional: RowPrior,
         num_singletons: Array,
     ) -> DrawnRow:
         """The row drawn anew from its features z (K,) bool that other rows have."""
 
-    def add(self, posterior: Any, z: Array, empty: Array, cells: PyTree) -> Any:
+    def add(self, posterior: PyTree, z: Array, empty: Array, cells: PyTree) -> PyTree:
         """With a row of features z (K,) float; slots `empty` (K,) bool were at the prior."""
 
 
@@ -93,7 +93,7 @@ class _Block(NamedTuple):
 class _Row(NamedTuple):
     draws: PyTree
     here: Array
-    given: PyTree
+    seen: PyTree
 
 
 def sweep_collapsed_rows(
@@ -135,8 +135,8 @@ def sweep_collapsed_rows(
         rows = start + jnp.arange(size)
         here = (rows >= first) & (rows < present)
         z_before = jax.lax.dynamic_slice_in_dim(z, start, size)
-        cells_before, given = likelihood.block(start, size)
-        drawn = _Row(likelihood.draws(key, rows), here, given)
+        cells_before, seen = likelihood.block(start, size)
+        drawn = _Row(likelihood.draws(key, rows), here, seen)
 
         def update(index: Array, block: _Block) -> _Block:
             row = jax.tree.map(lambda leaf: _at(leaf, index), drawn)
@@ -195,7 +195,7 @@ def _update_row(
         posterior,
         z_old & ~singletons & here,
         cells,
-        row.given,
+        row.seen,
         conditional,
         jnp.sum(singletons & here, dtype=dtype),
     )

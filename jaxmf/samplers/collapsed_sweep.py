@@ -72,18 +72,18 @@ class _Rows(NamedTuple):
         posterior: RowPosterior,
         z: Array,
         cells: Array,
-        given: Array | None,
+        seen: Array | None,
         conditional: RowPrior,
         num_singletons: Array,
     ) -> DrawnRow:
-        fit = feature_rows.row_fit(posterior, z, cells, given)
+        fit = feature_rows.row_fit(posterior, z, cells, seen)
         setting = self.draw_row(
             draws, fit, conditional, num_singletons=num_singletons, scales=self.scales
         )
         drawn = None
-        if given is not None and draws.cells is not None:
+        if seen is not None and draws.cells is not None:
             drawn = draw_cells(draws.cells, setting, posterior.mean, self.scales)
-            drawn = jnp.where(given, cells, drawn)
+            drawn = jnp.where(seen, cells, drawn)
         return DrawnRow(setting.z, setting.num_new, setting.cut_off, drawn)
 
     def add(self, posterior: RowPosterior, z: Array, empty: Array, cells: Array) -> RowPosterior:

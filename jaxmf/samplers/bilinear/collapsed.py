@@ -42,7 +42,7 @@ class _Cells(NamedTuple):
     values: Array | None
 
 
-class _Given(NamedTuple):
+class _Seen(NamedTuple):
     """Of rows with missing cells: which are observed (R, J) bool, B_o'B_o (R, L, L)."""
 
     observed: Array
@@ -71,14 +71,14 @@ class _Rows(NamedTuple):
             dtype=self.x.dtype,
         )
 
-    def block(self, start: Array, size: int) -> tuple[_Cells, _Given | None]:
+    def block(self, start: Array, size: int) -> tuple[_Cells, _Seen | None]:
         turned = jax.lax.dynamic_slice_in_dim(self.turned_x, start, size)
         if self.observed is None:
             return _Cells(turned, None), None
         values = jax.lax.dynamic_slice_in_dim(self.x, start, size)
         observed = jax.lax.dynamic_slice_in_dim(self.observed, start, size)
         grams = bilinear_rows.observed_grams(observed, self.turned.basis)
-        return _Cells(turned, values), _Given(observed, grams)
+        return _Cells(turned, values), _Seen(observed, grams)
 
     def targets(self, cells: _Cells) -> Array:
         return cells.turned
@@ -102,13 +102,13 @@ class _Rows(NamedTuple):
         posterior: TurnedPosterior,
         z: Array,
         cells: _Cells,
-        given: _Given | None,
+        seen: _Seen | None,
         conditional: RowPrior,
         num_singletons: Array,
     ) -> DrawnRow:
         partial = None
-        if given is not None and cells.values is not None:
-            partial = PartialRow(cells.values, given.observed, given.gram)
+        if seen is not None and cells.values is not None:
+            partial = PartialRow(cells.values, seen.observed, seen.gram)
         fit = rows_of_bits.row_fit(posterior, z, cells.turned, self.turned, partial)
         fit, num_new, cut_off = draw_row(
             draws.row, draws.proposals, fit, conditional, self.turned,

@@ -163,12 +163,12 @@ class _Rows(NamedTuple):
         posterior: _Statistics,
         z: Array,
         cells: _Cells,
-        given: Array | None,
+        seen: Array | None,
         conditional: RowPrior,
         num_singletons: Array,
     ) -> DrawnRow:
         del num_singletons  # the number of features is fixed
-        u, values = _draw_row(draws, z, cells, given, posterior, self.design, conditional)
+        u, values = _draw_row(draws, z, cells, seen, posterior, self.design, conditional)
         drawn = None if values is None else _Cells(values @ self.design.v, values)
         return DrawnRow(u, None, None, drawn)
 
