@@ -116,9 +116,7 @@ class Answer(ABC):
             TypeError: not an AnnData.
             ValueError: it lacks a row or a column, or has one twice; nothing is written then.
         """
-        parts = "obs", "obsm", "obs_names", "var", "varm", "var_names", "uns"
-        if not all(hasattr(adata, part) for part in parts):
-            raise TypeError(f"adata: must be an AnnData, not {type(adata).__name__}")
+        check_anndata(adata)
         written = []
         for name, (axes, values) in self.variables().items():
             array, part = np.asarray(values), "uns"
@@ -179,17 +177,42 @@ def long_table(
     }
 
 
+def check_anndata(adata: object) -> None:
+    """Refuses what is no AnnData.
+
+    Raises:
+        TypeError: something else.
+    """
+    parts = "obs", "obsm", "obs_names", "var", "varm", "var_names", "uns"
+    if not all(hasattr(adata, part) for part in parts):
+        raise TypeError(f"adata: must be an AnnData, not {type(adata).__name__}")
+
+
 def _positions(labels: object, adata: object, side: str) -> tuple[np.ndarray, int]:
     """Where each row or column of an answer is in an AnnData, and how many that has."""
-    names, labels = np.asarray(getattr(adata, f"{side}_names")), np.asarray(labels)
+    size, labels = len(getattr(adata, f"{side}_names")), np.asarray(labels)
+    if not np.array_equal(labels, np.arange(labels.size)):
+        return positions_of_ids(labels, adata, side), size
+    if labels.size != size:
+        raise ValueError(
+            f"adata.{side}_names: {size} of them, but the answer has {labels.size} without ids. "
+            "Pass the AnnData that was fitted, or fit it with ids."
+        )
+    return labels, size
+
+
+def positions_of_ids(labels: np.ndarray, adata: object, side: str) -> np.ndarray:
+    """Where the rows or columns with some ids, each once, are in an AnnData.
+
+    Args:
+        labels: (N,) ids.
+        adata: the AnnData.
+        side: "obs" or "var".
+    Raises:
+        ValueError: it lacks one, or has one twice.
+    """
     argument = f"adata.{side}_names"
-    if np.array_equal(labels, np.arange(labels.size)):
-        if labels.size != names.size:
-            raise ValueError(
-                f"{argument}: {names.size} of them, but the answer has {labels.size} without ids. "
-                "Pass the AnnData that was fitted, or fit it with ids."
-            )
-        return labels, names.size
+    names = np.asarray(getattr(adata, f"{side}_names"))
     table = {name: index for index, name in enumerate(names.tolist())}
     if len(table) < names.size:
         raise ValueError(f"{argument} has a name twice; call adata.{side}_names_make_unique()")
@@ -203,7 +226,7 @@ def _positions(labels: object, adata: object, side: str) -> tuple[np.ndarray, in
         )
     if len(set(found)) < len(found):
         raise ValueError(f"{argument}: two ids of the run are the same text there")
-    return np.array(found), names.size
+    return np.array(found)
 
 
 def _spread(array: np.ndarray, positions: np.ndarray, size: int) -> np.ndarray:

@@ -279,6 +279,7 @@ def _read_numbered(path: Path, delimiter: str) -> tuple[list[list[str]], list[in
             raise ValueError(
                 f"{path}: line {line_number} has {len(line)} cells, the first has "
                 f"{len(lines[0])}. All lines need as many; leave missing cells empty."
+                f"{_of_semicolons(lines[0])}"
             )
         lines.append(line)
         line_numbers.append(line_number)
@@ -301,7 +302,8 @@ def _read_text(path: Path, delimiter: str) -> Table:
     first = [line[0].strip() for line in body]
     has_ids = len(body[0]) > 1 and (
         (header is not None and _IDS_HEADING.fullmatch(header[0].lower()) is not None)
-        or not any(map(_is_cell, first))
+        # a few texts among numbers are slips, a few numbers among texts such ids as 12 or 0012
+        or 2 * sum(map(_is_cell, first)) < len(first)
     )
     if has_ids:
         _check_ids(path, first, below=header is not None)
@@ -363,9 +365,22 @@ def _cell_error(
 ) -> ValueError:
     line = lines[row + (header is not None)]
     heading = f" ({header[column]!r})" if header else ""
+    are_ids = " If it holds ids, give it the heading id." if column == 0 else ""
+    more = _of_semicolons(lines[0]) or are_ids
     return ValueError(
         f"{path}: column {column + 1}{heading} holds no numbers: {line[column]!r} in line "
-        f"{row + 1 + (header is not None)}. Remove the column, or leave missing cells empty."
+        f"{row + 1 + (header is not None)}. Remove the column, or leave missing cells empty.{more}"
+    )
+
+
+def _of_semicolons(first_line: Sequence[str]) -> str:
+    """What to do with a table whose cells seem to end at semicolons; nothing for another one."""
+    if sum(cell.count(";") for cell in first_line) < len(first_line):
+        return ""
+    return (
+        " Its cells seem to be separated by semicolons, as where the decimal sign is a comma: "
+        "separate them by commas, with decimal points, such as by "
+        "pandas.read_csv(path, sep=';', decimal=',')."
     )
 
 

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import diagnostics
-from jaxmf.answers import Answer
+from jaxmf.answers import Answer, check_anndata, positions_of_ids
 from jaxmf.data import Container
+from jaxmf.data.names import encode
 from jaxmf.model import DrawsCells, HasPointwiseLikelihood, Model, Pair, PredictsCells
 from jaxmf.posterior.cell_distributions import (
     CELL_DISTRIBUTIONS,
@@ -87,10 +88,48 @@ class Prediction(Answer):
         matrix[self.rows, self.columns] = self.mean
         return matrix
 
+    def to_anndata(self, adata: Any, *, prefix: str = "jaxmf") -> None:
+        """Write means, sds and quantiles into layers of an AnnData, NaN where none was predicted.
+
+        Layers are called ``prefix_mean``, ``prefix_sd`` and, of quantiles, ``prefix_5%``; those of
+        the same name are replaced.
+
+        Args:
+            adata: the AnnData, changed in place. Cells are matched by `obs_names` and `var_names`,
+                those of data without ids by position.
+            prefix: of the names.
+        Raises:
+            TypeError: not an AnnData.
+            ValueError: it lacks a row or a column, or has one twice; nothing is written then.
+        """
+        check_anndata(adata)
+        rows = _places(self.rows, self.row_names, adata, "obs")
+        columns = _places(self.columns, self.column_names, adata, "var")
+        table = self.table()
+        for name in list(table)[2:]:  # after those that say which cell it is
+            layer = np.full((len(adata.obs_names), len(adata.var_names)), np.nan)
+            layer[rows, columns] = table[name]
+            adata.layers[f"{prefix}_{name}"] = layer
+
     def footer(self) -> str:
         hidden = super().footer()
-        head = f"Prediction of {len(self):,} cells from {self.draws.shape[0]:,} draws"
+        num_draws = len(self.draws)
+        head = f"Prediction of {len(self):,} cells, quantiles of {num_draws:,} predictive draws"
         return f"{head}: these {hidden}" if hidden else head
+
+
+def _places(positions: np.ndarray, ids: np.ndarray | None, adata: object, side: str) -> np.ndarray:
+    """Where the rows, or columns, of cells (M,) are in an AnnData: by id, or as they are."""
+    if ids is not None:
+        codes, unique = encode(f"adata.{side}_names", ids)
+        return positions_of_ids(unique, adata, side)[codes]
+    size = len(getattr(adata, f"{side}_names"))
+    if positions.size and positions.max() >= size:
+        raise ValueError(
+            f"adata.{side}_names: {size} of them, but a cell at position {positions.max()} was "
+            "predicted, and it has no id. Pass the AnnData that was fitted, or fit it with ids."
+        )
+    return positions
 
 
 @dataclasses.dataclass(frozen=True)

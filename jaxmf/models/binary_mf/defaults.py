@@ -82,9 +82,8 @@ def _units(model: Any, data: Dense, *, is_open: bool) -> tuple[Any, Any]:
     Returns:
         Number or (J,) each; the second may be None, for 1.
     """
-    offset, scale = model.offset, model.column_unit
-    for name, value in (("offset", offset), ("column_unit", scale)):
-        hyper.check_num_columns(name, value, data.num_columns)
+    offset = hyper.by_column("offset", model.offset, data)
+    scale = hyper.by_column("column_unit", model.column_unit, data)
     has_mean = np.ndim(model.weight_mean) > 0 or float(model.weight_mean) != 0
     if is_open and not has_mean and offset is None and scale is None:
         spreads = units.column_scales(data)
