@@ -131,7 +131,7 @@ def test_what_is_left_open_comes_from_the_data_and_is_kept():
     [(mf.LinearGaussianIBP, "offset"), (mf.BinaryMF, "offset"), (mf.BinaryMF, "column_unit")],
 )
 def test_a_series_of_one_number_a_column_is_read_by_its_index(model, name):
-    """Levels of genes in another order than the genes of the data were those of other genes."""
+    """Levels of genes, such as table.mean(), in whatever order; a Series alone is no array."""
     ids = ["HLA-A", "1-Mar", "12", "TP53"]
     series = pd.Series([4.0, 3.0, 2.0, 1.0], ids[::-1])
     data = Dense(X, column_names=ids)
