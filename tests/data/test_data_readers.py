@@ -67,12 +67,6 @@ def test_texts_among_which_a_few_look_like_numbers_are_ids(tmp_path):
         read_matrix(slip)
 
 
-@pytest.mark.parametrize("content", ["id;a;b\nr;1,5;2,5\ns;1;2\n", "id;a\nr;1\n"])
-def test_cells_between_semicolons_are_named_as_such(tmp_path, content):
-    with pytest.raises(ValueError, match=r"separated by semicolons.*decimal=','"):
-        read_matrix(written(tmp_path, "x.csv", content))
-
-
 def test_csv_written_by_pandas_comes_back(tmp_path):
     frame = pd.DataFrame(X, index=["u", "v"], columns=["a", "b", "c"])
     frame.to_csv(tmp_path / "x.csv")
