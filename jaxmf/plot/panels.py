@@ -61,7 +61,8 @@ def matrix(
 
     Up to 30 columns have their ids, `columns`, at them.
     """
-    figure, (axes,) = figure_of(1, 1, width=7.5, height=0.9 + 0.28 * len(values))
+    height = 0.9 + max(0.28 * len(values), 0.7) + _room_below(columns)
+    figure, (axes,) = figure_of(1, 1, width=7.5, height=height)
     picture = axes.imshow(values, aspect="auto", interpolation="nearest", **colour_scale(values))
     axes.set_yticks(range(len(values)), titles, parse_math=False)
     axes.set(xlabel="column", ylabel=word)
@@ -78,9 +79,21 @@ def label_axis(axes: Axes, names: np.ndarray | None, axis: str) -> None:
     labels = [shortened(name) for name in names.tolist()]
     if axis == "x":
         axes.set_xticks(range(len(names)), labels, parse_math=False)
-        axes.tick_params(axis="x", labelrotation=0 if len(names) <= 8 else 60)
+        axes.tick_params(axis="x", labelrotation=60 if _stand_on_end(names) else 0)
     else:
         axes.set_yticks(range(len(names)), labels, parse_math=False)
+
+
+def _stand_on_end(names: np.ndarray | None) -> bool:
+    """Whether ids of columns are turned, so that they have room beside each other."""
+    return names is not None and 8 < len(names) <= _MOST_IDS
+
+
+def _room_below(names: np.ndarray | None) -> float:
+    """Inches that ids of columns take of the height of a picture."""
+    if names is None or not _stand_on_end(names):
+        return 0.0
+    return 0.065 * max(len(shortened(name)) for name in names.tolist())
 
 
 def shortened(name: object) -> str:
