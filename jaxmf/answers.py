@@ -105,7 +105,8 @@ class Answer(ABC):
 
         Arrays with an axis of rows (documents) are in `obs` or `obsm`, with one of columns (words)
         in `var` or `varm`, as ``prefix_name`` such as ``jaxmf_mean``, those of pairs of rows or of
-        columns in `obsp` or `varp`; other arrays are in `uns`.
+        columns in `obsp` or `varp`, predictions of cells in `layers` (NaN where there is none, and
+        ``jaxmf_5%`` for a quantile); other arrays are in `uns`.
         What the data of the run lacks is NaN. Arrays of the same name are replaced.
 
         Args:
@@ -116,7 +117,14 @@ class Answer(ABC):
             TypeError: not an AnnData.
             ValueError: it lacks a row or a column, or has one twice; nothing is written then.
         """
-        check_anndata(adata)
+        parts = "obs", "obsm", "obs_names", "var", "varm", "var_names", "uns"
+        if not all(hasattr(adata, part) for part in parts):
+            raise TypeError(f"adata: must be an AnnData, not {type(adata).__name__}")
+        for part, name, array in self._annotations(adata):
+            getattr(adata, part)[f"{prefix}_{name}"] = array
+
+    def _annotations(self, adata: object) -> list[tuple[str, str, np.ndarray]]:
+        """What is written into an AnnData: part of it, name and array."""
         written = []
         for name, (axes, values) in self.variables().items():
             array, part = np.asarray(values), "uns"
@@ -131,9 +139,8 @@ class Answer(ABC):
                     if f"other_{axis}" in axes:
                         array, part = _spread(array.T, positions, size).T, f"{side}p"
                     break
-            written.append((part, f"{prefix}_{name}", array))
-        for part, name, array in written:
-            getattr(adata, part)[name] = array
+            written.append((part, name, array))
+        return written
 
     def lines(self) -> Lines:
         """What is shown: a heading, and the first lines of the table."""
@@ -175,17 +182,6 @@ def long_table(
         **{name: np.tile(labels, num_rows) for name, labels in columns.items()},
         **{name: matrix.ravel() for name, matrix in values.items()},
     }
-
-
-def check_anndata(adata: object) -> None:
-    """Refuses what is no AnnData.
-
-    Raises:
-        TypeError: something else.
-    """
-    parts = "obs", "obsm", "obs_names", "var", "varm", "var_names", "uns"
-    if not all(hasattr(adata, part) for part in parts):
-        raise TypeError(f"adata: must be an AnnData, not {type(adata).__name__}")
 
 
 def _positions(labels: object, adata: object, side: str) -> tuple[np.ndarray, int]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import diagnostics
-from jaxmf.answers import Answer, check_anndata, positions_of_ids
+from jaxmf.answers import Answer, positions_of_ids
 from jaxmf.data import Container
 from jaxmf.data.names import encode
 from jaxmf.model import DrawsCells, HasPointwiseLikelihood, Model, Pair, PredictsCells
@@ -88,28 +88,16 @@ class Prediction(Answer):
         matrix[self.rows, self.columns] = self.mean
         return matrix
 
-    def to_anndata(self, adata: Any, *, prefix: str = "jaxmf") -> None:
-        """Write means, sds and quantiles into layers of an AnnData, NaN where none was predicted.
-
-        Layers are called ``prefix_mean``, ``prefix_sd`` and, of quantiles, ``prefix_5%``; those of
-        the same name are replaced.
-
-        Args:
-            adata: the AnnData, changed in place. Cells are matched by `obs_names` and `var_names`,
-                those of data without ids by position.
-            prefix: of the names.
-        Raises:
-            TypeError: not an AnnData.
-            ValueError: it lacks a row or a column, or has one twice; nothing is written then.
-        """
-        check_anndata(adata)
-        rows = _places(self.rows, self.row_names, adata, "obs")
-        columns = _places(self.columns, self.column_names, adata, "var")
-        table = self.table()
+    def _annotations(self, adata: object) -> list[tuple[str, str, np.ndarray]]:
+        """A layer for each of means, sds and quantiles."""
+        rows, num_rows = _positions_in(adata, "obs", self.rows, self.row_names)
+        columns, num_columns = _positions_in(adata, "var", self.columns, self.column_names)
+        table, layers = self.table(), []
         for name in list(table)[2:]:  # after those that say which cell it is
-            layer = np.full((len(adata.obs_names), len(adata.var_names)), np.nan)
+            layer = np.full((num_rows, num_columns), np.nan)
             layer[rows, columns] = table[name]
-            adata.layers[f"{prefix}_{name}"] = layer
+            layers.append(("layers", name, layer))
+        return layers
 
     def footer(self) -> str:
         hidden = super().footer()
@@ -118,18 +106,24 @@ class Prediction(Answer):
         return f"{head}: these {hidden}" if hidden else head
 
 
-def _places(positions: np.ndarray, ids: np.ndarray | None, adata: object, side: str) -> np.ndarray:
-    """Where the rows, or columns, of cells (M,) are in an AnnData: by id, or as they are."""
+def _positions_in(
+    adata: object, side: str, positions: np.ndarray, ids: np.ndarray | None
+) -> tuple[np.ndarray, int]:
+    """Where the rows, or columns, of cells (M,) are in an AnnData, by id or as they are; its size.
+
+    Raises:
+        ValueError: it lacks one.
+    """
+    size = len(getattr(adata, f"{side}_names"))
     if ids is not None:
         codes, unique = encode(f"adata.{side}_names", ids)
-        return positions_of_ids(unique, adata, side)[codes]
-    size = len(getattr(adata, f"{side}_names"))
+        return positions_of_ids(unique, adata, side)[codes], size
     if positions.size and positions.max() >= size:
         raise ValueError(
             f"adata.{side}_names: {size} of them, but a cell at position {positions.max()} was "
             "predicted, and it has no id. Pass the AnnData that was fitted, or fit it with ids."
         )
-    return positions
+    return positions, size
 
 
 @dataclasses.dataclass(frozen=True)

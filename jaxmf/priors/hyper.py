@@ -331,7 +331,7 @@ def validate_columns(name: str, value: object, *, is_positive: bool = False) -> 
         raise ValueError(f"{name} must be {needed}, got {array[first]} at position {first}")
 
 
-def by_column(name: str, value: Any, data: Dense) -> Any:
+def by_column(name: str, value: Any, data: Dense) -> np.ndarray | float | None:
     """A number as it is, or one a column in the order of the data: those of a Series by id.
 
     Raises:

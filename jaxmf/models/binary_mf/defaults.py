@@ -93,6 +93,7 @@ def _units(model: Any, data: Dense, *, is_open: bool) -> tuple[Any, Any]:
             )
     if offset is None:
         is_centred = is_left_open(model, "weight_scale") and not has_mean
-        mean = units.column_means if np.ndim(scale) else units.overall_mean
+        is_by_column = scale is not None and np.ndim(scale) > 0
+        mean = units.column_means if is_by_column else units.overall_mean
         offset = mean(data) if is_centred else 0.0
     return offset, scale

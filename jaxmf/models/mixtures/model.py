@@ -96,7 +96,7 @@ class _Mixture(NetworkModel):
         )
 
     def device_options(
-        self, options: Mapping[str, object], *, platform: str, data: Any = None
+        self, options: Mapping[str, object], *, platform: str, data: Dense | None = None
     ) -> dict[str, object]:
         """The sweep, and that draws hold the group of every row where rows are few."""
         found = super().device_options(options, platform=platform, data=data)
