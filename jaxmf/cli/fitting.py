@@ -61,7 +61,7 @@ def fit(
     data: Annotated[
         Path,
         typer.Argument(
-            help="Matrix: .npy, .npz, .csv, .tsv or .parquet; a series: .csv of triples."
+            help="A table in text (.csv, .tsv, .txt, also in .gz), .npy, .npz, .mtx or .parquet."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder the run is written to.")],

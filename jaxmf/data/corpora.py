@@ -36,6 +36,7 @@ _DOCUMENTS = frozenset(
     ["document", "doc", "document_id", "doc_id", "docid", "documentid", "text_id"]
 )
 _TERMS = frozenset(["word", "term", "token", "lemma", "feature"])
+_TEXTS = frozenset(["text", "texts", "body", "content", "abstract", "review", "comment"])
 _COUNTS = frozenset(["count", "counts", "n", "freq", "frequency", "occurrences"])
 
 
@@ -52,8 +53,8 @@ def read_tokens(
     - ``.csv``, ``.tsv`` with the names of the columns in its first line: a token a line, in columns
       of ids of any kind. Of documents and words a column of counts, such as ``count`` or ``n``,
       says how often a word stands there.
-    - ``.txt``, for documents and words: a text a line, of which words of two letters and more, in
-      lower case, are taken.
+    - ``.txt``, or a column ``text``, for documents and words: a text a line, of which words of two
+      letters and more, in lower case, are taken.
     - Otherwise, for documents and words only, a matrix of counts as `read_matrix` reads it, or an
       ``.npz`` with the arrays ``indptr``, ``indices``, ``shape`` and maybe ``data`` of one in
       compressed rows.
@@ -78,8 +79,8 @@ def read_tokens(
         found = read_columns(path, [*columns, *real])
         values = {name: _as_floats(path, name, found[name]) for name in real}
         return Tokens.from_columns({name: found[name] for name in columns}, values=values)
-    if headings is not None and tuple(columns) == _WORDS and not real:
-        counted = _counted_words(path, headings)
+    if headings is not None and tuple(columns) == _WORDS and not real and vocabulary is None:
+        counted = _counted_words(path, headings) or _column_of_texts(path, headings)
         if counted is not None:
             return counted
     if tuple(columns) != _WORDS or real:
@@ -113,12 +114,36 @@ def _counted_words(path: Path, headings: list[str]) -> Tokens | None:
         return None
     document, word = found[0][0], found[1][0]
     columns = read_columns(path, [document, word, *found[2]])
+    if columns[word].dtype.kind == "i" and len(headings) > 2 and not found[2]:
+        return None  # a matrix of counts that has the word `word`
     pairs: dict[str, np.ndarray] = {"document": columns[document], "word": columns[word]}
     if found[2]:
         counts = _as_floats(path, found[2][0], columns[found[2][0]])
         check_counts(f"{path}: {found[2][0]}", counts)
         pairs = {name: np.repeat(each, counts.astype(int)) for name, each in pairs.items()}
     return Tokens.from_columns(pairs)
+
+
+def _column_of_texts(path: Path, headings: list[str]) -> Tokens | None:
+    """Tokens of a table with a text a line; None where no heading, or more than one, says so."""
+    texts = [heading for heading in headings if heading.lower() in _TEXTS]
+    if len(texts) != 1:
+        return None
+    index = headings.index(texts[0])
+    known = [k for k, heading in enumerate(headings) if heading.lower() in (*_DOCUMENTS, "id")]
+    lines = [line for line in _cells(path)[1:] if len(line) == len(headings)]
+    if all(is_number(line[index]) for line in lines):
+        return None  # a matrix of counts that has the word `text`
+    return _words_of(
+        [line[index] for line in lines],
+        [line[known[0]] for line in lines] if known else None,
+    )
+
+
+def _words_of(texts: list[str], documents: list[str] | None = None) -> Tokens:
+    """Tokens of texts: words of two letters and more, in lower case."""
+    split = [re.findall(r"\b\w\w+\b", text.lower()) for text in texts]
+    return Tokens.from_lists(split, documents=None if documents is None else ids(documents))
 
 
 def _are_texts(path: Path) -> bool:
@@ -129,10 +154,10 @@ def _are_texts(path: Path) -> bool:
 
 def _texts(path: Path) -> Tokens:
     """Tokens of a text a line; empty lines are documents without words."""
-    lines = [cells[0].lower() if cells else "" for _, cells in numbered_lines(path, whole=True)]
+    lines = [cells[0] for _, cells in numbered_lines(path, whole=True)]
     while lines and not lines[-1].strip():
         lines.pop()
-    return Tokens.from_lists([re.findall(r"\b\w\w+\b", line) for line in lines])
+    return _words_of(lines)
 
 
 def read_entries(path: str | Path, *, form: str | None = None, key: str | None = None) -> Entries:
@@ -161,7 +186,9 @@ def read_entries(path: str | Path, *, form: str | None = None, key: str | None =
     lines = _cells(path) if has_lines and form != "matrix" else []
     guessed = form is None
     if form is None:
-        are_triples = has_lines and (len(lines[0]) in (3, 4) or roles(lines[0]) is not None)
+        are_triples = has_lines and (
+            roles(lines[0]) is not None or (len(lines[0]) in (3, 4) and not _are_measured(lines))
+        )
         form = "triples" if are_triples else "matrix"
     if form == "matrix":
         frame = read_frame(path) if guessed and extension(path) == ".parquet" else None
@@ -194,6 +221,13 @@ def read_entries(path: str | Path, *, form: str | None = None, key: str | None =
     warn_codes(path, values)
     shape = (len(row_names), len(column_names))
     return Entries(rows, columns, values, shape, row_names, column_names)
+
+
+def _are_measured(lines: list[list[str]]) -> bool:
+    """Whether the first two columns hold fractions in most lines, which ids are not."""
+    body = [line for line in lines[1:] if len(line) == len(lines[0])]
+    fractions = sum(all(re.fullmatch(r"-?\d*\.\d*[1-9]\d*", x) for x in line[:2]) for line in body)
+    return 2 * fractions > len(body)
 
 
 def _from_frame(path: Path, frame: pd.DataFrame, order: tuple[int, int, int]) -> Entries:
@@ -268,7 +302,7 @@ def _triples(path: Path, lines: list[list[str]]) -> tuple[list[list[str]], bool]
         order = (found.row, found.column, found.value)
     lines = _without_total(path, [[line[index] for index in order] for line in lines])
     _refuse_without_ids(path, lines)
-    return _with_values(path, lines), found is not None
+    return _without_repeats(path, _with_values(path, lines)), found is not None
 
 
 def _refuse_without_ids(path: Path, lines: list[list[str]]) -> None:
@@ -294,6 +328,19 @@ def _with_values(path: Path, lines: list[list[str]]) -> list[list[str]]:
             stacklevel=2,
         )
     return full
+
+
+def _without_repeats(path: Path, lines: list[list[str]]) -> list[list[str]]:
+    """The lines without those that stand there already, value and all."""
+    different = dict.fromkeys(map(tuple, lines))
+    if len(different) == len(lines):
+        return lines
+    warnings.warn(
+        f"{path}: {len(lines) - len(different):,} lines repeat an earlier one, value and all; they "
+        "are left out.",
+        stacklevel=2,
+    )
+    return [list(line) for line in different]
 
 
 def _without_total(path: Path, lines: list[list[str]]) -> list[list[str]]:
@@ -345,7 +392,7 @@ def _cells(path: Path, *, first: bool = False) -> list[list[str]]:
 
 
 def _lines(path: Path) -> np.ndarray:
-    words = path.read_text(encoding="utf-8").split("\n")
+    words = [line[0] for _, line in numbered_lines(path, whole=True)]
     while words and not words[-1].strip():
         words.pop()
     return np.array([word.strip() for word in words], dtype=object)

@@ -80,7 +80,7 @@ def read_ones(
     if headings is not None and form != "pairs":
         raise ValueError(f"headings belong to pairs, but {path} is read as {form}; leave them out")
     if form == "pairs" and lines is not None:
-        pairs = _texts_of(path, lines, headings, _PAIR)
+        pairs = _without_repeats(path, _texts_of(path, lines, headings, _PAIR))
         if mask is not None and _is_pairs(mask):
             return _from_pairs_and_observed(pairs, Path(mask), headings)
         data = SparseBinary.from_pairs(_by_ids(pairs))
@@ -313,13 +313,25 @@ def _pairs_of_log(path: Path, lines: list[list[str]]) -> list[list[str]] | None:
         _refuse_table(path, full)
         return None
     pairs = [[line[found.row], line[found.column]] for line in full]
-    different = [list(pair) for pair in dict.fromkeys(map(tuple, pairs))]
     warnings.warn(
         f"{path}: of its columns {pairs[0][0]!r} and {pairs[0][1]!r} are read, as pairs; the "
-        f"others do not count, nor do {len(pairs) - len(different):,} repeated pairs.",
+        "others do not count.",
         stacklevel=3,
     )
-    return different
+    return pairs
+
+
+def _without_repeats(path: Path, pairs: list[list[str]]) -> list[list[str]]:
+    """Each pair once."""
+    different = dict.fromkeys(map(tuple, pairs))
+    if len(different) == len(pairs):
+        return pairs
+    warnings.warn(
+        f"{path}: {len(pairs) - len(different):,} of {len(pairs):,} pairs repeat an earlier one "
+        "and count once.",
+        stacklevel=3,
+    )
+    return [list(pair) for pair in different]
 
 
 def _refuse_table(path: Path, lines: list[list[str]]) -> None:

@@ -347,7 +347,14 @@ def _are_ids(path: Path, first: list[str], header: list[str] | None) -> bool:
         return True
     if len(set(first)) < len(first) or header is None or header[0] == "":
         return False
-    if names_rows(header[0]) or rise_by_line(first):
+    if names_rows(header[0]):
+        return True
+    if rise_by_line(first):
+        warnings.warn(
+            f"{path}: the first column, {header[0]!r}, changes in one direction from line to line "
+            "and is read as ids of rows. If it is data, let another column be the first.",
+            stacklevel=3,
+        )
         return True
     if len(first) >= 10:
         warnings.warn(
@@ -413,10 +420,14 @@ def _cell_error(
     heading = f" ({header[column]!r})" if header else ""
     are_ids = " If it holds ids, give it the heading id." if column == 0 else ""
     return ValueError(
-        f"{path}: column {column + 1}{heading} holds no numbers: {line[column]!r} in line "
+        f"{path}: column {column + 1}{heading} holds no numbers: {_short(line[column])!r} in line "
         f"{row + 1 + (header is not None)}. Remove the column; write answers as "
         f"numbers, and leave missing cells empty.{are_ids}"
     )
+
+
+def _short(cell: str) -> str:
+    return cell if len(cell) <= 60 else cell[:57] + "..."
 
 
 def is_number(text: str) -> bool:

@@ -10,7 +10,6 @@ import io
 import re
 import warnings
 import zipfile
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -182,14 +181,13 @@ def _separator(path: Path, text: str) -> str:
 
 
 def _width(path: Path, head: str, separator: str) -> int:
-    """How many cells nearly all of the first lines have; 1 where they differ."""
+    """How many cells the first line has, and nearly all after it; 1 where they differ."""
     try:
         lines = _rows(path, head, separator, most=_LINES_SEEN)
     except ValueError:
         return 1
     widths = [len(line) for _, line in lines if any(line)]
-    width, count = Counter(widths).most_common(1)[0] if widths else (1, 0)
-    return width if count >= 0.9 * len(widths) else 1
+    return widths[0] if widths and widths.count(widths[0]) >= 0.9 * len(widths) else 1
 
 
 def _rows(

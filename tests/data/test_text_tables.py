@@ -229,6 +229,11 @@ def test_lines_without_a_value_and_totals_are_left_out(tmp_path):
     assert (found.shape, found.values.tolist()) == ((2, 2), [3, 4])
     with pytest.raises(ValueError, match="no line has a value"):
         read_entries(write(tmp_path / "b.csv", "user,item,rating\na,p,NA\n"))
+    repeated = "user,item,rating\na,p,3\na,q,4\na,p,3\n"
+    with pytest.warns(UserWarning, match="1 lines repeat an earlier one"):
+        assert read_entries(write(tmp_path / "d.csv", repeated)).values.tolist() == [3, 4]
+    with pytest.raises(ValueError, match="duplicate cell"):
+        read_entries(write(tmp_path / "e.csv", repeated.replace("p,3", "p,5", 1)))
     total = "user,item,rating\na,p,3\nb,q,4\nTotal,,7\n"
     with pytest.warns(UserWarning, match="the last line, .* is a total"):
         assert read_entries(write(tmp_path / "c.csv", total)).shape == (2, 2)
@@ -245,7 +250,7 @@ def matrix(first, heading, last=None):
     [
         ([f"{k:03d}" for k in range(12)], "x", True),
         (range(12), "Pat.-Nr.", True),
-        (range(100, 40, -5), "whatever", True),
+        (range(100, 40, -5), "Kunde", True),
         ([3, 1, 2, 9, 8, 7, 4, 5, 6, 0, 11, 10], "user", True),
         ([3, 1, 2, 9, 8, 7, 4, 5, 6, 0, 11, 10], "sample", True),
         ([3, 1, 2, 9, 8, 7, 4, 5, 6, 0, 11, 11], "user", False),
@@ -258,6 +263,18 @@ def test_first_columns_that_hold_ids(first, heading, are_ids, tmp_path):
     assert found.values.shape == (12, 2 if are_ids else 3)
     if are_ids:
         assert list(map(str, found.row_names)) == list(map(str, first))
+
+
+def test_a_first_column_that_rises_and_is_not_called_ids(tmp_path):
+    path = write(tmp_path / "a.csv", matrix(range(1990, 2002), "year"))
+    with pytest.warns(UserWarning, match="first column, 'year', changes in one direction"):
+        assert read_matrix(path).row_names.tolist() == list(range(1990, 2002))
+
+
+def test_signs_within_cells_stand_between_none(tmp_path):
+    lines = [f"m{k},A|B|C|D,x;y;z;w" for k in range(30)]
+    path = write(tmp_path / "a.csv", "\n".join(["id,kinds,tags", *lines]) + "\n")
+    assert {len(line) for _, line in numbered_lines(path)} == {3}
 
 
 def test_a_first_column_that_may_hold_ids(tmp_path):
@@ -381,6 +398,25 @@ def test_a_table_is_no_list_of_baskets(tmp_path):
     assert read_ones(path, form="baskets").shape[0] == 13
 
 
+def test_pairs_that_repeat_count_once(tmp_path):
+    path = write(tmp_path / "a.csv", "user,item\na,p\na,q\na,p\nb,p\n")
+    with pytest.warns(UserWarning, match="1 of 4 pairs repeat"):
+        assert len(read_ones(path).rows) == 3
+
+
+def test_columns_of_fractions_are_a_matrix_and_no_ids(tmp_path):
+    path = write(tmp_path / "a.csv", "p,q,r\n0.5,1.25,3\n2.5,0.75,4\n1.5,-2.5,1\n")
+    assert read_entries(path).shape == (3, 3)
+    path = write(tmp_path / "b.csv", "p,q,r\n1.0,2.0,3\n2.0,1.0,4\n")
+    assert read_entries(path).row_names.tolist() == ["1.0", "2.0"]
+
+
+@pytest.mark.parametrize("headings", ["doc,word,tea", "id,text,tea"])
+def test_a_matrix_of_counts_may_have_these_words(headings, tmp_path):
+    data = read_tokens(write(tmp_path / "a.csv", f"{headings}\nd1,1,2\nd2,3,1\n"))
+    assert (data.num_tokens, data.names["word"].tolist()) == (7, headings.split(",")[1:])
+
+
 def test_words_and_counts(tmp_path):
     def counted(text, name="a.csv"):
         data = read_tokens(write(tmp_path / name, text))
@@ -396,5 +432,8 @@ def test_words_and_counts(tmp_path):
     assert counted("n,doc_id,term\n2,a,cup\n1,a,tea\n3,b,tea\n") == expected
     assert counted("doc,word\na,cup\na,cup\na,tea\nb,tea\nb,tea\nb,tea\n") == expected
     assert counted("A cup, Tea: a cup!\ntea; tea? Tea.\n", "a.txt") == expected
+    table = 'id,title,text\n7,x,"A cup, tea: a cup!"\n8,y,"tea;\ntea? Tea."\n'
+    assert counted(table) == expected
+    assert read_tokens(tmp_path / "a.csv").names["document"].tolist() == [7, 8]
     with pytest.raises(ValueError, match="fractional count"):
         counted("doc,word,count\na,cup,0.5\n")
