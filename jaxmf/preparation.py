@@ -47,8 +47,8 @@ def _why_not_inside(function: str, what: str) -> str:
         else "A run compiles its own programs from outside: call it there, once for each data set "
         "or seed; num_chains gives chains side by side, jaxmf.kernel a chain as part of a program"
     )
-    place = f"jaxmf.{function} stands inside jax.jit, vmap or grad"
-    return f"{place}, where {what} numbers yet. {advice}"
+    inside = f"jaxmf.{function} stands inside jax.jit, vmap or grad"
+    return f"{inside}, where {what} numbers yet. {advice}"
 
 
 def prepare_run(

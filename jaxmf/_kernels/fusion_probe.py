@@ -77,8 +77,8 @@ def _run_child() -> dict[str, Any] | None:
     with tempfile.TemporaryDirectory(prefix="jaxmf-fusion-") as dumps:
         # settings of the caller are not the trial's, and a program that is read from the
         # compilation cache would dump no kernels
-        own = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-        environment = own | {
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+        environment = kept | {
             "JAX_PLATFORMS": "cpu",
             "JAXMF_FUSE_LOOPS": "1",
             "XLA_FLAGS": f"--xla_dump_to={dumps} --xla_dump_hlo_module_re=jit_probe_.*",
