@@ -11,7 +11,9 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.models.binary_mf import checks, defaults
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
@@ -32,6 +34,7 @@ from jaxmf.samplers.annealing import (
     leading_direction,
     start_that_shows,
 )
+from jaxmf.samplers.bilinear.start import start_from_data
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Key
 
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
         "anneal",
         "several",
         "split_merge",
+        "from_data",
     ],
 )
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class SamplerPlan:
     anneal: bool
     several: int
     split_merge: int = 0
+    from_data: bool = False
 
 
 def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
@@ -95,6 +100,8 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
         (values.shape[0], values.shape[1]),
         (plan.row_slots, plan.column_slots),
     )
+    if plan.from_data:
+        state = _from_data(model, jax.random.fold_in(key, 2), state, data)
     if not plan.collapsed:
         return state
     x = None
@@ -104,6 +111,44 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
         width = jnp.where(spread > 0, spread, state.noise_scale)
         x = jnp.where(observed, values, centre + width * noise)
     return state._replace(weights=None, x=x)
+
+
+def _from_data(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
+    """The state with features that the data show on both sides; as it is where they show none.
+
+    Cells that are not Gaussian are taken about the mean of a cell without features, those of the
+    logistic likelihood by its slope there.
+    """
+    likelihood = model.likelihood_at(state)
+    without = likelihood.mean(jnp.zeros((), data.values.dtype))
+    slope = 4.0 if isinstance(likelihood, Bernoulli) else 1.0
+    found = start_from_data(
+        key,
+        slope * (data.values - without),
+        data.observed,
+        given=(state.u[:, : model.num_fixed_rows()], state.v[:, : model.num_fixed_columns()]),
+        slots=(state.u.shape[1], state.v.shape[1]),
+    )
+    num_rows, num_columns = (jnp.any(bits, axis=0).sum() for bits in (found.u, found.v))
+    shows = (num_rows > model.num_fixed_rows()) & (num_columns > model.num_fixed_columns())
+    weights = found.weights
+    new = state._replace(u=found.u, v=found.v)
+    if isinstance(likelihood, Poisson):
+        weights = jnp.maximum(weights, without)
+    there = model.weight_prior(new).there(model.row_exists(new), model.column_exists(new))
+    new = new._replace(weights=jnp.where(there, weights, 0))
+    if isinstance(likelihood, Gaussian):
+        number = jnp.maximum(jnp.sum(there), 1)
+        scales = {
+            "noise_scale": found.noise_scale,
+            "weight_scale": jnp.sqrt(jnp.sum(new.weights**2) / number),
+        }
+        for name, guess in scales.items():
+            prior: Any = defaults.hyperprior(model, name)
+            if not hyper.is_fixed(prior):
+                inside = (guess > 0) & prior.support(guess)
+                new = new._replace(**{name: jnp.where(inside, guess, getattr(state, name))})
+    return jax.tree.map(lambda one, other: jnp.where(shows, one, other), new, state)
 
 
 def step(

@@ -218,6 +218,10 @@ class BinaryMF(SimulatedModel):
         """
         return defaults.matched(fixed.matched(self, data), data)
 
+    def notes(self, data: Dense) -> tuple[str, ...]:
+        """That columns in different units were taken in standard deviations, where they were."""
+        return defaults.notes(self, data)
+
     def centred(self, data: Dense) -> Dense:
         """The data minus the offset, in units of `column_unit`."""
         return units.centred(data, self.offset, self.column_unit)
@@ -355,6 +359,7 @@ class BinaryMF(SimulatedModel):
         weights: str | None = None,
         sweep: str = AUTO,
         anneal: bool = True,
+        from_data: bool = True,
         several: int | None = None,
         split_merge: int = 0,
         capacity: int | None = None,
@@ -410,6 +415,7 @@ class BinaryMF(SimulatedModel):
             anneal=bool(anneal),
             several=checks.several_option(several, chosen, sweep),
             split_merge=split_merge,
+            from_data=from_data,
         )
         return algorithm(
             init=Partial(chain.init, plan, self),
