@@ -26,8 +26,9 @@ PYTEST_WORKERS := -n $(WORKERS) --max-worker-restart=0
 PY := $(VENV)/bin/python
 WHEEL_VENV := build/wheel-venv
 # What depends on the releases of others: verbs, files, compiled loops, answers, command line.
-RELEASE_TESTS := $(addprefix tests/test_, api.py checkpoint.py cli.py compiled_sweeps.py data.py \
-  data_readers.py engine_run.py fusion_probe.py posterior.py settings.py sklearn.py)
+RELEASE_TESTS := $(addprefix tests/, test_api.py _kernels/test_compiled_sweeps.py _kernels/test_fusion_probe.py \
+  cli/test_cli.py data/test_data.py data/test_data_readers.py engine/test_checkpoint.py \
+  engine/test_engine_run.py posterior/test_posterior.py settings/test_settings.py sklearn/test_sklearn.py)
 RELEASE_PACKAGES := '.[arviz,data,sklearn]' chex hypothesis pytest pytest-xdist
 NEWEST_PYTHON ?= $(shell .ci/newest-python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

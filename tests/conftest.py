@@ -74,15 +74,20 @@ def data_dir() -> Path:
 
 @pytest.hookimpl(tryfirst=True)  # before the markers are looked at
 def pytest_collection_modifyitems(config, items):
-    """Marks the tests that tiers.txt names."""
-    lines = (Path(__file__).parent / "tiers.txt").read_text().splitlines()
-    tiers = dict(line.split(" ", 1)[::-1] for line in lines if line and not line.startswith("#"))
+    """Marks the settings of a parametrised test that its mark `tiers` names."""
+    settings = {}  # of each test with such a mark: those named, those there are
     for item in items:
-        if item.nodeid in tiers:
-            item.add_marker(getattr(pytest.mark, tiers[item.nodeid]))
-    files = {item.nodeid.split("::")[0] for item in items}
-    found = {item.nodeid for item in items}
-    whole = not any("::" in argument for argument in config.args)
-    lost = [name for name in tiers if name not in found and whole and name.split("::")[0] in files]
-    if lost:
-        raise pytest.UsageError(f"tests/tiers.txt names no test: {lost[0]}")
+        mark = item.get_closest_marker("tiers")
+        if mark is None:
+            continue
+        test, setting = item.nodeid.split("[")[0], item.callspec.id
+        named, there = settings.setdefault(test, (set().union(*mark.kwargs.values()), set()))
+        there.add(setting)
+        for tier, names in mark.kwargs.items():
+            if setting in names:
+                item.add_marker(getattr(pytest.mark, tier))
+    if any("[" in argument for argument in config.args):
+        return  # some settings alone were asked for
+    for test, (named, there) in settings.items():
+        if named - there:
+            raise pytest.UsageError(f"{test} has no setting {min(named - there)!r}: mark `tiers`")

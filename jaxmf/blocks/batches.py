@@ -29,11 +29,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from jaxmf import special, tables
+from jaxmf._kernels import special, tables
+from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.elimination import Factor, draw, draw_all
 from jaxmf.blocks.roles import Role, lanes_of
 from jaxmf.devices import block_size, default_platform
-from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
 from jaxmf.priors.partition_prior import is_kind
 from jaxmf.priors.partitions import Dirichlet
