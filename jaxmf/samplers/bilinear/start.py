@@ -29,6 +29,7 @@ _FILLINGS = 6  # of missing cells, by the singular vectors of the rest
 _MOST_LINES = 1_000  # rows, or columns, by which divisions are chosen
 _DIVISIONS = 256
 _ROUNDS = 8
+_ATTEMPTS = 8
 _RIDGE = 1e-2
 
 
@@ -51,7 +52,12 @@ class Start(NamedTuple):
 
 
 def start_from_data(
-    key: Key, x: Array, observed: Array | None, *, given: tuple[Array, Array], slots: tuple[int, int]
+    key: Key,
+    x: Array,
+    observed: Array | None,
+    *,
+    given: tuple[Array, Array],
+    slots: tuple[int, int],
 ) -> Start:
     """Features of rows and of columns, and weights between them.
 
@@ -89,9 +95,7 @@ def _solve(features: Array, values: Array) -> Array:
     return solved
 
 
-def _directions(
-    key: Key, x: Array, observed: Array | None
-) -> tuple[Array, Array, Array, Array]:
+def _directions(key: Key, x: Array, observed: Array | None) -> tuple[Array, Array, Array, Array]:
     """Singular vectors (I, R), (J, R) and values (R,) above noise, others 0; and the noise's sd."""
     share = 1.0 if observed is None else jnp.mean(observed, dtype=x.dtype)
 
@@ -101,13 +105,14 @@ def _directions(
         left, values, right = _leading(key, filled)
         num_rows, num_columns = x.shape
         before = jnp.arange(values.size)
-        free = jnp.maximum(num_rows - before, 1) * jnp.maximum(num_columns - before, 1) * share
-        rest = jnp.sum(filled**2) - jnp.concatenate([jnp.zeros(1), jnp.cumsum(values**2)])
-        rest = jnp.maximum(rest, jnp.finfo(x.dtype).eps * rest[0]).astype(x.dtype)
-        edge = jnp.sqrt(jnp.maximum(num_rows - before, 1.0)) + jnp.sqrt(
-            jnp.maximum(num_columns - before, 1.0)
-        )
-        stands_out = values > jnp.sqrt(rest[:-1] / free * share) * edge
+        free_rows = jnp.maximum(num_rows - before, 1).astype(x.dtype)
+        free_columns = jnp.maximum(num_columns - before, 1).astype(x.dtype)
+        explained = jnp.concatenate([jnp.zeros(1, x.dtype), jnp.cumsum(values**2)])
+        rest = jnp.sum(filled**2) - explained
+        rest = jnp.maximum(rest, jnp.finfo(x.dtype).eps * rest[0])
+        # a matrix of noise alone has a largest singular value of this
+        edge = jnp.sqrt(rest[:-1]) * (free_rows**-0.5 + free_columns**-0.5)
+        stands_out = values > edge
         kept = jnp.cumprod(stands_out).astype(bool)
         number = jnp.sum(kept)
         left_over = jnp.maximum((num_rows - number) * (num_columns - number), 1)
@@ -144,20 +149,89 @@ def _leading(key: Key, x: Array) -> tuple[Array, Array, Array]:
 def _features(key: Key, points: Array, noise: Array, given: Array, num_slots: int) -> Array:
     """Features (N, K) bool of lines whose coordinates are `points` (N, R), given ones first."""
     keys = jax.random.split(key, 2)
-    num_lines, dtype = points.shape[0], points.dtype
-    num_given = given.shape[1]
-    few = jax.random.permutation(keys[0], num_lines)[:_MOST_LINES]
-    directions, cuts = _divisions(keys[1], points, noise)
-    some = points[few]
-    divided = (some @ directions > cuts).astype(dtype)
-    divided = jnp.concatenate([divided, jnp.ones((few.size, 1), dtype)], axis=1)
-    known = given[few].astype(dtype)
-    chosen = _choose(divided, known, some, noise, num_lines, num_slots - num_given)
-    everywhere = jnp.concatenate(
-        [points @ directions > cuts, jnp.ones((num_lines, 1), bool)], axis=1
+    few = jax.random.permutation(keys[0], points.shape[0])[:_MOST_LINES]
+    noise = jnp.maximum(noise, 1e-3)
+    tried = jax.vmap(lambda key: _attempt(key, points, few, noise, given, num_slots))
+    found = tried(jax.random.split(keys[1], _ATTEMPTS))
+    best = jnp.argmin(found.length)
+    divided = points @ found.directions[best] > found.cuts[best]
+    all_of_them = jnp.concatenate([divided, jnp.ones((points.shape[0], 1), bool)], axis=1)
+    chosen = found.chosen[best]
+    taken = jnp.take(all_of_them, jnp.maximum(chosen, 0), axis=1) & (chosen >= 0)
+    bits = jnp.concatenate([given, taken], axis=1).astype(points.dtype)
+    return _refined(bits, points, noise, given.shape[1], _ROUNDS) > 0.5
+
+
+class _Attempt(NamedTuple):
+    """Divisions of all lines that became features.
+
+    Attributes:
+      length: () float, of the description by them, in nats.
+      chosen: (K - F,) int, indices of divisions, -1 for none.
+      directions, cuts: (R, M) and (M,) float, of the divisions.
+    """
+
+    length: Array
+    chosen: Array
+    directions: Array
+    cuts: Array
+
+
+def _attempt(
+    key: Key, points: Array, few: Array, noise: Array, given: Array, num_slots: int
+) -> _Attempt:
+    """Features taken one after another, refined, and taken back while that says the same."""
+    num_given, dtype = given.shape[1], points.dtype
+    directions, cuts = _divisions(key, points, noise)
+    some, known = points[few], given[few].astype(dtype)
+    divided = jnp.concatenate(
+        [(some @ directions > cuts).astype(dtype), jnp.ones((few.size, 1), dtype)], axis=1
     )
-    taken = jnp.take(everywhere, jnp.maximum(chosen, 0), axis=1) & (chosen >= 0)
-    return _refined(jnp.concatenate([given, taken], axis=1), points, noise, num_given)
+    chosen = _choose(divided, known, some, noise, num_slots - num_given)
+    taken = jnp.take(divided, jnp.maximum(chosen, 0), axis=1) * (chosen >= 0)
+    bits = jnp.concatenate([known, taken], axis=1)
+    length, kept = _shortened(
+        _refined(bits, some, noise, num_given, _ROUNDS), some, noise, num_given
+    )
+    return _Attempt(length, jnp.where(kept[num_given:], chosen, -1), directions, cuts)
+
+
+def _price(bits: Array, points: Array) -> Array:
+    """Nats (K,) that it takes to say who has each feature, and where its edge goes."""
+    share, rank = jnp.mean(bits, axis=0), jnp.sum(jnp.any(points != 0, axis=0))
+    entropy = jax.scipy.special.entr(share) + jax.scipy.special.entr(1 - share)
+    edge = 0.5 * rank * jnp.log(points.shape[0] + 1.0)
+    return jnp.where(share > 0, points.shape[0] * entropy + edge, 0).astype(points.dtype)
+
+
+def _shortened(z: Array, points: Array, noise: Array, num_given: int) -> tuple[Array, Array]:
+    """Features taken away one after another, and refined: the shortest description on the way.
+
+    Returns:
+      Its length, () float in nats, and which features are left in it, (K,) bool.
+    """
+    size = z.shape[1]
+
+    def length(z: Array) -> Array:
+        errors = points - z @ _solve(z, points)
+        return jnp.sum(errors**2) / (2 * noise**2) + jnp.sum(_price(z, points))
+
+    def once(_: int, carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        z, best, kept = carry
+        inverse = jnp.linalg.inv(z.T @ z + _RIDGE * jnp.eye(size, dtype=z.dtype))
+        edges = inverse @ (z.T @ points)
+        loss = jnp.sum(edges**2, axis=1) / (2 * noise**2 * jnp.diagonal(inverse))
+        there = jnp.any(z > 0, axis=0) & (jnp.arange(size) >= num_given)
+        worst = jnp.argmin(jnp.where(there, loss - _price(z, points), jnp.inf))
+        drop = (jnp.arange(size) == worst) & (jnp.sum(there) > 1)
+        z = _refined(jnp.where(drop, 0, z), points, noise, num_given, 2)
+        now = length(z)
+        kept = jnp.where(now < best, jnp.any(z > 0, axis=0), kept)
+        return z, jnp.minimum(now, best), kept
+
+    start = (z, length(z), jnp.any(z > 0, axis=0))
+    _, best, kept = jax.lax.fori_loop(0, size - num_given, once, start)
+    return best, kept
 
 
 def _divisions(key: Key, points: Array, noise: Array) -> tuple[Array, Array]:
@@ -172,22 +246,16 @@ def _divisions(key: Key, points: Array, noise: Array) -> tuple[Array, Array]:
     return directions, jnp.sum((first + second) / 2 * directions.T, axis=1)
 
 
-def _choose(
-    divided: Array, known: Array, points: Array, noise: Array, num_lines: int, number: int
-) -> Array:
+def _choose(divided: Array, known: Array, points: Array, noise: Array, number: int) -> Array:
     """Which divisions (N, M) become features, one after another: indices, -1 for none."""
-    few, rank = points.shape[0], jnp.sum(jnp.any(points != 0, axis=0))
-    share = jnp.mean(divided, axis=0)
-    entropy = -(jax.scipy.special.xlogy(share, share) + jax.scipy.special.xlogy(1 - share, 1 - share))
-    price = num_lines * entropy + 0.5 * rank * jnp.log(num_lines + 1.0)
+    price = _price(divided, points)
 
     def without(rest: Array, vector: Array) -> Array:
         length = jnp.sum(vector**2)
         unit = jnp.where(length > 1e-3, vector / jnp.sqrt(jnp.maximum(length, 1e-3)), 0)
         return rest - unit[:, None] * (unit @ rest)
 
-    basis = known
-    rest = divided
+    basis, rest = known, divided
     for index in range(known.shape[1]):
         vector = basis[:, index]
         basis, rest = without(basis, vector), without(rest, vector)
@@ -196,8 +264,7 @@ def _choose(
         rest, chosen = carry
         lengths = jnp.sum(rest**2, axis=0)
         explained = jnp.sum((points.T @ rest) ** 2, axis=0) / jnp.maximum(lengths, 1e-2)
-        gain = explained / (2 * jnp.maximum(noise**2, 1e-6)) * (num_lines / few) - price
-        gain = jnp.where(lengths > 0.5, gain, -jnp.inf)
+        gain = jnp.where(lengths > 0.5, explained / (2 * noise**2) - price, -jnp.inf)
         best = jnp.argmax(gain)
         is_worth = gain[best] > 0
         rest = jnp.where(is_worth, without(rest, rest[:, best]), rest)
@@ -207,9 +274,9 @@ def _choose(
     return chosen
 
 
-def _refined(bits: Array, points: Array, noise: Array, num_given: int) -> Array:
+def _refined(z: Array, points: Array, noise: Array, num_given: int, rounds: int) -> Array:
     """Features after some rounds of least squares, one bit after another, given ones held."""
-    num_lines, num_slots = bits.shape
+    num_lines, num_slots = z.shape
 
     def once(_: int, z: Array) -> Array:
         edges = _solve(z, points)
@@ -224,7 +291,7 @@ def _refined(bits: Array, points: Array, noise: Array, num_given: int) -> Array:
             new = jnp.where(k < num_given, z[:, k], better.astype(z.dtype))
             return z.at[:, k].set(new), without - new[:, None] * edge
 
-        z, _ = jax.lax.fori_loop(0, num_slots, one, (z, points - z @ edges))
-        return z
+        return jax.lax.fori_loop(0, num_slots, one, (z, points - z @ edges))[0]
 
-    return jax.lax.fori_loop(0, _ROUNDS, once, bits.astype(points.dtype)) > 0.5
+    refined: Array = jax.lax.fori_loop(0, rounds, once, z)
+    return refined
