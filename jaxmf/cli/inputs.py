@@ -119,6 +119,38 @@ def _read(
     return containers.as_container(containers.read_matrix(path, key=key), container)
 
 
+def describe(data: Container) -> str:
+    """What was read, to be compared with what the file is."""
+    from jaxmf.data import Dense, Entries, SparseBinary, Tokens
+
+    if isinstance(data, Tokens):
+        sides = (
+            f"{size:,} {label}s{_examples(data.names.get(label))}"
+            for label, size in data.sizes.items()
+        )
+        return f"{data.num_tokens:,} tokens of {', '.join(sides)}"
+    if not isinstance(data, (Dense, Entries, SparseBinary)):
+        return str(data)
+    rows, columns = data.shape
+    size = (
+        f"{rows:,} rows{_examples(data.row_names)} and {columns:,} columns"
+        f"{_examples(data.column_names)}"
+    )
+    if isinstance(data, SparseBinary):
+        return f"{len(data.rows):,} ones in {size}"
+    values = np.asarray(data.values)
+    if isinstance(data, Entries):
+        return f"{len(values):,} values from {values.min():g} to {values.max():g} in {size}"
+    known = np.ones(values.shape, bool) if data.observed is None else np.asarray(data.observed)
+    there = values[known]
+    gaps = f"{known.size - known.sum():,} of {known.size:,} cells missing"
+    return f"{size}, {gaps}, values from {there.min():g} to {there.max():g}"
+
+
+def _examples(names: Names | None) -> str:
+    return "" if names is None else f" ({_first([str(name) for name in names[:4].tolist()])})"
+
+
 def read_titles(path: Path, data: Container) -> dict[object, str]:
     """Titles by the ids that columns, or words, have in a run.
 
@@ -168,6 +200,7 @@ def read_cells(
         ValueError: a file without headings; ids that cannot be those of the data.
     """
     from jaxmf.data import read_columns
+    from jaxmf.data.headings import roles
     from jaxmf.data.readers import is_number, read_headings
 
     words = ("row", "column")
@@ -182,7 +215,9 @@ def read_cells(
                     f"{path}: its first line is {headings}, a cell; write a line of headings above "
                     "it, such as row,column"
                 )
-        words = (headings[0], headings[1])
+        stated = roles(headings, with_value=False)
+        first, second = (0, 1) if stated is None else stated[:2]
+        words = (headings[first], headings[second])
     columns = read_columns(path, words)
     found = [
         read_ids([str(each) for each in columns[heading]], known, word)

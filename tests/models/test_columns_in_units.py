@@ -162,7 +162,12 @@ def test_a_run_says_that_it_took_columns_in_standard_deviations(tmp_path):
     assert note in post.report(tmp_path / "page.html").read_text()
     post.save(tmp_path / "run")
     assert mf.load(tmp_path / "run").meta == post.meta
-    stated = mf.BinaryMF(column_unit=2 * values.std(axis=0))
-    with pytest.warns(mf.RunWarning):
-        assert mf.sample(stated, values, **options).meta.notes == ()
-        assert mf.sample(mf.BinaryMF(), values / values.std(axis=0), **options).meta.notes == ()
+
+
+def test_units_that_are_given_or_alike_are_not_announced():
+    data = simulated(missing=True)[2]
+    spread = np.asarray(data.values).std(axis=0)
+    assert mf.BinaryMF().matched(data).notes(data)
+    assert mf.BinaryMF(column_unit=2 * spread).matched(data).notes(data) == ()
+    alike = mf.Dense.from_array(np.asarray(data.values) / spread)
+    assert mf.BinaryMF().matched(alike).notes(alike) == ()

@@ -78,10 +78,11 @@ def _units_of_columns(data: Dense, spreads: np.ndarray) -> np.ndarray:
 
 def notes(model: BinaryMF, data: Dense) -> tuple[str, ...]:
     """See `BinaryMF.notes`."""
-    if np.ndim(model.column_unit) == 0:
+    unit: Any = model.column_unit
+    if np.ndim(unit) == 0:
         return ()
     spreads = units.column_scales(data)
-    if not np.array_equal(model.column_unit, _units_of_columns(data, spreads)):
+    if not np.array_equal(unit, _units_of_columns(data, spreads)):
         return ()  # the user's own
     varied = spreads[spreads > 0]
     return (
@@ -92,7 +93,7 @@ def notes(model: BinaryMF, data: Dense) -> tuple[str, ...]:
     )
 
 
-def _units(model: Any, data: Dense, *, is_open: bool) -> tuple[Any, Any]:
+def _units(model: Any, data: Dense, *, is_open: bool) -> tuple[object, object]:
     """Offset and scale of the columns; both by column where they are in different units.
 
     Args:
