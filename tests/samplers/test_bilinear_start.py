@@ -14,7 +14,7 @@ FINITE = mf.BetaBernoulli(1.0, 1.0, 5)
 SIDES = {"row_prior": FINITE, "column_prior": FINITE}
 
 
-def blocks(seed=1):
+def blocks(seed=11):
     rng = np.random.default_rng(seed)
     u, v = rng.random((40, 3)) < 0.4, rng.random((30, 3)) < 0.4
     mean = u @ rng.normal(0, 2, (3, 3)) @ v.T
@@ -26,24 +26,28 @@ def wrong(found, truth):
     return np.abs(truth.T[:, None] ^ np.asarray(found).T[None]).sum(axis=-1).min(axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1.0, 1e6])
 def test_the_features_that_made_the_data_are_found(unit):
     u, v, x = blocks()
-    found = START(jax.random.key(0), unit * x, None, given=NONE, slots=(5, 5))
+    found = START(jax.random.key(0), unit * x, None, fixed=NONE, slots=(5, 5))
     assert wrong(found.u, u).sum() <= 1
     assert wrong(found.v, v).sum() <= 1
     assert 0.25 < found.noise_scale / unit < 0.35
     fit = np.asarray(found.u, float) @ np.asarray(found.weights) @ np.asarray(found.v, float).T
-    np.testing.assert_allclose(found.fit, fit, atol=1e-3 * unit)
+    np.testing.assert_allclose(
+        np.sqrt(np.mean((unit * x - fit) ** 2)), found.noise_scale, rtol=1e-3
+    )
     # the columns of another matrix are no features of this one
     assert wrong(found.u, blocks(seed=5)[0]).sum() > 9
 
 
+@pytest.mark.slow
 def test_missing_cells_do_not_matter_and_the_features_are_found_without_them():
     u, _, x = blocks()
     seen = np.random.default_rng(0).random(x.shape) < 0.7
     first, second = (
-        START(jax.random.key(0), np.where(seen, x, beneath), seen, given=NONE, slots=(5, 5))
+        START(jax.random.key(0), np.where(seen, x, beneath), seen, fixed=NONE, slots=(5, 5))
         for beneath in (0.0, 1e4)
     )
     np.testing.assert_array_equal(first.u, second.u)
@@ -51,22 +55,25 @@ def test_missing_cells_do_not_matter_and_the_features_are_found_without_them():
     assert wrong(first.u, u).sum() <= 4
 
 
+@pytest.mark.slow
 def test_given_features_stay_and_are_not_found_again():
     u, _, x = blocks()
-    given = jnp.asarray(u[:, :1]), NONE[1]
-    found = np.asarray(START(jax.random.key(0), x, None, given=given, slots=(5, 5)).u)
+    fixed = jnp.asarray(u[:, :1]), NONE[1]
+    found = np.asarray(START(jax.random.key(0), x, None, fixed=fixed, slots=(5, 5)).u)
     np.testing.assert_array_equal(found[:, :1], u[:, :1])
     assert wrong(found[:, 1:], u[:, 1:]).sum() <= 1
     assert wrong(found[:, 1:], u[:, :1]).sum() > 2
 
 
-@pytest.mark.parametrize("x", [np.random.default_rng(0).normal(size=(40, 30)), np.zeros((40, 30))])
+@pytest.mark.slow
+@pytest.mark.parametrize("x", [np.random.default_rng(4).normal(size=(40, 30)), np.zeros((40, 30))])
 def test_a_chain_starts_from_the_prior_where_the_data_show_nothing(x):
     model, data = mf.BinaryMF(**SIDES), mf.Dense(jnp.asarray(x, jnp.float32))
     states = [model.sampler(start=one).init(jax.random.key(3), data) for one in ("data", "prior")]
     jax.tree.map(np.testing.assert_array_equal, *states)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [mf.Gaussian(), mf.Bernoulli(), mf.Poisson(0.5)])
 def test_a_chain_of_any_cells_starts_with_more_probable_features(likelihood):
     u, v, x = blocks()

@@ -126,22 +126,23 @@ def _from_data(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
         key,
         slope * (data.values - without),
         data.observed,
-        given=(state.u[:, : model.num_fixed_rows()], state.v[:, : model.num_fixed_columns()]),
+        fixed=(state.u[:, : model.num_fixed_rows()], state.v[:, : model.num_fixed_columns()]),
         slots=(state.u.shape[1], state.v.shape[1]),
     )
-    num_rows, num_columns = (jnp.any(bits, axis=0).sum() for bits in (found.u, found.v))
-    shows = (num_rows > model.num_fixed_rows()) & (num_columns > model.num_fixed_columns())
+    shows_rows = jnp.any(found.u[:, model.num_fixed_rows() :])
+    shows = shows_rows & jnp.any(found.v[:, model.num_fixed_columns() :])
     weights = found.weights
     new = state._replace(u=found.u, v=found.v)
     if isinstance(likelihood, Poisson):
         weights = jnp.maximum(weights, without)
     there = model.weight_prior(new).there(model.row_exists(new), model.column_exists(new))
-    new = new._replace(weights=jnp.where(there, weights, 0))
+    weights = jnp.where(there, weights, 0)
+    new = new._replace(weights=weights)
     if isinstance(likelihood, Gaussian):
-        number = jnp.maximum(jnp.sum(there), 1)
+        num_weights = jnp.maximum(jnp.sum(there), 1)
         scales = {
             "noise_scale": found.noise_scale,
-            "weight_scale": jnp.sqrt(jnp.sum(new.weights**2) / number),
+            "weight_scale": jnp.sqrt(jnp.sum(weights**2) / num_weights),
         }
         for name, guess in scales.items():
             prior: Any = defaults.hyperprior(model, name)

@@ -40,14 +40,12 @@ class Start(NamedTuple):
       u: (I, K) bool, given features first; the others False where the data show none.
       v: (J, L) bool.
       weights: (K, L) float, of least squares.
-      fit: (I, J) float, U W V'.
-      noise_scale: () float, root mean square of the observed cells about it.
+      noise_scale: () float, root mean square of the observed cells about U W V'.
     """
 
     u: Array
     v: Array
     weights: Array
-    fit: Array
     noise_scale: Array
 
 
@@ -56,7 +54,7 @@ def start_from_data(
     x: Array,
     observed: Array | None,
     *,
-    given: tuple[Array, Array],
+    fixed: tuple[Array, Array],
     slots: tuple[int, int],
 ) -> Start:
     """Features of rows and of columns, and weights between them.
@@ -65,26 +63,26 @@ def start_from_data(
       key: typed PRNG key.
       x: (I, J) float, about the mean of a cell without features.
       observed: (I, J) bool, or None when nothing is missing.
-      given: (I, F) and (J, G) bool, features in the first slots.
+      fixed: (I, F) and (J, G) bool, features in the first slots.
       slots: K and L.
     """
     keys = jax.random.split(key, 3)
     seen = jnp.ones(x.shape, bool) if observed is None else observed
-    number = jnp.sum(seen, dtype=x.dtype)
+    num_cells = jnp.sum(seen, dtype=x.dtype)
     x = jnp.where(seen, x, 0)
     largest = jnp.maximum(jnp.max(jnp.abs(x)), jnp.finfo(x.dtype).tiny)
-    unit = largest * jnp.sqrt(jnp.sum((x / largest) ** 2) / number)
+    unit = largest * jnp.sqrt(jnp.sum((x / largest) ** 2) / num_cells)
     unit = jnp.where(unit > 0, unit, 1)
     x = x / unit
     left, values, right, noise = _directions(keys[0], x, observed)
-    u = _features(keys[1], left * values, noise, given[0], slots[0])
-    v = _features(keys[2], right * values, noise, given[1], slots[1])
+    u = _features(keys[1], left * values, noise, fixed[0], slots[0])
+    v = _features(keys[2], right * values, noise, fixed[1], slots[1])
     rows, columns = u.astype(x.dtype), v.astype(x.dtype)
     filled = jnp.where(seen, x, (left * values) @ right.T)
     weights = _solve(rows, _solve(columns, filled.T).T)
     fit = rows @ weights @ columns.T
-    errors = jnp.sum(jnp.where(seen, x - fit, 0) ** 2) / number
-    return Start(u, v, unit * weights, unit * fit, unit * jnp.sqrt(errors))
+    errors = jnp.sum(jnp.where(seen, x - fit, 0) ** 2) / num_cells
+    return Start(u, v, unit * weights, unit * jnp.sqrt(errors))
 
 
 def _solve(features: Array, values: Array) -> Array:
@@ -114,9 +112,9 @@ def _directions(key: Key, x: Array, observed: Array | None) -> tuple[Array, Arra
         edge = jnp.sqrt(rest[:-1]) * (free_rows**-0.5 + free_columns**-0.5)
         stands_out = values > edge
         kept = jnp.cumprod(stands_out).astype(bool)
-        number = jnp.sum(kept)
-        left_over = jnp.maximum((num_rows - number) * (num_columns - number), 1)
-        noise = jnp.sqrt(rest[number] / left_over / share)
+        num_kept = jnp.sum(kept)
+        left_over = jnp.maximum((num_rows - num_kept) * (num_columns - num_kept), 1)
+        noise = jnp.sqrt(rest[num_kept] / left_over / share)
         return left, jnp.where(kept, values, 0), right, noise
 
     rank = min(_MOST_DIRECTIONS, *x.shape)
@@ -137,7 +135,7 @@ def _leading(key: Key, x: Array) -> tuple[Array, Array, Array]:
     rank = min(_MOST_DIRECTIONS, *x.shape)
 
     def once(_: int, basis: Array) -> Array:
-        left, _ = jnp.linalg.qr(x @ basis)
+        left = jnp.linalg.qr(x @ basis)[0]
         return jnp.linalg.qr(x.T @ left)[0]
 
     start = jax.random.normal(key, (x.shape[1], rank), x.dtype)
@@ -146,20 +144,20 @@ def _leading(key: Key, x: Array) -> tuple[Array, Array, Array]:
     return left, values, basis @ small.T
 
 
-def _features(key: Key, points: Array, noise: Array, given: Array, num_slots: int) -> Array:
+def _features(key: Key, points: Array, noise: Array, fixed: Array, num_slots: int) -> Array:
     """Features (N, K) bool of lines whose coordinates are `points` (N, R), given ones first."""
     keys = jax.random.split(key, 2)
     few = jax.random.permutation(keys[0], points.shape[0])[:_MOST_LINES]
     noise = jnp.maximum(noise, 1e-3)
-    tried = jax.vmap(lambda key: _attempt(key, points, few, noise, given, num_slots))
+    tried = jax.vmap(lambda key: _attempt(key, points, few, noise, fixed, num_slots))
     found = tried(jax.random.split(keys[1], _ATTEMPTS))
     best = jnp.argmin(found.length)
     divided = points @ found.directions[best] > found.cuts[best]
     all_of_them = jnp.concatenate([divided, jnp.ones((points.shape[0], 1), bool)], axis=1)
     chosen = found.chosen[best]
     taken = jnp.take(all_of_them, jnp.maximum(chosen, 0), axis=1) & (chosen >= 0)
-    bits = jnp.concatenate([given, taken], axis=1).astype(points.dtype)
-    return _refined(bits, points, noise, given.shape[1], _ROUNDS) > 0.5
+    bits = jnp.concatenate([fixed, taken], axis=1).astype(points.dtype)
+    return _refined(bits, points, noise, fixed.shape[1], _ROUNDS) > 0.5
 
 
 class _Attempt(NamedTuple):
@@ -178,22 +176,22 @@ class _Attempt(NamedTuple):
 
 
 def _attempt(
-    key: Key, points: Array, few: Array, noise: Array, given: Array, num_slots: int
+    key: Key, points: Array, few: Array, noise: Array, fixed: Array, num_slots: int
 ) -> _Attempt:
     """Features taken one after another, refined, and taken back while that says the same."""
-    num_given, dtype = given.shape[1], points.dtype
+    num_fixed, dtype = fixed.shape[1], points.dtype
     directions, cuts = _divisions(key, points, noise)
-    some, known = points[few], given[few].astype(dtype)
+    some, known = points[few], fixed[few].astype(dtype)
     divided = jnp.concatenate(
         [(some @ directions > cuts).astype(dtype), jnp.ones((few.size, 1), dtype)], axis=1
     )
-    chosen = _choose(divided, known, some, noise, num_slots - num_given)
+    chosen = _choose(divided, known, some, noise, num_slots - num_fixed)
     taken = jnp.take(divided, jnp.maximum(chosen, 0), axis=1) * (chosen >= 0)
     bits = jnp.concatenate([known, taken], axis=1)
     length, kept = _shortened(
-        _refined(bits, some, noise, num_given, _ROUNDS), some, noise, num_given
+        _refined(bits, some, noise, num_fixed, _ROUNDS), some, noise, num_fixed
     )
-    return _Attempt(length, jnp.where(kept[num_given:], chosen, -1), directions, cuts)
+    return _Attempt(length, jnp.where(kept[num_fixed:], chosen, -1), directions, cuts)
 
 
 def _price(bits: Array, points: Array) -> Array:
@@ -204,7 +202,7 @@ def _price(bits: Array, points: Array) -> Array:
     return jnp.where(share > 0, points.shape[0] * entropy + edge, 0).astype(points.dtype)
 
 
-def _shortened(z: Array, points: Array, noise: Array, num_given: int) -> tuple[Array, Array]:
+def _shortened(z: Array, points: Array, noise: Array, num_fixed: int) -> tuple[Array, Array]:
     """Features taken away one after another, and refined: the shortest description on the way.
 
     Returns:
@@ -221,16 +219,16 @@ def _shortened(z: Array, points: Array, noise: Array, num_given: int) -> tuple[A
         inverse = jnp.linalg.inv(z.T @ z + _RIDGE * jnp.eye(size, dtype=z.dtype))
         edges = inverse @ (z.T @ points)
         loss = jnp.sum(edges**2, axis=1) / (2 * noise**2 * jnp.diagonal(inverse))
-        there = jnp.any(z > 0, axis=0) & (jnp.arange(size) >= num_given)
+        there = jnp.any(z > 0, axis=0) & (jnp.arange(size) >= num_fixed)
         worst = jnp.argmin(jnp.where(there, loss - _price(z, points), jnp.inf))
         drop = (jnp.arange(size) == worst) & (jnp.sum(there) > 1)
-        z = _refined(jnp.where(drop, 0, z), points, noise, num_given, 2)
+        z = _refined(jnp.where(drop, 0, z), points, noise, num_fixed, 2)
         now = length(z)
         kept = jnp.where(now < best, jnp.any(z > 0, axis=0), kept)
         return z, jnp.minimum(now, best), kept
 
     start = (z, length(z), jnp.any(z > 0, axis=0))
-    _, best, kept = jax.lax.fori_loop(0, size - num_given, once, start)
+    _, best, kept = jax.lax.fori_loop(0, size - num_fixed, once, start)
     return best, kept
 
 
@@ -246,7 +244,7 @@ def _divisions(key: Key, points: Array, noise: Array) -> tuple[Array, Array]:
     return directions, jnp.sum((first + second) / 2 * directions.T, axis=1)
 
 
-def _choose(divided: Array, known: Array, points: Array, noise: Array, number: int) -> Array:
+def _choose(divided: Array, known: Array, points: Array, noise: Array, num_new: int) -> Array:
     """Which divisions (N, M) become features, one after another: indices, -1 for none."""
     price = _price(divided, points)
 
@@ -270,11 +268,11 @@ def _choose(divided: Array, known: Array, points: Array, noise: Array, number: i
         rest = jnp.where(is_worth, without(rest, rest[:, best]), rest)
         return rest, chosen.at[index].set(jnp.where(is_worth, best, -1))
 
-    _, chosen = jax.lax.fori_loop(0, number, take, (rest, jnp.full(number, -1)))
+    _, chosen = jax.lax.fori_loop(0, num_new, take, (rest, jnp.full(num_new, -1)))
     return chosen
 
 
-def _refined(z: Array, points: Array, noise: Array, num_given: int, rounds: int) -> Array:
+def _refined(z: Array, points: Array, noise: Array, num_fixed: int, rounds: int) -> Array:
     """Features after some rounds of least squares, one bit after another, given ones held."""
     num_lines, num_slots = z.shape
 
@@ -288,7 +286,7 @@ def _refined(z: Array, points: Array, noise: Array, num_given: int, rounds: int)
             share = (jnp.sum(z[:, k]) + 0.5) / (num_lines + 1)
             price = noise**2 * (jnp.log1p(-share) - jnp.log(share))
             better = (2 * without @ edge > edge @ edge + 2 * price) & jnp.any(z[:, k] > 0)
-            new = jnp.where(k < num_given, z[:, k], better.astype(z.dtype))
+            new = jnp.where(k < num_fixed, z[:, k], better.astype(z.dtype))
             return z.at[:, k].set(new), without - new[:, None] * edge
 
         return jax.lax.fori_loop(0, num_slots, one, (z, points - z @ edges))[0]
