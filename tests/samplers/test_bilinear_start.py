@@ -74,13 +74,10 @@ def test_a_chain_starts_from_the_prior_where_the_data_show_nothing(x):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("likelihood", [mf.Gaussian(), mf.Bernoulli(), mf.Poisson(0.5)])
+@pytest.mark.parametrize("likelihood", [mf.Gaussian(), mf.Bernoulli()])
 def test_a_chain_of_any_cells_starts_with_more_probable_features(likelihood):
-    u, v, x = blocks()
-    if isinstance(likelihood, mf.Poisson):
-        mean = 0.5 + 4.0 * (u.astype(float) @ np.eye(3) @ v.T)
-        x = np.random.default_rng(0).poisson(mean).astype(np.float32)
-    elif isinstance(likelihood, mf.Bernoulli):
+    x = blocks()[2]
+    if isinstance(likelihood, mf.Bernoulli):
         x = (x > 0).astype(np.float32)
     model, data = mf.BinaryMF(**SIDES, likelihood=likelihood), mf.Dense(jnp.asarray(x))
     log_joint = {}
@@ -97,3 +94,5 @@ def test_starts_that_are_not_there_are_refused():
         mf.BinaryMF().sampler(start="svd")
     with pytest.raises(ValueError, match="start='data' is not there with diagonal=True"):
         mf.BinaryMF(**SIDES, diagonal=True).sampler(start="data")
+    with pytest.raises(ValueError, match=r"start='data' is not there with likelihood=Poisson"):
+        mf.BinaryMF(likelihood=mf.Poisson()).sampler(start="data")

@@ -13,7 +13,6 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.models.binary_mf import checks, defaults
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
@@ -116,8 +115,7 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
 def _from_data(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
     """The state with features that the data show on both sides; as it is where they show none.
 
-    Cells that are not Gaussian are taken about the mean of a cell without features, those of the
-    logistic likelihood by its slope there.
+    Logistic cells are taken about a half and by the slope there.
     """
     likelihood = model.likelihood_at(state)
     without = likelihood.mean(jnp.zeros((), data.values.dtype))
@@ -133,8 +131,6 @@ def _from_data(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
     shows = shows_rows & jnp.any(found.v[:, model.num_fixed_columns() :])
     weights = found.weights
     new = state._replace(u=found.u, v=found.v)
-    if isinstance(likelihood, Poisson):
-        weights = jnp.maximum(weights, without)
     there = model.weight_prior(new).there(model.row_exists(new), model.column_exists(new))
     weights = jnp.where(there, weights, 0)
     new = new._replace(weights=weights)

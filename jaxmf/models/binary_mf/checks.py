@@ -305,10 +305,16 @@ def start_option(model: BinaryMF, start: object) -> None:
     """Refuses a start that is not there.
 
     Raises:
-      ValueError: an unknown one; from the data where features are tied to slots or to each other.
+      ValueError: an unknown one; from the data where features are tied to slots or to each other,
+        or weights cannot be negative, as those between the features that it finds may be.
     """
     if start not in STARTS:
         raise ValueError(f"start must be one of {', '.join(STARTS)}, got {start!r}")
+    if start == "data" and isinstance(model.likelihood, Poisson):
+        raise ValueError(
+            f"start='data' is not there with likelihood={model.likelihood!r}: weights between the "
+            "features that it finds may be negative; use start='prior'"
+        )
     if start == "data" and (model.diagonal or np.ndim(model.weight_mean) > 0):
         what = "diagonal=True" if model.diagonal else "a matrix as weight_mean"
         raise ValueError(

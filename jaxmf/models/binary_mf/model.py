@@ -383,8 +383,8 @@ class BinaryMF(SimulatedModel):
             Without it most chains end in a poor mode, with many features that say what a few could.
           start: "prior": features drawn from the prior, and annealed. "data": features that the
             singular vectors of the data show, other ones in every chain where the data leave a
-            choice, and no annealing; as "prior" without annealing where they show none. Not for a
-            diagonal W nor a matrix of prior means. See `samplers/bilinear/start.py`.
+            choice, and no annealing; as "prior" without annealing where they show none. Not for
+            counts, a diagonal W or a matrix of prior means. See `samplers/bilinear/start.py`.
           several: proposals to change several features of a row at once, in every sweep; by default
             6 with W summed out, which made a sweep take half as long again and halved how far below
             the best mode chains end (`binary-mf/start` in benchmarks/results), 1 with W kept, and
