@@ -159,9 +159,11 @@ def read_titles(path: Path, data: Container) -> dict[object, str]:
             does not have.
     """
     from jaxmf.data import Tokens, read_columns
+    from jaxmf.data.headings import column_of_ids
     from jaxmf.data.readers import read_headings
 
     headings = read_headings(path)
+    headings = headings[column_of_ids(headings) :]
     if len(headings) < 2:
         raise ValueError(f"--titles {path}: two columns are needed, ids and titles")
     if isinstance(data, Tokens):
@@ -174,7 +176,7 @@ def read_titles(path: Path, data: Container) -> dict[object, str]:
             f"--titles {path}: its first line is {headings}, a title already; write a line of "
             "headings above it, such as id,title"
         )
-    heading = "title" if "title" in headings else headings[1]
+    heading = next((each for each in headings if each.lower() == "title"), headings[1])
     columns = read_columns(path, (headings[0], heading))
     pairs = zip(columns[headings[0]].tolist(), columns[heading].tolist(), strict=True)
     found = {texts.get(str(name), name): str(title) for name, title in pairs}

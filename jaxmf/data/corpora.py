@@ -392,7 +392,7 @@ def _cells(path: Path, *, first: bool = False) -> list[list[str]]:
 
 
 def _lines(path: Path) -> np.ndarray:
-    words = path.read_text(encoding="utf-8").split("\n")
+    words = [line[0] for _, line in numbered_lines(path, whole=True)]
     while words and not words[-1].strip():
         words.pop()
     return np.array([word.strip() for word in words], dtype=object)

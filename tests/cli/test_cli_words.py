@@ -6,7 +6,7 @@ import pytest
 import jaxmf as mf
 from benchmarks.robustness.bad_calls import Reached, nothing_runs
 from jaxmf import cli, registry
-from jaxmf.cli.inputs import describe, read_cells
+from jaxmf.cli.inputs import describe, read_cells, read_titles
 from jaxmf.cli.options import as_options
 from jaxmf.cli.settings import read_settings
 
@@ -50,6 +50,16 @@ def test_advice_names_options_that_the_command_line_reads():
     stated = "likelihood=Ordinal(levels=(1, 2, 3))"
     values, _ = read_settings(registry.get("bpmf"), "sample", [stated])
     assert values["likelihood"] == mf.Ordinal(levels=(1, 2, 3))
+
+
+def test_titles_are_found_behind_line_numbers(tmp_path):
+    data = mf.Entries([0, 1], [0, 1], [3.0, 4.0], (2, 2), [1, 2], [0, 1])
+    path = tmp_path / "films.csv"
+    path.write_bytes(
+        "Unnamed: 0;movieId;year;Title\n0;1;1999;Käse\n1;0;2000;Tee\n".encode("cp1252")
+    )
+    with pytest.warns(UserWarning, match="Windows-1252"):
+        assert read_titles(path, data) == {1: "Käse", 0: "Tee"}
 
 
 def test_cells_are_found_by_headings_in_any_order(tmp_path):
