@@ -109,6 +109,7 @@ BLOCK_SIZES = {
     "factor numbers": BlockSize(2**20, 2**26),  # entries of the matrices of a block of rows, BPMF
     "sparse pieces": BlockSize(2**6, 2**12),  # of 32 ones of a row or column, SparseBinaryMF
     "token cells": BlockSize(2**22, 2**25),  # tokens times groups, parallel sweep of a network
+    "token sums": BlockSize(2**16, 2**21),  # tokens times sums over some groups, in the same sweep
     "table entries": BlockSize(2**19, 2**24),  # of long arrays that are counted or drawn
     "gaussian rows": BlockSize(2**12, 2**18),  # of Z and X in sums over rows
     "noisy-or rows": BlockSize(2**8, 2**14),  # whose numbers of new causes are drawn
