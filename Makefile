@@ -26,14 +26,16 @@ PYTEST_WORKERS := -n $(WORKERS) --max-worker-restart=0
 PY := $(VENV)/bin/python
 WHEEL_VENV := build/wheel-venv
 # What depends on the releases of others: verbs, files, compiled loops, answers, command line.
-RELEASE_TESTS := $(addprefix tests/test_, api.py checkpoint.py cli.py compiled_sweeps.py data.py \
-  data_readers.py engine_run.py fusion_probe.py posterior.py settings.py sklearn.py)
+RELEASE_TESTS := $(addprefix tests/, test_api.py _kernels/test_compiled_sweeps.py _kernels/test_fusion_probe.py \
+  cli/test_cli.py data/test_data.py data/test_data_readers.py engine/test_checkpoint.py \
+  engine/test_engine_run.py posterior/test_posterior.py settings/test_settings.py sklearn/test_sklearn.py)
 RELEASE_PACKAGES := '.[arviz,data,sklearn]' chex hypothesis pytest pytest-xdist
 NEWEST_PYTHON ?= $(shell .ci/newest-python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Compiled programs outlive the process: a second run of the tests compiles little.
+# Compiled programs outlive the process: a second run of the tests compiles little. All of them, the
+# smallest too: those of one line are many, and to read one takes half as long as to compile it.
 test slow exhaustive newest oldest notebooks docs: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
-test slow exhaustive newest oldest notebooks docs: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
+test slow exhaustive newest oldest notebooks docs: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0
 # One thread for each worker's programs and their linear algebra: workers share the cores, and small
 # programs only wait for one another on more.
 test slow exhaustive newest oldest notebooks docs: export PJRT_NPROC ?= 1

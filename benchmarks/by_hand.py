@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxmf import special, tables
+from jaxmf._kernels import special, tables
+from jaxmf._kernels.fusion import LONG_ROW, fused_on_cpu, wide_vectors
 from jaxmf.data import Tokens
-from jaxmf.fusion import LONG_ROW, fused_on_cpu, wide_vectors
 
 
 @partial(fused_on_cpu, sequential=True)

@@ -23,9 +23,9 @@ from benchmarks.topic_sides import (
     tokens_of,
 )
 from jaxmf import datasets
+from jaxmf._kernels.fusion import wide_vectors
 from jaxmf.data import Tokens
 from jaxmf.diagnostics import summarise_chains
-from jaxmf.fusion import wide_vectors
 
 NUM_TOPICS = 20
 FEW_TOPICS = 10  # of few documents: the log joint of all still drifts after hundreds of sweeps

@@ -14,9 +14,9 @@ from scipy import sparse
 import jaxmf as mf
 from benchmarks.held_out import Topics
 from jaxmf import datasets
+from jaxmf._kernels.fusion import wide_vectors
 from jaxmf.blocks.sequential import first_sweep
 from jaxmf.data import Tokens
-from jaxmf.fusion import wide_vectors
 
 ALPHA, BETA = 0.1, 0.01
 NUM_SEEDS = 5

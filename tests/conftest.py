@@ -17,12 +17,15 @@ import jax
 import jaxlib
 import pytest
 
-# Loops compiled by the older emitter take two thirds of the time to compile. Of jaxlib 0.10 alone:
-# other releases end the process at an option that they do not know.
+# Loops compiled by the older emitter take two thirds of the time to compile, and a tenth less where
+# a program is not split for threads that are not there. Of jaxlib 0.10 alone: other releases end
+# the process at an option that they do not know.
 FAST_COMPILE = "--xla_backend_optimization_level=0"
-OLDER_EMITTER = "--xla_cpu_use_fusion_emitters=false"
+FASTER_COMPILE = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 # Linux admits 65,530 a process; a compiled program takes about 47 of them, and 3 MB.
 MOST_MAPPINGS = 32_000
+# Objects made between two looks for garbage; tracing makes them by the million.
+GARBAGE = 20_000
 
 
 def pytest_addoption(parser):
@@ -35,9 +38,17 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     flags = os.environ.get("XLA_FLAGS", "")
     if FAST_COMPILE in flags and jaxlib.__version__.startswith("0.10."):
-        os.environ["XLA_FLAGS"] = f"{flags} {OLDER_EMITTER}"  # read when the first program compiles
+        os.environ["XLA_FLAGS"] = f"{flags} {FASTER_COMPILE}"  # read by the first compilation
     if config.getoption("--x64"):
         jax.config.update("jax_enable_x64", True)
+    gc.disable()  # while modules are imported, which all stay
+
+
+def pytest_collection_finish(session):
+    """What the tests consist of is not looked through again whenever garbage is collected."""
+    gc.freeze()
+    gc.set_threshold(GARBAGE, 10, 10)
+    gc.enable()
 
 
 def pytest_report_header(config):
@@ -74,15 +85,20 @@ def data_dir() -> Path:
 
 @pytest.hookimpl(tryfirst=True)  # before the markers are looked at
 def pytest_collection_modifyitems(config, items):
-    """Marks the tests that tiers.txt names."""
-    lines = (Path(__file__).parent / "tiers.txt").read_text().splitlines()
-    tiers = dict(line.split(" ", 1)[::-1] for line in lines if line and not line.startswith("#"))
+    """Marks the settings of a parametrised test that its mark `tiers` names."""
+    settings = {}  # of each test with such a mark: those named, those there are
     for item in items:
-        if item.nodeid in tiers:
-            item.add_marker(getattr(pytest.mark, tiers[item.nodeid]))
-    files = {item.nodeid.split("::")[0] for item in items}
-    found = {item.nodeid for item in items}
-    whole = not any("::" in argument for argument in config.args)
-    lost = [name for name in tiers if name not in found and whole and name.split("::")[0] in files]
-    if lost:
-        raise pytest.UsageError(f"tests/tiers.txt names no test: {lost[0]}")
+        mark = item.get_closest_marker("tiers")
+        if mark is None:
+            continue
+        test, setting = item.nodeid.split("[")[0], item.callspec.id
+        named, there = settings.setdefault(test, (set().union(*mark.kwargs.values()), set()))
+        there.add(setting)
+        for tier, names in mark.kwargs.items():
+            if setting in names:
+                item.add_marker(getattr(pytest.mark, tier))
+    if any("[" in argument for argument in config.args):
+        return  # some settings alone were asked for
+    for test, (named, there) in settings.items():
+        if named - there:
+            raise pytest.UsageError(f"{test} has no setting {min(named - there)!r}: mark `tiers`")

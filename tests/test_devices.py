@@ -11,7 +11,7 @@ import jaxmf as mf
 from jaxmf import devices, registry
 from jaxmf.engine import Info, algorithm, run
 from jaxmf.engine.sharding import check_mesh_axes
-from tests.eight_devices import run_on_eight_devices
+from tests.support.eight_devices import run_on_eight_devices
 
 ROWS = np.zeros((2_000, 3))
 PARALLEL = {

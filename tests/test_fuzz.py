@@ -26,6 +26,7 @@ def test_odd_data_are_answered_or_refused_with_a_reason(name):
     assert any(verdict == "answered" for verdict, _ in found), found
 
 
+@pytest.mark.tiers(exhaustive=["bi-lda", "mixture-of-gaussians", "urp"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*CHEAP, "bi-lda"])
 def test_more_odd_data_of_cheap_models(name):

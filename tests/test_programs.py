@@ -83,6 +83,21 @@ def not_full(lines):
     return [line for line in lines if not re.search(r"HIGHEST\W+HIGHEST", line)]
 
 
+@pytest.mark.tiers(
+    exhaustive=[
+        "bi-hdp/sample",
+        "bi-lda/sample",
+        "dcm/sample",
+        "hfp/sample",
+        "lda/sample",
+        "mixture-of-gaussians/sample",
+        "multi-hdp/sample",
+        "multi-lda/sample",
+        "network/sample",
+        "pam/sample",
+        "urp/sample",
+    ]
+)
 @pytest.mark.parametrize(("entry", "method"), CASES)
 def test_every_product_of_a_method_is_full_on_an_accelerator(entry, method, monkeypatch):
     lines = products(lowered_for_cuda(entry, method, monkeypatch))
@@ -113,7 +128,7 @@ def test_nothing_but_the_one_helper_compiles_programs():
         if any(map(compiles, ast.walk(ast.parse(file.read_text(encoding="utf-8")))))
     }
     # a loop inside of a program, and the trial of such loops in a process of its own
-    assert found == {"programs.py", "fusion.py", "fusion_trial.py"}
+    assert found == {"programs.py", "_kernels/fusion.py", "_kernels/fusion_trial.py"}
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import jaxmf as mf
 from jaxmf.engine import chain_kernel, run
 from jaxmf.engine.chunk import INIT_FOLD
 from jaxmf.testing import check_means
-from tests import engine_toys
+from tests.support import engine_toys
 
 COUNTS = np.array([[3, 1, 0, 0], [2, 2, 0, 1], [0, 0, 1, 3], [0, 1, 2, 2]])
 NUM_STEPS = 4

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
+from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks import chain
 from jaxmf.blocks.counts import all_parts, statistics_of_block
 from jaxmf.blocks.network import Network
@@ -23,7 +24,6 @@ from jaxmf.engine import Info, Limit
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, SweptFamily
 from jaxmf.priors.hyper import is_fixed
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
-from jaxmf.tables import Lanes
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:

@@ -30,12 +30,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from jaxmf import special, tables
+from jaxmf._kernels import special, tables
+from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.at_once import draw_at_once
 from jaxmf.blocks.elimination import Factor, draw
 from jaxmf.blocks.roles import Role, lanes_of
 from jaxmf.devices import default_platform
-from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
 from jaxmf.priors.partition_prior import is_kind
 from jaxmf.priors.partitions import Dirichlet
@@ -190,8 +190,8 @@ def draw_in_batches(
         read: probabilities and hyperparameters.
         marks: growing indicator -> uniforms of tokens.
     """
-    needed = {turns.column, *(role.name for role in turns.roles)}
-    needed |= {parent for role in turns.others for parent in role.parts.by}
+    needed = {parent for role in turns.others for parent in role.parts.by}
+    needed |= {role.name for role in turns.roles}
     columns = {name: values[name] for name in sorted(needed)}
     num_tokens = values[turns.names[0]].shape[0]
     order, sizes = tables.sorted_by(values[turns.column], turns.num_batches)
@@ -206,6 +206,7 @@ def draw_in_batches(
             partial(_one_batch_after_another, turns), sequential=True
         )
     else:
+        columns[turns.column] = values[turns.column]
         tokens_key, key = jax.random.split(key)
         tokens = AllTokens(order, columns, marks, special.uniforms(tokens_key, (num_tokens,)))
         run = partial(draw_at_once, turns)

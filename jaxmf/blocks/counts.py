@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
+from jaxmf._kernels.tables import count_pairs
 from jaxmf.blocks.block import Block
 from jaxmf.blocks.state import State
 from jaxmf.blocks.wiring import Parts, parts
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.family import Family
-from jaxmf.tables import count_pairs
 from jaxmf.types import Array, PyTree
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.special import logsumexp
 
-from jaxmf.tables import choose
+from jaxmf._kernels.tables import choose
 
 
 class Factor(NamedTuple):

@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import xlogy
 
-from jaxmf import tables
+from jaxmf._kernels import tables
+from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks.counts import all_parts, all_values, slot_sizes, statistics_of
 from jaxmf.blocks.prediction import Draw, family_statistics, hyperparameters_of, probabilities
 from jaxmf.blocks.sequential import first_sweep, sweep
@@ -27,7 +28,6 @@ from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.family import SweptFamily
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.partitions import Dirichlet
-from jaxmf.tables import Lanes
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:

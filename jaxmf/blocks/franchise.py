@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
-from jaxmf import tables
+from jaxmf._kernels import tables
 from jaxmf.blocks.counts import all_values, slot_sizes, statistics_of, statistics_of_block
 from jaxmf.blocks.folding import level_keys
 from jaxmf.blocks.prediction import Draw, category_probabilities, hyperparameters_of

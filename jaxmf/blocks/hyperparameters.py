@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf._kernels.special import loggammas
+from jaxmf._kernels.tables import count_pairs
 from jaxmf.blocks.counts import all_parts, all_values, part_of, slot_sizes, statistics_of_block
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
@@ -27,8 +29,6 @@ from jaxmf.priors.partitions import (
 )
 from jaxmf.samplers.hyper import update_probability, update_rate, update_scale
 from jaxmf.samplers.restaurants import count_tables, count_tables_at_once
-from jaxmf.special import loggammas
-from jaxmf.tables import count_pairs
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:

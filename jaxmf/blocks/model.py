@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jax.tree_util import Partial
 
+from jaxmf._kernels.fusion import LONG_ROW, wide_vectors
 from jaxmf.blocks import chain, starting
 from jaxmf.blocks.density import log_joint
 from jaxmf.blocks.prediction import Draw, category_probabilities
@@ -15,7 +16,6 @@ from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.devices import AUTO, choose_sweep, default_platform
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.fusion import LONG_ROW, wide_vectors
 from jaxmf.model import Model
 from jaxmf.priors.partition_prior import missing_hook
 from jaxmf.readable import Readable

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jaxmf._kernels.tables import Lanes
 from jaxmf.data import Tokens
 from jaxmf.priors import hyper
-from jaxmf.tables import Lanes
 from jaxmf.types import PyTree
 
 if TYPE_CHECKING:

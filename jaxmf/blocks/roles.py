@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf import tables
+from jaxmf._kernels import tables
+from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks.counts import statistics_of
 from jaxmf.blocks.wiring import Parts
 from jaxmf.priors.partition_prior import PartitionPrior
-from jaxmf.tables import Lanes
 from jaxmf.types import Array, PyTree
 
 if TYPE_CHECKING:

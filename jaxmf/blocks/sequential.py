@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf import special, tables
+from jaxmf._kernels import special, tables
+from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.counts import all_values, slot_sizes
 from jaxmf.blocks.elimination import Factor, draw
 from jaxmf.blocks.roles import (
@@ -27,7 +28,6 @@ from jaxmf.blocks.roles import (
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
-from jaxmf.fusion import fused_on_cpu
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, Key, PyTree
 

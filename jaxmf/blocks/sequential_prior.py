@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jaxmf import tables
-from jaxmf.fusion import fused_on_cpu
+from jaxmf._kernels import tables
+from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, Key, PyTree
 

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf import tables
+from jaxmf._kernels import tables
+from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.counts import (
     all_values,
     first_of_sets,
@@ -40,7 +41,6 @@ from jaxmf.blocks.state import State
 from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
-from jaxmf.fusion import fused_on_cpu
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, Key, PyTree
 

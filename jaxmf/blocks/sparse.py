@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf import special, tables
+from jaxmf._kernels import special, tables
+from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
-from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partition_prior import CountCache, PartitionPrior, is_kind

@@ -35,16 +35,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf import tables
+from jaxmf._kernels import tables
+from jaxmf._kernels.fusion import fused_on_cpu
+from jaxmf._kernels.special import accepts
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.roles import Below, below, look_up_of
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
-from jaxmf.fusion import fused_on_cpu
 from jaxmf.priors.partition_prior import is_kind
 from jaxmf.priors.partitions import DirichletProcess, PitmanYor
-from jaxmf.special import accepts
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:

@@ -16,16 +16,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf import tables
+from jaxmf._kernels import tables
+from jaxmf._kernels.fusion import fused_on_cpu
+from jaxmf._kernels.tables import count_pairs
 from jaxmf.blocks.counts import all_values, slot_sizes, statistics_of_block
 from jaxmf.blocks.sequential_prior import batch_of
 from jaxmf.blocks.sets import items_of_sets
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info, merge_overflow
-from jaxmf.fusion import fused_on_cpu
 from jaxmf.priors.flexible import FlexiblePrior
-from jaxmf.tables import count_pairs
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
+from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks.prediction import (
     Draw,
     ancestors,
@@ -27,7 +28,6 @@ from jaxmf.blocks.prediction import (
 )
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.family import Family, Hyperparameters
-from jaxmf.tables import Lanes
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:

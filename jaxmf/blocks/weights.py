@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
+from jaxmf._kernels.special import loggammas
 from jaxmf.priors.partition_prior import PartitionPrior
-from jaxmf.special import loggammas
 from jaxmf.types import Array, Key
 
 

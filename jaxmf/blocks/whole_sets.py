@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf import tables
+from jaxmf._kernels import tables
+from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.counts import set_parts, slot_sizes
 from jaxmf.blocks.roles import Below
 from jaxmf.blocks.sequential_prior import batch_of
@@ -21,7 +22,6 @@ from jaxmf.blocks.sets import ended, problem_of, token_at
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
-from jaxmf.fusion import fused_on_cpu
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:

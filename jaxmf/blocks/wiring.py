@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks.block import Block
 from jaxmf.priors.flexible import FlexiblePrior
-from jaxmf.tables import Lanes
 
 _LARGEST_TABLE = 2**22
 

@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxmf import compensated, slots
+from jaxmf import slots
+from jaxmf._kernels import compensated
 from jaxmf.likelihoods import gaussian
 from jaxmf.types import Array, Key
 

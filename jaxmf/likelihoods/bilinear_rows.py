@@ -19,8 +19,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf._kernels.linalg import eliminate
 from jaxmf.likelihoods.gaussian import piece_start
-from jaxmf.linalg import eliminate
 from jaxmf.types import Array
 
 _COLUMNS_A_PIECE = 4096

@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 
-from jaxmf import compensated, devices, row_shards
+from jaxmf import devices, row_shards
+from jaxmf._kernels import compensated
 from jaxmf.types import Array
 
 # Bound of the error of an eigenvalue or a projection, in machine epsilons of the largest one.

@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 
+from jaxmf._kernels.special import accepts, as_normals, uniforms
 from jaxmf.likelihoods.intervals import log_mass, slopes, truncated_normals
-from jaxmf.special import accepts, as_normals, uniforms
 from jaxmf.types import Array, Key
 
 _CELLS_A_PIECE = 2**15

@@ -18,10 +18,10 @@ from jax import Array
 from jax.scipy.special import betaln, digamma
 
 from jaxmf import slots
+from jaxmf._kernels.special import poisson
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.priors import hyper
 from jaxmf.readable import Readable
-from jaxmf.special import poisson
 
 
 def harmonic(num_rows: Array | int, concentration: Array | float) -> Array:

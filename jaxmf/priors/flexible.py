@@ -25,7 +25,7 @@ from jax import Array
 from jax.scipy.special import gammaln, logsumexp
 from jax.tree_util import Partial
 
-from jaxmf import tables
+from jaxmf._kernels import tables
 from jaxmf.arguments import check_count, check_function, check_number, check_numbers
 from jaxmf.priors import flexible_distribution
 from jaxmf.priors.flexible_cache import FlexibleCache, joined

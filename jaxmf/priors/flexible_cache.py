@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from jaxmf import tables
+from jaxmf._kernels import tables
 from jaxmf.priors.partition_prior import Hyperparameters
 from jaxmf.types import PyTree
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import gammaln
 
-from jaxmf import tables
+from jaxmf._kernels import tables
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import (
     CountCache,

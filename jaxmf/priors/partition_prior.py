@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxmf import tables
+from jaxmf._kernels import tables
+from jaxmf._kernels.tables import Lanes
 from jaxmf.priors import hyper
 from jaxmf.readable import Readable
-from jaxmf.tables import Lanes
 
 Hyperparameters = dict[str, Array]
 """The hyperparameters of a prior in a state, by name; those of the HDP include its weights."""
@@ -57,7 +57,7 @@ class PartitionPrior(Readable, ABC):
         labels_shared: whether label k means the same group in every batch.
         pads: whether a sweep may have more groups than there are, which have no weight, and more
             batches.
-        fuses: whether what it does may stand in one kernel with a loop, see `jaxmf.fusion`.
+        fuses: whether what it does may stand in one kernel with a loop (`jaxmf._kernels.fusion`).
         sequential: whether items drawn one after the other, each by `weights`, follow its
             distribution.
         hyperparameters: names of the fields that may have priors.

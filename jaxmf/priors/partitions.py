@@ -20,7 +20,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import gammaln
 
-from jaxmf import tables
+from jaxmf._kernels import tables
+from jaxmf._kernels.special import log_rising
 from jaxmf.arguments import check_count
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
@@ -32,7 +33,6 @@ from jaxmf.priors.partition_prior import (
     default_gamma,
     is_kind,
 )
-from jaxmf.special import log_rising
 
 
 @partial(

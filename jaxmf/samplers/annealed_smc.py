@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array, lax
 from jax.tree_util import Partial
 
-from jaxmf import compensated
+from jaxmf._kernels import compensated
 from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
 from jaxmf.samplers.cloud import when
 from jaxmf.samplers.resampling import effective_sample_size, log_mean_weight, systematic

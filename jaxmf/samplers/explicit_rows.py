@@ -25,11 +25,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import slots
+from jaxmf._kernels.special import accepts, poisson
 from jaxmf.data import Dense
 from jaxmf.priors.features import RowByRowPrior
 from jaxmf.samplers import particle_rows, row_sweep
 from jaxmf.samplers.feature_layout import RowPrior
-from jaxmf.special import accepts, poisson
 from jaxmf.types import Array, Key
 
 

@@ -23,10 +23,10 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
+from jaxmf._kernels.special import accepts
 from jaxmf.samplers.explicit_rows import ExplicitFeatures, RowState
 from jaxmf.samplers.feature_layout import RowPrior
 from jaxmf.samplers.feature_rows import draw_index
-from jaxmf.special import accepts
 from jaxmf.types import Array, Key
 
 NUM_CANDIDATES = 16

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from jaxmf._kernels.special import as_normals
 from jaxmf.priors.features import RowByRowPrior
-from jaxmf.special import as_normals
 from jaxmf.types import Array, Key, PyTree
 
 

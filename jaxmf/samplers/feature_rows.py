@@ -23,8 +23,8 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln, logit, logsumexp
 
 from jaxmf import slots
+from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.engine import Limit
-from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.gaussian import RowPosterior, log_normal_row
 from jaxmf.types import Array
 

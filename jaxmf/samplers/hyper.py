@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jaxmf._kernels.special import loggamma, loggammas
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet, harmonic
 from jaxmf.priors.hyper import Hyperparameter, is_fixed, log_prior
 from jaxmf.samplers.slice import slice_sample
-from jaxmf.special import loggamma, loggammas
 
 _NUM_WIDTH_DRAWS = 64
 

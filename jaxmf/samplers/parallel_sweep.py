@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logit
 
 from jaxmf import row_shards, slots
+from jaxmf._kernels.special import loggamma
 from jaxmf.likelihoods import gaussian
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.feature_layout import (
@@ -27,7 +28,6 @@ from jaxmf.samplers.feature_layout import (
     draws_of_rows,
     row_prior,
 )
-from jaxmf.special import loggamma
 from jaxmf.types import Array, Key
 
 

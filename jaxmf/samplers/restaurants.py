@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxmf import tables
-from jaxmf.fusion import fused_on_cpu
+from jaxmf._kernels import tables
+from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.types import Array, Key
 
 

@@ -23,10 +23,10 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import gammaln, logsumexp
 
+from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods.gaussian import log_normal_row
 from jaxmf.samplers.feature_layout import RowPrior, Scales
 from jaxmf.samplers.feature_rows import RowFit, draw_index
-from jaxmf.special import accepts
 from jaxmf.types import Array, Key, PyTree
 
 _BLOCK_BITS = 4

@@ -74,6 +74,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf._kernels.special import accepts
 from jaxmf.samplers.restricted_scans import (
     LabelledPrior,
     Pair,
@@ -82,7 +83,6 @@ from jaxmf.samplers.restricted_scans import (
     random_row_order,
     run_passes,
 )
-from jaxmf.special import accepts
 from jaxmf.types import Array, Key, PyTree
 
 

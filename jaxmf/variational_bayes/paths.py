@@ -23,7 +23,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf.linalg import after
+from jaxmf._kernels.linalg import after
 from jaxmf.types import Array
 from jaxmf.variational_bayes.parameters import Normal
 from jaxmf.variational_bayes.sums import map_lines

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jax.scipy.stats import norm
 
+from jaxmf._kernels.special import as_normals, uniforms
 from jaxmf.likelihoods import thresholds as kernels
 from jaxmf.likelihoods.cells.ordinal import Ordinal
 from jaxmf.likelihoods.cells.probit import Probit
-from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
 
 Targets = tuple[Array, Array]

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf import special
+from jaxmf._kernels import special
 from jaxmf.data.container import bare
 from jaxmf.priors import hyper
 from jaxmf.readable import Readable

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf._kernels.special import as_normals, uniforms
 from jaxmf.arguments import check_number, check_numbers
 from jaxmf.likelihoods import thresholds as kernels
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.likelihoods.intervals import log_mass
 from jaxmf.priors import hyper
-from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
 
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import log_ndtr, ndtr
 
+from jaxmf._kernels.special import as_normals, uniforms
 from jaxmf.likelihoods.cells.likelihood import Likelihood
-from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
 
 

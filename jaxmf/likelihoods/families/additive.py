@@ -21,11 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxmf import tables
+from jaxmf._kernels import tables
+from jaxmf._kernels.tables import Lanes
 from jaxmf.likelihoods.families.family import Family, Hyperparameters
 from jaxmf.priors import hyper
 from jaxmf.priors.partition_prior import missing_hook
-from jaxmf.tables import Lanes
 from jaxmf.types import Key, PyTree
 
 

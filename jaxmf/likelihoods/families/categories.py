@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxmf import tables
+from jaxmf._kernels import tables
+from jaxmf._kernels.special import loggammas
+from jaxmf._kernels.tables import Lanes, count_pairs
 from jaxmf.arguments import check_count
 from jaxmf.likelihoods.families.family import Family, Hyperparameters
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partitions import log_dirichlet_multinomial
-from jaxmf.special import loggammas
-from jaxmf.tables import Lanes, count_pairs
 from jaxmf.types import Key
 
 _EXACT = 2**24

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxmf._kernels.tables import Lanes
 from jaxmf.arguments import check_object
 from jaxmf.priors import hyper
 from jaxmf.priors.partition_prior import missing_hook
 from jaxmf.readable import Readable
-from jaxmf.tables import Lanes
 from jaxmf.types import Key, PyTree
 
 Hyperparameters = dict[str, Array]

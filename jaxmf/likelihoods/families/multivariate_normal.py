@@ -13,13 +13,13 @@ import numpy as np
 from jax import Array
 from jax.scipy.special import multigammaln
 
-from jaxmf import tables
+from jaxmf._kernels import tables
+from jaxmf._kernels.special import log_rising, loggammas
+from jaxmf._kernels.tables import Lanes
 from jaxmf.arguments import check_count, check_number
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_positive_fields
 from jaxmf.likelihoods.families.normal import NormalInverseGamma, Normals
 from jaxmf.priors import hyper
-from jaxmf.special import log_rising, loggammas
-from jaxmf.tables import Lanes
 from jaxmf.types import Key
 
 

@@ -12,12 +12,12 @@ import numpy as np
 from jax import Array
 from jax.scipy.special import gammaln
 
-from jaxmf import tables
+from jaxmf._kernels import tables
+from jaxmf._kernels.special import log_rising, loggammas
+from jaxmf._kernels.tables import Lanes
 from jaxmf.arguments import check_number
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_positive_fields
 from jaxmf.priors import hyper
-from jaxmf.special import log_rising, loggammas
-from jaxmf.tables import Lanes
 from jaxmf.types import Key
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
-from jaxmf.compensated import log_ratio, normal_change
+from jaxmf._kernels.compensated import log_ratio, normal_change
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear, plaid
 from jaxmf.likelihoods.cells.gaussian import Gaussian

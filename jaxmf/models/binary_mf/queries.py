@@ -14,18 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from jaxmf._kernels.linalg import after
+from jaxmf._kernels.special import accepts, loggamma, poisson
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import Likelihood
-from jaxmf.linalg import after
 from jaxmf.models.binary_mf.sides import at_values
 from jaxmf.models.binary_mf.state import Hyperparameters
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.samplers.feature_layout import row_prior
-from jaxmf.special import accepts, loggamma, poisson
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
+from jaxmf._kernels.linalg import after
 from jaxmf.data import Dense
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.linalg import after
 from jaxmf.models.binary_mf import queries
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.types import Array, Key

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf._kernels.special import as_normals, loggammas, uniforms
 from jaxmf.data import Entries
 from jaxmf.engine import Info
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
@@ -29,7 +30,6 @@ from jaxmf.models.bpmf.updates import (
 )
 from jaxmf.priors import hyper
 from jaxmf.samplers.factors import coefficients
-from jaxmf.special import as_normals, loggammas, uniforms
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
-from jaxmf.linalg import after
+from jaxmf._kernels.linalg import after
 from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import Prepared, SidePrior, State
 from jaxmf.models.bpmf.updates import linked, means_of_data

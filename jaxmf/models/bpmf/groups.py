@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import slots
+from jaxmf._kernels.special import uniforms
 from jaxmf.blocks import Block, Network, chain
 from jaxmf.blocks.density import log_joint
 from jaxmf.blocks.simulation import simulate
@@ -27,7 +28,6 @@ from jaxmf.data import Tokens
 from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
 from jaxmf.priors.hyper import is_fixed
-from jaxmf.special import uniforms
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:

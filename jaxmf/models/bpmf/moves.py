@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf._kernels.special import as_normals, uniforms
 from jaxmf.models.bpmf import checks
 from jaxmf.models.bpmf.state import Prepared, SidePrior, State
 from jaxmf.samplers.factors import scales, shifts
 from jaxmf.samplers.factors.link import slices
 from jaxmf.samplers.factors.moments import precisions
-from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:

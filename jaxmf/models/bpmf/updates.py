@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf._kernels.linalg import after
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
-from jaxmf.linalg import after
 from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import Prepared, SidePrior, State
 from jaxmf.priors.hyper import is_fixed

@@ -23,13 +23,13 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from jaxmf import slots
+from jaxmf._kernels.special import poisson
 from jaxmf.data import Dense
 from jaxmf.models.feature_model.rejuvenation import update_particle
 from jaxmf.samplers import feature_particles
 from jaxmf.samplers.explicit_rows import where_slots
 from jaxmf.samplers.feature_particles import conditional_of, no_rows, one_child, with_row
 from jaxmf.samplers.smc import ParticleModel
-from jaxmf.special import poisson
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
-from jaxmf import compensated
+from jaxmf._kernels import compensated
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods import gaussian

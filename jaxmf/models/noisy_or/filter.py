@@ -21,6 +21,7 @@ from jax.scipy.special import logsumexp
 from jax.tree_util import Partial
 
 from jaxmf import slots
+from jaxmf._kernels.special import poisson
 from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Cells, Parameters
@@ -44,7 +45,6 @@ from jaxmf.samplers.noisy_or.new_causes import (
 )
 from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
 from jaxmf.samplers.smc import ParticleModel
-from jaxmf.special import poisson
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logit
 
+from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.samplers.bilinear.side import Side
@@ -33,7 +34,6 @@ from jaxmf.samplers.feature_layout import (
     row_prior,
 )
 from jaxmf.samplers.parallel_sweep import draw_all_bits, draw_log_odds
-from jaxmf.special import accepts
 from jaxmf.types import Array, Key, PyTree
 
 _MEAN_SEVERAL = 2.5

@@ -13,10 +13,11 @@ import jax.numpy as jnp
 from jax.scipy.special import logit
 
 from jaxmf import slots
-from jaxmf.fusion import fused_on_cpu
+from jaxmf._kernels.fusion import fused_on_cpu
+from jaxmf._kernels.linalg import eliminate
+from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods import plaid
 from jaxmf.likelihoods.gaussian import piece_start
-from jaxmf.linalg import eliminate
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.bilinear.draws import Draws, bilinear_draws
 from jaxmf.samplers.bilinear.proposals import proposed_bits
@@ -26,7 +27,6 @@ from jaxmf.samplers.feature_layout import (
     row_prior,
     write_rows,
 )
-from jaxmf.special import accepts
 from jaxmf.types import Array, Key, PyTree
 
 _ROWS_A_BLOCK = 128

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logit, logsumexp
 
 from jaxmf import slots
-from jaxmf.fusion import fused_on_cpu
+from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior, density_terms, times_z
 from jaxmf.samplers.bilinear.draws import CellDraws
 from jaxmf.types import Array

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from jaxmf import slots
+from jaxmf._kernels.special import accepts, poisson
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.samplers import feature_rows
@@ -26,7 +27,6 @@ from jaxmf.samplers.feature_layout import (
     draws_of_rows,
     row_prior,
 )
-from jaxmf.special import accepts, poisson
 from jaxmf.types import Array, Key
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
 from jaxmf import slots
-from jaxmf.special import loggamma
+from jaxmf._kernels.special import loggamma
 from jaxmf.types import Array, Key
 
 

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import slots
+from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.samplers.bilinear.side import Side
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
-from jaxmf.special import accepts
 from jaxmf.types import Array, Key
 
 _LOG_LEAST_WIDTH = -4.0

@@ -19,12 +19,12 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 
 from jaxmf import slots
+from jaxmf._kernels.linalg import after
 from jaxmf.likelihoods import bilinear
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.likelihoods.gaussian import piece_start
-from jaxmf.linalg import after
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.samplers.polya_gamma import polya_gamma
 from jaxmf.types import Array, Key

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
+from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods.bilinear_rows import Turned
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.bilinear.draws import ProposalDraws
@@ -18,7 +19,6 @@ from jaxmf.samplers.bilinear.rows import (
     moved,
     new_feature_log_weights,
 )
-from jaxmf.special import accepts
 from jaxmf.types import Array
 
 

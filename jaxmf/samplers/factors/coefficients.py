@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf._kernels.special import as_normals, uniforms
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.samplers.hyper import update_rate
-from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
 
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxmf import devices, fusion
+from jaxmf import devices
+from jaxmf._kernels import fusion
 from jaxmf.data import Entries
 from jaxmf.types import Array
 

@@ -23,13 +23,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
+from jaxmf._kernels.linalg import after
+from jaxmf._kernels.special import as_normals, uniforms
 from jaxmf.data import Features
 from jaxmf.likelihoods.families.multivariate_normal import Parameters, Wisharts
-from jaxmf.linalg import after
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.samplers.factors.moments import precisions
 from jaxmf.samplers.hyper import update_rate
-from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
 
 _ROUNDING = 84.0  # in units of the last digit; 1e-5 with 32-bit floats

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from jaxmf.compensated import normal_change
+from jaxmf._kernels.compensated import normal_change
 from jaxmf.priors.hyper import Hyperparameter, is_fixed
 from jaxmf.samplers.hyper import update_scale
 from jaxmf.types import Array, Key

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from jaxmf.fusion import fused_on_cpu
+from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.samplers.factors.layout import Chunks
 from jaxmf.types import Array
 

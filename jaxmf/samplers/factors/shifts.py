@@ -22,8 +22,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf._kernels.linalg import after
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, Parameters
-from jaxmf.linalg import after
 from jaxmf.samplers.factors.moments import precisions
 from jaxmf.types import Array
 

@@ -42,12 +42,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import slots
+from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, Cells
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.samplers.restricted_scans import LabelledPrior
-from jaxmf.special import accepts
 from jaxmf.types import Array, Key
 
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logit
 
 from jaxmf import slots
-from jaxmf.fusion import fused_on_cpu
+from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, Cells, Tally
 from jaxmf.samplers import feature_rows, row_sweep

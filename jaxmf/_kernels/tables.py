@@ -1,0 +1,327 @@
+"""Reading and writing single cells of tables inside a loop.
+
+Indexed updates (`table.at[i].add(x)`) become scatters, which XLA's CPU backend cannot take into one
+kernel with the loop around them (`fusion`). These are slices of length one instead, and leave the
+table where it is as long as nothing reads the old one afterwards: update first, then read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxmf._kernels.fusion import fused_on_cpu, sequential_on_cpu
+from jaxmf.devices import block_size, default_platform
+from jaxmf.types import PyTree
+
+MOST_FLAT = 2**31 - 1
+"""Entries of a table that one 32-bit index reaches; larger ones have an index an axis."""
+
+
+class Lanes(NamedTuple):
+    """Positions on one axis: start, start + stride, ...; looked up in `table` where there is one.
+
+    Attributes:
+        start: () int32.
+        stride: of type int, static.
+        size: of type int, static.
+        table: None or (M,) int32.
+    """
+
+    start: Array
+    stride: int
+    size: int
+    table: Array | None = None
+
+    def positions(self) -> Array:
+        """(size,) int32."""
+        position = self.start + self.stride * jnp.arange(self.size, dtype=jnp.int32)
+        return position if self.table is None else self.table[position]
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the positions stand side by side."""
+        return self.stride == 1 and self.table is None
+
+
+def _starts(table: Array, first: tuple[Array | int, ...]) -> list[Array]:
+    return [jnp.asarray(one, jnp.int32) for one in (*first, *(0,) * (table.ndim - len(first)))]
+
+
+def _slice(table: Array, first: tuple[Array | int, ...], sizes: tuple[int, ...]) -> Array:
+    """A slice of the leading axes; that no index is negative is known, and need not be checked."""
+    whole = (*sizes, *table.shape[len(sizes) :])
+    return lax.dynamic_slice(table, _starts(table, first), whole, allow_negative_indices=False)
+
+
+def _update(table: Array, new: Array, first: tuple[Array | int, ...]) -> Array:
+    starts = _starts(table, first)
+    return lax.dynamic_update_slice(table, new, starts, allow_negative_indices=False)
+
+
+def row(table: Array, index: Array) -> Array:
+    """Row `index` of a table (M, ...)."""
+    return _slice(table, (index,), (1,))[0]
+
+
+def entry(table: Array, row: Array, column: Array) -> Array:
+    """One cell of a table (M, L): ()."""
+    return _slice(table, (row, column), (1, 1))[0, 0]
+
+
+def put(table: Array, index: Array, value: Array) -> Array:
+    """The table (M, ...) with `value` for row `index`."""
+    return _update(table, jnp.asarray(value, table.dtype)[None], (index,))
+
+
+def add(table: Array, index: Array, amount: Array | float) -> Array:
+    """The table (M, ...) with `amount` added to row `index`."""
+    return put(table, index, row(table, index) + jnp.asarray(amount, table.dtype))
+
+
+def add_entry(table: Array, row: Array, column: Array, amount: Array | float) -> Array:
+    """The table (M, L) with `amount` added to one cell."""
+    new = entry(table, row, column) + jnp.asarray(amount, table.dtype)
+    return _update(table, new[None, None], (row, column))
+
+
+def put_entry(table: Array, row: Array, column: Array, value: Array) -> Array:
+    """The table (M, L) with `value` in one cell."""
+    return _update(table, value[None, None], (row, column))
+
+
+def take(table: Array, lanes: Lanes) -> Array:
+    """Entries of a table (M, ...) at some positions of its first axis: (lanes.size, ...)."""
+    if lanes.is_run:
+        return _slice(table, (lanes.start,), (lanes.size,))
+    return table[lanes.positions()]
+
+
+def take_from_row(table: Array, index: Array, lanes: Lanes) -> Array:
+    """Entries of row `index` of a table (M, L) at some positions: (lanes.size,)."""
+    if lanes.is_run:
+        return _slice(table, (index, lanes.start), (1, lanes.size))[0]
+    return row(table, index)[lanes.positions()]
+
+
+def take_from_column(table: Array, lanes: Lanes, index: Array) -> Array:
+    """Entries of column `index` of a table (M, L) at some positions: (lanes.size,)."""
+    if lanes.is_run:
+        return _slice(table, (lanes.start, index), (lanes.size, 1))[:, 0]
+    return table[lanes.positions(), jnp.broadcast_to(index, (lanes.size,))]
+
+
+def lowest(free: Array) -> Array:
+    """The lowest position that is free, or how many there are where none is.
+
+    Args:
+        free: (K,) bool.
+
+    Returns:
+        () int32.
+    """
+    size = free.shape[0]
+    return jnp.min(jnp.where(free, jnp.arange(size, dtype=jnp.int32), size))
+
+
+def count_pairs(first: Array, second: Array, shape: tuple[int, int]) -> Array:
+    """How often each pair of positions occurs.
+
+    Args:
+        first, second: (T,) int32, within `shape`.
+        shape: M and L.
+
+    Returns:
+        (M, L) int32.
+    """
+    return _count(shape)(first, second)
+
+
+def sorted_by(positions: Array, size: int) -> tuple[Array, Array]:
+    """The order that sorts positions, and how often each occurs, in time linear in their count.
+
+    Args:
+        positions: (T,) int32, below `size`.
+        size: M.
+
+    Returns:
+        (T,) int32, equal ones in the order in which they stand; (M,) int32.
+    """
+    counts = count_pairs(jnp.zeros_like(positions), positions, (1, size))[0]
+    if default_platform() != "cpu":
+        return jnp.argsort(positions, stable=True).astype(jnp.int32), counts
+
+    def loop(positions: Array, following: Array) -> Array:
+        def one(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            order, following = carry
+            position = row(positions, index)
+            following = add(following, position, 1)
+            return put(order, row(following, position) - 1, index), following
+
+        return lax.fori_loop(0, positions.shape[0], one, (jnp.zeros_like(positions), following))[0]
+
+    return fused_on_cpu(loop, sequential=True)(positions, jnp.cumsum(counts) - counts), counts
+
+
+def _count(shape: tuple[int, int]) -> Callable[[Array, Array], Array]:
+    is_flat = shape[0] * shape[1] <= MOST_FLAT
+
+    def added(counts: Array, first: Array, second: Array, amount: Array | int) -> Array:
+        # one flat index, known to be inside: three times as fast as two that are checked
+        index = (first * shape[1] + second,) if is_flat else (first, second)
+        return counts.at[index].add(amount, mode="promise_in_bounds")
+
+    @sequential_on_cpu
+    def count(first: Array, second: Array) -> Array:
+        num_pairs, size = first.shape[0], block_size("table entries")
+        counts = jnp.zeros((shape[0] * shape[1],) if is_flat else shape, jnp.int32)
+        if num_pairs <= size:
+            return added(counts, first, second, 1).reshape(shape)
+
+        def piece(index: Array, counts: Array) -> Array:
+            start = jnp.minimum(index * size, num_pairs - size)
+            # the last one begins inside the one before
+            is_new = start + jnp.arange(size) >= index * size
+            first_piece = lax.dynamic_slice_in_dim(first, start, size)
+            second_piece = lax.dynamic_slice_in_dim(second, start, size)
+            return added(counts, first_piece, second_piece, is_new.astype(jnp.int32))
+
+        return lax.fori_loop(0, -(-num_pairs // size), piece, counts).reshape(shape)
+
+    return count
+
+
+NUM_LANES = 16
+_FANOUT = 4
+_LONGEST_SUM = 2_048
+
+
+def lanes_for(size: int) -> int:
+    """How many lanes `choose` does best with, for as many positions, where these do not grow."""
+    return 8 if size <= 32 else 16 if size <= 128 else 32
+
+
+def padded(size: int) -> int:
+    """The next size that makes whole vectors."""
+    multiple = 8 if size <= 32 else 32
+    return -(-size // multiple) * multiple
+
+
+def choose(weights: Array, uniform: Array, *, num_lanes: int = NUM_LANES) -> Array:
+    """Draws a position with probability proportional to its weight.
+
+    Every `num_lanes`-th position belongs to one lane, and every few lanes to one bundle where there
+    are more than eight. The way leads to a bundle, to a lane of it and within that to the position.
+    Each step makes a few running sums and counts those that the goal has passed, so there is
+    neither a cumulative sum of all nor a branch, and more positions of weight zero at the end
+    change nothing. A token waits for all of it: the steps are as short as they can be, not as few.
+
+    Args:
+        weights: (K,) float, not negative, at least one positive.
+        uniform: () float in [0, 1).
+        num_lanes: 8, 16 or 32.
+
+    Returns:
+        () int32, a position of positive weight.
+    """
+    size = weights.shape[0]
+    height = -(-size // num_lanes)
+    weights = jnp.pad(weights, (0, height * num_lanes - size))
+    # a reduction is computed once; sums of slices would be once for each use
+    sums = sum(in_runs(weights.reshape(height, num_lanes), axis=0)) if height > 1 else weights
+    assert isinstance(sums, Array)
+    lanes = _entries(sums, 0, stride=1, count=num_lanes)
+    num_bundles = num_lanes // _FANOUT if num_lanes > 8 else num_lanes
+    running = _running_sums(
+        [_running_sums(lanes[position::num_bundles])[-1] for position in range(num_bundles)]
+    )
+    position, goal = _passed(running[:-1], uniform * running[-1])
+    if num_bundles < num_lanes:
+        in_bundle = _entries(sums, position, stride=num_bundles, count=_FANOUT - 1)
+        passed, goal = _passed(_running_sums(in_bundle), goal)
+        position = position + num_bundles * passed
+    if height > 1:
+        in_lane = _entries(weights, position, stride=num_lanes, count=height - 1)
+        passed, _ = _passed(_running_sums(in_lane), goal)
+        position = position + num_lanes * passed
+    # Rounding may have led to a position of weight zero; the one before it is meant. The loop,
+    # which seldom turns, also keeps the compiler from computing it again for each of its uses.
+    return _downwards(weights, position)
+
+
+def in_runs(table: Array, *, axis: int) -> list[Array]:
+    """Sums over one axis of a table (H, L), those of a few thousand entries at a time.
+
+    XLA's CPU backend passes longer ones to a library, which a fused loop cannot call: the program
+    is refused (jaxlib 0.10.2, from 4,096 entries on).
+
+    Args:
+        table: (H, L), of at most 2,048 entries a row.
+        axis: 0 or 1, what is summed over.
+
+    Returns:
+        Sums of successive rows: (L,) each where rows are summed, else one number a row.
+    """
+    num_rows = max(1, _LONGEST_SUM // table.shape[1])
+    starts = range(0, table.shape[0], num_rows)
+    return [jnp.sum(table[start : start + num_rows], axis=axis) for start in starts]
+
+
+def either(condition: Array, first: PyTree, second: PyTree) -> PyTree:
+    """All leaves of the first where a condition () holds, else of the second."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
+
+
+def _entries(table: Array, start: Array | int, *, stride: int, count: int) -> list[Array]:
+    """Some entries of a table as separate scalars."""
+    return [row(table, jnp.asarray(start + stride * index, jnp.int32)) for index in range(count)]
+
+
+def _running_sums(parts: list[Array]) -> list[Array]:
+    """Running sums, each after as few additions as possible: they never fall, though rounded.
+
+    Sums of pairs, of fours and so on; the second half of each takes up the last of the first.
+    """
+    sums, width = list(parts), 1
+    while width < len(sums):
+        for index in range(len(sums)):
+            if index & width:
+                sums[index] = sums[index // width * width - 1] + sums[index]
+        width *= 2
+    return sums
+
+
+def _passed(running: list[Array], goal: Array) -> tuple[Array, Array]:
+    """How many running sums the goal has passed, and what is left of it after the last of them.
+
+    Floats that are not negative are in the order of their bits as whole numbers, and of those the
+    compiler picks one in a single instruction.
+    """
+    whole = jnp.int32 if goal.dtype == jnp.float32 else jnp.int64
+    goal_bits = lax.bitcast_convert_type(goal, whole)
+    passed, below = jnp.zeros((), jnp.int32), jnp.zeros((), whole)
+    for total in running:
+        bits = lax.bitcast_convert_type(total, whole)
+        is_passed = bits <= goal_bits
+        passed += is_passed.astype(jnp.int32)
+        below = jnp.where(is_passed, bits, below)
+    return passed, goal - lax.bitcast_convert_type(below, goal.dtype)
+
+
+def _downwards(weights: Array, position: Array) -> Array:
+    """The first position of positive weight from `position` downwards, then from the end."""
+    size = weights.shape[0]
+
+    def is_empty(carry: tuple[Array, Array]) -> Array:
+        position, steps = carry
+        return ~(row(weights, position) > 0) & (steps < size)
+
+    def step(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        position, steps = carry
+        return jnp.where(position > 0, position - 1, size - 1), steps + 1
+
+    return lax.while_loop(is_empty, step, (position, jnp.zeros((), jnp.int32)))[0]

@@ -1,0 +1,147 @@
+"""Random draws of the library's own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.special import gammaln
+from scipy import stats
+from scipy.special import poch
+
+from jaxmf._kernels.special import (
+    accepts,
+    as_normals,
+    log_rising,
+    loggamma,
+    loggammas,
+    poisson,
+    uniforms,
+)
+from jaxmf.devices import BLOCK_SIZES, BlockSize
+from jaxmf.testing import LEVEL
+
+
+@pytest.mark.parametrize("rate", [0.05, 1.5, 30.0])
+def test_poisson_draws_have_the_poisson_law(rate):
+    keys = jax.random.split(jax.random.key(15), 20_000)
+    draws = np.asarray(jax.jit(jax.vmap(poisson, in_axes=(0, None)))(keys, jnp.asarray(rate)))
+    expected = 20_000 * stats.poisson.pmf(np.arange(draws.max() + 1), rate)
+    found = np.bincount(draws)
+    common = expected > 20
+    found = np.append(found[common], found[~common].sum())
+    expected = np.append(expected[common], 20_000 - expected[common].sum())
+    assert stats.chisquare(found, expected).pvalue > LEVEL
+
+
+def test_poisson_of_rate_zero_is_zero():
+    assert poisson(jax.random.key(16), jnp.asarray(0.0)) == 0
+
+
+@pytest.mark.parametrize("shape", [0.05, 0.8, 1.0, 30.0, 3e4])
+def test_gamma_draws_have_the_gamma_law(shape):
+    keys = jax.random.split(jax.random.key(17), 20_000)
+    draws = jax.jit(jax.vmap(loggamma, in_axes=(0, None)))(keys, jnp.asarray(shape))
+    levels = stats.loggamma(shape).cdf(np.asarray(draws, np.float64))
+    assert stats.kstest(levels, "uniform").pvalue > LEVEL
+
+
+def test_a_gamma_draw_is_the_same_alone_and_among_others():
+    keys, shape = jax.random.split(jax.random.key(18), 50), jnp.asarray(0.7)
+    together = jax.jit(jax.vmap(loggamma, in_axes=(0, None)))(keys, shape)
+    alone = jnp.stack([jax.jit(loggamma)(key, shape) for key in keys])
+    np.testing.assert_allclose(alone, together, rtol=2e-6)
+
+
+def test_uniforms_turn_into_normals():
+    uniforms = jax.random.uniform(jax.random.key(19), (20_000,))
+    assert stats.kstest(np.asarray(as_normals(uniforms), np.float64), "norm").pvalue > LEVEL
+    assert np.all(np.isfinite(as_normals(jnp.asarray([0.0, 1 - 2.0**-24]))))
+
+
+@pytest.mark.parametrize("shape", [np.nan, np.inf, -1.0])
+def test_a_shape_that_is_none_ends_in_nan(shape):
+    assert np.isnan(loggamma(jax.random.key(20), jnp.asarray(shape)))
+
+
+def test_what_has_no_probability_is_never_accepted():
+    uniforms = jnp.asarray([0.0, 0.5, 1 - 2.0**-24])
+    assert not accepts(uniforms, jnp.full(3, -jnp.inf)).any()
+    assert not accepts(uniforms, jnp.full(3, jnp.nan)).any()
+
+
+def test_what_is_certain_is_always_accepted_and_the_rest_in_proportion():
+    uniforms = jnp.asarray([0.0, 0.25, 0.74, 0.76, 1 - 2.0**-24])
+    assert accepts(uniforms, jnp.zeros(5))[:1].all()
+    assert accepts(uniforms, jnp.full(5, 0.1)).all()
+    # 1 - u <= p
+    assert accepts(uniforms, jnp.full(5, jnp.log(0.25))).tolist() == [False] * 3 + [True] * 2
+
+
+def test_gamma_draws_all_at_once_have_the_gamma_law():
+    shapes = np.repeat([0.05, 0.8, 30.0, 3e4], 20_000)
+    draws = np.asarray(jax.jit(loggammas)(jax.random.key(21), jnp.asarray(shapes)), np.float64)
+    levels = stats.loggamma(shapes).cdf(draws)
+    for own in levels.reshape(4, -1):
+        assert stats.kstest(own, "uniform").pvalue > LEVEL
+
+
+def test_gamma_draws_do_not_depend_on_what_follows():
+    shapes = np.append(np.random.default_rng(22).gamma(0.5, size=40), [1e-30, 0.3])
+    together = jax.jit(loggammas, compiler_options={"xla_backend_optimization_level": 0})
+    longer = together(jax.random.key(22), jnp.asarray([*shapes, np.nan, -1.0, np.inf]))
+    assert np.all(np.isfinite(longer[:42]))
+    assert np.all(np.isnan(longer[42:]))
+    draws = together(jax.random.key(22), jnp.asarray(shapes))
+    np.testing.assert_allclose(draws, longer[:42], rtol=1e-5)
+    # so many that only rejected draws are tried again
+    many = together(jax.random.key(22), jnp.resize(jnp.asarray(shapes), (1_500,)))
+    np.testing.assert_allclose(many[:42], draws, rtol=1e-5)
+
+
+def test_ratios_of_gamma_functions_keep_their_digits():
+    starts = np.float32([1e-6, 0.3, 5, 19.9, 20.1, 300, 1e4, 1e6, 1e7])[:, None]
+    amount = np.float32([0.5, 1.0, 7.0])
+    exact = np.log(poch(starts.astype(float), amount))
+    ratio = jax.jit(log_rising)(jnp.asarray(starts), amount)
+    np.testing.assert_allclose(ratio, exact, rtol=2e-6, atol=2e-6)
+    naive = gammaln(jnp.asarray(starts + amount)) - gammaln(jnp.asarray(starts))
+    if not jax.config.jax_enable_x64:  # what it is for
+        assert np.max(np.abs(naive - exact)) > 0.1
+    with jax.enable_x64(True):
+        ratio = jax.jit(log_rising)(jnp.asarray(starts, float), jnp.asarray(amount, float))
+    np.testing.assert_allclose(ratio, exact, rtol=1e-12, atol=1e-13)
+
+
+def test_uniform_numbers_are_uniform_and_independent():
+    draw = jax.jit(uniforms, static_argnums=1)
+    numbers = np.asarray(draw(jax.random.key(21), (20_000, 2)), np.float64)
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    other = np.asarray(draw(jax.random.key(22), (20_000, 2)), np.float64)
+    pairs = [numbers.T, (numbers[:-1, 0], numbers[1:, 0]), (numbers[:, 0], other[:, 0])]
+    pairs.append((numbers[:10_000, 0], numbers[10_000:, 0]))  # the two words of a block
+    for first, second in pairs:
+        assert stats.kstest(first, "uniform").pvalue > LEVEL
+        assert stats.pearsonr(first, second).pvalue > LEVEL
+    with pytest.raises(AssertionError):
+        assert stats.kstest(numbers[:, 0] ** 1.1, "uniform").pvalue > LEVEL
+    halves = np.asarray(uniforms(jax.random.key(23, impl="rbg"), (1_000,)))
+    assert stats.kstest(halves, "uniform").pvalue > LEVEL
+    with jax.enable_x64(True):
+        assert uniforms(jax.random.key(24), (3,)).dtype == jnp.float64
+
+
+def test_uniform_numbers_of_long_arrays_are_drawn_piece_by_piece(monkeypatch):
+    piece = 3_000
+    monkeypatch.setitem(BLOCK_SIZES, "table entries", BlockSize(piece, piece))
+    numbers = np.asarray(jax.jit(lambda key: uniforms(key, (20_000, 2)))(jax.random.key(25)))
+    flat = numbers.ravel().astype(np.float64)
+    assert stats.kstest(flat, "uniform").pvalue > LEVEL
+    for lag in (1, piece // 2, piece):
+        assert stats.pearsonr(flat[:-lag], flat[lag:]).pvalue > LEVEL
+    num_equal = flat.size - np.unique(flat).size
+    assert num_equal < stats.poisson.isf(LEVEL, flat.size**2 / 2**24)  # of 2^23 numbers
+    repeated = np.concatenate([flat[:-100], flat[:100]])
+    assert repeated.size - np.unique(repeated).size >= stats.poisson.isf(
+        LEVEL, flat.size**2 / 2**24
+    )

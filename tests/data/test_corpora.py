@@ -1,0 +1,110 @@
+"""Corpora and ratings from files."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from jaxmf import cli
+from jaxmf.data import read_entries, read_tokens
+
+COUNTS = np.array([[2, 0, 1], [0, 3, 0]])
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def counts_of(tokens):
+    found = np.zeros((tokens.sizes["document"], tokens.sizes["word"]), int)
+    where = tuple(np.asarray(tokens.columns[name]) for name in ("document", "word"))
+    np.add.at(found, where, 1)
+    return found
+
+
+def test_counts_in_every_form(tmp_path):
+    matrix = sparse.csr_array(COUNTS)
+    sparse.save_npz(tmp_path / "saved.npz", sparse.csr_matrix(COUNTS))
+    np.savez(
+        tmp_path / "rows.npz",
+        indptr=matrix.indptr,
+        indices=matrix.indices,
+        data=matrix.data,
+        shape=np.array(matrix.shape),
+    )
+    np.save(tmp_path / "counts.npy", COUNTS)
+    write(tmp_path / "counts.csv", "2,0,1\n0,3,0\n")
+    for name in ("saved.npz", "rows.npz", "counts.npy", "counts.csv"):
+        np.testing.assert_array_equal(counts_of(read_tokens(tmp_path / name)), COUNTS, name)
+
+
+def test_words(tmp_path):
+    path = tmp_path / "counts.npy"
+    np.save(path, COUNTS)
+    words = write(tmp_path / "words.txt", "yes\nno\nmaybe\n")
+    assert read_tokens(path, vocabulary=words).names["word"].tolist() == ["yes", "no", "maybe"]
+    short = write(tmp_path / "short.txt", "yes\nno\n")
+    with pytest.raises(ValueError, match="2 words, the counts have 3 columns"):
+        read_tokens(path, vocabulary=short)
+
+
+def test_tokens_by_their_headings(tmp_path):
+    path = write(tmp_path / "t.csv", "word,year,author\nyes,1999,ann\nno,2000,bo\nyes,1999,bo\n")
+    found = read_tokens(path, columns=("author", "year", "word"))
+    assert found.sizes == {"author": 2, "year": 2, "word": 2}
+    assert found.names["year"].tolist() == [1999, 2000]
+    with pytest.raises(ValueError, match="first line with the columns user, day"):
+        read_tokens(path, columns=("user", "day"))
+    real = write(tmp_path / "r.csv", "user,x\nann,1.5\nbo,oops\n")
+    with pytest.raises(ValueError, match="'oops' of line 2"):
+        read_tokens(real, columns=("user",), real=("x",))
+
+
+def test_ratings(tmp_path):
+    expected = {("ann", "tea"): 5.0, ("bo", "tea"): 3.0, ("ann", "mate"): 1.0}
+    body = "ann,tea,5\nbo,tea,3\nann,mate,1\n"
+    for text in (body, "user,item,rating\n" + body, "u,i,r,t\n" + body.replace("\n", ",99\n")):
+        found = read_entries(write(tmp_path / "r.csv", text))
+        cells = {
+            (found.row_names[row], found.column_names[column]): float(value)
+            for row, column, value in zip(found.rows, found.columns, found.values, strict=True)
+        }
+        assert cells == expected
+    found = read_entries(write(tmp_path / "m.csv", "5,,1\n,3,\n"), form="matrix")
+    assert found.num_entries == 3
+    with pytest.raises(ValueError, match="'x' of line 2"):
+        read_entries(write(tmp_path / "b.csv", "1,1,2\n1,2,x\n"))
+    with pytest.raises(ValueError, match="form must be triples or matrix"):
+        read_entries(tmp_path / "m.csv", form="pairs")
+
+
+@pytest.mark.slow
+def test_command_line(tmp_path, capsys):
+    np.save(tmp_path / "counts.npy", np.random.default_rng(0).poisson(1.0, (6, 5)))
+    write(tmp_path / "words.txt", "a\nb\nc\nd\ne\n")
+    out = tmp_path / "run"
+    given = ["--chains", "1", "--warmup", "2", "--samples", "2", "--no-progress"]
+    arguments = ["fit", "hdp", str(tmp_path / "counts.npy"), "--out", str(out)]
+    assert cli.run([*arguments, "--vocab", str(tmp_path / "words.txt"), *given]) == 0
+    assert cli.run(["report", str(out), "-o", str(tmp_path / "r.html")]) == 0
+    assert cli.run(["show", str(out)]) == 0
+    assert "tokens" in capsys.readouterr().out
+    lines = [f"u{i},m{j},{1 + (i + j) % 5}" for i in range(6) for j in range(4) if (i, j) != (2, 3)]
+    ratings = write(tmp_path / "ratings.csv", "user,item,rating\n" + "\n".join(lines) + "\n")
+    cells = write(tmp_path / "cells.csv", "row,column\nu2,m3\n")
+    out = str(tmp_path / "rated")
+    sizes = ["--set", "num_user_groups=2", "--set", "num_item_groups=2"]
+    assert cli.run(["fit", "bi-lda", str(ratings), "--out", out, *sizes, *given]) == 0
+    assert cli.run(["predict", out, str(cells)]) == 0
+    assert "u2,m3" in capsys.readouterr().out
+    assert cli.run(["recommend", out, "u2", "u0"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "row,rank,column,mean,sd"
+    assert len(lines) == 2
+    assert lines[1].startswith("u2,1,m3,")
+    assert cli.run(["recommend", out, "nobody"]) == 2
+    assert "nobody" in capsys.readouterr().err
+    assert cli.run(["fit", "bi-lda", str(ratings), "--out", out, "--overwrite", *given]) == 2
+    wrong = ["fit", "lda", str(ratings), "--out", str(tmp_path / "x"), "--form", "pairs"]
+    assert cli.run([*wrong, "--set", "num_topics=2"]) == 2
+    assert "means nothing to Tokens data" in capsys.readouterr().err

@@ -1,0 +1,153 @@
+"""`FeatureModel` with a likelihood object instead of functions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import jaxmf as mf
+from tests.models.test_feature_model_sampler import NUM_COLUMNS, Setup
+
+NORMAL = dist.Normal(0.0, 1.0).expand([NUM_COLUMNS]).to_event(1)
+GAMMA = dist.Gamma(2.0, 1.5).expand([NUM_COLUMNS]).to_event(1)
+CAUSES = dist.Bernoulli(0.4).expand([NUM_COLUMNS]).to_event(1)
+FINITE = mf.BetaBernoulli(1.2, 1.3, 3)
+
+OBJECTS = {
+    "gaussian": (mf.Gaussian(dist.LogNormal(-0.5, 0.3)), NORMAL),
+    "student t": (mf.StudentT(12.0, dist.LogNormal(-0.5, 0.3)), NORMAL),
+    "bernoulli": (mf.Bernoulli(), NORMAL),
+    "probit": (mf.Probit(), NORMAL),
+    "ordinal": (mf.Ordinal((1, 2, 3), thresholds=(-0.5, 0.8)), NORMAL),
+    "noisy or": (mf.NoisyOr(dist.Beta(6.0, 3.0), 0.1), CAUSES),
+    "poisson": (mf.Poisson(dist.Gamma(6.0, 15.0)), GAMMA),
+    "negative binomial": (mf.NegativeBinomial(dist.Gamma(8.0, 20.0), 0.4), GAMMA),
+}
+
+
+def model_of(name, prior=FINITE):
+    likelihood, feature_prior = OBJECTS[name]
+    return mf.FeatureModel(likelihood=likelihood, feature_prior=feature_prior, prior=prior)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OBJECTS)
+def test_the_whole_step_with_a_likelihood_object(name):
+    Setup(model_of(name)).check(key=47, num_replicates=4_096, num_steps=6)
+
+
+@pytest.mark.slow
+def test_a_degree_of_freedom_that_the_sampler_does_not_see_is_caught(monkeypatch):
+    heavy = mf.StudentT(2.5, 0.7)
+    monkeypatch.setattr(mf.StudentT, "log_density", lambda self, x, eta: -0.5 * (x - eta) ** 2)
+    setup = Setup(mf.FeatureModel(likelihood=heavy, feature_prior=NORMAL, prior=FINITE))
+    with pytest.raises(AssertionError, match="FAILED"):
+        setup.check(key=48, num_replicates=4_096, num_steps=6)
+
+
+# the distribution of a cell given its predictor, as a user writes it
+CELLS = {
+    "gaussian": (mf.Gaussian(0.5), lambda eta: dist.Normal(eta, 0.5), NORMAL),
+    "noisy or": (mf.NoisyOr(0.7, 0.1), lambda eta: dist.Bernoulli(1 - 0.9 * 0.3**eta), CAUSES),
+    "poisson": (mf.Poisson(0.4), lambda eta: dist.Poisson(0.4 + eta), GAMMA),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_an_object_says_what_three_functions_say(name):
+    likelihood, cells, feature_prior = CELLS[name]
+    by_object = mf.FeatureModel(likelihood=likelihood, feature_prior=feature_prior)
+    by_function = mf.FeatureModel(
+        lambda x, z, y: cells(z.astype(float) @ y).log_prob(x),
+        feature_prior,
+        moments=lambda z, y: (cells(z.astype(float) @ y).mean, cells(z.astype(float) @ y).variance),
+    )
+    assert by_object.columns_are_separate
+    assert not by_function.columns_are_separate
+    draw, data = by_object.simulate(jax.random.key(0), 4, capacity=6)
+    hidden = mf.Dense(data.values, jnp.arange(8).reshape(4, 2) % 3 > 0)
+
+    @jax.jit
+    def answers(model):
+        index = jnp.array([0, 1])
+        moments = model.predict_cells(draw, data, index, index)
+        return model.log_joint(draw, hidden), model.log_joint(draw, data), moments
+
+    for one, other in zip(
+        *map(jax.tree.leaves, map(answers, (by_object, by_function))), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_a_learned_likelihood_from_data_to_predictions(tmp_path):
+    values = np.random.default_rng(0).normal(size=(8, 3))
+    values[2, 1] = np.nan
+    model = mf.FeatureModel(
+        likelihood=mf.StudentT(4.0, dist.HalfNormal(1.0)),
+        feature_prior=dist.Normal(0.0, 1.0).expand([3]).to_event(1),
+    )
+    options = {"num_warmup": 3, "num_samples": 4, "num_chains": 1, "progress": False}
+    post = mf.sample(model, values, **options)
+    assert len(np.unique(post.draws["noise_scale"])) > 1
+    assert "noise_scale" in post.quantities()
+    assert "degrees_of_freedom" not in post.quantities()
+    assert np.isfinite(post.predict().mean).all()
+    again = mf.load(post.save(tmp_path / "run"))
+    assert repr(again.model) == repr(model)
+    np.testing.assert_array_equal(again.predict().mean, post.predict().mean)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"likelihood": mf.Gaussian()}, ValueError, "leaves noise_scale open"),
+        ({"likelihood": mf.Ordinal()}, ValueError, "leaves thresholds open"),
+        ({"likelihood": "poisson"}, TypeError, "likelihood must be an object such as mf.Poisson"),
+        ({"log_likelihood": lambda x, z, y: x}, ValueError, "log_likelihood follows from"),
+        ({"moments": lambda z, y: (z, y)}, ValueError, "moments follows from"),
+        ({"parameters": {"base_rate": 1.0}}, ValueError, "'base_rate' is one of"),
+        ({"likelihood": None}, TypeError, "log_likelihood must be a function"),
+    ],
+)
+def test_what_does_not_go_with_an_object_is_refused(options, error, words):
+    with pytest.raises(error, match=words):
+        mf.FeatureModel(**{"likelihood": mf.Poisson(), "feature_prior": GAMMA} | options)
+
+
+@pytest.mark.parametrize(
+    ("feature_prior", "values", "words"),
+    [
+        (GAMMA, [[1.0, 2.0], [0.5, 1.0]], "data: 0.5 at row 1, column 0; .*needs counts"),
+        (NORMAL, [[1.0, 2.0], [3.0, 1.0]], "feature_prior draws negative numbers"),
+        (dist.Gamma(1.0, 1.0).expand([2, 2]).to_event(2), [[1.0, 2.0]], "one number a column"),
+    ],
+)
+def test_data_and_features_that_a_likelihood_cannot_have_are_refused(feature_prior, values, words):
+    model = mf.FeatureModel(likelihood=mf.Poisson(), feature_prior=feature_prior)
+    with pytest.raises(ValueError, match=words):
+        model.check_data(mf.Dense(jnp.asarray(values)), "data")
+
+
+def test_short_forms_take_the_likelihood_that_they_are_short_for():
+    gaussian = mf.LinearGaussianIBP(alpha=1.0, likelihood=mf.Gaussian(0.5))
+    assert gaussian == mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5)
+    causes = {"alpha": 1.0, "cause_probability": 0.2}
+    noisy_or = mf.NoisyOrIBP(likelihood=mf.NoisyOr(efficacy=0.8, leak=0.1), **causes)
+    assert noisy_or == mf.NoisyOrIBP(efficacy=0.8, leak=0.1, **causes)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: mf.LinearGaussianIBP(likelihood=mf.Poisson()), r"use FeatureModel\(likelihood="),
+        (lambda: mf.NoisyOrIBP(likelihood="noisy-or"), "must be an mf.NoisyOr object"),
+        (
+            lambda: mf.LinearGaussianIBP(likelihood=mf.Gaussian(0.5), noise_scale=0.3),
+            "noise_scale follows from likelihood",
+        ),
+    ],
+)
+def test_short_forms_refuse_another_likelihood_and_one_that_is_there_twice(make, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        make()

@@ -1,0 +1,209 @@
+"""Every alarm has a run that raises it and one that does not."""
+
+import dataclasses
+import re
+import signal
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import jaxmf as mf
+from jaxmf.posterior import Posterior
+from jaxmf.posterior.alarms import RunWarning
+from jaxmf.posterior.records import Evidence, Meta
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 4))
+
+
+def chains(rng=RNG, *, shape=(4, 500), correlation=0.5):
+    """Autocorrelated standard normal chains that have converged."""
+    noise = rng.normal(size=shape)
+    x = np.empty(shape)
+    x[:, 0] = noise[:, 0]
+    for step in range(1, shape[1]):
+        x[:, step] = correlation * x[:, step - 1] + np.sqrt(1 - correlation**2) * noise[:, step]
+    return x
+
+
+def posterior(model=None, data=X, *, method="sample", run=None, evidence=None, **draws):
+    model = mf.LinearGaussianIBP() if model is None else model
+    run = {"num_warmup": 500, "num_samples": 500} if run is None else run
+    meta = Meta(method, 0, run, {}, {}, "CPU", 1.0, 1.0, True, {})
+    container = mf.Dense.from_array(data) if isinstance(data, np.ndarray) else data
+    weights = np.zeros((1, 500)) if method == "particle_filter" else None
+    draws = {name: np.asarray(x) for name, x in draws.items()}
+    return Posterior(model, container, draws, meta, particle_log_weights=weights, evidence=evidence)
+
+
+def ratings(values):
+    rows, columns = np.divmod(np.arange(len(values)), 20)
+    return mf.Entries(rows, columns, np.asarray(values), (10, 20))
+
+
+def kinds(post):
+    return [alarm.kind for alarm in post.alarms()]
+
+
+def test_a_run_that_converged_raises_none():
+    post = posterior(
+        log_joint=chains(),
+        num_features=RNG.integers(2, 5, (4, 500)),
+        noise_scale=0.9 + 0.01 * chains(),
+    )
+    assert post.alarms() == ()
+    assert "Warning" not in str(post)
+
+
+def test_at_most_two_of_a_hundred_calibrated_runs_raise_a_false_alarm():
+    rng = np.random.default_rng(1)
+    names = ("log_joint", "alpha", "feature_scale")
+    runs = [posterior(**{name: chains(rng) for name in names}) for _ in range(300)]
+    assert np.mean([bool(run.alarms()) for run in runs]) <= 0.02
+
+
+@pytest.mark.parametrize(
+    ("kind", "says", "case"),
+    [
+        ("R-hat", "num_features.*num_warmup=1000", {"num_features": [[13] * 500, [15] * 500]}),
+        ("R-hat", "R-hat of alpha is", {"alpha": chains() + np.arange(4)[:, None]}),
+        ("drift", "rises", {"log_joint": np.linspace(0, 100, 500) + chains()}),
+        ("noise", "larger than the sd", {"noise_scale": 1.5 * X.std() + 0.01 * chains()}),
+        ("units", "sd of column 1 .*divide each", {"noise_scale": 3.0 + 0.01 * chains()}),
+        ("no features", "No draw has any features", {"num_features": np.zeros((2, 50))}),
+        ("no features", "Chain 1 has no features", {"num_features": [[2, 3] * 25, [0, 0] * 25]}),
+        ("one group", "num_topic is 1", {"num_topic": np.ones((2, 50))}),
+    ],
+)
+def test_what_is_wrong_is_said(kind, says, case):
+    post = posterior(data=X * [9.0, 1.0, 9.0, 9.0] if kind == "units" else X, **case)
+    assert kind in kinds(post)
+    found = " ".join(str(alarm) for alarm in post.alarms())
+    assert re.search(says, found), found
+    assert "Warning: " in str(post)
+    assert "jaxmf-warning" in post._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("num_words", "concentration", "says"),
+    [(10, 0.01, True), (50, 0.01, False), (10, dist.Gamma(1.0, 10.0), False)],
+)
+def test_advice_for_topics_of_short_documents_names_the_concentration_of_words(
+    num_words, concentration, says
+):
+    data = mf.Tokens.from_counts(np.full((5, 5), num_words // 5))
+    model = mf.HDPLDA(word_concentration=concentration)
+    post = posterior(model, data, num_topic=[[13] * 500, [15] * 500])
+    assert kinds(post) == ["R-hat"]
+    assert ("word_concentration=dist.Gamma(1, 10)" in str(post)) is says
+
+
+@pytest.mark.parametrize(
+    ("model", "says"), [(mf.DPMixture(), True), (mf.MixtureOfGaussians(3), False)]
+)
+def test_advice_for_groups_of_a_process_names_moves_that_split_and_merge(model, says):
+    post = posterior(model, mf.Dense(X), num_topic=[[3] * 500, [5] * 500])
+    assert kinds(post) == ["R-hat"]
+    assert ("split_merge=5" in str(post)) is says
+
+
+@pytest.mark.parametrize(
+    ("values", "levels"),
+    [
+        (RNG.integers(1, 6, 200), "(1, 2, 3, 4, 5)"),
+        (RNG.integers(1, 6, 200) / 2, "(0.5, 1, 1.5, 2, 2.5)"),
+        (RNG.integers(1, 6, 200) + 0.25, None),
+        (RNG.integers(0, 2, 200), None),
+        (RNG.integers(0, 1000, 200), None),
+    ],
+    ids=["stars", "half stars", "fractions", "two values", "counts"],
+)
+def test_gaussian_noise_on_grades_names_ordinal(values, levels):
+    post = posterior(mf.BPMF(2), ratings(values.astype(float)), log_joint=chains())
+    assert ("support" in kinds(post)) is (levels is not None)
+    if levels is not None:
+        assert f"mf.Ordinal(levels={levels})" in str(post.alarms()[-1])
+
+
+def test_noise_is_compared_with_columns_that_have_cells_and_vary():
+    # a column that is constant, one of four cells, and one within what chance makes of its sd
+    x = RNG.normal(size=(30, 4))
+    x[:, 0], x[4:, 1], x[:, 2] = 7.0, np.nan, 0.75 * x[:, 2] / x[:, 2].std()
+    assert "units" not in kinds(posterior(data=x, noise_scale=1.0 + 0.001 * chains()))
+
+
+def test_a_matrix_of_equal_cells_is_said_to_be_one():
+    post = posterior(data=np.full((8, 3), 7.0), num_features=np.zeros((2, 50)))
+    assert "All observed cells are equal" in str(post.alarms()[0])
+
+
+@pytest.mark.parametrize(("error", "raises"), [(0.3, False), (np.nan, True)])
+def test_an_evidence_without_a_credible_error_is_not_given_one(error, raises):
+    draws = {"num_features": RNG.integers(2, 5, (1, 500))}
+    post = posterior(method="particle_filter", evidence=Evidence(-2040.0, error), **draws)
+    assert ("evidence" in kinds(post)) is raises
+    assert ("without an error that can be trusted" in str(post)) is raises
+
+
+@pytest.mark.slow
+def test_runs_of_a_filter_that_one_of_them_dominates_have_no_error():
+    data = RNG.normal(size=(40, 3)) @ RNG.normal(size=(3, 12))
+    model = mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.1, feature_scale=1.0, offset=0.0)
+    with pytest.warns(RunWarning, match="no error that can be trusted"):
+        post = mf.particle_filter(model, data, num_particles=10, num_runs=2, progress=False)
+    assert np.isnan(post.log_evidence_error)
+
+
+def test_a_free_energy_that_still_falls_is_said():
+    def fitted(path):
+        post = posterior(
+            method="variational", run={"num_epochs": len(path)}, num_epochs=[[len(path)]]
+        )
+        object.__setattr__(post, "trace", {"free_energy": np.asarray([path], float)})
+        return post
+
+    assert kinds(fitted([100, 80, 60, 40])) == ["free energy"]
+    assert kinds(fitted([100, 50, 40.001, 40.0])) == []
+
+
+def test_the_verbs_warn_with_the_first_sentence():
+    model = mf.LinearGaussianIBP(alpha=1.0, noise_scale=1.0, feature_scale=1.0)
+    with pytest.warns(RunWarning, match=r"noise_scale is fixed at 1, .* sd .*1 more") as caught:
+        mf.sample(model, 1e-3 * X, num_warmup=0, num_samples=8, num_chains=2, progress=False)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "model", [mf.LinearGaussianIBP(), mf.DPMixture()], ids=lambda model: type(model).__name__
+)
+def test_a_run_interrupted_in_its_warm_up_says_that_it_has_no_draws(model, tmp_path):
+    def stop(report):
+        signal.raise_signal(signal.SIGINT)
+
+    options = {"num_warmup": 5000, "num_samples": 5, "num_chains": 2, "progress": stop}
+    with pytest.warns(RunWarning, match="No draw was kept") as caught:
+        post = mf.sample(model, X, checkpoint=tmp_path / "run", **options)
+    assert [w.category for w in caught] == [RunWarning]
+    assert kinds(post) == ["no draws"]
+    assert "No draw was kept" in str(post)
+    post.save(tmp_path / "saved")
+    loaded = mf.load(tmp_path / "saved")
+    assert loaded.num_draws == 0
+    questions = [loaded.reconstruction, loaded.reference_draw, loaded.plot.trace]
+    questions.append(lambda: loaded.report(tmp_path / "report.html"))
+    questions.append(getattr(loaded, "num_features" if "z" in loaded.draws else "num_groups"))
+    for question in questions:
+        with pytest.raises(ValueError, match=r"No draw was kept: .* from its checkpoint"):
+            question()
+
+
+def test_the_noise_of_a_filter_is_that_of_its_weights():
+    """Particles without weight say nothing: their noise raises no alarm, and hides none."""
+    noise = np.where(np.arange(500) < 50, 0.5, 5.0)[None]
+    heavy = np.where(np.arange(500) < 50, 0.0, -50.0)[None]
+    post = posterior(method="particle_filter", noise_scale=noise)
+    few_matter = dataclasses.replace(post, particle_log_weights=heavy)
+    assert "noise" not in kinds(few_matter)
+    assert "noise" not in kinds(dataclasses.replace(post, particle_log_weights=np.zeros((1, 500))))
+    assert "noise" in kinds(dataclasses.replace(post, particle_log_weights=-50 - heavy))

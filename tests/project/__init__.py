@@ -1,0 +1,1 @@
+"""The project itself: words, imports, signatures, pages, benchmarks."""

@@ -1,0 +1,120 @@
+"""Which way imports run, and what `import jaxmf` costs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = (
+    "arviz_base",
+    "IPython",
+    "matplotlib",
+    "numpyro",
+    "pandas",
+    "pooch",
+    "scipy.stats",
+    "sklearn",
+)
+
+
+def lint_imports(root: Path) -> tuple[int, str]:
+    """Exit status and report of import-linter on the package under `root`."""
+    program = "import sys; from importlinter.cli import lint_imports_command as run; run()"
+    result = subprocess.run(
+        [sys.executable, "-c", program, "--no-cache", "--config", "pyproject.toml"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return result.returncode, result.stdout + result.stderr
+
+
+def test_imports_run_downwards():
+    status, report = lint_imports(ROOT)
+    assert status == 0, report
+    assert "0 broken" in report
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("types.py", "import jaxmf.data", "imports run downwards"),
+        ("engine/run.py", "import jaxmf.data", "imports run downwards"),
+        ("samplers/gibbs.py", "from jaxmf.models import one", "imports run downwards"),
+        ("models/two.py", "from jaxmf.models import one", "a model never imports another"),
+        ("models/two.py", "import pytest", "test libraries stay in the tests"),
+        ("attic.py", "", "imports run downwards"),  # a room without a floor
+    ],
+)
+def test_an_import_upwards_is_seen(tmp_path, module, line, contract):
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    package = tmp_path / "jaxmf"
+    for name in ("__init__", "types", "data", "engine/__init__", "samplers/__init__"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / f"{name}.py").touch()
+    (package / "models").mkdir()
+    for name in ("__init__", "one", "two"):
+        (package / "models" / f"{name}.py").touch()
+    (package / module).write_text(f"{line}\n")
+    status, report = lint_imports(tmp_path)
+    broken = [text for text in report.splitlines() if text.endswith("BROKEN")]
+    assert status == 1, report
+    assert any(text.startswith(contract) for text in broken), report
+
+
+def test_importing_the_package_is_light():
+    program = "import json, sys; import jaxmf; print(json.dumps(sorted(sys.modules)))"
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    baseline = subprocess.run(
+        [sys.executable, "-c", program.replace("import jaxmf", "import jax")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(json.loads(result.stdout)) - set(json.loads(baseline.stdout))
+    assert not loaded.intersection(HEAVY)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["fit", "--help"], 0),
+        (["fit", "bpfm", "x.npy", "--out", "run"], 2),
+        (["fit", "lda", "x.npy", "--method", "vb", "--out", "run"], 2),
+        (["fit", "bpmf", "nowhere.csv", "--out", "run"], 2),
+        (["show", "nowhere"], 2),
+    ],
+)
+def test_help_and_mistakes_do_not_wait_for_jax(arguments, status, tmp_path):
+    program = (
+        "import sys; from jaxmf.cli import run; status = run(sys.argv[1:]); "
+        "sys.exit(9 if 'jax' in sys.modules else status)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=tmp_path,
+        env=dict(os.environ) | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == status, result.stderr
+
+
+def test_every_public_name_is_loaded_from_where_the_stub_says():
+    import jaxmf
+
+    for name in jaxmf.__all__:
+        assert getattr(jaxmf, name) is not None
+    assert callable(jaxmf.variational)
+    assert jaxmf.__version__

@@ -1,0 +1,203 @@
+"""The words of the field in names, comments, docstrings and messages.
+
+A folder is listed once its words have been replaced; from then on this test holds it. The glossary:
+
+- law: distribution, prior, likelihood or family, whichever it is;
+- place: index or position;
+- number, as a count: num_* or count; numbers of a model: hyperparameters;
+- own, mine, of_x, wanted: what the thing is;
+- given, told: fixed, passed; working: cache; dish, seat: group, counts, assign;
+- reach, pull, apart: the symbol of the formula, right-hand side, residual or deviation;
+- goes on: continues; no such thing, in words: the message itself.
+"""
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = {
+    "jaxmf/samplers": (),
+    "jaxmf/likelihoods": (),
+    "jaxmf/priors": (),
+    "jaxmf/variational_bayes": (),
+    "jaxmf/datasets": (),
+    "jaxmf/blocks": (),
+    "jaxmf/plot": (),
+    "jaxmf/posterior": (),
+    "jaxmf/data": (),
+    "jaxmf/settings": (),
+    "jaxmf/registry": (),
+    "jaxmf/cli": (),
+    "jaxmf/testing": (),
+    "jaxmf/engine": (),
+    "jaxmf/api.py": (),
+    "jaxmf/model.py": (),
+    "jaxmf/sklearn": (),
+    "jaxmf/preparation.py": (),
+    "jaxmf/pure_functions.py": (),
+    "jaxmf/arguments.py": (),
+    "jaxmf/readable.py": (),
+    "jaxmf/_kernels/compensated.py": (),
+    "jaxmf/demo.py": (),
+    "jaxmf/devices.py": (),
+    "jaxmf/_kernels/fusion.py": (),
+    "jaxmf/_kernels/fusion_probe.py": (),
+    "jaxmf/_kernels/fusion_trial.py": (),
+    "jaxmf/_kernels/linalg.py": (),
+    "jaxmf/programs.py": (),
+    "jaxmf/slots.py": (),
+    "jaxmf/_kernels/special.py": (),
+    "jaxmf/_kernels/tables.py": (),
+    "jaxmf/types.py": (),
+    "jaxmf/row_shards.py": (),
+    "jaxmf/models/binary_mf": (),
+    "jaxmf/models/bpmf": (),
+    "jaxmf/models/feature_model": (),
+    "jaxmf/models/linear_gaussian": (),
+    "jaxmf/models/mixtures": (),
+    "jaxmf/models/noisy_or": (),
+    "jaxmf/models/multiway": (),
+    "jaxmf/models/ratings": (),
+    "jaxmf/models/sparse_binary_mf": (),
+    "jaxmf/models/sparse_binary_series": (),
+    "jaxmf/models/topics": (),
+    "jaxmf/diagnostics.py": (),
+    "jaxmf/report": (),
+}
+"""Folder or file -> folders and files in it that still have old words."""
+
+WORDS = re.compile(
+    r"laws?|places?|numbers?|own|mine|given|working|dish|dishes|eats?|eaten|seats?|seated|seating"
+    r"|apart|pulls?|told|wanted|reach|settled|ahead"
+)
+PROSE = re.compile(
+    r"\blaws?\b|(?<!\bin )\bplaces?\b(?! of\b)|\b(?:go|goes|went|gone) on\b|\bin words\b"
+    r"|\bno such\b|\bsuch thing\b|\btold\b|\bworking\b|\bdish(?:es)?\b",
+    re.IGNORECASE,
+)
+ALLOWED = {
+    # a check that an argument is a number, and the types of the standard library and of numpy
+    "jaxmf": {"check_number", "check_numbers"},
+    "jaxmf/priors/hyper.py": {"number", "numbers"},
+    "jaxmf/arguments.py": {"numbers"},
+    "jaxmf/models/binary_mf/checks.py": {"numbers"},
+    "jaxmf/models/feature_model/checks.py": {"number"},
+    # lines of files have numbers, cells of files are numbers or texts
+    "jaxmf/data/": {"line_number", "line_numbers", "is_number", "as_number"},
+    "jaxmf/cli/inputs.py": {"is_number"},
+    "jaxmf/data/checks.py": {"number"},
+    "jaxmf/data/encoding.py": {"number"},
+    # the form of numbers that are not finite in files
+    "jaxmf/settings": {"number"},
+    # what cells are given a draw
+    "jaxmf/model.py": {"cells_given_draw"},
+    "jaxmf/models": {"cells_given_draw"},
+    "jaxmf/posterior/leave_one_out.py": {"cells_given_draw"},
+    "jaxmf/posterior/pointwise.py": {"cells_given_draw"},
+    "jaxmf/variational_bayes/checks.py": {"numbers"},
+    # fields of statistics: draws in saved runs are named by them
+    "jaxmf/likelihoods/families": {"number"},
+    "jaxmf/samplers/factors/moments.py": {"number"},
+    # tables and dishes of the Chinese restaurant franchise
+    "jaxmf/blocks/franchise.py": {"eaten", "dishes", "dish"},
+    "jaxmf/blocks/sets.py": {"eaten", "dishes", "dish"},
+    "jaxmf/blocks/unobserved.py": {"dishes", "dish"},
+    "jaxmf/blocks/whole_sets.py": {"dishes", "dish"},
+}
+"""Folder or file -> names and words that stay, and why."""
+
+
+def files(folder: str) -> list[Path]:
+    """The Python files of a folder, or one file, without what still has old words."""
+    skipped = FOLDERS[folder]
+    if (ROOT / folder).is_file():
+        return [ROOT / folder]
+    return [
+        path
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if not set(path.relative_to(ROOT / folder).parts) & set(skipped)
+    ]
+
+
+def words_of(name: str) -> list[str]:
+    """The words of an identifier: `_MoreRows` and `more_rows` have "more" and "rows"."""
+    return [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
+
+
+def is_old_name(name: str) -> bool:
+    """Whether a name has an old word."""
+    return re.match(r"_*of_", name) is not None or any(map(WORDS.fullmatch, words_of(name)))
+
+
+def old_words(source: str) -> Iterator[tuple[int, str]]:
+    """(line, word) of every old word in a module."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME and is_old_name(token.string):
+            yield token.start[0], token.string
+        if token.type == tokenize.COMMENT or "STRING" in tokenize.tok_name[token.type]:
+            for match in PROSE.finditer(token.string):
+                line = token.start[0] + token.string[: match.start()].count("\n")
+                yield line, match.group()
+
+
+def allowed(path: str) -> set[str]:
+    """Old names that stay in a file."""
+    return set().union(*(names for start, names in ALLOWED.items() if path.startswith(start)))
+
+
+def is_allowed(word: str, names: set[str]) -> bool:
+    """Whether a word stays: it does if each of its old parts does, such as that of `dish_cache`."""
+    old = [part for part in words_of(word) if WORDS.fullmatch(part)]
+    return word in names or (bool(old) and {*old} <= names)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_old_words_are_gone(folder):
+    found = [
+        f"{name}:{line}: {word}"
+        for name, path in ((path.relative_to(ROOT).as_posix(), path) for path in files(folder))
+        for line, word in old_words(path.read_text(encoding="utf-8"))
+        if not is_allowed(word, allowed(name))
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_folder_and_exception_exists(folder):
+    assert files(folder)
+    for name in FOLDERS[folder]:
+        assert list((ROOT / folder).rglob(name)), f"{folder}: {name} is gone, take it off the list"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "law = 1",
+        "def of_row(): pass",
+        "class _Working: pass",
+        "x = y.number",
+        "# the law of x",
+        '"""It goes on."""',
+        'raise ValueError("no such thing")',
+        'x = f"at place {i}"',
+    ],
+)
+def test_an_old_word_is_found(source):
+    assert list(old_words(source + "\n"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "flaw, replaces, row_index = 1, 2, 3",
+        "# the distribution of z given x, in place of the sum",
+        "num_rows = count_rows(x)",
+    ],
+)
+def test_the_words_of_the_field_pass(source):
+    assert not list(old_words(source + "\n"))

@@ -1,0 +1,63 @@
+"""Numbers of tables in Chinese restaurants, against their law by Stirling numbers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxmf.samplers.restaurants import count_tables
+from jaxmf.testing import LEVEL
+from tests.support.network_oracles import stirling
+
+NUM_RESTAURANTS, NUM_CUSTOMERS = 4_000, 6
+
+
+def law_of_tables(number, weight):
+    """P(1), ..., P(n) tables of n customers: |s(n, m)| p^m / (p)_n."""
+    chances = np.array([stirling(number, m) * weight**m for m in range(1, number + 1)])
+    return chances / chances.sum()
+
+
+def counted(weights, customers):
+    """Restaurants side by side: as many groups of one batch, their customers mixed."""
+    groups = np.tile(np.arange(NUM_RESTAURANTS), customers)
+    np.random.default_rng(0).shuffle(groups)
+    groups = jnp.asarray(groups, jnp.int32)
+    count = jax.jit(count_tables, static_argnames="num_batches")
+    return np.asarray(
+        count(jax.random.key(1), jnp.zeros_like(groups), groups, weights, num_batches=1)
+    )
+
+
+def assert_law(found, wanted):
+    numbers = np.bincount(found, minlength=NUM_CUSTOMERS + 1)
+    assert numbers[0] == 0
+    assert stats.chisquare(numbers[1:], wanted * NUM_RESTAURANTS).pvalue > LEVEL
+
+
+def test_tables_have_the_law_of_stirling_numbers():
+    found = counted(jnp.full(NUM_RESTAURANTS, 1.3), NUM_CUSTOMERS)
+    assert_law(found, law_of_tables(NUM_CUSTOMERS, 1.3))
+    with pytest.raises(AssertionError):
+        assert_law(found, law_of_tables(NUM_CUSTOMERS, 1.5))
+
+
+def test_batches_are_restaurants_of_their_own():
+    """A group in five batches of two customers: five tables, and a sixth to tenth by chance."""
+    batches = jnp.asarray(np.repeat(np.arange(5), 2), jnp.int32)
+    count = jax.vmap(lambda key: count_tables(key, batches, batches * 0, weight, num_batches=5))
+    weight = jnp.asarray([0.5, 2.0])
+    found = np.asarray(jax.jit(count)(jax.random.split(jax.random.key(2), 4_000)))
+    assert np.all(found[:, 1] == 0)
+    numbers = np.bincount(found[:, 0] - 5, minlength=6)
+    wanted = stats.binom(5, 0.5 / 1.5).pmf(np.arange(6)) * 4_000
+    assert stats.chisquare(numbers, wanted).pvalue > LEVEL
+
+
+def test_every_group_with_customers_has_a_table_and_none_other():
+    weights = jnp.asarray([0.0, 1e-45, 1e-30, 1e30, 1.0])
+    groups = jnp.asarray([0, 0, 1, 2, 2, 3, 3], jnp.int32)
+    count = jax.jit(count_tables, static_argnames="num_batches")
+    found = count(jax.random.key(3), groups * 0, groups, weights, num_batches=1)
+    assert found.tolist() == [1, 1, 1, 2, 0]

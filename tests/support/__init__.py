@@ -1,0 +1,1 @@
+"""What several tests share: oracles by brute force, set-ups, subprocesses."""
