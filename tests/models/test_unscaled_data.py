@@ -6,6 +6,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 
 import jaxmf as mf
@@ -123,6 +124,22 @@ def test_what_is_left_open_comes_from_the_data_and_is_kept():
         mf.LinearGaussianIBP(offset=[1.0, np.nan])
     with pytest.raises(TypeError, match="offset must be a number"):
         mf.LinearGaussianIBP(offset="mean")
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [(mf.LinearGaussianIBP, "offset"), (mf.BinaryMF, "offset"), (mf.BinaryMF, "column_unit")],
+)
+def test_a_series_of_one_number_a_column_is_read_by_its_index(model, name):
+    """Levels of genes, such as table.mean(), in whatever order; a Series alone is no array."""
+    ids = ["HLA-A", "1-Mar", "12", "TP53"]
+    series = pd.Series([4.0, 3.0, 2.0, 1.0], ids[::-1])
+    data = Dense(X, column_names=ids)
+    found = getattr(model(**{name: series}).matched(data), name)
+    np.testing.assert_array_equal(found, [1, 2, 3, 4])
+    np.testing.assert_array_equal(getattr(model(**{name: series}).matched(Dense(X)), name), series)
+    with pytest.raises(ValueError, match=f"{name}: the index of this Series lacks '12'"):
+        model(**{name: series.drop("12")}).matched(data)
 
 
 def test_simulation_and_joint_density_are_those_of_the_offset():

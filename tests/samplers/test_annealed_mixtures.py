@@ -254,7 +254,7 @@ def test_what_a_mixture_has_no_likelihood_of_is_refused(compared):
     with pytest.raises(ValueError, match="DPMixture has a likelihood of whole rows"):
         posts["any"].log_likelihood(([0], [0]))
     short = {"num_warmup": 2, "num_samples": 30, "num_chains": 1, "progress": False}
-    post = mf.sample(posts["one"].model, x[:, None], **short)
+    post = mf.sample(posts["one"].model, x[:, None], keep="statistics", **short)
     with pytest.raises(ValueError, match='in which group a row is; run it with keep="assignments"'):
         post.log_likelihood()
     cells = mf.sample(mf.LinearGaussianIBP(noise_scale=1.0), x[:, None], **short)
