@@ -59,7 +59,7 @@ SWEEP_COSTS = {
     "noisy_or": SweepCosts("sequential", 129, 15, "parallel", 1_700, 70),
     # An estimate: the counts of "linear_gaussian". This model was not compiled.
     "bilinear": SweepCosts("collapsed", 111, 13, "explicit", 750, 80),
-    # Counted, 10^6 tokens of 10,000 documents, 1,000 topics: 440 launches and 36 rounds in parallel,
+    # Counted, 10^6 tokens of 10,000 documents, 1,000 topics: in parallel 440 launches and 36 rounds
     # with 20 and 2 for each of 16 blocks of tokens (`blocks/at_once.py`); here for data of one
     # block, and some rounds more for draws that are rejected.
     "tokens": SweepCosts("sequential", 19, 1, "parallel", 140, 10),
