@@ -66,11 +66,11 @@ def draw_at_once(
         start, end = (0, num_tokens) if is_whole else (starts[first], starts[last])
 
         def chosen(window: Array) -> tuple[Array, Array, dict[str, Array], Array]:
-            place = start + window * num_chosen + jnp.arange(num_chosen)
-            position = tokens.order[jnp.minimum(place, num_tokens - 1)]
+            index = start + window * num_chosen + jnp.arange(num_chosen)
+            position = tokens.order[jnp.minimum(index, num_tokens - 1)]
             token = {name: column[position] for name, column in tokens.columns.items()}
             row = jnp.clip(token[turns.column] - first, 0, num_rows - 1)
-            return position, place < end, token, row
+            return position, index < end, token, row
 
         def count(window: Array, counts: dict[str, Array]) -> dict[str, Array]:
             _, is_there, token, row = chosen(window)
@@ -156,12 +156,12 @@ def _weights_of(
     """A function of combinations of the indicators' values (B, ...): what each weighs."""
 
     def weigh(combination: Array) -> Array:
-        own = _named(turns, combination)
+        chosen = _named(turns, combination)
 
         def wide(leaf: Array) -> Array:
             return leaf.reshape(-1, *[1] * (combination.ndim - 1))
 
-        values = {name: wide(column) for name, column in token.items()} | own
+        values = {name: wide(column) for name, column in token.items()} | chosen
         weights = jnp.ones((), jnp.result_type(float))
         for role in turns.roles:
             part = role.parts.of(values, read.look_up.get(role.name))
@@ -176,9 +176,9 @@ def _weights_of(
             weights *= cells.get(mode="promise_in_bounds")
         for name, mark in marks.items():
             smallest, group = read.smallest[name], token[name]
-            joins = smallest[own[name]] < wide(mark)
+            joins = smallest[chosen[name]] < wide(mark)
             # of tokens with equal uniforms all hold their groups
-            is_free, stays = wide(smallest[group] < mark), own[name] == wide(group)
+            is_free, stays = wide(smallest[group] < mark), chosen[name] == wide(group)
             weights *= jnp.where(is_free, joins, stays).astype(weights.dtype)
         return weights
 
@@ -217,10 +217,10 @@ def _passed(weights: Array, running: Array, goal: Array) -> tuple[Array, Array]:
 
     Rounding may let the sum end short of it; then it is the last index of positive weight.
     """
-    place = jnp.arange(weights.shape[1], dtype=jnp.int32)
+    group = jnp.arange(weights.shape[1], dtype=jnp.int32)
     is_some = weights > 0
-    passed = jnp.where(is_some & (running > goal[:, None]), place, weights.shape[1])
-    last = jnp.max(jnp.where(is_some, place, 0), axis=1)
+    passed = jnp.where(is_some & (running > goal[:, None]), group, weights.shape[1])
+    last = jnp.max(jnp.where(is_some, group, 0), axis=1)
     index = jnp.minimum(jnp.min(passed, axis=1), last)
     at = index[:, None]
     before = jnp.take_along_axis(running, at, axis=1) - jnp.take_along_axis(weights, at, axis=1)
