@@ -200,7 +200,7 @@ def test_leave_one_out_of_rows_is_exact_over_all_partitions(name):
     with jax.enable_x64(True):
         container = Dense(data)
         path = model.annealed(container, capacity=len(values))
-        state, _ = path.init(jax.random.key(0), container, None)
+        state, _ = jax.jit(path.init)(jax.random.key(0), container, None)
 
         def density(labels):
             draw = path.record(jax.random.key(0), with_labels(state, labels), container)
