@@ -21,6 +21,7 @@ import jax.numpy as jnp
 
 from jaxmf import slots
 from jaxmf._kernels import compensated
+from jaxmf._kernels.linalg import after
 from jaxmf.likelihoods import gaussian
 from jaxmf.types import Array, Key
 
@@ -110,7 +111,7 @@ def weight_conditional(
     row_gram, column_gram, cross = _statistics(u, v, x)
     centre = _whole_mean(weight_mean, cross)
     row_values, row_vectors = jnp.linalg.eigh(row_gram)
-    column_values, column_vectors = jnp.linalg.eigh(column_gram)
+    column_values, column_vectors = jnp.linalg.eigh(after(column_gram, row_values))
     row_values, column_values = jnp.maximum(row_values, 0), jnp.maximum(column_values, 0)
     ratio = jnp.asarray((noise_scale / weight_scale) ** 2, x.dtype)
     gap = row_vectors.T @ (cross - row_gram @ centre @ column_gram) @ column_vectors
@@ -196,7 +197,7 @@ def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) 
     centre = _whole_mean(weight_mean, cross)
     fitted = row_gram @ centre @ column_gram
     row_values, row_vectors = jnp.linalg.eigh(row_gram)
-    column_values, column_vectors = jnp.linalg.eigh(column_gram)
+    column_values, column_vectors = jnp.linalg.eigh(after(column_gram, row_values))
     eigenvalues = jnp.maximum(row_values, 0)[:, None] * jnp.maximum(column_values, 0)
     is_positive = above_rounding(row_values)[:, None] & above_rounding(column_values)
     turned = row_vectors.T @ (cross - fitted) @ column_vectors
