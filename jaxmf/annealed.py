@@ -122,7 +122,8 @@ def smc(
     settings = {"num_runs": num_runs, **method_settings, "num_powers": len(chosen)}
     settings["chain_method"] = chain_method
     device = device_name(container, mesh)
-    meta = meta_of("smc", seed, settings, options, device, outcome(run, began))
+    facts, notes = outcome(run, began), matched.notes(container)
+    meta = meta_of("smc", seed, settings, options, device, facts, notes)
     return alarms.warn(from_annealing(matched, container, run, meta))
 
 

@@ -184,7 +184,8 @@ def sample(
     if temper is not None:
         run_settings |= replica_facts(run, temper)
     device = device_name(container, mesh)
-    meta = meta_of("sample", seed, run_settings, options, device, outcome(run, began))
+    facts, notes = outcome(run, began), model.notes(container)
+    meta = meta_of("sample", seed, run_settings, options, device, facts, notes)
     return alarms.warn(from_chains(model, container, run, meta, cells))
 
 
@@ -257,7 +258,8 @@ def particle_filter(
     )
     run_settings = {"num_runs": num_runs, "chain_method": chain_method}
     device = device_name(container, mesh)
-    meta = meta_of("particle_filter", seed, run_settings, everything, device, outcome(run, began))
+    facts, notes = outcome(run, began), model.notes(container)
+    meta = meta_of("particle_filter", seed, run_settings, everything, device, facts, notes)
     return alarms.warn(from_filter(model, container, run, meta))
 
 
@@ -350,7 +352,8 @@ def variational(
         else None,
     )
     device = device_name(container)
-    meta = meta_of("variational", seed, run_settings, kept, device, outcome(run, began))
+    facts, notes = outcome(run, began), model.notes(container)
+    meta = meta_of("variational", seed, run_settings, kept, device, facts, notes)
     return alarms.warn(from_ascent(model, container, run, meta))
 
 
@@ -370,7 +373,8 @@ def _analytic(model: Model, data: object, seed: object, options: Mapping[str, ob
     draw = model.analytic(data)
     seconds = time.perf_counter() - began
     fields = {"seconds": seconds, "wall_seconds": seconds, "complete": True, "capacity": {}}
-    meta = meta_of("variational", seed, {"analytic": True}, {}, device_name(data), fields)
+    device, notes = device_name(data), model.notes(data)
+    meta = meta_of("variational", seed, {"analytic": True}, {}, device, fields, notes)
     return alarms.warn(from_solution(model, data, draw, meta))
 
 

@@ -93,6 +93,14 @@ class Model:
         del data
         return self
 
+    def notes(self, data: Any) -> tuple[str, ...]:
+        """What `matched` did with these data by itself and bears on the answers: a clause each.
+
+        They stand in `post.meta.notes`, below the summary and in the report.
+        """
+        del data
+        return ()
+
     def check_data(self, data: Any, name: str) -> None:
         """Refuse data outside the support of the likelihood; called on the host.
 

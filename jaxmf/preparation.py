@@ -95,8 +95,12 @@ def meta_of(
     options: Mapping[str, object],
     device: str,
     fields: Mapping[str, Any],
+    notes: tuple[str, ...],
 ) -> Meta:
-    """The facts of a run that is over; `fields` are those of `assemble.outcome`."""
+    """The facts of a run that is over.
+
+    `fields` are those of `assemble.outcome`, `notes` those of `Model.notes`.
+    """
     environment = describe_environment()
     return Meta(
         method=method,
@@ -105,6 +109,7 @@ def meta_of(
         options=dict(options),
         versions={name: found or "from source" for name, found in environment["versions"].items()},
         device=device,
+        notes=notes,
         **fields,
     )
 

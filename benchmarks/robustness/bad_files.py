@@ -107,8 +107,8 @@ def _damages(form: Form) -> Iterator[tuple[str, Content]]:
     yield "folder", lambda path: path.mkdir()
     yield "empty", b""
     yield "blank", b"\n \n\n"
-    yield "latin-1", _cell(text, 1, 0, "r\u00e9").decode().encode("latin-1")
-    yield "utf-16", text.encode("utf-16")
+    yield "no letter", _cell(text, 1, 0, "r?").replace(b"?", b"\x81")
+    yield "utf-16 without its mark", text.encode("utf-16-le")
     yield "binary", bytes(range(256)) * 4
     yield "long cell", _cell(text, 1, 0, "x" * 200_000)
     yield "open quote", _cell(text, 1, 0, '"r') + b"x" * 200_000

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Annotated, Any
+import warnings
+from typing import Annotated, Any, TextIO
 
 import typer
 
 from jaxmf.cli.fitting import fit, models
+from jaxmf.cli.options import as_options
 from jaxmf.cli.results import demo, predict, recommend, report, show
 from jaxmf.cli.settings import read_settings as read_settings
 
@@ -60,10 +62,6 @@ for _command in (models, fit, show, predict, recommend, report, demo):
     app.command()(_command)
 
 
-_AS_OPTIONS = {'missing="zero"': "--missing-features zero", 'unknown="drop"': "--unknown drop"}
-"""Arguments that messages advise, as the command line has them."""
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: run a command and leave with its exit status."""
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
@@ -76,7 +74,27 @@ _ClickError: type[Any] = next(
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command; mistakes become one line on stderr and status 2."""
+    """Run a command; mistakes and warnings become one line on stderr, mistakes status 2."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _warn
+        return _run(arguments)
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    from jaxmf.posterior.alarms import RunWarning
+
+    if not issubclass(category, RunWarning):  # those stand in the summary, which is printed
+        _complain(f"warning: {message}")
+
+
+def _run(arguments: list[str]) -> int:
     try:
         status = app(args=arguments or ["--help"], prog_name="jaxmf", standalone_mode=False)
     except _ClickError as error:
@@ -91,9 +109,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _complain(words: str, status: int = 2) -> int:
-    for argument, option in _AS_OPTIONS.items():
-        words = words.replace(argument, option)
-    print("jaxmf: " + " ".join(words.split()), file=sys.stderr)
+    print("jaxmf: " + " ".join(as_options(words).split()), file=sys.stderr)
     return status
 
 

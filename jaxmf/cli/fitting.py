@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jaxmf.arguments import check_file
-from jaxmf.cli.inputs import check_hold_out, check_shape, hide, read_data, read_features
+from jaxmf.cli.inputs import check_hold_out, check_shape, describe, hide, read_data, read_features
 from jaxmf.cli.options import (
     Form,
     Headings,
     Key,
     Shape,
+    as_options,
     read_shape,
     start_compilation_cache,
 )
@@ -60,7 +61,7 @@ def fit(
     data: Annotated[
         Path,
         typer.Argument(
-            help="Matrix: .npy, .npz, .csv, .tsv or .parquet; a series: .csv of triples."
+            help="A table in text (.csv, .tsv, .txt, also in .gz), .npy, .npz, .mtx or .parquet."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder the run is written to.")],
@@ -169,6 +170,7 @@ def fit(
     reading = {"form": form, "headings": headings, "mask": mask, "vocab": vocab}
     container = read_data(data, entry.container, description, reading, key)
     check_shape(shape, container)
+    print(f"{data}: {describe(container)}")
     container, truth = hide(container, hold_out, seed)
     start_compilation_cache()
     options_of_methods = {
@@ -225,7 +227,7 @@ def fit(
 
     posterior.save(out)
     write_notes(out, image_shape=shape, truth=truth)
-    print(posterior)
+    print(as_options(str(posterior)))
     following = "recommend" if can_recommend(description) else "report"
     ending = "" if following == "recommend" else " -o report.html"
     if truth is not None and isinstance(description, PredictsCells):

@@ -119,6 +119,38 @@ def _read(
     return containers.as_container(containers.read_matrix(path, key=key), container)
 
 
+def describe(data: Container) -> str:
+    """What was read, to be compared with what the file is."""
+    from jaxmf.data import Dense, Entries, SparseBinary, Tokens
+
+    if isinstance(data, Tokens):
+        sides = (
+            f"{size:,} {label}s{_examples(data.names.get(label))}"
+            for label, size in data.sizes.items()
+        )
+        return f"{data.num_tokens:,} tokens of {', '.join(sides)}"
+    if not isinstance(data, (Dense, Entries, SparseBinary)):
+        return str(data)
+    rows, columns = data.shape
+    size = (
+        f"{rows:,} rows{_examples(data.row_names)} and {columns:,} columns"
+        f"{_examples(data.column_names)}"
+    )
+    if isinstance(data, SparseBinary):
+        return f"{len(data.rows):,} ones in {size}"
+    values = np.asarray(data.values)
+    if isinstance(data, Entries):
+        return f"{len(values):,} values from {values.min():g} to {values.max():g} in {size}"
+    known = np.ones(values.shape, bool) if data.observed is None else np.asarray(data.observed)
+    there = values[known]
+    gaps = f"{known.size - known.sum():,} of {known.size:,} cells missing"
+    return f"{size}, {gaps}, values from {there.min():g} to {there.max():g}"
+
+
+def _examples(names: Names | None) -> str:
+    return "" if names is None else f" ({_first([str(name) for name in names[:4].tolist()])})"
+
+
 def read_titles(path: Path, data: Container) -> dict[object, str]:
     """Titles by the ids that columns, or words, have in a run.
 
@@ -127,9 +159,11 @@ def read_titles(path: Path, data: Container) -> dict[object, str]:
             does not have.
     """
     from jaxmf.data import Tokens, read_columns
+    from jaxmf.data.headings import column_of_ids
     from jaxmf.data.readers import read_headings
 
     headings = read_headings(path)
+    headings = headings[column_of_ids(headings) :]
     if len(headings) < 2:
         raise ValueError(f"--titles {path}: two columns are needed, ids and titles")
     if isinstance(data, Tokens):
@@ -142,7 +176,7 @@ def read_titles(path: Path, data: Container) -> dict[object, str]:
             f"--titles {path}: its first line is {headings}, a title already; write a line of "
             "headings above it, such as id,title"
         )
-    heading = "title" if "title" in headings else headings[1]
+    heading = next((each for each in headings if each.lower() == "title"), headings[1])
     columns = read_columns(path, (headings[0], heading))
     pairs = zip(columns[headings[0]].tolist(), columns[heading].tolist(), strict=True)
     found = {texts.get(str(name), name): str(title) for name, title in pairs}
@@ -168,6 +202,7 @@ def read_cells(
         ValueError: a file without headings; ids that cannot be those of the data.
     """
     from jaxmf.data import read_columns
+    from jaxmf.data.headings import roles
     from jaxmf.data.readers import is_number, read_headings
 
     words = ("row", "column")
@@ -182,7 +217,9 @@ def read_cells(
                     f"{path}: its first line is {headings}, a cell; write a line of headings above "
                     "it, such as row,column"
                 )
-        words = (headings[0], headings[1])
+        stated = roles(headings, with_value=False)
+        first, second = (0, 1) if stated is None else stated[:2]
+        words = (headings[first], headings[second])
     columns = read_columns(path, words)
     found = [
         read_ids([str(each) for each in columns[heading]], known, word)

@@ -97,3 +97,20 @@ def start_compilation_cache() -> None:
     from jaxmf.engine.compilation_cache import use_compilation_cache
 
     use_compilation_cache()
+
+
+_AS_OPTIONS = (
+    (r'missing="zero"', "--missing-features zero"),
+    (r'unknown="drop"', "--unknown drop"),
+    (r"form='(\w+)'", r"--form \1"),
+    (r"num_warmup=(\d+),(\s+)num_samples=(\d+)", r"--warmup \1\2--samples \3"),
+    (r"num_(warmup|samples|chains|epochs|particles|runs)=(\d+)", r"--\1 \2"),
+    (r"(\w+)=mf\.(\w+\([^()]*(?:\([^()]*\))?[^()]*\))", r"--set '\1=\2'"),
+)
+
+
+def as_options(words: str) -> str:
+    """Messages with the arguments that they advise as the command line has them."""
+    for argument, option in _AS_OPTIONS:
+        words = re.sub(argument, option, words)
+    return words

@@ -21,6 +21,7 @@ from jaxmf.cli.options import (
     NewRows,
     Shape,
     Titles,
+    as_options,
     read_ids,
     read_levels,
     read_shape,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 def show(folder: Folder) -> None:
     """Show the summary and the facts of a run."""
     posterior = _load(folder)
-    print(posterior)
+    print(as_options(str(posterior)))
     print()
     facts = posterior.facts()
     width = max(map(len, facts))
@@ -49,8 +50,8 @@ def predict(
     cells: Annotated[
         Path | None,
         typer.Argument(
-            help="CSV with columns row and column, or these two first; else the missing cells. "
-            "With --new-rows they are in these."
+            help="CSV with columns row and column, or such as user and item, or these two first; "
+            "else the missing cells. With --new-rows they are in these."
         ),
     ] = None,
     out: Annotated[

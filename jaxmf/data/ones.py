@@ -1,5 +1,7 @@
 """Ones of sparse matrices from files, for the command line: pairs, baskets, matrices, triples."""
 
+import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,11 +11,17 @@ import numpy as np
 from jaxmf.arguments import check_file
 from jaxmf.data import checks, names
 from jaxmf.data.container import Table, is_sparse
-from jaxmf.data.readers import ids, is_number, numbered_lines, read_matrix
+from jaxmf.data.headings import roles
+from jaxmf.data.readers import ids, is_number, read_matrix
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
+from jaxmf.data.suspects import are_times
+from jaxmf.data.text_tables import is_text, numbered_lines
 
 FORMS = ("pairs", "baskets", "matrix")
+_ITEMS = frozenset(
+    ["items", "item", "basket", "baskets", "products", "transaction", "transactions"]
+)
 _PAIR, _TRIPLE = ("row", "column"), ("row", "column", "time")
 
 
@@ -37,7 +45,9 @@ def read_ones(
     Args:
         path: the file.
         form: one of these; None for a matrix where the file is no .csv or .tsv, pairs where every
-            line has two cells, a matrix where lines of one length hold numbers, else baskets.
+            line has two cells or headings such as user, item, date say which two are meant, a
+            matrix where lines of one length hold numbers, else baskets. First cells that all differ
+            from one another and from all others are ids of the baskets.
         key: which array of a ``.npz``.
         headings: whether the first line of pairs holds headings. None sees them where it can: the
             first line is a one where its ids are whole numbers as all below them are, or where one
@@ -54,15 +64,23 @@ def read_ones(
     path = check_file(path)
     if form not in (None, *FORMS):
         raise ValueError(f"form must be pairs, baskets or matrix, got {form!r}")
-    lines = None if form == "matrix" or not _is_text(path) else _cells_of(path)
+    lines = None if form == "matrix" or not is_text(path) else _cells_of(path)
     if lines is None and form in ("pairs", "baskets"):
         raise ValueError(f"{path}: {form} are read from .csv and .tsv files.")
+    if form is None and lines is not None and len(lines[0]) > 2:
+        log = _pairs_of_log(path, lines)
+        if log is not None:
+            lines, form, headings = log, "pairs", True
     if form is None:
         form = "matrix" if lines is None else _guessed_form(path, lines)
+        if lines is not None and form != "matrix":
+            named = _baskets_with_ids(path, lines, form)
+            if named is not None:
+                return SparseBinary.from_baskets(named)
     if headings is not None and form != "pairs":
         raise ValueError(f"headings belong to pairs, but {path} is read as {form}; leave them out")
     if form == "pairs" and lines is not None:
-        pairs = _texts_of(path, lines, headings, _PAIR)
+        pairs = _without_repeats(path, _texts_of(path, lines, headings, _PAIR))
         if mask is not None and _is_pairs(mask):
             return _from_pairs_and_observed(pairs, Path(mask), headings)
         data = SparseBinary.from_pairs(_by_ids(pairs))
@@ -78,8 +96,9 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
 
     Args:
         path: a .csv or .tsv file, one line a one: ids of its row and its column, of any kind, and
-            its time, a number. With the headings row, column and time in any order; with others,
-            or none, in this one.
+            its time, a number. With headings such as row, column and time, or user, item and
+            timestamp, in any order, and further columns do not count; with others, or none, in this
+            order.
         headings: whether the first line holds headings; None sees it by its time.
 
     Raises:
@@ -87,13 +106,17 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
         ValueError: a line that is no triple, a time that is no number, no lines.
     """
     path = check_file(path)
-    if not _is_text(path):
+    if not is_text(path):
         raise ValueError(f"{path}: a series is read from a .csv or .tsv file of triples.")
     lines = [line for line in _cells_of(path) if any(line)]
     indices = [0, 1, 2]
     if sorted(lines[0]) == sorted(_TRIPLE):
         indices, headings = [lines[0].index(name) for name in _TRIPLE], True
-    lines = [[line[index] for index in indices] if len(line) == 3 else line for line in lines]
+    found = roles(lines[0], with_value=False)
+    if found is not None and found.is_named and found.time is not None:
+        indices, headings = [found.row, found.column, found.time], True
+    width = len(lines[0]) if headings else 3
+    lines = [[line[index] for index in indices] if len(line) == width else line for line in lines]
     if headings is None:
         headings = len(lines[0]) == 3 and not is_number(lines[0][2])
     twice = next((cell for cell in lines[0] if lines[0].count(cell) > 1), None)
@@ -106,15 +129,18 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
                 f"{path}: the time {time!r} of row {row!r}, column {column!r} is no number; write "
                 "dates as numbers, such as days since the first."
             )
+    for position, word in enumerate(("rows", "columns") * (found is None)):
+        known = [float(line[position]) for line in texts if is_number(line[position])]
+        if len(known) == len(texts) > 2 and are_times(np.array(known)):
+            raise ValueError(
+                f"{path}: the ids of {word} look like times ({texts[0][position]}). Give headings "
+                "that say what is what, such as user,item,time."
+            )
     pairs = _by_ids([line[:2] for line in texts])
     times = [float(line[2]) for line in texts]
     return SparseSeries.from_triples(
         [(*pair, time) for pair, time in zip(pairs, times, strict=True)]
     )
-
-
-def _is_text(path: Path) -> bool:
-    return path.suffix.lower() in (".csv", ".tsv")
 
 
 def _texts_of(
@@ -158,7 +184,7 @@ def _has_headings(lines: list[list[str]]) -> bool:
 def _is_pairs(path: str | Path) -> bool:
     """Whether a file holds pairs rather than a matrix of zeros and ones."""
     path = check_file(path)
-    if not _is_text(path):
+    if not is_text(path):
         return False
     lines = [line for line in _cells_of(path) if any(line)]
     is_matrix = {cell for line in lines[1:] for cell in line} <= {"0", "1"}
@@ -262,7 +288,11 @@ def _guessed_form(path: Path, lines: list[list[str]]) -> str:
             "Give it both, or say form='baskets' if every line is a row with its ones."
         )
     # the first of several lines may hold headings
-    are_numeric = all(is_number(cell) for line in full[1:] or full for cell in line)
+    are_numeric = all(
+        is_number(cell) or cell.lower() in ("true", "false")
+        for line in full[1:] or full
+        for cell in line
+    )
     if len({len(line) for line in full}) == 1 and are_numeric:
         return "matrix"
     if are_numeric and {cell for line in full for cell in line} <= {"", "0", "1"}:
@@ -273,14 +303,86 @@ def _guessed_form(path: Path, lines: list[list[str]]) -> str:
     return "baskets"
 
 
+def _pairs_of_log(path: Path, lines: list[list[str]]) -> list[list[str]] | None:
+    """Pairs of a table with more columns, such as sales, where headings say which two are meant."""
+    found = roles(lines[0], with_value=False)
+    full = [line for line in lines if any(line)]
+    if len(full) < 2 or any(len(line) != len(full[0]) for line in full):
+        return None
+    if found is None or not found.is_named:
+        _refuse_table(path, full)
+        return None
+    pairs = [[line[found.row], line[found.column]] for line in full]
+    warnings.warn(
+        f"{path}: of its columns {pairs[0][0]!r} and {pairs[0][1]!r} are read, as pairs; the "
+        "others do not count.",
+        stacklevel=3,
+    )
+    return pairs
+
+
+def _without_repeats(path: Path, pairs: list[list[str]]) -> list[list[str]]:
+    """Each pair once."""
+    different = dict.fromkeys(map(tuple, pairs))
+    if len(different) == len(pairs):
+        return pairs
+    warnings.warn(
+        f"{path}: {len(pairs) - len(different):,} of {len(pairs):,} pairs repeat an earlier one "
+        "and count once.",
+        stacklevel=3,
+    )
+    return [list(pair) for pair in different]
+
+
+def _refuse_table(path: Path, lines: list[list[str]]) -> None:
+    """Refuses a table of which each column has cells of its own: baskets share their items."""
+    columns = [set(column) for column in zip(*lines[1:], strict=True)]
+    share_none = sum(map(len, columns)) == len(set().union(*columns))
+    if len(lines) > 10 and share_none and not all(map(is_number, lines[1])):
+        raise ValueError(
+            f"{path}: is a table, its first line is {lines[0]}, and no two columns share a cell. "
+            "Pairs have two columns, or headings such as user,item,date; if every line is a "
+            "basket, say form='baskets'."
+        )
+
+
+def _baskets_with_ids(
+    path: Path, lines: list[list[str]], form: str
+) -> dict[str, list[str]] | list[list[str]] | None:
+    """Baskets with their ids first, or below a heading; None where there is nothing of this."""
+    full = [line for line in lines if any(line)]
+    body = full[1:] if len(full[0]) <= 2 and full[0][-1].lower() in _ITEMS else full
+    firsts = [line[0] for line in body]
+    items = [[cell for cell in line[1:] if cell] for line in body]
+    if form == "pairs":
+        listed = [re.split(r"\s*[,;|]\s*", cell) for line in items for cell in line]
+        are_lists = 2 * sum(len(each) > 1 for each in listed) > len(body)
+        if not are_lists or len(listed) != len(body) or len(set(firsts)) < len(body):
+            return None
+        items = [[cell for cell in each if cell] for each in listed]
+    further = {cell for basket in items for cell in basket}
+    count = sum(map(len, items))
+    are_ids = len(body) >= 10 and len(set(firsts)) == len(body) and not further & set(firsts)
+    if are_ids and count >= len(body) and count > 2 * len(further):
+        warnings.warn(
+            f"{path}: the first cells, {firsts[0]!r}, {firsts[1]!r}, ..., all differ; they are "
+            "read as ids of the baskets.",
+            stacklevel=3,
+        )
+        return dict(zip(firsts, items, strict=True))
+    if len(full[0]) == 1 and len(body) < len(full):
+        warnings.warn(f"{path}: {full[0][0]!r} is read as a heading.", stacklevel=3)
+        return [[cell for cell in line if cell] for line in lines[lines.index(full[0]) + 1 :]]
+    return None
+
+
 def _is_pair(line: list[str]) -> bool:
     return len(line) == 2 and all(line)
 
 
 def _cells_of(path: Path) -> list[list[str]]:
     """The cells of a text file, line by line, without empty lines at its end."""
-    delimiter = "," if path.suffix.lower() == ".csv" else "\t"
-    lines = [[cell.strip() for cell in line] for _, line in numbered_lines(path, delimiter)]
+    lines = [[cell.strip() for cell in line] for _, line in numbered_lines(path)]
     if not any(map(any, lines)):
         raise ValueError(f"{path}: the file has no lines.")
     while not any(lines[-1]):

@@ -1,26 +1,34 @@
 """Matrices and tables from files, for the command line."""
 
-import csv
+from __future__ import annotations
+
 import re
+import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxmf.arguments import check_file
 from jaxmf.data.container import Table, peel
 from jaxmf.data.features import Features
+from jaxmf.data.headings import column_of_ids, holds_ids, names_rows
 from jaxmf.data.names import object_array
+from jaxmf.data.suspects import rise_by_line, warn_codes, without_totals
+from jaxmf.data.text_tables import MISSING, TEXT, extension, is_text, numbered_lines
 
-MISSING = frozenset(
-    {"", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "#n/a n/a", "<na>"}
+if TYPE_CHECKING:
+    import pandas as pd
+
+_TRUTHS = (
+    {"true": "1", "false": "0"},
+    {"yes": "1", "no": "0"},
+    {"y": "1", "n": "0"},
+    {"ja": "1", "nein": "0"},
 )
-"""What stands for a missing cell in a text file, in lower case."""
-
-_IDS_HEADING = re.compile(r"|(.*[ _-])?ids?|index|unnamed: 0")
-"""Headings, in lower case, of a first column that holds ids, whatever these look like."""
+_ANSWERS = frozenset(word for words in _TRUTHS for word in words if len(word) > 1)
 
 
 def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
@@ -28,10 +36,14 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
 
     - ``.npy``: one array. ``.npz``: the array ``key`` (or the only one), or a matrix saved by
       ``scipy.sparse.save_npz``.
-    - ``.csv``, ``.tsv``: numbers; empty cells and NA are missing (NaN). A first line that is no
-      numbers holds the ids of the columns. A first column that is no numbers, or whose heading is
-      empty, ``id``, ``index`` or ends in ``_id``, holds the ids of the rows: ``007`` stays as it
-      is.
+    - ``.csv``, ``.tsv``, ``.txt``, ``.dat``, ``.data``: numbers, or answers that are all yes or
+      no, or true or false; empty cells, NA, ``-`` and ``?`` are missing (NaN). A first line that is
+      no numbers holds the ids of the columns. A first column that is no numbers, or whose heading
+      is empty, ``id``, ``index`` or ends in ``_id``, holds the ids of the rows: ``007`` stays as
+      it is. So does one of whole numbers that all differ if one begins with 0, if they rise from
+      line to line, or if its heading is ``user``, ``patient``, ``sample`` or the like. A last row
+      or column that is called a total, and is one, is left out.
+    - ``.mtx``: a matrix as scipy reads it.
     - ``.parquet``: by pandas; its index, if it has one, holds the ids of the rows.
 
     Args:
@@ -40,6 +52,10 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
 
     Returns:
         ``Table(values, row_names, column_names)``, values (N, D) an array or scipy.sparse matrix.
+
+    Warns:
+        UserWarning: of what is left out, of numbers such as 99 that may stand for missing cells, of
+            a first column of numbers that may be ids.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -51,23 +67,28 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
     readers: dict[str, Callable[[], Table]] = {
         ".npy": lambda: Table(_load_numpy(path)),
         ".npz": lambda: _read_npz(path, key),
-        ".csv": lambda: _read_text(path, ","),
-        ".tsv": lambda: _read_text(path, "\t"),
-        ".parquet": lambda: _read_parquet(path),
+        ".mtx": lambda: _read_matrix_market(path),
+        ".parquet": lambda: peel(str(path), read_frame(path)),
+        **dict.fromkeys(TEXT, lambda: _read_text(path)),
     }
-    if path.suffix.lower() not in readers:
+    if extension(path) not in readers:
+        remedy = {
+            ".xlsx": "In the spreadsheet, save it as CSV UTF-8",
+            ".xls": "In the spreadsheet, save it as CSV UTF-8",
+            ".ods": "In the spreadsheet, save it as CSV UTF-8",
+            ".h5ad": "From Python, pass anndata.read_h5ad(path), or write its X as .npz",
+        }.get(extension(path), "Save it as one of them")
         raise ValueError(
             f"{path}: the extension {path.suffix or '(none)'!r} is not known. "
-            f"Matrices are read from {', '.join(readers)} files; save it as one of them."
+            f"Matrices are read from {', '.join(readers)} files. {remedy}."
         )
-    return readers[path.suffix.lower()]()
+    return readers[extension(path)]()
 
 
 def read_headings(path: str | Path) -> list[str]:
     """The cells of the first line of a .csv or .tsv file that is not empty."""
     path = check_file(path)
-    lines = numbered_lines(path, "\t" if path.suffix.lower() == ".tsv" else ",")
-    return next(([cell.strip() for cell in line] for _, line in lines if line), [])
+    return [cell.strip() for _, line in numbered_lines(path, first=True) for cell in line]
 
 
 def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -120,7 +141,7 @@ def read_features(
 
     Args:
         path: the file.
-        id: the heading of the column with the ids; None for the first.
+        id: the heading of the column with the ids; None for the first that is no line number.
         categorical: headings of numbers that are levels, such as codes of occupations.
         separator: what stands between levels; empty for nothing.
         standardise: whether numbers are brought to mean 0 and standard deviation 1.
@@ -135,7 +156,10 @@ def read_features(
         raise ValueError(f"{path}: needs a line of headings, a column of ids, and features.")
     if len(set(header)) < len(header):
         raise ValueError(f"{path}: a heading stands twice in {header}; give each its own.")
-    id = header[0] if id is None else id
+    if id is None:
+        start = column_of_ids(header)
+        lines, header = [line[start:] for line in lines], header[start:]
+        id = header[0]
     if id not in header:
         raise ValueError(f"{path}: has no column {id!r}, its first line is {header}.")
     cells = {name: [line[k].strip() for line in lines[1:]] for k, name in enumerate(header)}
@@ -219,7 +243,17 @@ def _load_sparse(path: Path) -> Any:
     return matrix
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_matrix_market(path: Path) -> Table:
+    import scipy.io
+
+    try:
+        return Table(scipy.io.mmread(path))
+    except Exception as error:  # of whatever kind: what is in the file decides
+        raise ValueError(f"{path}: scipy cannot read it as a matrix ({error}).") from None
+
+
+def read_frame(path: Path) -> pd.DataFrame:
+    """A table of pandas from a ``.parquet`` file."""
     try:
         import pandas as pd
     except ImportError:
@@ -234,45 +268,24 @@ def _read_parquet(path: Path) -> Table:
         ) from error
     except Exception as error:
         raise ValueError(f"{path}: pandas cannot read it ({error}).") from error
-    return peel(str(path), frame)
-
-
-def numbered_lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The cells of every line of a text file, and the line's number."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, delimiter=delimiter)
-            for line in reader:
-                yield reader.line_num, line
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: is no text in UTF-8 ({error.reason}).") from None
-    except csv.Error as error:
-        raise ValueError(
-            f"{path}: line {reader.line_num} cannot be taken apart ({error}). A cell has at most "
-            f"{csv.field_size_limit():,} letters; is a quote not closed, or is this no table?"
-        ) from None
-
-
-def _read_lines(path: Path, delimiter: str) -> list[list[str]]:
-    """The lines of a text file, equally long; empty lines are left out."""
-    return _read_numbered(path, delimiter)[0]
+    return frame
 
 
 def _read_headed(path: str | Path) -> tuple[Path, list[str], list[list[str]], list[int]]:
     """The file, the headings of its first line, all lines, and their numbers."""
     path = check_file(path)
-    if path.suffix.lower() not in (".csv", ".tsv"):
+    if not is_text(path):
         raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
-    lines, line_numbers = _read_numbered(path, "," if path.suffix.lower() == ".csv" else "\t")
+    lines, line_numbers = _read_numbered(path)
     header = [cell.strip() for cell in lines[0]]
     return path, header, lines, line_numbers
 
 
-def _read_numbered(path: Path, delimiter: str) -> tuple[list[list[str]], list[int]]:
+def _read_numbered(path: Path) -> tuple[list[list[str]], list[int]]:
     """The lines of a text file, equally long, and their numbers; empty lines are left out."""
     lines: list[list[str]] = []
     line_numbers: list[int] = []
-    for line_number, line in numbered_lines(path, delimiter):
+    for line_number, line in numbered_lines(path):
         if not line:
             continue
         if lines and len(line) != len(lines[0]):
@@ -287,8 +300,8 @@ def _read_numbered(path: Path, delimiter: str) -> tuple[list[list[str]], list[in
     return lines, line_numbers
 
 
-def _read_text(path: Path, delimiter: str) -> Table:
-    lines = _read_lines(path, delimiter)
+def _read_text(path: Path) -> Table:
+    lines, _ = _read_numbered(path)
     header = _header(lines)
     body = lines[1:] if header else lines
     twice = next((cell for cell in header or () if (header or []).count(cell) > 1), None)
@@ -300,26 +313,65 @@ def _read_text(path: Path, delimiter: str) -> Table:
         raise ValueError(f"{path}: has a first line with headings and no further lines.")
     first = [line[0].strip() for line in body]
     has_ids = len(body[0]) > 1 and (
-        (header is not None and _IDS_HEADING.fullmatch(header[0].lower()) is not None)
-        or not any(map(_is_cell, first))
+        (header is not None and holds_ids(header[0]))
+        or not any(_is_cell(text) or text.lower() in _ANSWERS for text in first)
+        or _are_ids(path, first, header)
     )
     if has_ids:
         _check_ids(path, first, below=header is not None)
     start = 1 if has_ids else 0
-    values = np.empty((len(body), len(body[0]) - start))
+    body = _as_zeros_and_ones(path, [line[start:] for line in body])
+    values = np.empty((len(body), len(body[0])))
     for row, line in enumerate(body):
-        for column, cell in enumerate(line[start:]):
+        for column, cell in enumerate(line):
             try:
                 values[row, column] = as_number(cell)
             except ValueError:
                 if cell.strip().lower() not in MISSING:
                     raise _cell_error(path, lines, row, column + start, header) from None
                 values[row, column] = np.nan
-    return Table(
-        values,
-        ids(first) if has_ids else None,
-        ids(header[start:]) if header else None,
-    )
+    names = ids(first) if has_ids else None, ids(header[start:]) if header else None
+    table = Table(*without_totals(path, values, *names))
+    warn_codes(path, table.values)
+    return table
+
+
+def _are_ids(path: Path, first: list[str], header: list[str] | None) -> bool:
+    """Whether a first column of whole numbers holds ids: by zeros before them, heading or order."""
+    if not all(text.isascii() and text.isdecimal() for text in first):
+        return False
+    if any(len(text) > 1 and text.startswith("0") for text in first):
+        return True
+    if len(set(first)) < len(first) or header is None or header[0] == "":
+        return False
+    if names_rows(header[0]):
+        return True
+    if rise_by_line(first):
+        warnings.warn(
+            f"{path}: the first column, {header[0]!r}, changes in one direction from line to line "
+            "and is read as ids of rows. If it is data, let another column be the first.",
+            stacklevel=3,
+        )
+        return True
+    if len(first) >= 10:
+        warnings.warn(
+            f"{path}: the numbers of the first column, {header[0]!r}, all differ; they are read as "
+            "data. If they are ids of rows, let its heading be id.",
+            stacklevel=3,
+        )
+    return False
+
+
+def _as_zeros_and_ones(path: Path, lines: list[list[str]]) -> list[list[str]]:
+    """Cells with yes as 1 and no as 0, where there are no others but missing ones."""
+    there = {cell.strip().lower() for line in lines for cell in line} - MISSING
+    known = next((words for words in _TRUTHS if there <= set(words)), None)
+    if known is None or not there:
+        return lines
+    shown = ", ".join(f"{word} as {known[word]}" for word in sorted(there))
+    if there & {"no", "n", "nein"}:
+        warnings.warn(f"{path}: answers are read as numbers: {shown}.", stacklevel=3)
+    return [[known.get(cell.strip().lower(), cell) for cell in line] for line in lines]
 
 
 def _check_ids(path: Path, texts: Sequence[str], *, below: bool) -> None:
@@ -364,9 +416,14 @@ def _cell_error(
     line = lines[row + (header is not None)]
     heading = f" ({header[column]!r})" if header else ""
     return ValueError(
-        f"{path}: column {column + 1}{heading} holds no numbers: {line[column]!r} in line "
-        f"{row + 1 + (header is not None)}. Remove the column, or leave missing cells empty."
+        f"{path}: column {column + 1}{heading} holds no numbers: {_short(line[column])!r} in line "
+        f"{row + 1 + (header is not None)}. Remove the column; write answers as "
+        "numbers, and leave missing cells empty."
     )
+
+
+def _short(cell: str) -> str:
+    return cell if len(cell) <= 60 else cell[:57] + "..."
 
 
 def is_number(text: str) -> bool:

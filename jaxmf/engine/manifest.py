@@ -167,6 +167,11 @@ def is_text(value: object) -> bool:
     return type(value) is str
 
 
+def is_texts(value: object) -> bool:
+    """Some strings, one after another."""
+    return isinstance(value, (list, tuple)) and all(map(is_text, value))
+
+
 def is_object(value: object) -> bool:
     """A JSON object."""
     return type(value) is dict

@@ -199,7 +199,8 @@ def _read_meta(model: Model, written: Mapping[str, object]) -> Meta:
         name: settings.decode_seed(value) if name == "seed" else settings.decode(value, name=name)
         for name, value in written.items()
     }
-    json_file.check_fields("the facts of the run", values, _META)
+    optional = {"notes": json_file.is_texts}
+    json_file.check_fields("the facts of the run", values, _META, optional=optional)
     entry, method = registry.entry_of(model), values["method"]
     known = {setting.name for setting in registry.method_settings(entry, method)}
     unknown = [name for name in values["options"] if name not in known]
@@ -211,7 +212,7 @@ def _read_meta(model: Model, written: Mapping[str, object]) -> Meta:
     if "temper" in values["run"]:
         num_replicas = check_temper(model, values["run"]["temper"])
         _check_replicas(values["run"], num_replicas)
-    return Meta(**values)
+    return Meta(**{**values, "notes": tuple(values.get("notes", ()))})
 
 
 def _check_replicas(run: Mapping[str, object], num_replicas: int) -> None:

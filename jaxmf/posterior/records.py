@@ -27,6 +27,7 @@ class Meta:
         wall_seconds: how long the last call took, compilation included.
         complete: False if it was interrupted.
         capacity: final sizes of the growing axes.
+        notes: what was done with the data by itself and bears on the answers, a clause each.
     """
 
     method: str
@@ -39,6 +40,7 @@ class Meta:
     wall_seconds: float
     complete: bool
     capacity: Mapping[str, int]
+    notes: tuple[str, ...] = ()
 
 
 class Evidence(NamedTuple):

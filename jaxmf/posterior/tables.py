@@ -57,6 +57,7 @@ def feature_bits(posterior: Draws) -> np.ndarray:
 def summary(posterior: Summaries) -> Summary:
     """See `Posterior.summary`."""
     table = _table(posterior)
+    table.caption = "; ".join(filter(None, (table.caption, *posterior.meta.notes)))
     table.notes = tuple(alarm.sentence for alarm in alarms(posterior))
     return table
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -15,7 +15,6 @@ from jaxmf.data.names import series_as_mapping
 from jaxmf.posterior.document_topics import documents_of, mean_and_sd
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, topic_blocks
-
 
 _DATES = "datetime64[us]"
 
@@ -111,14 +110,14 @@ def _dates(values: object) -> np.ndarray | None:
 
 
 def _is_date(value: object) -> bool:
-    return isinstance(value, datetime.date | np.datetime64)
+    return isinstance(value, dt.date | np.datetime64)
 
 
-def _in_utc(value: datetime.date | np.datetime64) -> np.datetime64:
+def _in_utc(value: dt.date | np.datetime64) -> np.datetime64:
     if value != value:  # NaT, of pandas too
         return np.datetime64("NaT", "us")
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        value = value.astimezone(dt.UTC).replace(tzinfo=None)
     return np.datetime64(value).astype(_DATES)
 
 

@@ -36,9 +36,10 @@ def test_a_mesh_over_processes_is_refused_and_one_within_a_process_works():
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
+    flags = os.environ.get("XLA_FLAGS", "")  # as quick to compile as the other tests
     settings = {
         "PYTHONPATH": str(ROOT),
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=2",
         "JAX_PLATFORMS": "cpu",
     }
     started = [

@@ -149,3 +149,25 @@ def test_entries_in_different_units_raise_an_alarm_and_ratings_do_not():
         post = posterior(mf.BPMF(2), data, **repeated(noise_scale=0.5))
         kinds.append([alarm.kind for alarm in alarms._units(post)])
     assert kinds == [["units"], [], []]
+
+
+def test_a_run_says_that_it_took_columns_in_standard_deviations(tmp_path):
+    values = np.asarray(simulated(missing=True)[2].values) * [1, 1, 1e-3, 1]
+    options = {"num_warmup": 2, "num_samples": 4, "num_chains": 1, "progress": False}
+    with pytest.warns(mf.RunWarning):
+        post = mf.sample(mf.BinaryMF(), values, **options)
+    (note,) = post.meta.notes
+    assert "cells were taken about the mean of their column" in note
+    assert note in post.summary().caption
+    assert note in post.report(tmp_path / "page.html").read_text()
+    post.save(tmp_path / "run")
+    assert mf.load(tmp_path / "run").meta == post.meta
+
+
+def test_units_that_are_given_or_alike_are_not_announced():
+    data = simulated(missing=True)[2]
+    spread = np.asarray(data.values).std(axis=0)
+    assert mf.BinaryMF().matched(data).notes(data)
+    assert mf.BinaryMF(column_unit=2 * spread).matched(data).notes(data) == ()
+    alike = mf.Dense.from_array(np.asarray(data.values) / spread)
+    assert mf.BinaryMF().matched(alike).notes(alike) == ()

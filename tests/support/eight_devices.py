@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 def run_on_eight_devices(program: str, *arguments: str) -> list[str]:
     """What a program prints in a process of its own with eight devices; it must end well."""
+    flags = os.environ.get("XLA_FLAGS", "")  # as quick to compile as the other tests
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         capture_output=True,
@@ -18,7 +19,7 @@ def run_on_eight_devices(program: str, *arguments: str) -> list[str]:
         env=os.environ
         | {
             "PYTHONPATH": str(ROOT),
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+            "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=8",
             "JAX_PLATFORMS": "cpu",
         },
         timeout=600,

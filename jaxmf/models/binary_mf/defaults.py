@@ -71,7 +71,29 @@ def matched(model: BinaryMF, data: Dense) -> BinaryMF:
     return replace(model, **settings)
 
 
-def _units(model: Any, data: Dense, *, is_open: bool) -> tuple[Any, Any]:
+def _units_of_columns(data: Dense, spreads: np.ndarray) -> np.ndarray:
+    """Standard deviations (J,), 1 of equal cells, of the dtype of the data."""
+    return np.where(spreads > 0, spreads, 1).astype(np.asarray(data.values[:1, :1]).dtype)
+
+
+def notes(model: BinaryMF, data: Dense) -> tuple[str, ...]:
+    """See `BinaryMF.notes`."""
+    unit: Any = model.column_unit
+    if np.ndim(unit) == 0:
+        return ()
+    spreads = units.column_scales(data)
+    if not np.array_equal(unit, _units_of_columns(data, spreads)):
+        return ()  # the user's own
+    varied = spreads[spreads > 0]
+    return (
+        f"columns are in different units (standard deviations {varied.min():.3g} to "
+        f"{varied.max():.3g}), so cells were taken about the mean of their column and divided by "
+        "its standard deviation: noise, weights and their scales are in standard deviations, "
+        "predictions in the units of the data",
+    )
+
+
+def _units(model: Any, data: Dense, *, is_open: bool) -> tuple[object, object]:
     """Offset and scale of the columns; both by column where they are in different units.
 
     Args:
@@ -89,9 +111,7 @@ def _units(model: Any, data: Dense, *, is_open: bool) -> tuple[Any, Any]:
     if is_open and not has_mean and offset is None and scale is None:
         spreads = units.column_scales(data)
         if units.are_different(spreads):
-            return units.column_means(data), np.where(spreads > 0, spreads, 1).astype(
-                np.asarray(data.values[:1, :1]).dtype
-            )
+            return units.column_means(data), _units_of_columns(data, spreads)
     if offset is None:
         is_centred = is_left_open(model, "weight_scale") and not has_mean
         mean = units.column_means if np.ndim(scale) else units.overall_mean

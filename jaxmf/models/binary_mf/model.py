@@ -218,6 +218,10 @@ class BinaryMF(SimulatedModel):
         """
         return defaults.matched(fixed.matched(self, data), data)
 
+    def notes(self, data: Dense) -> tuple[str, ...]:
+        """That columns in different units were taken in standard deviations, where they were."""
+        return defaults.notes(self, data)
+
     def centred(self, data: Dense) -> Dense:
         """The data minus the offset, in units of `column_unit`."""
         return units.centred(data, self.offset, self.column_unit)

@@ -1,0 +1,121 @@
+"""What the columns of a table are, by their headings: ids of rows and columns, values, times."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_ROW = (
+    "row order invoice receipt transaction basket ticket session user uid customer client member "
+    "membernumber person reviewer visitor subject respondent reader account kunde nutzer benutzer"
+)
+_COLUMN = (
+    "column col item iid movie film product book isbn song track artist asin anime game joke "
+    "business restaurant recipe artikel produkt itemdescription stockcode"
+)
+_VALUE = "rating value score star vote grade preference bookrating bewertung wertung punkte"
+_TIME = "time timestamp date datetime unixtime unixreviewtime reviewtime ts created datum zeit"
+_INDEX = "index unnamed rownames linenumber"
+_OF_ROWS = (
+    "id pid sid uid patient patnr patno patientnr sample specimen participant student pupil case "
+    "gene cell barcode document doc resp respnr respid vp vpn key code nr no number lfdnr"
+)
+_DIGITS = re.compile(r"[+-]?[\d.,]*\d[\d.,]*([eE][+-]?\d+)?")
+_IDS = re.compile(r"|(.*[ _-])?ids?|index|unnamed: 0")
+
+
+class Roles(NamedTuple):
+    """Positions of columns, and whether headings name both rows and columns."""
+
+    row: int
+    column: int
+    value: int | None
+    time: int | None
+    is_named: bool
+
+
+def roles(headings: Sequence[str], *, with_value: bool = True) -> Roles | None:
+    """Where the ids of rows and columns stand, and the values; None where headings do not say.
+
+    Columns of times and line numbers are passed over. Two columns that are left beside values are
+    rows and columns in this order, unless their headings say otherwise.
+
+    Args:
+        headings: of all columns.
+        with_value: whether there must be a column of values.
+    """
+    if any(_DIGITS.fullmatch(heading.strip()) for heading in headings):
+        return None  # a line of data
+    kinds = [_kind(heading) for heading in headings]
+    value = _only(kinds, "value")
+    row, column = _only(kinds, "row"), _only(kinds, "column")
+    left = [index for index, kind in enumerate(kinds) if kind is None]
+    if with_value and value is None and row is not None and column is not None and len(left) == 1:
+        value, left = left[0], []
+    if row is None or column is None:
+        known = [index for index in (row, column) if index is not None]
+        both = sorted(known + left)
+        if len(both) != 2 or kinds.count("row") > 1 or kinds.count("column") > 1:
+            return None
+        if row is None and column is None:
+            row, column = both
+        else:
+            other = next(index for index in both if index not in known)
+            row, column = (other, column) if row is None else (row, other)
+    if row is None or column is None or (with_value and value is None):
+        return None
+    return Roles(row, column, value, _only(kinds, "time"), {"row", "column"} <= set(kinds))
+
+
+def misplaced(headings: Sequence[str]) -> str | None:
+    """A heading that says that the first three columns are not rows, columns and values."""
+    kinds = [_kind(heading) for heading in headings]
+    return next(
+        (
+            heading
+            for index, (heading, kind) in enumerate(zip(headings, kinds, strict=True))
+            if (kind == "value" and index != 2) or (kind == "time" and index < 3)
+        ),
+        None,
+    )
+
+
+def column_of_ids(headings: Sequence[str]) -> int:
+    """Which column of a table about users or items holds their ids: the first, or the second.
+
+    The second where the first is the line number that pandas writes, and the second is of ids.
+    """
+    is_numbered = len(headings) > 1 and headings[0].lower() in ("", "unnamed: 0")
+    follows = is_numbered and headings[1] != ""
+    return int(follows and (holds_ids(headings[1]) or _kind(headings[1]) in ("row", "column")))
+
+
+def holds_ids(heading: str) -> bool:
+    """Whether a first column with this heading holds ids, whatever these look like."""
+    return _IDS.fullmatch(heading.strip().lower()) is not None
+
+
+def names_rows(heading: str) -> bool:
+    """Whether a first column of numbers that all differ is likely to hold ids by its heading."""
+    return _kind(heading) == "row" or re.sub(r"[^a-z]", "", heading.lower()) in _OF_ROWS.split()
+
+
+def _kind(heading: str) -> str | None:
+    text = heading.strip()
+    text = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower()
+    words = [word for word in re.split(r"[^a-z]+", text) if word]
+    if not words and not text:
+        return "index"
+    while len(words) > 1 and words[-1] in ("id", "ids", "no", "nr", "number", "code"):
+        words.pop()
+    name = "".join(words)
+    for kind, known in (
+        ("row", _ROW), ("column", _COLUMN), ("value", _VALUE), ("time", _TIME), ("index", _INDEX),
+    ):  # fmt: skip
+        names = known.split()
+        if {name, name.removesuffix("id"), name.removesuffix("s")} & set(names):
+            return kind
+    return None
+
+
+def _only(kinds: Sequence[str | None], kind: str) -> int | None:
+    return kinds.index(kind) if kinds.count(kind) == 1 else None

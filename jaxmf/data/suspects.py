@@ -1,0 +1,123 @@
+"""What stands in files beside data: totals, codes of missing cells, times in place of values."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+_TOTALS = frozenset(
+    {"total", "totals", "grand total", "sum", "sums", "mean", "average", "gesamt", "summe"}
+    | {"gesamtsumme", "mittelwert", "all", "overall"}
+)
+_CODES = (9.0, 88.0, 98.0, 99.0, 888.0, 998.0, 999.0, 9999.0, 99999.0)
+_MOST_LEVELS = 12  # of a scale of whole numbers
+
+
+def is_total(text: str) -> bool:
+    """Whether an id is what spreadsheets call a line of sums or means."""
+    return text.strip().strip(":").lower() in _TOTALS
+
+
+def without_totals(
+    path: Path,
+    values: np.ndarray,
+    row_names: np.ndarray | None,
+    column_names: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """A matrix (N, D) and its ids without a last row, or column, of sums or means.
+
+    It is left out, with a warning, where it is called so and holds these numbers. Where one of the
+    two is so, a warning asks for it.
+    """
+    for axis, word in ((0, "row"), (1, "column")):
+        names = (row_names, column_names)[axis]
+        if min(values.shape) < 2 or values.shape[axis] < 3:
+            continue
+        last = values[-1] if axis == 0 else values[:, -1]
+        rest = values[:-1] if axis == 0 else values[:, :-1]
+        name = "" if names is None else str(names[-1])
+        called = is_total(name)
+        adds_up = _adds_up(last, rest, axis, called=called)
+        if called and adds_up:
+            warnings.warn(
+                f"{path}: the last {word}, {name!r}, holds the sums or means of the "
+                "others and is left out.",
+                stacklevel=2,
+            )
+            values = rest
+            if axis == 0 and row_names is not None:
+                row_names = row_names[:-1]
+            if axis == 1 and column_names is not None:
+                column_names = column_names[:-1]
+        elif adds_up or (called and axis == 0):
+            shown = f", {name!r}," if name else ""
+            warnings.warn(
+                f"{path}: the last {word}{shown} may hold the sums of the others and is read "
+                "as data. Remove it if it does.",
+                stacklevel=2,
+            )
+    return values, row_names, column_names
+
+
+def _adds_up(last: np.ndarray, rest: np.ndarray, axis: int, *, called: bool) -> bool:
+    """Whether numbers are the sums of all others along an axis, or, if called so, the means."""
+    known = np.isfinite(last) & np.isfinite(rest).any(axis=axis)
+    enough = 1 if called else 3
+    if known.sum() < enough or rest.shape[axis] < enough or not np.any(last[known]):
+        return False
+    sums = np.nansum(rest, axis=axis)[known]
+    counts = np.isfinite(rest).sum(axis=axis)[known]
+    near = 1e-6 * np.nansum(np.abs(rest), axis=axis)[known] + 1e-12
+    meant = (sums, sums / counts) if called else (sums,)
+    return any(bool(np.all(np.abs(last[known] - each) <= near)) for each in meant)
+
+
+def warn_codes(path: Path, values: np.ndarray) -> None:
+    """Warns of a number that stands for a missing cell, such as 9, 99 or -1, by how it stands off.
+
+    Args:
+        path: the file.
+        values: of all cells that are not missing.
+    """
+    known = np.unique(values[np.isfinite(values)])
+    if known.size < 3:
+        return
+    for code, others, outermost in (
+        (known[-1], known[:-1], known[-2]),
+        (known[0], known[1:], known[1]),
+    ):
+        count = int(np.sum(values == code))
+        is_code = code in _CODES or -code in (1.0, *_CODES)
+        if not is_code or count < 2:
+            continue
+        gap, spread = abs(code - outermost), others[-1] - others[0]
+        # not the tail of counts: levels without gaps, and the code in more than a few cells
+        is_scale = (
+            others.size == spread + 1 <= _MOST_LEVELS
+            and not np.any(others % 1)
+            and count >= 0.002 * values.size
+        )
+        if gap > spread or (is_scale and gap >= 2):
+            warnings.warn(
+                f"{path}: {count:,} cells are {code:g}, and no other is "
+                f"{'above' if code > outermost else 'below'} {outermost:g}. They are read as "
+                "numbers; if they stand for missing ones, leave these cells empty.",
+                stacklevel=2,
+            )
+
+
+def are_times(values: np.ndarray) -> bool:
+    """Whether numbers are seconds, or milliseconds, since 1970: all between 1980 and 2040."""
+    whole = bool(np.all(values % 1 == 0))
+    return whole and any(
+        bool(np.all((values > 3.1e8 * unit) & (values < 2.21e9 * unit))) for unit in (1, 1000)
+    )
+
+
+def rise_by_line(texts: Sequence[str]) -> bool:
+    """Whether ten cells or more are whole numbers that rise, or fall, from line to line."""
+    if len(texts) < 10 or not all(text.lstrip("-").isdecimal() for text in texts):
+        return False
+    steps = np.diff(np.array([int(text) for text in texts], dtype=float))
+    return bool(np.all(steps > 0) or np.all(steps < 0))

@@ -1,0 +1,279 @@
+"""Lines of text files as other programs write them: what stands between cells, letters, numbers.
+
+Everything that is read from text goes through `numbered_lines`. What a file can only mean one way
+is read so; where a person would have to ask, it is refused.
+"""
+
+import csv
+import gzip
+import io
+import re
+import warnings
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxmf.arguments import check_file
+
+MISSING = frozenset(
+    {"", "na", "n/a", "n.a.", "nan", "-nan", "null", "none", "#n/a", "#na", "#n/a n/a", "<na>"}
+    | {"-", "--", "?", ".", "missing"}
+)
+"""What stands for a missing cell in a text file, in lower case."""
+
+TEXT = (".csv", ".tsv", ".txt", ".dat", ".data")
+"""Extensions of tables in text, with ``.gz`` or ``.zip`` behind them or not."""
+
+_BETWEEN = (",", ";", "\t", "|", "::", " ")
+_LINES_SEEN = 200  # by which the separator is found
+_LONGEST = 100_000  # letters of these
+_CURRENCY = "€$£¥"
+
+
+class _Writing(NamedTuple):
+    """How numbers are written: in groups of three digits, or not, and with which decimal mark."""
+
+    groups: str
+    decimal: str
+
+    def matches(self, text: str) -> bool:
+        group = re.escape(self.groups)
+        whole = rf"(\d{{1,3}}|[1-9]\d{{0,2}}({group}\d{{3}})+)" if group else r"\d*"
+        pattern = rf"[+-]?(?=\S?\d){whole}({re.escape(self.decimal)}\d*)?([eE][+-]?\d+)?"
+        return text.isascii() | (self.groups in text) and bool(re.fullmatch(pattern, text))
+
+    def plain(self, text: str) -> str:
+        text = text.replace(self.groups, "") if self.groups else text
+        return text.replace(self.decimal, ".")
+
+
+_WRITINGS = (
+    _Writing("", "."), _Writing("", ","), _Writing(",", "."), _Writing(".", ","),
+    _Writing("'", "."), _Writing("\u2019", "."), _Writing("\u00a0", ","), _Writing("\u202f", ","),
+)  # fmt: skip
+_MARKS = re.compile("[.,'\u2019\u00a0\u202f%" + _CURRENCY + "]")
+
+
+def extension(path: Path) -> str:
+    """The extension in lower case, of a compressed file that of what is in it."""
+    name = path.name.lower()
+    if name.endswith(".gz"):
+        name = name.removesuffix(".gz")
+    elif name.endswith(".zip") and path.exists():
+        name = _only_member(path).lower()
+    return Path(name).suffix
+
+
+def is_text(path: Path) -> bool:
+    """Whether a file is a table in text by its extension."""
+    return extension(path) in TEXT
+
+
+def numbered_lines(
+    path: str | Path, *, first: bool = False, whole: bool = False
+) -> list[tuple[int, list[str]]]:
+    """The cells of every line of a text file, and the line's number.
+
+    The separator is found by the file: comma, semicolon, tab, bar, two colons or, in files other
+    than ``.csv`` and ``.tsv``, spaces. Columns whose numbers have a decimal comma, thousands
+    separators, a percent sign or a currency throughout are given as plain numbers.
+
+    Args:
+        path: the file.
+        first: whether the first line that is not empty is enough.
+        whole: whether lines are texts, each one cell.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: lines that cannot be taken apart; numbers that can be read in two ways; an
+            archive of several files.
+    """
+    path = check_file(path)
+    text = _text(path)
+    if whole:
+        return [(line_number, [line]) for line_number, line in enumerate(io.StringIO(text), 1)]
+    stated = re.match(r"sep=(.)\r?\n", text)  # a line for spreadsheets
+    text = text[stated.end() :] if stated else text
+    separator = stated[1] if stated else _separator(path, text)
+    lines = _rows(path, text, separator, most=1 if first else None)
+    if stated:
+        lines = [(line_number + 1, line) for line_number, line in lines]
+    if not first and (separator != "," or '"' in text or re.search(f"['%{_CURRENCY}]", text)):
+        _make_plain(path, lines, separator)
+    return lines
+
+
+def _text(path: Path) -> str:
+    """The text of a file, compressed or not, in UTF-8, UTF-16 or what Windows writes."""
+    content = _content(path)
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return content.decode("utf-16")
+    if b"\0" in content:
+        raise ValueError(f"{path}: is no text, it has bytes that are 0. Save it as text in UTF-8.")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        try:
+            text = content.decode("cp1252")
+        except UnicodeDecodeError:
+            raise ValueError(f"{path}: is no text in UTF-8 ({error.reason}).") from None
+        at = content.count(b"\n", 0, error.start) + 1
+        line = content.splitlines()[at - 1].decode("cp1252", "replace")
+        warnings.warn(
+            f"{path}: is no text in UTF-8, it is read as Windows-1252 (Latin-1): line {at} is "
+            f"{line[:60]!r}. Save it in UTF-8 if letters are wrong.",
+            stacklevel=2,
+        )
+        return text
+
+
+def _content(path: Path) -> bytes:
+    name = path.name.lower()
+    try:
+        if name.endswith(".gz"):
+            with gzip.open(path) as file:
+                return file.read()
+        if name.endswith(".zip"):
+            with zipfile.ZipFile(path) as archive:
+                return archive.read(_only_member(path))
+    except (OSError, EOFError, zipfile.BadZipFile, RuntimeError) as error:
+        raise ValueError(f"{path}: cannot be unpacked ({error}).") from None
+    return path.read_bytes()
+
+
+def _only_member(path: Path) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/")]
+    except (zipfile.BadZipFile, OSError) as error:
+        raise ValueError(f"{path}: cannot be unpacked ({error}).") from None
+    if len(names) != 1:
+        shown = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+        raise ValueError(
+            f"{path}: has {len(names)} files ({shown}). Unpack it, and give the one that is meant."
+        )
+    return names[0]
+
+
+def _separator(path: Path, text: str) -> str:
+    """What stands between cells: the separator by which nearly all lines have as many cells."""
+    if extension(path) == ".tsv":
+        return "\t"
+    head = text[:_LONGEST]
+    if len(text) > _LONGEST:
+        head = head[: head.rfind("\n") + 1] or head
+    is_csv = extension(path) == ".csv"
+    default = "," if is_csv or "," in head else "\t" if "\t" in head else " "
+    widths = {each: _width(path, head, each) for each in _BETWEEN if each in head}
+    best = default
+    for each in _BETWEEN:
+        if each == " " and (is_csv or widths.get(best, 1) > 1):
+            continue  # within a cell
+        if widths.get(each, 1) > max(widths.get(best, 1), 1):
+            best = each
+    if best == default and default not in head:
+        # lines of several lengths, such as baskets: what most lines have
+        lines = [line for line in head.split("\n") if line.strip()][:_LINES_SEEN]
+        counts = {each: sum(each in line for line in lines) for each in _BETWEEN[:4]}
+        most = max(counts, key=lambda each: counts[each])
+        best = most if 2 * counts[most] > len(lines) else default
+    return best
+
+
+def _width(path: Path, head: str, separator: str) -> int:
+    """How many cells the first line has, and nearly all after it; 1 where they differ."""
+    try:
+        lines = _rows(path, head, separator, most=_LINES_SEEN)
+    except ValueError:
+        return 1
+    widths = [len(line) for _, line in lines if any(line)]
+    return widths[0] if widths and widths.count(widths[0]) >= 0.9 * len(widths) else 1
+
+
+def _rows(
+    path: Path, text: str, separator: str, *, most: int | None = None
+) -> list[tuple[int, list[str]]]:
+    """The cells of lines and the lines' numbers; of the first ones that are not empty."""
+    if len(separator) > 1:  # which the csv module does not know
+        text, separator = text.replace(separator, "\x1f"), "\x1f"
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=separator == " "
+    )
+    found: list[tuple[int, list[str]]] = []
+    try:
+        for line in reader:
+            while separator == " " and line and not line[-1]:
+                line.pop()
+            if most is None or any(map(str.strip, line)):
+                found.append((reader.line_num, line))
+            if len(found) == most:
+                break
+    except csv.Error as error:
+        raise ValueError(
+            f"{path}: line {reader.line_num} cannot be taken apart ({error}). A cell has at most "
+            f"{csv.field_size_limit():,} letters; is a quote not closed, or is this no table?"
+        ) from None
+    return found
+
+
+def _make_plain(path: Path, lines: list[tuple[int, list[str]]], separator: str) -> None:
+    """Columns of numbers in other writings, as plain ones, in place."""
+    full = [line for _, line in lines if any(cell.strip() for cell in line)]
+    if not full or len({len(line) for line in full}) > 1:
+        return
+    signs: dict[str, list[int]] = {}
+    found: dict[int, dict[str, str]] = {}
+    fitting: dict[int, list[_Writing]] = {}
+    for column in range(len(full[0])):
+        texts = {line[column].strip() for line in full[1:]}
+        texts = {text for text in texts if text.lower() not in MISSING}
+        if not _MARKS.search(" ".join(texts)):
+            continue
+        first = full[0][column].strip()
+        for each in (texts | {first}, texts):  # with the first line, where it has no headings
+            bare, sign = _without_sign(each)
+            fits = [one for one in _WRITINGS if all(map(one.matches, bare.values()))]
+            if each and fits:
+                break
+        if not fits:
+            continue
+        found[column], fitting[column] = bare, fits
+        if sign:
+            signs.setdefault(sign, []).append(column + 1)
+    shared = [one for one in _WRITINGS if all(one in fits for fits in fitting.values())]
+    for column, bare in found.items():
+        fits = [one for one in shared if one in fitting[column]] or fitting[column]
+        if separator == "," and fits[0] == _WRITINGS[0]:
+            fits = fits[:1]  # a comma stands between cells, so that a point is a decimal one
+        _refuse_two_ways(path, column, bare, fits)
+        plain = {text: fits[0].plain(cell) for text, cell in bare.items()}
+        for line in full:
+            cell = line[column].strip()
+            line[column] = plain.get(cell, cell)
+    for sign, columns in signs.items():
+        which = ", ".join(map(str, columns[:3])) + ", ..." * (len(columns) > 3)
+        warnings.warn(
+            f"{path}: the numbers of column {which} are read without their {sign!r}.", stacklevel=2
+        )
+
+
+def _refuse_two_ways(
+    path: Path, column: int, bare: dict[str, str], fitting: list[_Writing]
+) -> None:
+    for other in fitting[1:]:
+        for text, cell in sorted(bare.items()):
+            one, two = float(fitting[0].plain(cell)), float(other.plain(cell))
+            if one != two:
+                raise ValueError(
+                    f"{path}: column {column + 1} has numbers such as {text!r}, which may be "
+                    f"{one:.10g} or {two:.10g}. Write them with a decimal point, and without "
+                    "separators of thousands."
+                )
+
+
+def _without_sign(texts: set[str]) -> tuple[dict[str, str], str]:
+    """Numbers without a sign that all of them have, percent or a currency, and the sign."""
+    for sign in "%" + _CURRENCY:
+        if all(text.startswith(("-" + sign, sign)) or text.endswith(sign) for text in texts):
+            return {text: text.replace(sign, "", 1).strip() for text in texts}, sign
+    return {text: text for text in texts}, ""

@@ -1,0 +1,71 @@
+"""What the command line says of files and runs: what was read, warnings, advice as options."""
+
+import numpy as np
+import pytest
+
+import jaxmf as mf
+from benchmarks.robustness.bad_calls import Reached, nothing_runs
+from jaxmf import cli, registry
+from jaxmf.cli.inputs import describe, read_cells, read_titles
+from jaxmf.cli.options import as_options
+from jaxmf.cli.settings import read_settings
+
+
+@pytest.mark.filterwarnings("default")
+def test_fit_says_what_it_read_and_warns_in_a_line(tmp_path, capsys):
+    path = tmp_path / "r.csv"
+    path.write_text("time;user;film;stars\n7;u1;f1;4,5\n8;u2;f1;NA\n9;u2;f2;1,5\n")
+    with nothing_runs(), pytest.raises(Reached):
+        cli.run(["fit", "bpmf", str(path), "--out", str(tmp_path / "run")])
+    printed = capsys.readouterr()
+    assert printed.out == (
+        f"{path}: 2 values from 1.5 to 4.5 in 2 rows (u1, u2) and 2 columns (f1, f2)\n"
+    )
+    assert printed.err == (
+        f"jaxmf: warning: {path}: 1 of 3 lines have no value, such as ['u2', 'f1', 'NA']; they are "
+        "left out.\n"
+    )
+
+
+def test_every_kind_of_data_is_described():
+    matrix = mf.data.Dense.from_array([[1.0, np.nan], [2.0, 4.0]], column_names=["a", "b"])
+    assert describe(matrix) == (
+        "2 rows and 2 columns (a, b), 1 of 4 cells missing, values from 1 to 4"
+    )
+    ones = mf.data.SparseBinary.from_baskets([["tea"], ["tea", "milk", "jam", "rum", "ale"]])
+    assert describe(ones) == "6 ones in 2 rows and 5 columns (tea, milk, jam, ...)"
+    tokens = mf.data.Tokens.from_lists([["tea", "cup"], ["tea"]])
+    assert describe(tokens) == "3 tokens of 2 documents, 2 words (tea, cup)"
+
+
+def test_advice_names_options_that_the_command_line_reads():
+    words = as_options(
+        "Try num_warmup=1000,\n  num_samples=800. Then num_epochs=20. "
+        "likelihood=mf.Ordinal(levels=(1, 2, 3)) keeps to it."
+    )
+    assert words == (
+        "Try --warmup 1000\n  --samples 800. Then --epochs 20. "
+        "--set 'likelihood=Ordinal(levels=(1, 2, 3))' keeps to it."
+    )
+    stated = "likelihood=Ordinal(levels=(1, 2, 3))"
+    values, _ = read_settings(registry.get("bpmf"), "sample", [stated])
+    assert values["likelihood"] == mf.Ordinal(levels=(1, 2, 3))
+
+
+def test_titles_are_found_behind_line_numbers(tmp_path):
+    data = mf.Entries([0, 1], [0, 1], [3.0, 4.0], (2, 2), [1, 2], [0, 1])
+    path = tmp_path / "films.csv"
+    path.write_bytes(
+        "Unnamed: 0;movieId;year;Title\n0;1;1999;Käse\n1;0;2000;Tee\n".encode("cp1252")
+    )
+    with pytest.warns(UserWarning, match="Windows-1252"):
+        assert read_titles(path, data) == {1: "Käse", 0: "Tee"}
+
+
+def test_cells_are_found_by_headings_in_any_order(tmp_path):
+    data = mf.Entries([0, 1], [0, 1], [3.0, 4.0], (2, 2), [1, 2], [2, 1])
+    path = tmp_path / "cells.csv"
+    for text in ("time,userId,movieId\n9,1,2\n9,2,2\n", "movieId,userId\n2,1\n2,2\n"):
+        path.write_text(text)
+        rows, columns = read_cells(path, data)
+        assert (rows.tolist(), columns.tolist()) == ([1, 2], [2, 2])

@@ -1,0 +1,439 @@
+"""Text files as other programs write them: what is read, what is refused, what is warned of."""
+
+import gzip
+import warnings
+import zipfile
+
+import numpy as np
+import pytest
+from scipy import io, sparse
+
+from jaxmf.data import (
+    read_columns,
+    read_entries,
+    read_features,
+    read_matrix,
+    read_ones,
+    read_series,
+    read_tokens,
+)
+from jaxmf.data.headings import roles
+from jaxmf.data.text_tables import numbered_lines
+
+USERS, FILMS, VALUES = ["007", "012", "007", "101"], ["a", "b", "b", "a"], [4.25, 1.5, 3.0, 1234.5]
+
+
+def write(path, text, encoding="utf-8"):
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def table(separator, numbers, head=True, between="\n"):
+    lines = [separator.join(line) for line in zip(USERS, FILMS, numbers, strict=True)]
+    return between.join(["user" + separator + "film" + separator + "rating"] * head + lines) + "\n"
+
+
+def check_same(path, warns=None):
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found = read_entries(path)
+    assert found.row_names.tolist() == ["007", "012", "101"]
+    assert found.column_names.tolist() == ["a", "b"]
+    np.testing.assert_allclose(found.values, VALUES)
+    assert [str(each.message) for each in heard if warns is None or warns not in str(each)] == []
+    assert warns is None or len(heard) == 1
+
+
+POINT, COMMA = ["4.25", "1.5", "3", "1234.5"], ["4,25", "1,5", "3", "1234,5"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", table(";", POINT)),
+        ("a.csv", table(";", COMMA)),
+        ("a.csv", table(";", COMMA, head=False)),
+        ("a.csv", table("\t", POINT)),
+        ("a.csv", table("|", COMMA)),
+        ("a.csv", table("::", POINT, head=False)),
+        ("a.csv", "sep=;\r\n" + table(";", COMMA)),
+        ("a.csv", table(",", ['"4,25"', '"1,5"', "3", '"1234,5"'])),
+        ("a.csv", table(",", ["4.25", "1.5", "3", '"1,234.5"'])),
+        ("a.csv", table(";", ["4,25", "1,5", "3", "1.234,5"])),
+        ("a.csv", table(";", ["4.25", "1.5", "3", "1'234.5"])),
+        ("a.csv", table(";", ["4,25", "1,5", "3", "1\u202f234,5"])),
+        ("a.csv", table(",", POINT, between="\r\n")),
+        ("a.csv", table(",", POINT, between="\r")),
+        ("a.csv", table(",", POINT).replace("a", '"a"')),
+        ("a.txt", table("\t", POINT)),
+        ("a.dat", table(" ", POINT)),
+        ("a.data", table("\t", POINT, head=False)),
+    ],
+)
+def test_the_same_table_in_other_writings(name, text, tmp_path):
+    check_same(write(tmp_path / name, text))
+
+
+@pytest.mark.parametrize(("name", "sign"), [("percent", "%"), ("euro", "€"), ("dollar", "$")])
+def test_signs_of_all_numbers_are_left_out_with_a_warning(name, sign, tmp_path):
+    path = write(tmp_path / f"{name}.csv", table(";", [number + " " + sign for number in COMMA]))
+    check_same(path, warns=f"without their {sign!r}")
+    mixed = write(tmp_path / "mixed.csv", table(";", [COMMA[0] + sign, *COMMA[1:]]))
+    with pytest.raises(ValueError, match=f"value '4,25{'[$]' if sign == '$' else sign}' of line 1"):
+        read_entries(mixed)
+
+
+@pytest.mark.parametrize("separator", [";", ","])
+def test_numbers_with_two_readings_are_refused(separator, tmp_path):
+    numbers = ['"4,250"', '"1,500"', "300", '"1,234"']
+    path = write(tmp_path / "a.csv", table(separator, numbers))
+    with pytest.raises(ValueError, match=r"'1,234', which may be 1\.234 or 1234"):
+        read_entries(path)
+    # a number below one, or another column, says what is meant
+    known = write(tmp_path / "b.csv", table(separator, ['"0,250"', *numbers[1:]]))
+    np.testing.assert_allclose(read_entries(known).values, [0.25, 1.5, 300, 1.234])
+    other = write(tmp_path / "c.csv", 'p;q\n"4,25";"1,250"\n"4,5";"2,125"\n')
+    np.testing.assert_allclose(read_matrix(other).values, [[4.25, 1.25], [4.5, 2.125]])
+
+
+def test_points_are_decimals_where_commas_stand_between_cells(tmp_path):
+    path = write(tmp_path / "a.csv", 'p,q,r\n1.234,"a,b",7\n5.678,c,8\n')
+    assert [line for _, line in numbered_lines(path)][1:] == [
+        ["1.234", "a,b", "7"],
+        ["5.678", "c", "8"],
+    ]
+
+
+def test_encodings(tmp_path):
+    text = table(",", POINT)
+    check_same(write(tmp_path / "bom.csv", "\ufeff" + text))
+    check_same(write(tmp_path / "sixteen.csv", text, "utf-16"))
+    latin = write(tmp_path / "latin.csv", "film,price\nKäse,1\nBrot,2\n", "latin-1")
+    with pytest.warns(UserWarning, match=r"Latin-1\): line 2 is 'Käse,1'"):
+        assert read_columns(latin, ["film"])["film"].tolist() == ["Käse", "Brot"]
+
+
+def test_compressed_files(tmp_path):
+    text = table(";", COMMA).encode()
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text))
+    check_same(tmp_path / "a.csv.gz")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("folder/a.csv", text)
+    check_same(tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "a.zip", "a") as archive:
+        archive.writestr("b.csv", text)
+    with pytest.raises(ValueError, match=r"has 2 files \(folder/a.csv, b.csv\)"):
+        read_entries(tmp_path / "a.zip")
+    (tmp_path / "b.csv.gz").write_bytes(text)
+    with pytest.raises(ValueError, match="cannot be unpacked"):
+        read_entries(tmp_path / "b.csv.gz")
+
+
+def test_matrix_market(tmp_path):
+    matrix = sparse.coo_array(np.array([[0.0, 2.5], [1.0, 0.0]]))
+    io.mmwrite(tmp_path / "a.mtx", matrix)
+    np.testing.assert_array_equal(
+        read_matrix(tmp_path / "a.mtx").values.toarray(), matrix.toarray()
+    )
+
+
+@pytest.mark.parametrize(
+    ("headings", "expected"),
+    [
+        ("userId,movieId,rating,timestamp", (0, 1, 2)),
+        ("timestamp,userId,movieId,rating", (1, 2, 3)),
+        ("rating,movieId,userId,timestamp", (2, 1, 0)),
+        ("userId,movieId,timestamp,rating", (0, 1, 3)),
+        (",userId,movieId,rating", (1, 2, 3)),
+        ("Unnamed: 0,user_id,item_id,rating", (1, 2, 3)),
+        ("id,userId,movieId,rating", (1, 2, 3)),
+        ("Bewertung,Kunde,Artikel", (1, 2, 0)),
+        ("date,who,what,stars", (1, 2, 3)),
+        ("user,thing,stars", (0, 1, 2)),
+        ("user,item,weight", (0, 1, 2)),
+        ("row,column,value", (0, 1, 2)),
+    ],
+)
+def test_headings_say_what_is_what(headings, expected, tmp_path):
+    assert roles(headings.split(","))[:3] == expected
+    cells = np.full((6, len(headings.split(","))), "981109092", dtype=object)
+    for index, column in zip(expected, ("556677", "abbcca", "123451"), strict=True):
+        cells[:, index] = list(column)
+    path = write(tmp_path / "a.csv", "\n".join([headings, *map(",".join, cells)]) + "\n")
+    found = read_entries(path)
+    assert (found.row_names.tolist(), found.column_names.tolist()) == ([5, 6, 7], ["a", "b", "c"])
+    np.testing.assert_array_equal(found.values, [1, 2, 3, 4, 5, 1])
+
+
+@pytest.mark.parametrize("headings", ["a,b,c", "user,user,rating", "order,film,3", "x,y,z,rating"])
+def test_headings_that_say_nothing(headings):
+    assert roles(headings.split(",")) is None
+
+
+def test_names_beside_ids_are_no_ids():
+    assert roles(["userId", "userName", "movieId", "title", "rating"])[:3] == (0, 2, 4)
+
+
+@pytest.mark.parametrize("headings", ["date,who,amount", "a,b,c,rating", "who,when,timestamp"])
+def test_values_and_times_elsewhere_are_refused(headings, tmp_path):
+    line = ",".join("1234"[: headings.count(",") + 1])
+    path = write(tmp_path / "a.csv", f"{headings}\n{line}\n")
+    with pytest.raises(ValueError, match="stands elsewhere"):
+        read_entries(path)
+
+
+def test_series_and_side_tables_by_their_headings(tmp_path):
+    lines = "978300760,1,7\n978300761,2,8\n978300860,2,7\n"
+    found = read_series(write(tmp_path / "a.csv", "timestamp,movieId,userId\n" + lines))
+    assert (found.row_names.tolist(), found.column_names.tolist()) == ([7, 8], [1, 2])
+    with pytest.raises(ValueError, match="ids of rows look like times"):
+        read_series(write(tmp_path / "b.csv", lines))
+    about = read_features(
+        write(tmp_path / "c.csv", ",user,age;".replace(";", "\n0,u1,23\n1,u2,40\n"))
+    )
+    assert (about.labels, about.ids.tolist()) == (("age",), ["u1", "u2"])
+
+
+def test_a_matrix_of_stars_that_is_zero_where_nothing_was_rated(tmp_path):
+    text = "id,a,b,c,d,e,f,g\nr,1,0,0,0,2,0,0\ns,0,0,3,0,0,0,5\n"
+    with pytest.warns(UserWarning, match="10 of 14 cells are 0"):
+        read_entries(write(tmp_path / "a.csv", text))
+
+
+def test_ratings_from_parquet(tmp_path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    table = {"rating": [5.0, None, 3.0], "userId": ["a", "a", "b"], "movieId": [1, 2, 1]}
+    pd.DataFrame(table).to_parquet(tmp_path / "a.parquet")
+    with pytest.warns(UserWarning, match="1 of 3 lines have no value"):
+        found = read_entries(tmp_path / "a.parquet")
+    assert (found.row_names.tolist(), found.column_names.tolist()) == (["a", "b"], [1])
+
+
+def test_times_and_line_numbers_are_no_ratings(tmp_path):
+    times = "".join(f"{k % 4},{k // 4},{978300760 + k},{k % 5}\n" for k in range(12))
+    with pytest.raises(ValueError, match="look like times"):
+        read_entries(write(tmp_path / "a.csv", times))
+    # the same numbers are values where a heading says so
+    found = read_entries(write(tmp_path / "b.csv", "user,item,value,x\n" + times))
+    assert found.values[0] == np.float32(978300760)
+    numbered = "".join(f"{k},{k % 4},{k // 4},{k % 5}\n" for k in range(12))
+    with pytest.warns(UserWarning, match="no two lines have the same row"):
+        read_entries(write(tmp_path / "c.csv", numbered))
+
+
+def test_lines_without_a_value_and_totals_are_left_out(tmp_path):
+    text = "user,item,rating\na,p,3\na,q,NA\nb,p,-\nb,q,4\nc,p,\n"
+    with pytest.warns(UserWarning, match=r"3 of 5 lines have no value, such as \['a', 'q', 'NA'\]"):
+        found = read_entries(write(tmp_path / "a.csv", text))
+    assert (found.shape, found.values.tolist()) == ((2, 2), [3, 4])
+    with pytest.raises(ValueError, match="no line has a value"):
+        read_entries(write(tmp_path / "b.csv", "user,item,rating\na,p,NA\n"))
+    repeated = "user,item,rating\na,p,3\na,q,4\na,p,3\n"
+    with pytest.warns(UserWarning, match="1 lines repeat an earlier one"):
+        assert read_entries(write(tmp_path / "d.csv", repeated)).values.tolist() == [3, 4]
+    with pytest.raises(ValueError, match="duplicate cell"):
+        read_entries(write(tmp_path / "e.csv", repeated.replace("p,3", "p,5", 1)))
+    total = "user,item,rating\na,p,3\nb,q,4\nTotal,,7\n"
+    with pytest.warns(UserWarning, match="the last line, .* is a total"):
+        assert read_entries(write(tmp_path / "c.csv", total)).shape == (2, 2)
+
+
+def matrix(first, heading, last=None):
+    values = np.arange(1, 25).reshape(12, 2) % 7 + 0.5
+    lines = [f"{each},{a},{b}" for each, (a, b) in zip(first, values, strict=True)]
+    return "\n".join([f"{heading},p,q", *lines, *([] if last is None else [last])]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "heading", "are_ids"),
+    [
+        ([f"{k:03d}" for k in range(12)], "x", True),
+        (range(12), "Pat.-Nr.", True),
+        (range(100, 40, -5), "Kunde", True),
+        ([3, 1, 2, 9, 8, 7, 4, 5, 6, 0, 11, 10], "user", True),
+        ([3, 1, 2, 9, 8, 7, 4, 5, 6, 0, 11, 10], "sample", True),
+        ([3, 1, 2, 9, 8, 7, 4, 5, 6, 0, 11, 11], "user", False),
+        ([0.5 + k for k in range(12)], "x", False),
+    ],
+)
+def test_first_columns_that_hold_ids(first, heading, are_ids, tmp_path):
+    path = write(tmp_path / "a.csv", matrix(first, heading))
+    found = read_matrix(path)
+    assert found.values.shape == (12, 2 if are_ids else 3)
+    if are_ids:
+        assert list(map(str, found.row_names)) == list(map(str, first))
+
+
+def test_a_first_column_that_rises_and_is_not_called_ids(tmp_path):
+    path = write(tmp_path / "a.csv", matrix(range(1990, 2002), "year"))
+    with pytest.warns(UserWarning, match="first column, 'year', changes in one direction"):
+        assert read_matrix(path).row_names.tolist() == list(range(1990, 2002))
+
+
+def test_signs_within_cells_stand_between_none(tmp_path):
+    lines = [f"m{k},A|B|C|D,x;y;z;w" for k in range(30)]
+    path = write(tmp_path / "a.csv", "\n".join(["id,kinds,tags", *lines]) + "\n")
+    assert {len(line) for _, line in numbered_lines(path)} == {3}
+
+
+def test_a_first_column_that_may_hold_ids(tmp_path):
+    path = write(tmp_path / "a.csv", matrix([3, 1, 2, 9, 8, 7, 4, 5, 6, 0, 11, 10], "weight"))
+    with pytest.warns(UserWarning, match="first column, 'weight', all differ"):
+        assert read_matrix(path).values.shape == (12, 3)
+
+
+def test_totals_of_a_matrix(tmp_path):
+    ids = [f"s{k}" for k in range(12)]
+    values = read_matrix(write(tmp_path / "a.csv", matrix(ids, "id"))).values
+    sums, means = values.sum(axis=0), values.mean(axis=0)
+    for name, row in (("Total", sums), ("mean", means)):
+        path = write(tmp_path / "b.csv", matrix(ids, "id", f"{name},{row[0]},{row[1]}"))
+        with pytest.warns(UserWarning, match=f"the last row, '{name}', holds the sums or means"):
+            np.testing.assert_array_equal(read_matrix(path).values, values)
+    named = write(tmp_path / "c.csv", matrix(ids, "id", "Total,1,2"))
+    with pytest.warns(UserWarning, match="may hold the sums"):
+        assert read_matrix(named).values.shape == (13, 2)
+    columns = np.c_[values, values * 2, values.sum(axis=1) * 3]
+    text = "a,b,c,d,Total\n" + "\n".join(",".join(map(str, line)) for line in columns) + "\n"
+    with pytest.warns(UserWarning, match="the last column, 'Total', holds"):
+        assert read_matrix(write(tmp_path / "d.csv", text)).column_names.tolist() == list("abcd")
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ([1, 2, 3, 4, 5, 9, 9], 9),
+        ([1, 2, 3, 4, 5, -1, -1], -1),
+        ([0, 1, 0, 1, 9, 9, 1], 9),
+        ([1.5, 2.5, -3.5, -999, -999, 0.1, 7], -999),
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 9], None),
+        ([0, 1, 2, 3, 5, 9, 9], None),
+        ([1, 2, 3, 4, 5, 9], None),
+        ([-1, 0, 1, -1, 1, 0], None),
+        ([1, 1, 9, 9], None),
+    ],
+)
+def test_codes_of_missing_cells(values, code, tmp_path):
+    lines = [f"u{k % 3},i{k},{value}" for k, value in enumerate(values)]
+    path = write(tmp_path / "a.csv", "user,item,rating\n" + "\n".join(lines) + "\n")
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        read_entries(path)
+    assert [f"cells are {code}," in str(each.message) for each in heard] == [True] * (
+        code is not None
+    )
+
+
+def test_answers_in_words(tmp_path):
+    text = "id,q1,q2,q3\nr1,yes,no,?\nr2,No,YES,n/a\nr3,yes,yes,no\n"
+    with pytest.warns(UserWarning, match="no as 0, yes as 1"):
+        found = read_matrix(write(tmp_path / "a.csv", text))
+    np.testing.assert_array_equal(found.values, [[1, 0, np.nan], [0, 1, np.nan], [1, 1, 0]])
+    found = read_matrix(write(tmp_path / "b.csv", "q1,q2\nTRUE,FALSE\nFALSE,FALSE\n"))
+    np.testing.assert_array_equal(found.values, [[1, 0], [0, 0]])
+    with pytest.raises(ValueError, match="holds no numbers: 'yes'"):
+        read_matrix(write(tmp_path / "c.csv", text.replace("r3,yes", "r3,don't know")))
+
+
+BASKETS = [["tea", "milk"], ["tea"], ["milk", "jam", "tea"], ["jam", "tea"]] * 3
+
+
+def ones(data):
+    rows, columns = np.asarray(data.rows), np.asarray(data.columns)
+    return sorted(zip(rows.tolist(), data.column_names[columns].tolist(), strict=True))
+
+
+EXPECTED = sorted((k, item) for k, basket in enumerate(BASKETS) for item in basket)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "warns"),
+    [
+        ("a.csv", [";".join(each) for each in BASKETS], None),
+        ("a.txt", [" ".join(each) for each in BASKETS], None),
+        ("a.csv", ["items", *map(",".join, BASKETS)], "'items' is read as a heading"),
+        ("a.csv", [f"T{k}," + ",".join(each) for k, each in enumerate(BASKETS)], "read as ids"),
+        (
+            "a.csv",
+            ["id,items", *(f'{k},"{", ".join(each)}"' for k, each in enumerate(BASKETS))],
+            "read as ids",
+        ),
+        (
+            "a.csv",
+            [
+                "customer,date,item,price",
+                *(
+                    f"{k},2020-01-{k % 9 + 1},{x},2.5"
+                    for k, each in enumerate(BASKETS)
+                    for x in each
+                ),
+            ],
+            "'customer' and 'item' are read",
+        ),
+        (
+            "a.csv",
+            [
+                "tea,milk,jam",
+                *(",".join(str(x in each) for x in ("tea", "milk", "jam")) for each in BASKETS),
+            ],
+            None,
+        ),
+    ],
+)
+def test_baskets_as_others_send_them(name, lines, warns, tmp_path):
+    path = write(tmp_path / name, "\n".join(lines) + "\n")
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        data = read_ones(path)
+    assert ones(data) == EXPECTED
+    assert [warns in str(each.message) for each in heard] == [True] * (warns is not None)
+
+
+def test_a_table_is_no_list_of_baskets(tmp_path):
+    lines = [f"k{k % 5},{k % 3}.1.2020,{'xyz'[k % 3]}" for k in range(12)]
+    path = write(tmp_path / "a.csv", "\n".join(["kasse,tag,was", *lines]) + "\n")
+    with pytest.raises(ValueError, match="no two columns share a cell"):
+        read_ones(path)
+    assert read_ones(path, form="baskets").shape[0] == 13
+
+
+def test_pairs_that_repeat_count_once(tmp_path):
+    path = write(tmp_path / "a.csv", "user,item\na,p\na,q\na,p\nb,p\n")
+    with pytest.warns(UserWarning, match="1 of 4 pairs repeat"):
+        assert len(read_ones(path).rows) == 3
+
+
+def test_columns_of_fractions_are_a_matrix_and_no_ids(tmp_path):
+    path = write(tmp_path / "a.csv", "p,q,r\n0.5,1.25,3\n2.5,0.75,4\n1.5,-2.5,1\n")
+    assert read_entries(path).shape == (3, 3)
+    path = write(tmp_path / "b.csv", "p,q,r\n1.0,2.0,3\n2.0,1.0,4\n")
+    assert read_entries(path).row_names.tolist() == ["1.0", "2.0"]
+
+
+@pytest.mark.parametrize("headings", ["doc,word,tea", "id,text,tea"])
+def test_a_matrix_of_counts_may_have_these_words(headings, tmp_path):
+    data = read_tokens(write(tmp_path / "a.csv", f"{headings}\nd1,1,2\nd2,3,1\n"))
+    assert (data.num_tokens, data.names["word"].tolist()) == (7, headings.split(",")[1:])
+
+
+def test_words_and_counts(tmp_path):
+    def counted(text, name="a.csv"):
+        data = read_tokens(write(tmp_path / name, text))
+        table = np.zeros((data.sizes["document"], data.sizes["word"]), int)
+        np.add.at(
+            table, (np.asarray(data.columns["document"]), np.asarray(data.columns["word"])), 1
+        )
+        order = np.argsort(data.names["word"])
+        return table[:, order].tolist(), data.names["word"][order].tolist()
+
+    expected = [[2, 1], [0, 3]], ["cup", "tea"]
+    assert counted("document,word,count\na,cup,2\na,tea,1\nb,tea,3\n") == expected
+    assert counted("n,doc_id,term\n2,a,cup\n1,a,tea\n3,b,tea\n") == expected
+    assert counted("doc,word\na,cup\na,cup\na,tea\nb,tea\nb,tea\nb,tea\n") == expected
+    assert counted("A cup, Tea: a cup!\ntea; tea? Tea.\n", "a.txt") == expected
+    table = 'id,title,text\n7,x,"A cup, tea: a cup!"\n8,y,"tea;\ntea? Tea."\n'
+    assert counted(table) == expected
+    assert read_tokens(tmp_path / "a.csv").names["document"].tolist() == [7, 8]
+    with pytest.raises(ValueError, match="fractional count"):
+        counted("doc,word,count\na,cup,0.5\n")
