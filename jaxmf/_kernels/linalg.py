@@ -41,15 +41,18 @@ def eliminate(matrix: Array, side: Array, corner: Array) -> tuple[Array, Array]:
     return log_determinant, whole[..., -1, -1]
 
 
-def after(value: Array, first: Array) -> Array:
-    """The value, to be had only once `first` is there.
+def after(value: Array, *first: Array) -> Array:
+    """The value, to be had only once `first` are there.
 
-    Two batched decompositions that do not wait for each other may run at the same time on a CPU,
-    and jaxlib 0.10 then waits for ever where each holds one of its two threads.
+    Batched decompositions that do not wait for each other may run at the same time on a CPU, and
+    jaxlib 0.10 then waits for ever where each holds one of its threads, of which there are as many
+    as cores.
 
     Args:
       value: (...) float.
-      first: float of any shape, not empty and finite.
+      first: floats of any shape, not empty and finite.
     """
     # floats are not folded: zero times infinity is none
-    return value + jnp.zeros((), value.dtype) * first.ravel()[0]
+    for each in first:
+        value = value + jnp.zeros((), value.dtype) * each.ravel()[0]
+    return value

@@ -11,23 +11,13 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
-from jaxmf import slots
 from jaxmf.likelihoods import gaussian
 from jaxmf.likelihoods.gaussian import RowPosterior
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.feature_layout import (
-    FeaturePrior,
-    RowDraws,
-    RowPrior,
-    Scales,
-    draws_of_rows,
-    row_prior,
-    write_rows,
-)
+from jaxmf.samplers.collapsed_rows import DrawnRow, sweep_collapsed_rows
+from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, RowPrior, Scales, draws_of_rows
 from jaxmf.samplers.feature_rows import RowFit
-from jaxmf.types import Array, Key, PyTree
-
-_ROWS_A_BLOCK = 128
+from jaxmf.types import Array, Key
 
 
 class Setting(NamedTuple):
@@ -43,12 +33,62 @@ class Setting(NamedTuple):
     cut_off: Array
 
 
-class _Block(NamedTuple):
-    z: Array
+class _Rows(NamedTuple):
+    """Linear-Gaussian rows; `observed` is None where nothing is missing. See `CollapsedRows`."""
+
     x: Array
-    posterior: RowPosterior
-    counts: Array
-    overflow: Array
+    observed: Array | None
+    scales: Scales
+    num_slots: int
+    draw_row: Callable[..., Setting]
+
+    def draws(self, key: Key, rows: Array) -> RowDraws:
+        num_columns = None if self.observed is None else self.x.shape[1]
+        return draws_of_rows(key, rows, self.num_slots, num_columns, self.x.dtype)
+
+    def block(self, start: Array, size: int) -> tuple[Array, Array | None]:
+        x, observed = jax.tree.map(
+            lambda array: jax.lax.dynamic_slice_in_dim(array, start, size), (self.x, self.observed)
+        )
+        return x, observed
+
+    def targets(self, cells: Array) -> Array:
+        return cells
+
+    def values(self, cells: Array) -> Array:
+        return cells
+
+    def posterior(self, gram: Array, cross: Array) -> RowPosterior:
+        return gaussian.row_posterior(gram, cross, self.scales.ratio)
+
+    def remove(self, posterior: RowPosterior, z: Array, empty: Array, cells: Array) -> RowPosterior:
+        ratio = self.scales.ratio
+        posterior = gaussian.remove_row(posterior, z, jnp.where(empty, z, 0), cells, ratio)
+        return gaussian.reset_slots(posterior, empty, ratio)
+
+    def draw(
+        self,
+        draws: RowDraws,
+        posterior: RowPosterior,
+        z: Array,
+        cells: Array,
+        seen: Array | None,
+        conditional: RowPrior,
+        num_singletons: Array,
+    ) -> DrawnRow:
+        fit = feature_rows.row_fit(posterior, z, cells, seen)
+        setting = self.draw_row(
+            draws, fit, conditional, num_singletons=num_singletons, scales=self.scales
+        )
+        drawn = None
+        if seen is not None and draws.cells is not None:
+            drawn = draw_cells(draws.cells, setting, posterior.mean, self.scales)
+            drawn = jnp.where(seen, cells, drawn)
+        return DrawnRow(setting.z, setting.num_new, setting.cut_off, drawn)
+
+    def add(self, posterior: RowPosterior, z: Array, empty: Array, cells: Array) -> RowPosterior:
+        del empty
+        return gaussian.add_row(posterior, z, cells)
 
 
 def collapsed_sweep(
@@ -65,10 +105,7 @@ def collapsed_sweep(
 ) -> tuple[Array, Array, Array]:
     """One pass over the rows; leaves p(Z, missing cells | observed cells, scales) invariant.
 
-    For each row: take it out; the features that it alone has leave with it, their number is
-    remembered; draw the bits of the features that other rows have, given that number; draw the
-    number of new features from its exact sum; draw the missing cells; put the row back. Missing
-    cells are summed out of the first two draws. (M, mu) is recomputed by Cholesky every 128 rows.
+    What is done with a row stands in `collapsed_rows.py`.
 
     Args:
       key: of the step.
@@ -86,109 +123,12 @@ def collapsed_sweep(
     Returns:
       z, x, and () bool: whether a row needed more slots than there are.
     """
-    total_rows, num_slots = z.shape
-    size = min(_ROWS_A_BLOCK, total_rows)
-    present = jnp.asarray(total_rows if num_rows is None else num_rows, jnp.int32)
-    num_columns = None if observed is None else x.shape[1]
-    draw_row = draw_whole_row if whole_rows else draw_bits
-
-    # rows are read from z and x and written to others: see `write_rows`
-    def sweep_block(block: Array, carry: PyTree) -> PyTree:
-        z_out, x_out, gram, cross, overflow = carry
-        start, first = gaussian.piece_start(block, size, total_rows)
-        rows = start + jnp.arange(size)
-        here = (rows >= first) & (rows < present)
-        draws = draws_of_rows(key, rows, num_slots, num_columns, x.dtype)
-        z_before = jax.lax.dynamic_slice_in_dim(z, start, size)
-        x_before = jax.lax.dynamic_slice_in_dim(x, start, size)
-        seen = None if observed is None else jax.lax.dynamic_slice_in_dim(observed, start, size)
-
-        def update(index: Array, block: _Block) -> _Block:
-            drawn, row_seen, row_here = jax.tree.map(
-                lambda array: jax.lax.dynamic_index_in_dim(array, index, keepdims=False),
-                (draws, seen, here),
-            )
-            return _update_row(
-                drawn, row_seen, row_here, index, block, prior=prior, scales=scales,
-                num_fixed=num_fixed, num_rows=present.astype(x.dtype), draw_row=draw_row,
-            )  # fmt: skip
-
-        after = jax.lax.fori_loop(
-            0,
-            size,
-            update,
-            _Block(
-                z=z_before,
-                x=x_before,
-                posterior=gaussian.row_posterior(gram, cross, scales.ratio),
-                counts=jnp.diagonal(gram),
-                overflow=overflow,
-            ),
-        )
-        old, new = z_before.astype(x.dtype), after.z.astype(x.dtype)
-        gram = gram + new.T @ new - old.T @ old
-        cross = cross + new.T @ after.x - old.T @ x_before
-        z_out = write_rows(z_out, after.z, start, here)
-        if observed is not None:
-            x_out = write_rows(x_out, after.x, start, here)
-        return z_out, x_out, gram, cross, after.overflow
-
-    num_blocks = -(-present // size)
-    statistics = gaussian.gram_statistics(z, x)
-    carry = (z, None if observed is None else x, *statistics, jnp.zeros((), bool))
-    z_new, x_new, _, _, overflow = jax.lax.fori_loop(0, num_blocks, sweep_block, carry)
-    return z_new, x if observed is None else x_new, overflow
-
-
-def _update_row(
-    draws: RowDraws,
-    observed: Array | None,
-    here: Array,
-    index: Array,
-    block: _Block,
-    *,
-    prior: FeaturePrior,
-    scales: Scales,
-    num_fixed: int,
-    num_rows: Array,
-    draw_row: Callable[..., Setting],
-) -> _Block:
-    """The block with row `index` drawn anew; unchanged where the row is not `here`."""
-    z_old = jax.lax.dynamic_index_in_dim(block.z, index, keepdims=False)
-    x_old = jax.lax.dynamic_index_in_dim(block.x, index, keepdims=False)
-    leaving = (z_old & here).astype(x_old.dtype)
-    counts = block.counts - leaving
-    conditional = row_prior(prior, counts, num_rows, num_fixed=num_fixed)
-    conditional = conditional._replace(movable=conditional.movable & here)
-    empty = counts < 0.5
-    posterior = gaussian.remove_row(
-        block.posterior, leaving, jnp.where(empty, leaving, 0), x_old, scales.ratio
-    )
-    # slots without ones are put back to the prior exactly, so rounding cannot gather there
-    posterior = gaussian.reset_slots(posterior, empty, scales.ratio)
-    singletons = z_old & conditional.free
-    setting = draw_row(
-        draws,
-        feature_rows.row_fit(posterior, z_old & ~singletons & here, x_old, observed),
-        conditional,
-        num_singletons=jnp.sum(singletons & here, dtype=x_old.dtype),
-        scales=scales,
-    )
-    num_new = jnp.where(here, setting.num_new, 0)
-    claim = slots.claim(~conditional.free, num_new)
-    z_new = jnp.where(here, setting.z | claim.claimed, z_old)
-    x_new = x_old
-    if observed is not None and draws.cells is not None:
-        drawn = draw_cells(draws.cells, setting, posterior.mean, scales)
-        x_new = jnp.where(observed | ~here, x_old, drawn)
-    arriving = (z_new & here).astype(x_old.dtype)
-    return _Block(
-        z=jax.lax.dynamic_update_index_in_dim(block.z, z_new, index, 0),
-        x=jax.lax.dynamic_update_index_in_dim(block.x, x_new, index, 0),
-        posterior=gaussian.add_row(posterior, arriving, x_new),
-        counts=counts + arriving,
-        overflow=block.overflow | (here & (claim.overflow | setting.cut_off)),
-    )
+    rows = _Rows(x, observed, scales, z.shape[1], draw_whole_row if whole_rows else draw_bits)
+    z, drawn, overflow = sweep_collapsed_rows(
+        key, z, None if observed is None else x, gaussian.gram_statistics(z, x), rows,
+        prior=prior, num_fixed=num_fixed, num_rows=num_rows,
+    )  # fmt: skip
+    return z, x if drawn is None else drawn, overflow
 
 
 def draw_cells(normals: Array, setting: Setting, mean: Array, scales: Scales) -> Array:

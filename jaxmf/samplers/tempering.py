@@ -17,6 +17,7 @@ and round trips; Miasojedow, Moulines and Vihola (2013) for the adaptation of ga
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -38,6 +39,17 @@ _LEAST_GAIN = 0.2
 # Folded into the key of a step for its swaps; the replicas fold in 0, 1, ..., R - 1.
 _SWAP_FOLD = np.uint32(2**32 - 1)
 _REFRESH_FOLD = np.uint32(2**32 - 2)
+
+
+@partial(
+    jax.tree_util.register_dataclass, data_fields=[], meta_fields=["num_replicas", "side_by_side"]
+)
+@dataclass(frozen=True)
+class _Settings:
+    """What is fixed of a tempered sampler; runs of the same settings share their programs."""
+
+    num_replicas: int
+    side_by_side: bool
 
 
 class Report(NamedTuple):
@@ -93,9 +105,10 @@ def tempered(
     Returns:
         Algorithm with state `Replicas`.
     """
+    settings = _Settings(num_replicas, side_by_side)
     return algorithm(
-        init=Partial(partial(_init, num_replicas), sampler),
-        step=Partial(partial(_step, side_by_side), sampler, model),
+        init=Partial(_init, settings, sampler),
+        step=Partial(_step, settings, sampler, model),
         record=Partial(_at_power_one, sampler.record),
         grow=None if sampler.grow is None else Partial(_grow, sampler),
         capacity=None if sampler.capacity is None else Partial(_capacity, sampler),
@@ -151,7 +164,8 @@ def swap(key: Key, probabilities: Array, parity: Array) -> Array:
     return swapped_order(proposed & (uniforms < probabilities))
 
 
-def _init(num_replicas: int, sampler: Algorithm, key: Key, data: PyTree) -> Replicas:
+def _init(settings: _Settings, sampler: Algorithm, key: Key, data: PyTree) -> Replicas:
+    num_replicas = settings.num_replicas
     keys = jax.random.split(key, num_replicas)
     dtype = jnp.result_type(float)
     gap = -np.log(_FIRST_LOWEST_POWER) / (num_replicas - 1)
@@ -167,7 +181,7 @@ def _init(num_replicas: int, sampler: Algorithm, key: Key, data: PyTree) -> Repl
 
 
 def _step(
-    side_by_side: bool,
+    settings: _Settings,
     sampler: Algorithm,
     model: AnnealedModel,
     key: Key,
@@ -190,7 +204,7 @@ def _step(
     if model.refresh is not None:
         first = model.refresh(jax.random.fold_in(key, _REFRESH_FOLD), first, data, powers[0])
     first, first_info = sampler.step(keys[0], first, data, progress)
-    if side_by_side:
+    if settings.side_by_side:
         move = jax.vmap(model.step, in_axes=(0, 0, None, 0))
         rest, info = move(keys[1:], rest, data, powers[1:])
     else:

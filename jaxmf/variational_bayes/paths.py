@@ -23,7 +23,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf._kernels.linalg import after
+from jaxmf._kernels import linalg
 from jaxmf.types import Array
 from jaxmf.variational_bayes.parameters import Normal
 from jaxmf.variational_bayes.sums import map_lines
@@ -216,7 +216,7 @@ def joint_weights(weight: Array, quadratic: Quadratic, prior: Array) -> Array:
     right = jax.scipy.linalg.solve_triangular(root, target[..., None], lower=True)
     inner = jnp.einsum("btma,mts,bsmc->btasc", root, prior, root)
     size = num_times * width
-    lower = _one_plus(after(inner, right).reshape(num_lines, size, size))
+    lower = _one_plus(linalg.after(inner, right).reshape(num_lines, size, size))
     solved = jax.scipy.linalg.cho_solve((lower, True), right.reshape(num_lines, size, 1))
     return jnp.einsum("btlm,btm->btl", root, solved.reshape(weight.shape))
 
@@ -318,7 +318,7 @@ def update(
         else:
             updated = factor_weights(weight, here, covariance, relaxation=relaxation)
         h = jnp.diagonal(near.curvature, axis1=-2, axis2=-1)
-        width_of = spread(h, correlations, prior.variance)
+        width_of = spread(linalg.after(h, updated), correlations, prior.variance)
         moved = drift(updated, correlations, prior.variance)
         mean = prior.mean + moved
         step = mean - old.mean

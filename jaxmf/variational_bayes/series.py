@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf._kernels import linalg
 from jaxmf.types import Array
 from jaxmf.variational_bayes import paths as gp
 from jaxmf.variational_bayes.free_energy import divergence_of_others, expected_cost
@@ -69,8 +70,10 @@ def path_prior(parameters: SeriesParameters) -> Normal:
 
 def values(parameters: SeriesParameters, *, kernel: str) -> tuple[Normal, Array]:
     """Means and variances of the paths at the T times, (N, T, L) each, and KL(Q || prior)."""
+    # after the update of the columns: one decomposition at a time
+    paths = parameters.paths
     return gp.moments(
-        parameters.paths,
+        paths._replace(precision=linalg.after(paths.precision, parameters.columns.mean)),
         correlations=gp.correlation(kernel, parameters.gaps, parameters.lengthscale),
         prior=path_prior(parameters),
     )
@@ -248,7 +251,9 @@ def update_rows(
         return parameters._replace(paths=kept.paths), kept.values, None
     least, most = bounds(parameters.gaps)
     tried = jnp.clip(now * jnp.exp(search.step), least, most)
-    chosen = jax.lax.cond(held, lambda: kept, lambda: _lower(kept, at(tried)))
+    chosen = jax.lax.cond(
+        held, lambda: kept, lambda: _lower(kept, at(linalg.after(tried, kept.change)))
+    )
     better = chosen.change < kept.change
     size = jnp.abs(search.step) * jnp.where(better, 1.5, 0.5)
     turned = jnp.where(better, 1, -1) * jnp.sign(search.step)

@@ -13,6 +13,7 @@ from jax.tree_util import Partial
 
 import jaxmf as mf
 from jaxmf.engine import algorithm
+from jaxmf.engine.executables import CACHE
 from jaxmf.posterior import replicas
 from jaxmf.preparation import with_device_options
 from jaxmf.samplers.tempering import powers_of, swap_probabilities, swapped_order, tempered
@@ -25,6 +26,8 @@ POWERS = (1.0, 0.4, 0.1)
 LOG_GAPS = np.log(np.diff(-np.log(POWERS)))
 DONE = jnp.asarray(1.0)
 ANSWERS = np.random.default_rng(3).random((20, 6)) < 0.3
+# Of a mixture, which compiles soonest; replicas of the noisy-OR are run where they grow.
+VALUES = ANSWERS.astype(float)
 RUN = {"num_warmup": 20, "num_samples": 20, "num_chains": 2, "seed": 0, "progress": False}
 
 
@@ -199,7 +202,7 @@ def test_powers_fall_from_one():
 @pytest.fixture(scope="module")
 def run():
     with pytest.warns(mf.RunWarning):
-        return mf.sample(mf.NoisyOrIBP(), ANSWERS, temper=3, **RUN)
+        return mf.sample(mf.DPMixture(), VALUES, temper=3, **RUN)
 
 
 def test_a_run_says_how_its_replicas_did(run):
@@ -217,7 +220,7 @@ def test_a_stopped_run_with_replicas_resumes_bit_for_bit(run, tmp_path):
             raise KeyboardInterrupt
 
     options = RUN | {"checkpoint": tmp_path, "checkpoint_seconds": 0.0}
-    sample = partial(mf.sample, mf.NoisyOrIBP(), ANSWERS, temper=3)
+    sample = partial(mf.sample, mf.DPMixture(), VALUES, temper=3)
     with warnings.catch_warnings():  # there is one where it stops after some draws
         warnings.simplefilter("ignore", mf.RunWarning)
         sample(**options | {"progress": stop})
@@ -228,11 +231,20 @@ def test_a_stopped_run_with_replicas_resumes_bit_for_bit(run, tmp_path):
     assert resumed.meta.run == run.meta.run
 
 
+def test_a_run_like_another_compiles_nothing(run):
+    """Before, what is fixed of the replicas compared unequal, and every run compiled anew."""
+    before = CACHE.num_compilations
+    with pytest.warns(mf.RunWarning):
+        again = mf.sample(mf.DPMixture(), VALUES, temper=3, **RUN | {"seed": 1})
+    assert CACHE.num_compilations == before
+    assert not np.array_equal(again.draws["log_joint"], run.draws["log_joint"])
+
+
 def test_a_saved_run_with_replicas_continues(run, tmp_path):
     run.save(tmp_path / "run")
     loaded = mf.load(tmp_path / "run").extend(num_samples=5)
     continued = run.extend(num_samples=5)
-    np.testing.assert_array_equal(loaded.draws["z"], continued.draws["z"])
+    np.testing.assert_array_equal(loaded.draws["x_location"], continued.draws["x_location"])
     assert loaded.meta.run == continued.meta.run
     assert loaded.meta.run["num_samples"] == 25
 

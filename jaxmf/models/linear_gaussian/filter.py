@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from jaxmf import slots
+from jaxmf._kernels.linalg import after
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian.particle import (
@@ -221,8 +222,10 @@ def temper(
     share = jnp.maximum(jnp.asarray(plan.anneal_from, dtype) ** left, particle.share)
     raised = particle._replace(share=share)
     spectrum = spectrum_of(particle, data.num_rows)
-    before, after = particle.scales, raised.scales
+    before, now = particle.scales, raised.scales
     log_weight = gaussian.log_marginal_change(
-        spectrum, (before.noise, before.feature), (after.noise, after.feature)
+        spectrum, (before.noise, before.feature), (now.noise, now.feature)
     )
+    # one decomposition at a time: the spectrum's, then that of the new statistics
+    raised = raised._replace(share=after(share, log_weight))
     return recomputed(raised, before.ratio), log_weight

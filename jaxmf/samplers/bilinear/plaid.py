@@ -16,20 +16,13 @@ from jaxmf import slots
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf._kernels.linalg import eliminate
 from jaxmf._kernels.special import accepts
-from jaxmf.likelihoods import plaid
-from jaxmf.likelihoods.gaussian import piece_start
+from jaxmf.likelihoods.gaussian import gram_statistics
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.bilinear.draws import Draws, bilinear_draws
 from jaxmf.samplers.bilinear.proposals import proposed_bits
-from jaxmf.samplers.feature_layout import (
-    FeaturePrior,
-    RowPrior,
-    row_prior,
-    write_rows,
-)
+from jaxmf.samplers.collapsed_rows import DrawnRow, sweep_collapsed_rows
+from jaxmf.samplers.feature_layout import FeaturePrior, RowPrior
 from jaxmf.types import Array, Key, PyTree
-
-_ROWS_A_BLOCK = 128
 
 
 class PlaidRow(NamedTuple):
@@ -102,34 +95,86 @@ class _Design(NamedTuple):
 
 
 class _Statistics(NamedTuple):
-    """Of all rows: H (K, K), the products of the design with X (K,), and counts of U (K,)."""
+    """Of the other rows: H (K, K), and the products of the design with X (K,)."""
 
     gram: Array
     cross: Array
-    counts: Array
 
     def moved(self, sign: int, u: Array, cross: Array, v_gram: Array) -> "_Statistics":
         """With a row of features u (K,) float and products V'x (K,) added or taken out."""
         return _Statistics(
             gram=self.gram + sign * u[:, None] * v_gram * u,
             cross=self.cross + sign * u * cross,
-            counts=self.counts + sign * u,
         )
 
 
-class _Partial(NamedTuple):
-    """A row with missing cells: its cells (J,) float, and which are observed (J,) bool."""
+class _Cells(NamedTuple):
+    """V'x (R, K), and the cells (R, J) themselves where some are missing."""
 
-    cells: Array
-    observed: Array
-
-
-class _Row(NamedTuple):
-    """A row as it came: its features (K,) bool, V'x (K,), and the cells where some are missing."""
-
-    u: Array
     cross: Array
-    partial: _Partial | None
+    values: Array | None
+
+
+class _Rows(NamedTuple):
+    """Rows of U given V; `observed` is None where nothing is missing. See `CollapsedRows`."""
+
+    x: Array
+    cross: Array
+    observed: Array | None
+    design: _Design
+    num_proposals: int
+
+    def draws(self, key: Key, rows: Array) -> Draws:
+        num_slots = self.cross.shape[1]
+        return bilinear_draws(
+            key,
+            rows,
+            num_slots=num_slots,
+            num_turned=num_slots,
+            num_columns=None if self.observed is None else self.x.shape[1],
+            num_proposals=self.num_proposals,
+            dtype=self.x.dtype,
+        )
+
+    def block(self, start: Array, size: int) -> tuple[_Cells, Array | None]:
+        values = None if self.observed is None else self.x
+        cells, observed = jax.tree.map(
+            lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size),
+            (_Cells(self.cross, values), self.observed),
+        )
+        return cells, observed
+
+    def targets(self, cells: _Cells) -> Array:
+        return cells.cross
+
+    def values(self, cells: _Cells) -> Array | None:
+        return cells.values
+
+    def posterior(self, gram: Array, cross: Array) -> _Statistics:
+        return _Statistics(gram * self.design.v_gram, jnp.diagonal(cross))
+
+    def remove(self, posterior: _Statistics, z: Array, empty: Array, cells: _Cells) -> _Statistics:
+        del empty
+        return posterior.moved(-1, z, cells.cross, self.design.v_gram)
+
+    def draw(
+        self,
+        draws: Draws,
+        posterior: _Statistics,
+        z: Array,
+        cells: _Cells,
+        seen: Array | None,
+        conditional: RowPrior,
+        num_singletons: Array,
+    ) -> DrawnRow:
+        del num_singletons  # the number of features is fixed
+        u, values = _draw_row(draws, z, cells, seen, posterior, self.design, conditional)
+        drawn = None if values is None else _Cells(values @ self.design.v, values)
+        return DrawnRow(u, None, None, drawn)
+
+    def add(self, posterior: _Statistics, z: Array, empty: Array, cells: _Cells) -> _Statistics:
+        del empty
+        return posterior.moved(1, z, cells.cross, self.design.v_gram)
 
 
 def collapsed_plaid_sweep(
@@ -177,87 +222,43 @@ def collapsed_plaid_sweep(
             "a diagonal W pairs the features of rows and columns, so their number must "
             "be fixed: use BetaBernoulli"
         )
-    num_rows, num_slots = u.shape
-    size = min(_ROWS_A_BLOCK, num_rows)
     v_float = v.astype(x.dtype)
     design = _Design(
         v=v_float,
         v_gram=v_float.T @ v_float,
         ratio=jnp.asarray((noise_scale / weight_scale) ** 2, x.dtype),
-        centre=jnp.broadcast_to(jnp.asarray(weight_mean, x.dtype), (num_slots,)),
+        centre=jnp.broadcast_to(jnp.asarray(weight_mean, x.dtype), (u.shape[1],)),
         noise_scale=jnp.asarray(noise_scale, x.dtype),
     )
-    partial = None if observed is None else _Partial(x, observed)
-    before = _Row(u=u, cross=x @ v_float, partial=partial)
-
-    # rows are read from `before` and written to other arrays: see `write_rows`
-    def sweep_block(block: Array, carry: PyTree) -> PyTree:
-        u_out, x_out, statistics = carry
-        start, first = piece_start(block, size, num_rows)
-        rows = start + jnp.arange(size)
-        draws = bilinear_draws(
-            key,
-            rows,
-            num_slots=num_slots,
-            num_turned=num_slots,
-            num_columns=None if observed is None else x.shape[1],
-            num_proposals=num_proposals,
-            dtype=x.dtype,
-        )
-        some = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), before)
-
-        def update(
-            index: Array, carry: tuple[Array, Array | None, _Statistics]
-        ) -> tuple[Array, Array | None, _Statistics]:
-            u_some, x_some, statistics = carry
-            row, drawn = jax.tree.map(
-                lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False),
-                (some, draws),
-            )
-            statistics = statistics.moved(-1, row.u.astype(x.dtype), row.cross, design.v_gram)
-            conditional = row_prior(prior, statistics.counts, num_rows, num_fixed=num_fixed)
-            u_row, x_row = _draw_row(drawn, row, statistics, design, conditional)
-            cross = row.cross
-            if x_row is not None:
-                x_some = jax.lax.dynamic_update_index_in_dim(x_some, x_row, index, 0)
-                cross = x_row @ design.v
-            statistics = statistics.moved(1, u_row.astype(x.dtype), cross, design.v_gram)
-            u_some = jax.lax.dynamic_update_index_in_dim(u_some, u_row, index, 0)
-            return u_some, x_some, statistics
-
-        # the first rows of the last block may have had their turn
-        inside = (some.u, None if some.partial is None else some.partial.cells, statistics)
-        u_some, x_some, statistics = jax.lax.fori_loop(first - start, size, update, inside)
-        u_out = write_rows(u_out, u_some, start, rows >= first)
-        if x_out is not None:
-            x_out = write_rows(x_out, x_some, start, rows >= first)
-        return u_out, x_out, statistics
-
-    counts = jnp.sum(u, axis=0, dtype=x.dtype)
-    carry = (
-        u,
-        None if observed is None else x,
-        _Statistics(*plaid.design_statistics(u, v, x), counts),
-    )
-    u_new, x_new, _ = jax.lax.fori_loop(0, -(-num_rows // size), sweep_block, carry)
-    return u_new, x if x_new is None else x_new
+    cross = x @ v_float
+    u, drawn, _ = sweep_collapsed_rows(
+        key, u, None if observed is None else x, gram_statistics(u, cross),
+        _Rows(x, cross, observed, design, num_proposals), prior=prior, num_fixed=num_fixed,
+    )  # fmt: skip
+    return u, x if drawn is None else drawn
 
 
 def _draw_row(
-    draws: Draws, row: _Row, others: _Statistics, design: _Design, conditional: RowPrior
+    draws: Draws,
+    u: Array,
+    cells: _Cells,
+    observed: Array | None,
+    others: _Statistics,
+    design: _Design,
+    conditional: RowPrior,
 ) -> tuple[Array, Array | None]:
     """The features of a row and, where cells are missing, its cells."""
-    precision = others.gram + design.ratio * jnp.eye(row.u.shape[0], dtype=row.cross.dtype)
+    precision = others.gram + design.ratio * jnp.eye(u.shape[0], dtype=cells.cross.dtype)
     right_side = others.cross + design.ratio * design.centre
     mean = jax.scipy.linalg.solve(precision, right_side, assume_a="pos")
-    here = PlaidRow(precision, mean, design.v_gram, row.cross)
-    if row.partial is not None:
-        part = jnp.where(row.partial.observed[:, None], design.v, 0)
-        here = here._replace(gram=part.T @ design.v, cross=row.partial.cells @ part)
+    here = PlaidRow(precision, mean, design.v_gram, cells.cross)
+    if observed is not None and cells.values is not None:
+        part = jnp.where(observed[:, None], design.v, 0)
+        here = here._replace(gram=part.T @ design.v, cross=cells.values @ part)
     noise_variance = design.noise_scale**2
     log_odds, movable = conditional.log_odds, conditional.movable
     u = _scan_bits_fused(
-        draws.row.order, logit(draws.row.bits), here, row.u, noise_variance, log_odds, movable
+        draws.row.order, logit(draws.row.bits), here, u, noise_variance, log_odds, movable
     )
     if draws.proposals is not None:
 
@@ -269,12 +270,12 @@ def _draw_row(
             return jnp.where(accepts(drawn.accept, log_ratio), proposal, u), None
 
         u, _ = jax.lax.scan(propose, u, draws.proposals)
-    if row.partial is None or draws.cells is None:
+    if observed is None or cells.values is None or draws.cells is None:
         return u, None
-    bits = u.astype(row.cross.dtype)
+    bits = u.astype(cells.cross.dtype)
     weights = _draw_weights(draws.cells.effect, here, bits, design.noise_scale)
-    cells = design.v @ (bits * weights) + design.noise_scale * draws.cells.noise
-    return u, jnp.where(row.partial.observed, row.partial.cells, cells)
+    values = design.v @ (bits * weights) + design.noise_scale * draws.cells.noise
+    return u, jnp.where(observed, cells.values, values)
 
 
 def _draw_weights(normals: Array, row: PlaidRow, u: Array, noise_scale: Array) -> Array:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from jaxmf import slots
+from jaxmf._kernels.linalg import after
 from jaxmf._kernels.special import accepts, poisson
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import Likelihood
@@ -139,7 +140,8 @@ def _singleton_fit(side: Side, shared: Array) -> _SingletonFit:
         pairs = (v_float[:, :, None] * v_float[:, None, :]).reshape(v.shape[0], -1)
         grams = (observed.astype(x.dtype) @ pairs).reshape(-1, v.shape[1], v.shape[1])
         num_observed = jnp.sum(observed, axis=1, dtype=x.dtype)
-    values, vectors = jnp.linalg.eigh(grams)
+    # after the weights: one decomposition at a time
+    values, vectors = jnp.linalg.eigh(after(grams, side.weights))
     return _SingletonFit(
         cross=error @ v_float,
         values=jnp.maximum(values, 0),

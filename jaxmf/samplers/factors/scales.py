@@ -22,9 +22,8 @@ import jax.numpy as jnp
 
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, Parameters
 from jaxmf.priors.hyper import Hyperparameter, log_prior
-from jaxmf.samplers.factors.moments import precisions
 from jaxmf.samplers.factors.rows import Residuals
-from jaxmf.samplers.factors.shifts import Side, after_moments
+from jaxmf.samplers.factors.shifts import Side, precisions_of_sides
 from jaxmf.samplers.slice import slice_sample
 from jaxmf.types import Array, Key
 
@@ -103,8 +102,7 @@ def scale_factors(
       rows, columns: of one group each.
       row_prior, column_prior: of their means and covariances.
     """
-    row_precisions = precisions(rows.moments)[0]
-    column_precisions = precisions(after_moments(columns.moments, row_precisions))[0]
+    row_precisions, column_precisions = precisions_of_sides(rows, columns)
     row_terms = terms(row_precisions, rows.moments.mean[0], row_prior)
     column_terms = terms(column_precisions, columns.moments.mean[0], column_prior)
 

@@ -61,8 +61,7 @@ def shift_level(
       Both sides, z = (a, t) from its normal conditional: its density is that of the rows' mean less
       z, and of the mean and covariance of the columns' vectors sheared by z.
     """
-    row_precisions = precisions(rows.moments)[0]
-    column_precisions = precisions(after_moments(columns.moments, row_precisions))[0]
+    row_precisions, column_precisions = precisions_of_sides(rows, columns)
     is_factor = jnp.arange(normals.shape[0]) < normals.shape[0] - 1
     scale = column_prior.scale * is_factor[:, None] * is_factor
     # how the prior location of the columns is sheared
@@ -169,9 +168,16 @@ def shift_features(
     ).T
 
 
-def after_moments(moments: Parameters, first: Array) -> Parameters:
-    """Moments computed only after another value: one factorisation at a time, see `after`."""
-    return moments._replace(factor=after(moments.factor, first))
+def precisions_of_sides(rows: Side, columns: Side) -> tuple[Array, Array]:
+    """Precisions (D, D) of rows and of columns, one group each; one factorisation at a time."""
+    waiting = rows.vectors, columns.vectors, columns.moments.factor
+    row_precisions = precisions(after_moments(rows.moments, *waiting))[0]
+    return row_precisions, precisions(after_moments(columns.moments, row_precisions))[0]
+
+
+def after_moments(moments: Parameters, *first: Array) -> Parameters:
+    """Moments computed only after other values: one factorisation at a time, see `after`."""
+    return moments._replace(factor=after(moments.factor, *first))
 
 
 def _sheared(vectors: Array, factors: Array) -> Array:

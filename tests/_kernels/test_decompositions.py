@@ -1,0 +1,105 @@
+"""No program has two batched decompositions that may run at the same time.
+
+A batched decomposition of LAPACK holds a thread of XLA's pool on a CPU while it waits for others of
+the pool, which has as many as there are cores. With two cores two of them at once wait for ever
+(jaxlib 0.10; `jaxmf._kernels.linalg.after`). Programs are traced here, not run: a run that hangs
+does so once in many.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.extend.core import Literal, jaxprs_in_params
+
+from jaxmf import registry
+from jaxmf._kernels.linalg import after
+from jaxmf.preparation import matched_to
+
+DECOMPOSITIONS = {"cholesky", "eigh", "eig", "svd", "lu", "geqrf", "householder_product", "schur"}
+DECOMPOSITIONS |= {"triangular_solve", "tridiagonal"}
+OPTIONS = {"particle_filter": {"num_particles": 4}, "variational": {"num_epochs": 2}}
+
+
+def decomposes(equation):
+    """Whether an equation is a batched decomposition, or has one within."""
+    if equation.primitive.name in DECOMPOSITIONS:
+        shape = equation.invars[0].aval.shape
+        return math.prod(shape[:-2]) > 1
+    return any(
+        decomposes(each)
+        for within in jaxprs_in_params(equation.params)
+        for each in getattr(within, "jaxpr", within).eqns
+    )
+
+
+def unordered(jaxpr):
+    """Pairs of decompositions, in a program and those within it, of which none waits."""
+    found, known, before = [], [], {}
+    for equation in jaxpr.eqns:
+        variables = [each for each in equation.invars if not isinstance(each, Literal)]
+        waited_for = frozenset().union(*(before.get(each, ()) for each in variables))
+        if decomposes(equation):
+            found += [(each, equation) for n, each in enumerate(known) if n not in waited_for]
+            waited_for |= {len(known)}
+            known.append(equation)
+        before |= dict.fromkeys(equation.outvars, waited_for)
+        for within in jaxprs_in_params(equation.params):
+            found += unordered(getattr(within, "jaxpr", within))
+    return found
+
+
+def programs_of(name, method, options):
+    """The start and a step of three chains, or of one ascent."""
+    entry = registry.get(name)
+    model, data = matched_to(*entry.example(), None)
+    data = model.prepare(data) if method == "variational" else data
+    algorithm = entry.builder(model, method)(**OPTIONS.get(method, {}), **options)
+    start, step, keys = algorithm.init, algorithm.step, jax.random.key(0)
+    if method != "variational":
+        keys = jax.random.split(keys, 3)
+        start, step = jax.vmap(start, (0, None)), jax.vmap(step, (0, 0, None, None))
+    progress = jnp.zeros((), jnp.int32 if method == "particle_filter" else float)
+    state = jax.eval_shape(start, keys, data)
+    yield jax.make_jaxpr(start)(keys, data).jaxpr
+    yield jax.make_jaxpr(step)(keys, state, data, progress).jaxpr
+
+
+TEMPERED = {"anneal_from": 0.5, "anneal_steps": 3, "rejuvenate_every": 1}
+CASES = [("linear-gaussian-ibp", "particle_filter", TEMPERED)]
+CASES += [("binary-mf", "sample", {"weights": "explicit"}), ("bpmf", "sample", {})]
+MORE = [("binary-mf", "sample", {"weights": "collapsed"}), ("bpmf", "sample", {"split_merge": 1})]
+MORE += [("linear-gaussian-ibp", "sample", {"split_merge": 1, "sweep": "parallel"})]
+MORE += [(entry.name, method, {}) for entry in registry.ENTRIES for method in entry.methods]
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "options"),
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE if case not in CASES)],
+)
+def test_decompositions_wait_for_one_another(name, method, options):
+    for program in programs_of(name, method, options):
+        assert not unordered(program)
+
+
+def test_two_decompositions_side_by_side_are_found():
+    def both(a, b):
+        return jnp.linalg.cholesky(a), jnp.linalg.eigh(b)
+
+    def in_order(a, b):
+        factor = jnp.linalg.cholesky(a)
+        return factor, jnp.linalg.eigh(after(b, factor))
+
+    def looped(a, b):
+        def body(_, pair):
+            factor, (_, vectors) = both(*pair)
+            return factor, vectors
+
+        return jax.lax.fori_loop(0, 3, body, (a, b))
+
+    many, one = jnp.ones((5, 3, 3)), jnp.ones((1, 3, 3))
+    assert unordered(jax.make_jaxpr(both)(many, many).jaxpr)
+    assert unordered(jax.make_jaxpr(looped)(many, many).jaxpr)
+    assert not unordered(jax.make_jaxpr(in_order)(many, many).jaxpr)
+    assert not unordered(jax.make_jaxpr(both)(one, many).jaxpr)
