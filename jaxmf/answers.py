@@ -105,7 +105,8 @@ class Answer(ABC):
 
         Arrays with an axis of rows (documents) are in `obs` or `obsm`, with one of columns (words)
         in `var` or `varm`, as ``prefix_name`` such as ``jaxmf_mean``, those of pairs of rows or of
-        columns in `obsp` or `varp`; other arrays are in `uns`.
+        columns in `obsp` or `varp`, predictions of cells in `layers` (NaN where there is none, and
+        ``jaxmf_5%`` for a quantile); other arrays are in `uns`.
         What the data of the run lacks is NaN. Arrays of the same name are replaced.
 
         Args:
@@ -119,6 +120,11 @@ class Answer(ABC):
         parts = "obs", "obsm", "obs_names", "var", "varm", "var_names", "uns"
         if not all(hasattr(adata, part) for part in parts):
             raise TypeError(f"adata: must be an AnnData, not {type(adata).__name__}")
+        for part, name, array in self._annotations(adata):
+            getattr(adata, part)[f"{prefix}_{name}"] = array
+
+    def _annotations(self, adata: object) -> list[tuple[str, str, np.ndarray]]:
+        """What is written into an AnnData: part of it, name and array."""
         written = []
         for name, (axes, values) in self.variables().items():
             array, part = np.asarray(values), "uns"
@@ -133,9 +139,8 @@ class Answer(ABC):
                     if f"other_{axis}" in axes:
                         array, part = _spread(array.T, positions, size).T, f"{side}p"
                     break
-            written.append((part, f"{prefix}_{name}", array))
-        for part, name, array in written:
-            getattr(adata, part)[name] = array
+            written.append((part, name, array))
+        return written
 
     def lines(self) -> Lines:
         """What is shown: a heading, and the first lines of the table."""
@@ -181,15 +186,29 @@ def long_table(
 
 def _positions(labels: object, adata: object, side: str) -> tuple[np.ndarray, int]:
     """Where each row or column of an answer is in an AnnData, and how many that has."""
-    names, labels = np.asarray(getattr(adata, f"{side}_names")), np.asarray(labels)
+    size, labels = len(getattr(adata, f"{side}_names")), np.asarray(labels)
+    if not np.array_equal(labels, np.arange(labels.size)):
+        return positions_of_ids(labels, adata, side), size
+    if labels.size != size:
+        raise ValueError(
+            f"adata.{side}_names: {size} of them, but the answer has {labels.size} without ids. "
+            "Pass the AnnData that was fitted, or fit it with ids."
+        )
+    return labels, size
+
+
+def positions_of_ids(labels: np.ndarray, adata: object, side: str) -> np.ndarray:
+    """Where the rows or columns with some ids, each once, are in an AnnData.
+
+    Args:
+        labels: (N,) ids.
+        adata: the AnnData.
+        side: "obs" or "var".
+    Raises:
+        ValueError: it lacks one, or has one twice.
+    """
     argument = f"adata.{side}_names"
-    if np.array_equal(labels, np.arange(labels.size)):
-        if labels.size != names.size:
-            raise ValueError(
-                f"{argument}: {names.size} of them, but the answer has {labels.size} without ids. "
-                "Pass the AnnData that was fitted, or fit it with ids."
-            )
-        return labels, names.size
+    names = np.asarray(getattr(adata, f"{side}_names"))
     table = {name: index for index, name in enumerate(names.tolist())}
     if len(table) < names.size:
         raise ValueError(f"{argument} has a name twice; call adata.{side}_names_make_unique()")
@@ -203,7 +222,7 @@ def _positions(labels: object, adata: object, side: str) -> tuple[np.ndarray, in
         )
     if len(set(found)) < len(found):
         raise ValueError(f"{argument}: two ids of the run are the same text there")
-    return np.array(found), names.size
+    return np.array(found)
 
 
 def _spread(array: np.ndarray, positions: np.ndarray, size: int) -> np.ndarray:

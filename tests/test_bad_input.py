@@ -391,6 +391,36 @@ TOKENS = [
 
 ONE_READING = [
     Bad(
+        "sparse counts for entries",
+        lambda _: as_container(AnnotatedData(scipy.sparse.csr_matrix([[1.0]])), Entries),
+        TypeError,
+        ("data:", "is sparse", "from_scipy", "toarray"),
+    ),
+    Bad(
+        "annotated data as sparse matrix",
+        lambda _: Entries.from_scipy(AnnotatedData(np.ones((1, 1)))),
+        TypeError,
+        ("is AnnotatedData", "Entries.from_array"),
+    ),
+    Bad(
+        "twice a column",
+        lambda _: Dense(np.eye(2), column_names=["HLA-A", "HLA-A"]),
+        ValueError,
+        ("column_names: the id 'HLA-A'", "df.columns = ", "var_names_make_unique"),
+    ),
+    Bad(
+        "twice a row",
+        lambda _: Dense(np.eye(2), row_names=["s", "s"]),
+        ValueError,
+        ("row_names: the id 's'", "df.reset_index(drop=True)", "obs_names_make_unique"),
+    ),
+    Bad(
+        "infinite with ids",
+        lambda _: Dense([[1.0, -np.inf]], row_names=["s"], column_names=["HLA-A", "TP53"]),
+        ValueError,
+        ("-inf at row 's', column 'TP53'",),
+    ),
+    Bad(
         "other container",
         lambda _: as_container(Dense(np.eye(2)), Entries),
         TypeError,

@@ -168,7 +168,8 @@ class NetworkModel(Readable, Model, ABC):
                 by sums over one after the other; mixes better where they depend on each other.
             keep: what a draw holds beside hyperparameters and the log joint: "statistics", the
                 counts (and moments) of every block, which predictions need; "assignments", the
-                value of every indicator of every token too; "scalars", nothing more.
+                value of every indicator of every token too; "scalars", nothing more. `mf.sample`
+                keeps "assignments" of mixtures of up to 10,000 rows unless it is passed.
             capacity: slots of growing indicators to begin with, by default two for each
                 group that the chain starts with; they double when a sweep needs more.
 

@@ -26,10 +26,18 @@ def first_position(mask: np.ndarray) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(mask)), mask.shape))
 
 
-def show_position(position: Sequence[int]) -> str:
+def shown_id(names: Names | None, position: int) -> str:
+    """What a message calls a row or column: its id where there are ids."""
+    return str(position) if names is None else repr(names.tolist()[position])
+
+
+def show_position(
+    position: Sequence[int], ids: tuple[Names | None, Names | None] = (None, None)
+) -> str:
     """An index for messages: ``row 3, column 2`` for matrices, ``position 3`` for vectors."""
     if len(position) == 2:
-        return f"row {position[0]}, column {position[1]}"
+        row, column = map(shown_id, ids, position)
+        return f"row {row}, column {column}"
     return f"position {', '.join(map(str, position))}"
 
 
@@ -41,10 +49,12 @@ def offence(
     remedy: str,
     *,
     offset: tuple[int, ...] | None = None,
+    ids: tuple[Names | None, Names | None] = (None, None),
 ) -> ValueError:
     """The error for the elements where ``mask`` is true: the first one shown, all counted.
 
-    ``offset`` is where the array begins in that of the user, whose first offence it then shows.
+    ``offset`` is where the array begins in that of the user, whose first offence it then shows;
+    ``ids`` are those of rows and columns of a matrix.
     """
     position = first_position(mask)
     num_bad = int(np.count_nonzero(mask))
@@ -52,7 +62,8 @@ def offence(
     value = np.asarray(array)[position].item()
     if offset is not None:
         position = tuple(first + index for first, index in zip(offset, position, strict=True))
-    return ValueError(f"{name}: {problem}: {value!r} at {show_position(position)}{more}. {remedy}")
+    where = show_position(position, ids)
+    return ValueError(f"{name}: {problem}: {value!r} at {where}{more}. {remedy}")
 
 
 def as_mask(name: str, x: object, shape: tuple[int, ...]) -> np.ndarray:

@@ -42,7 +42,8 @@ def as_container(data: object, container_type: type[C], name: str = "data") -> C
     """The data as a container of the type, where only one reading is possible.
 
     - ``Dense``: arrays, DataFrames, AnnData; a scipy.sparse matrix, whose unstored cells are zeros.
-    - ``Entries``: arrays (NaN is missing); a scipy.sparse matrix, whose stored cells are observed.
+    - ``Entries``: arrays, AnnData (NaN is missing); a scipy.sparse matrix, whose stored cells are
+      observed.
     - ``SparseBinary``: arrays, DataFrames, AnnData and scipy.sparse matrices of zeros and ones.
     - ``SparseSeries``: nothing else, as other objects do not say their times.
     - ``Tokens``: the same of counts, rows being documents and columns words.
@@ -76,7 +77,7 @@ def as_container(data: object, container_type: type[C], name: str = "data") -> C
     make: Any = getattr(container_type, "from_array", Tokens.from_counts)
     if container_type is Entries:
         question = "is it a long table or a matrix"
-        _check_one_reading(name, data, Entries, question, is_frame, is_anndata)
+        _check_one_reading(name, data, Entries, question, is_frame)
         make = Entries.from_scipy if is_sparse(data) else make
     if container_type is SparseBinary:
         question = "are these baskets or rows of zeros and ones"

@@ -67,12 +67,13 @@ class Dense(CellsById):
         if checks.is_traced(values, observed):
             assign(self, **arrays, row_names=None, column_names=None)
             return
-        assign(self, **_normalise(values, observed))
-        assign(
-            self,
-            row_names=names.as_names("row_names", row_names, size=self.num_rows),
-            column_names=names.as_names("column_names", column_names, size=self.num_columns),
+        array = checks.as_numeric("data", _plain_matrix(values))
+        checks.check_matrix_shape("data", array.shape)
+        ids = (
+            names.as_names("row_names", row_names, size=array.shape[0]),
+            names.as_names("column_names", column_names, size=array.shape[1]),
         )
+        assign(self, **_normalise(array, observed, ids), row_names=ids[0], column_names=ids[1])
 
     @classmethod
     def from_array(
@@ -189,9 +190,11 @@ class Dense(CellsById):
         if self.observed is None:
             return
         observed = np.asarray(self.observed)
-        for line, seen in (("row", observed.any(axis=1)), ("column", observed.any(axis=0))):
+        for line, axis in (("row", 1), ("column", 0)):
+            seen = observed.any(axis=axis)
             if not seen.all():
-                first = int(np.argmin(seen))
+                ids = getattr(self, f"{line}_names")
+                first = checks.shown_id(ids, int(np.argmin(seen)))
                 warnings.warn(
                     f"data: {int(np.sum(~seen))} {line}s have no observed cell, the first is "
                     f"{line} {first}. What is said of them comes from the prior alone; drop them "
@@ -213,19 +216,21 @@ class Dense(CellsById):
         return bare(cls, values=values, observed=observed, row_names=None, column_names=None)
 
 
-def _normalise(values: object, observed: object) -> dict[str, Array | None]:
-    """Checked values and mask, as they are stored."""
+def _plain_matrix(values: object) -> object:
+    """The values, unless they are of a type that `Dense.from_array` reads."""
     if hasattr(values, "columns") or hasattr(values, "toarray") or hasattr(values, "obs_names"):
         raise TypeError(
             f"values: is a {type(values).__name__}; use Dense.from_array, which takes it as it is."
         )
-    array = checks.as_numeric("data", values)
-    checks.check_matrix_shape("data", array.shape)
-    if observed is None:
-        mask = None
-    else:
-        mask = checks.as_mask("observed", observed, array.shape)
-    stored, seen, num_observed = _in_blocks(array, mask)
+    return values
+
+
+def _normalise(
+    array: np.ndarray, observed: object, ids: tuple[Names | None, Names | None]
+) -> dict[str, Array | None]:
+    """Checked values and mask, as they are stored; ids of rows and columns are for messages."""
+    mask = None if observed is None else checks.as_mask("observed", observed, array.shape)
+    stored, seen, num_observed = _in_blocks(array, mask, ids)
     if not num_observed:
         raise ValueError(
             f"data: all {array.size} cells are missing (NaN). At least one observed cell is "
@@ -239,7 +244,7 @@ def _normalise(values: object, observed: object) -> dict[str, Array | None]:
 
 
 def _in_blocks(
-    array: np.ndarray, mask: np.ndarray | None
+    array: np.ndarray, mask: np.ndarray | None, ids: tuple[Names | None, Names | None]
 ) -> tuple[np.ndarray, np.ndarray | None, int]:
     """The checked values in the floating dtype, zero where missing, the mask, and its count.
 
@@ -248,6 +253,7 @@ def _in_blocks(
     Args:
         array: (N, D) numbers.
         mask: (N, D) bool, or None: the cells that are not NaN.
+        ids: of rows and columns, for messages.
     """
     dtype = np.dtype(jnp.result_type(float))
     stored, num_observed = aligned_empty(array.shape, dtype), 0
@@ -267,6 +273,7 @@ def _in_blocks(
                 "not finite",
                 "Missing cells are marked with NaN (or observed=False); repair or mark these.",
                 offset=offset,
+                ids=ids,
             )
         count = int(np.count_nonzero(there))
         if count < there.size and seen is None:

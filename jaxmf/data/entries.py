@@ -180,8 +180,8 @@ class Entries(CellsById):
         """
         if not is_sparse(matrix):
             raise TypeError(
-                f"matrix: a {type(matrix).__name__} is no scipy.sparse matrix. "
-                "For an array with NaN for missing cells use Entries.from_array."
+                f"matrix: must be a scipy.sparse matrix, is {type(matrix).__name__}. For a matrix "
+                "with NaN for missing cells (array, DataFrame, AnnData) use Entries.from_array."
             )
         cells = matrix.tocoo(copy=False)
         return cls(cells.row, cells.col, cells.data, cells.shape, row_names, column_names)
@@ -193,7 +193,7 @@ class Entries(CellsById):
         """Data from a matrix whose missing cells are NaN (or masked).
 
         Args:
-            x: (N, D) numbers, an array or a wide DataFrame.
+            x: (N, D) numbers, an array, a wide DataFrame or an AnnData.
             row_names: N ids, instead of those of ``x``.
             column_names: D ids, instead of those of ``x``.
 
@@ -201,6 +201,12 @@ class Entries(CellsById):
             TypeError, ValueError: as the class.
         """
         table = peel("data", x)
+        if is_sparse(table.values):
+            raise TypeError(
+                "data: is sparse. Are its unstored cells missing, or zeros? Missing: "
+                "Entries.from_scipy(matrix, row_names=, column_names=), of an AnnData its X. "
+                "Zeros: Entries.from_array(matrix.toarray())."
+            )
         array = checks.as_numeric("data", table.values)
         checks.check_matrix_shape("data", array.shape)
         rows, columns = np.nonzero(~np.isnan(array))

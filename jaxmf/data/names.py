@@ -70,10 +70,19 @@ def as_names(argument: str, names: object, *, size: int | None = None) -> Names 
         if stands_before:
             raise ValueError(
                 f"{argument}: the id {name!r} stands at positions {seen[name]} and {position}. "
-                "Ids must be unique; rename them (in pandas: df.reset_index(drop=True))."
+                f"Ids must be unique; rename them{_how_to_rename(argument)}."
             )
         seen[name] = position
     return array
+
+
+def _how_to_rename(argument: str) -> str:
+    """In pandas and AnnData, where it is plain whether ids are of rows or of columns."""
+    if "column" in argument:
+        return " (df.columns = range(len(df.columns)), or adata.var_names_make_unique())"
+    if "row" in argument:
+        return " (df.reset_index(drop=True), or adata.obs_names_make_unique())"
+    return ""
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
@@ -171,11 +180,6 @@ def positions(
                 )
             found[position] = table[name]
     return found
-
-
-def shown_id(names: Names | None, position: int) -> str:
-    """What a message calls a row or column: its id where there are ids."""
-    return str(position) if names is None else repr(names.tolist()[position])
 
 
 def counts_from_zero(index: object, size: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,7 +62,8 @@ def matrix(
 
     Up to 30 columns have their ids, `columns`, at them.
     """
-    figure, (axes,) = figure_of(1, 1, width=7.5, height=0.9 + 0.28 * len(values))
+    height = 0.9 + max(0.28 * len(values), 0.7) + _room_below(columns)
+    figure, (axes,) = figure_of(1, 1, width=7.5, height=height)
     picture = axes.imshow(values, aspect="auto", interpolation="nearest", **colour_scale(values))
     axes.set_yticks(range(len(values)), titles, parse_math=False)
     axes.set(xlabel="column", ylabel=word)
@@ -75,25 +77,50 @@ def label_axis(axes: Axes, names: np.ndarray | None, axis: str) -> None:
     most = _MOST_IDS if axis == "x" else _MOST_ROW_IDS
     if names is None or len(names) > most:
         return
-    labels = [shortened(name) for name in names.tolist()]
+    labels = shortened(names.tolist())
     if axis == "x":
         axes.set_xticks(range(len(names)), labels, parse_math=False)
-        axes.tick_params(axis="x", labelrotation=0 if len(names) <= 8 else 60)
+        axes.tick_params(axis="x", labelrotation=60 if _stand_on_end(names) else 0)
     else:
         axes.set_yticks(range(len(names)), labels, parse_math=False)
 
 
-def shortened(name: object) -> str:
-    """An id as it stands in a picture: at most 14 characters."""
-    text = str(name)
-    return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID - 1]}\N{HORIZONTAL ELLIPSIS}"
+def _stand_on_end(names: np.ndarray | None) -> bool:
+    """Whether ids of columns are turned, so that they have room beside each other."""
+    return names is not None and 8 < len(names) <= _MOST_IDS
+
+
+def _room_below(names: np.ndarray | None) -> float:
+    """Inches that ids of columns take of the height of a picture."""
+    if names is None or not _stand_on_end(names):
+        return 0.0
+    return 0.065 * max(map(len, shortened(names.tolist())))
+
+
+def shortened(names: Sequence[object]) -> list[str]:
+    """Ids as they stand beside each other in a picture: at most 14 characters of each.
+
+    Long ones lose their ends, or their middles where the ends are what they differ by.
+    """
+    texts = list(map(str, names))
+    for start in (_LONGEST_ID - 1, 5):
+        end = _LONGEST_ID - 1 - start
+        labels = [
+            text
+            if len(text) <= _LONGEST_ID
+            else f"{text[:start]}\N{HORIZONTAL ELLIPSIS}{text[len(text) - end :]}"
+            for text in texts
+        ]
+        if len(set(labels)) == len(set(texts)):
+            break
+    return labels
 
 
 def row_titles(names: np.ndarray | None, positions: np.ndarray) -> list[str]:
     """The ids of rows, or their positions where the data has no ids."""
     if names is None:
         return [f"row {row}" for row in positions]
-    return [shortened(name) for name in np.asarray(names)[positions].tolist()]
+    return shortened(np.asarray(names)[positions].tolist())
 
 
 def trace_panels(quantities: dict[str, np.ndarray], *, along: str) -> Figure:

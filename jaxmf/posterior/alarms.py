@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxmf import diagnostics, registry
 from jaxmf.data import Container, Dense, Entries, units
-from jaxmf.data.names import shown_id
+from jaxmf.data.checks import shown_id
 from jaxmf.model import HasNetwork, ScalesColumns, WarnsOfFits, settings_of
 from jaxmf.posterior.draws import NO_DRAWS
 from jaxmf.posterior.evidence import annealing_fault

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -12,6 +12,7 @@ from jaxmf.answers import Answer, Lines, data_frame, shortened
 from jaxmf.data import Container
 from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasBiclusters, Pair, lacks
+from jaxmf.posterior.certain_features import MIN_OVERLAP
 from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
 from jaxmf.types import Draw, Key
@@ -33,6 +34,8 @@ class Biclusters(Answer):
             the bicluster is so much larger, in the unit of the data, or in that of its column where
             the model scales columns.
         weight_sd: (B,) float, its standard deviation.
+        found: (B,) float, in how many of all draws both of its features are: half or more of the
+            rows (columns) that a feature of the draw and this one have are in both.
         rows: (B, I) bool, whether the row has the row feature.
         columns: (B, J) bool, whether the column has the column feature.
         row_probabilities: (B, I) float, how probable that is over all draws; see
@@ -48,6 +51,7 @@ class Biclusters(Answer):
     column_features: np.ndarray
     weights: np.ndarray
     weight_sd: np.ndarray
+    found: np.ndarray
     rows: np.ndarray
     columns: np.ndarray
     row_probabilities: np.ndarray
@@ -58,7 +62,7 @@ class Biclusters(Answer):
     draw: int
 
     _axes: ClassVar = {
-        "row_features column_features weights weight_sd": "bicluster",
+        "row_features column_features weights weight_sd found": "bicluster",
         "rows row_probabilities": "bicluster row",
         "columns column_probabilities": "bicluster column",
     }
@@ -96,6 +100,7 @@ class Biclusters(Answer):
             "column feature": self.column_features,
             "weight": self.weights,
             "weight sd": self.weight_sd,
+            "found": self.found,
             "num rows": self.rows.sum(axis=1),
             "num columns": self.columns.sum(axis=1),
             "rows": [self.ids(index, "row") for index in indices],
@@ -120,8 +125,8 @@ class Biclusters(Answer):
         return frame.sort_values("bicluster", kind="stable", ignore_index=True)
 
     def lines(self) -> Lines:
-        """A heading, and a line for each bicluster: weight, counts, its most probable members."""
-        heading = ("bicluster", "weight", "rows", "columns", "rows are", "columns are")
+        """A heading, and a line for each: weight, share of draws, counts, most probable members."""
+        heading = ("bicluster", "weight", "found", "rows", "columns", "rows are", "columns are")
         table: Lines = [heading]
         for index in range(len(self)):
             sides = [self.ids(index, side) for side in ("row", "column")]
@@ -129,6 +134,7 @@ class Biclusters(Answer):
                 (
                     str(index),
                     f"{self.weights[index]:.3g} ± {self.weight_sd[index]:.2g}",
+                    f"{self.found[index]:.0%}",
                     *(str(len(ids)) for ids in sides),
                     *(shortened(ids, _MOST_SHOWN) for ids in sides),
                 )
@@ -136,7 +142,9 @@ class Biclusters(Answer):
         return table
 
     def footer(self) -> str:
-        return "" if len(self) else "no bicluster whose weight is beyond its uncertainty"
+        if not len(self):
+            return "no bicluster whose weight is beyond its uncertainty"
+        return "found: in how many of all draws; weights are given the features of one draw"
 
 
 def biclusters(posterior: Draws, num_sd: float, seed: int) -> Biclusters:
@@ -148,6 +156,8 @@ def biclusters(posterior: Draws, num_sd: float, seed: int) -> Biclusters:
     weights, sd = (np.asarray(each) for each in found)
     row_slots, column_slots = (np.asarray(_by_frequency(reference[name])) for name in ("z", "v"))
     num_row_biases, num_column_biases = posterior.model.num_bias_features()
+    row_matches = _matches(posterior, "z", row_slots, num_row_biases)
+    column_matches = _matches(posterior, "v", column_slots, num_column_biases)
     means, sds = weights[np.ix_(row_slots, column_slots)], sd[np.ix_(row_slots, column_slots)]
     is_feature = (row_slots >= num_row_biases)[:, None] & (column_slots >= num_column_biases)
     # of a diagonal W there is nothing beside the diagonal, and no uncertainty either
@@ -160,10 +170,16 @@ def biclusters(posterior: Draws, num_sd: float, seed: int) -> Biclusters:
         column_features=columns,
         weights=means[rows, columns],
         weight_sd=sds[rows, columns],
+        found=np.einsum(
+            "s,sb,sb->b",
+            row_matches.weights,
+            row_matches.is_found[:, rows],
+            column_matches.is_found[:, columns],
+        ),
         rows=reference["z"].T[row_slots[rows]],
         columns=reference["v"].T[column_slots[columns]],
-        row_probabilities=_membership(posterior, "z", row_slots)[rows],
-        column_probabilities=_membership(posterior, "v", column_slots)[columns],
+        row_probabilities=row_matches.probabilities[rows],
+        column_probabilities=column_matches.probabilities[columns],
         row_names=ids_or_positions(data.row_names, data.num_rows),
         column_names=ids_or_positions(data.column_names, data.num_columns),
         chain=chain,
@@ -178,25 +194,40 @@ def _by_frequency(bits: np.ndarray) -> np.ndarray:
     return used[np.argsort(-counts[used], kind="stable")]
 
 
-def _membership(posterior: Draws, name: str, slots: np.ndarray) -> np.ndarray:
-    """How often each row, or column, has the feature of a draw most like each of these: (K, N).
+class _Matches(NamedTuple):
+    """What all draws say of K features of one of them.
+
+    (K, N) how probable it is that a row, or column, has a feature, (S, K) bool whether a draw has
+    one like it, and (S,) weights of the draws.
+    """
+
+    probabilities: np.ndarray
+    is_found: np.ndarray
+    weights: np.ndarray
+
+
+def _matches(posterior: Draws, name: str, slots: np.ndarray, num_biases: int) -> _Matches:
+    """For each of some features of the reference draw the one of each draw that is most like it.
 
     Features are alike by the share of rows that both have among those that one of them has. A draw
-    in which no feature has a row in common counts as one without the feature.
+    in which this is below `MIN_OVERLAP` for all features counts as one without the feature. Biases,
+    which every row has, are like none.
     """
     draws, weights = posterior.flat_draws()
     reference = posterior.reference_draw()[name].T[slots].astype(float)
-    total = np.zeros(reference.shape)
-    for bits, weight in zip(draws[name], weights, strict=True):
-        others = bits.astype(float)
+    probabilities = np.zeros(reference.shape)
+    is_found = np.zeros((weights.size, slots.size), bool)
+    for draw, (bits, weight) in enumerate(zip(draws[name], weights, strict=True)):
+        others = bits[:, num_biases:].astype(float)
         both = reference @ others
         either = reference.sum(axis=1)[:, None] + others.sum(axis=0) - both
         if both.size == 0:
             continue
-        best = np.argmax(both / np.maximum(either, 1), axis=1)
-        is_alike = both.max(axis=1) > 0
-        total += weight * others.T[best] * is_alike[:, None]
-    return total
+        overlap = both / np.maximum(either, 1)
+        is_found[draw] = overlap.max(axis=1) >= MIN_OVERLAP
+        best = np.argmax(overlap, axis=1)
+        probabilities += weight * others.T[best] * is_found[draw][:, None]
+    return _Matches(probabilities, is_found, weights)
 
 
 @jit

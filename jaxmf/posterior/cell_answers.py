@@ -58,7 +58,8 @@ class CellAnswers(Draws):
                 prior of rows and columns, of models that have such (BPMF).
             quantiles: levels between 0 and 1.
             num_draws: predictive draws kept for each cell (quantiles are taken from them); by
-                default as many as there are posterior draws, fewer when the cells are many.
+                default a thousand, more where there are more posterior draws, fewer when the cells
+                are many.
             seed: of these draws.
         Returns:
             Mean, sd, quantiles and draws for each cell.

@@ -93,8 +93,10 @@ class GroupAnswers(Draws):
 
         A bicluster is a row feature and a column feature of the reference draw (highest log joint)
         whose weight is more than `num_sd` standard deviations from zero. Biases are left out.
-        Features of other draws have other labels: the probability that a row belongs to a feature
-        is how often it has the feature of a draw whose rows overlap most with those of that one.
+        Features of other draws have other labels: the feature of a draw whose rows overlap most
+        with those of one is taken for the same where they share half of the rows that either has.
+        The probability that a row belongs to a feature is how often it has that one, and `found`
+        in how many draws both features, of rows and of columns, are.
 
         Args:
             num_sd: how many standard deviations, given the features, a weight is away from zero; 0
@@ -102,8 +104,9 @@ class GroupAnswers(Draws):
             seed: of the draws that these are estimated from where cells are not Gaussian.
         Returns:
             The surest bicluster first: its rows and columns with their probabilities, mean and sd
-            of its weight. It prints itself; `.to_pandas()` is a table with one line a bicluster,
-            `.members()` one with a line for each of its rows and columns.
+            of its weight, and in how many draws it is found. It prints itself; `.to_pandas()` is a
+            table with one line a bicluster, `.members()` one with a line for each of its rows and
+            columns.
         Raises:
             ValueError: the model has no weights between features of rows and of columns.
         """

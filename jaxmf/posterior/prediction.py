@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import diagnostics
-from jaxmf.answers import Answer
+from jaxmf.answers import Answer, positions_of_ids
 from jaxmf.data import Container
+from jaxmf.data.names import encode
 from jaxmf.model import DrawsCells, HasPointwiseLikelihood, Model, Pair, PredictsCells
 from jaxmf.posterior.cell_distributions import (
     CELL_DISTRIBUTIONS,
@@ -87,10 +88,42 @@ class Prediction(Answer):
         matrix[self.rows, self.columns] = self.mean
         return matrix
 
+    def _annotations(self, adata: object) -> list[tuple[str, str, np.ndarray]]:
+        """A layer for each of means, sds and quantiles."""
+        rows, num_rows = _positions_in(adata, "obs", self.rows, self.row_names)
+        columns, num_columns = _positions_in(adata, "var", self.columns, self.column_names)
+        table, layers = self.table(), []
+        for name in list(table)[2:]:  # after those that say which cell it is
+            layer = np.full((num_rows, num_columns), np.nan)
+            layer[rows, columns] = table[name]
+            layers.append(("layers", name, layer))
+        return layers
+
     def footer(self) -> str:
         hidden = super().footer()
-        head = f"Prediction of {len(self):,} cells from {self.draws.shape[0]:,} draws"
+        num_draws = len(self.draws)
+        head = f"Prediction of {len(self):,} cells, quantiles of {num_draws:,} predictive draws"
         return f"{head}: these {hidden}" if hidden else head
+
+
+def _positions_in(
+    adata: object, side: str, positions: np.ndarray, ids: np.ndarray | None
+) -> tuple[np.ndarray, int]:
+    """Where the rows, or columns, of cells (M,) are in an AnnData, by id or as they are; its size.
+
+    Raises:
+        ValueError: it lacks one.
+    """
+    size = len(getattr(adata, f"{side}_names"))
+    if ids is not None:
+        codes, unique = encode(f"adata.{side}_names", ids)
+        return positions_of_ids(unique, adata, side)[codes], size
+    if positions.size and positions.max() >= size:
+        raise ValueError(
+            f"adata.{side}_names: {size} of them, but a cell at position {positions.max()} was "
+            "predicted, and it has no id. Pass the AnnData that was fitted, or fit it with ids."
+        )
+    return positions, size
 
 
 @dataclasses.dataclass(frozen=True)

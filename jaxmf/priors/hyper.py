@@ -15,10 +15,13 @@ import numpy as np
 from jax import Array
 
 from jaxmf.arguments import check_numbers
+from jaxmf.data.names import series_as_mapping
 from jaxmf.types import PyTree
 
 if TYPE_CHECKING:
     import numpyro.distributions as dist
+
+    from jaxmf.data import Dense
 
 Hyperparameter: TypeAlias = Any  # a number, or a numpyro.distributions.Distribution
 
@@ -328,17 +331,29 @@ def validate_columns(name: str, value: object, *, is_positive: bool = False) -> 
         raise ValueError(f"{name} must be {needed}, got {array[first]} at position {first}")
 
 
-def check_num_columns(name: str, value: Any, num_columns: int) -> None:
-    """Refuses a vector of other than one number a column.
+def by_column(name: str, value: Any, data: Dense) -> np.ndarray | float | None:
+    """A number as it is, or one a column in the order of the data: those of a Series by id.
 
     Raises:
-        ValueError: with both numbers.
+        ValueError: other than one number a column, with both numbers; a Series that has an id twice
+            or lacks one of the data.
     """
-    if np.ndim(value) and np.shape(value) != (num_columns,):
+    if hasattr(value, "to_dict") and data.column_names is not None:
+        found: Any = series_as_mapping(name, value)
+        ids = data.column_names.tolist()
+        lacking = next((label for label in ids if label not in found), None)
+        if lacking is not None:
+            raise ValueError(
+                f"{name}: the index of this Series lacks {lacking!r}, a column of the data; give "
+                "one number a column, or pass an array in the order of the data"
+            )
+        return np.array([found[label] for label in ids], float)
+    if np.ndim(value) and np.shape(value) != (data.num_columns,):
         raise ValueError(
-            f"{name} has {np.shape(value)[0]} numbers, data has {num_columns} columns; one a "
+            f"{name} has {np.shape(value)[0]} numbers, data has {data.num_columns} columns; one a "
             "column is needed"
         )
+    return np.asarray(value) if hasattr(value, "to_dict") else value
 
 
 def is_placeholder(leaf: PyTree) -> bool:

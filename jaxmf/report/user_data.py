@@ -242,13 +242,15 @@ def biclusters(posterior: Posterior) -> str:
     heading, *lines = found.lines()
     words = (
         "Rows and columns that belong together in the draw with the highest log joint: blocks with "
-        "a weight, in the unit of the data, that is beyond its uncertainty. Surest first. "
+        "a weight, in the unit of the data, that is beyond its uncertainty. Surest first; found is "
+        "the share of all draws that have both features of a block. "
         f"{len(lines):,} in all; frames of the picture have their positions in the table."
     )
+    _, weight, _, num_rows, num_columns, *_ = lines[0]
     described = (
         f"Heat map of {posterior.data.num_rows} rows and {posterior.data.num_columns} columns "
-        f"sorted by {len(lines)} biclusters; the surest has {lines[0][2]} rows and {lines[0][3]} "
-        f"columns with weight {lines[0][1]}"
+        f"sorted by {len(lines)} biclusters; the surest has {num_rows} rows and {num_columns} "
+        f"columns with weight {weight}"
     )
     heat_map = picture(posterior.plot.biclusters(), described)
     return section("Biclusters", words, heat_map + table(heading, lines[:_SHOWN], "left"))

@@ -55,6 +55,18 @@ def test_csv_and_tsv(tmp_path, content, rows, columns):
         assert (None if data.column_names is None else data.column_names.tolist()) == columns
 
 
+def test_texts_among_which_a_few_look_like_numbers_are_ids(tmp_path):
+    """Symbols of genes beside numbers of genes."""
+    genes = ["HLA-A", "1-Mar", "0012", "12", "α-globin"]
+    content = "gene,s1\n" + "".join(f"{gene},1\n" for gene in genes)
+    table = read_matrix(written(tmp_path, "x.csv", content))
+    assert table.row_names.tolist() == genes
+    assert table.column_names.tolist() == ["s1"]
+    slip = written(tmp_path, "slip.csv", "age,weight\n1,1\nten,2\n3,3\n4,4\n")
+    with pytest.raises(ValueError, match=r"column 1 \('age'\) holds no numbers: 'ten' in line 3"):
+        read_matrix(slip)
+
+
 def test_csv_written_by_pandas_comes_back(tmp_path):
     frame = pd.DataFrame(X, index=["u", "v"], columns=["a", "b", "c"])
     frame.to_csv(tmp_path / "x.csv")

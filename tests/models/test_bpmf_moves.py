@@ -1,5 +1,6 @@
 """Moves of BPMF that change no cell: exact, by the joint density of the points moved to."""
 
+import functools
 from dataclasses import replace
 
 import jax
@@ -17,18 +18,35 @@ from jaxmf.testing import LEVEL
 from tests.support.bpmf_setups import COLUMNS, ROWS, SHAPE, everything, parts, plain
 
 
-def simulated(model):
-    """A state and data of the model, by one program: step by step each operation is compiled."""
+def turned():
+    return everything(row_prior=TURNED, column_prior=PRIORS[1])
+
+
+@functools.cache
+def _simulated(make, x64):
+    model = make()
     simulate = jax.jit(lambda key: model.simulate(key, ROWS, COLUMNS, SHAPE))
-    return simulate(jax.random.key(3))
+    return model, *simulate(jax.random.key(3))
 
 
-def density_along(model, move, num_normals):
-    """log p + |normals|^2 / 2 at points a move goes to; log likelihoods there, and at the start.
+def simulated(make):
+    """A model, a state and data of it, by one program: operations compile one by one."""
+    return _simulated(make, jax.config.jax_enable_x64)
+
+
+@functools.cache
+def log_likelihood(make):
+    """Of the simulated state."""
+    model, state, data = simulated(make)
+    return float(jax.jit(model.log_likelihood)(state, model.prepare(data)))
+
+
+def density_along(make, move, num_normals):
+    """log p + |normals|^2 / 2 at points a move goes to, and log likelihoods there.
 
     Where the move is a draw from the conditional along its orbit, the first are all alike.
     """
-    state, data = simulated(model)
+    model, state, data = simulated(make)
     prepared = model.prepare(data)
     normals = np.random.default_rng(1).normal(size=(4, num_normals))
     normals[0] = 0
@@ -42,8 +60,7 @@ def density_along(model, move, num_normals):
         )
 
     found = [at(jnp.asarray(one)) for one in normals]
-    start = jax.jit(model.log_likelihood)(state, prepared)
-    return np.array([one for one, _ in found]), np.array([one for _, one in found]), float(start)
+    return np.array([one for one, _ in found]), np.array([one for _, one in found])
 
 
 def level(model, normals, state, data):
@@ -77,7 +94,8 @@ CASES = {
 def test_moves_have_their_conditional_and_change_no_cell(name):
     make, move, number = CASES[name]
     with jax.enable_x64(True):
-        densities, likelihoods, start = density_along(make(), move, number)
+        densities, likelihoods = density_along(make, move, number)
+        start = log_likelihood(make)
     np.testing.assert_allclose(densities, densities[0], rtol=1e-9)
     np.testing.assert_allclose(likelihoods, start, rtol=1e-9)
 
@@ -93,7 +111,7 @@ def test_a_move_of_factors_that_leaves_their_covariance_is_caught(monkeypatch):
 
     monkeypatch.setattr(shifts, "shift_level", wrong)
     with jax.enable_x64(True):
-        densities, _, _ = density_along(plain(), level, 2)
+        densities, _ = density_along(plain, level, 2)
     assert np.ptp(densities) > 0.1
 
 
@@ -106,7 +124,7 @@ def test_features_whose_link_stays_are_caught(monkeypatch):
 
     monkeypatch.setattr(shifts, "shift_features", wrong)
     with jax.enable_x64(True):
-        densities, _, _ = density_along(everything(), features, 2)
+        densities, _ = density_along(everything, features, 2)
     assert np.ptp(densities) > 0.1
 
 
@@ -140,7 +158,8 @@ def of_factors(model, state, prepared):
 
 def test_terms_of_a_factor_follow_the_scales_of_the_others():
     with jax.enable_x64(True):
-        side = moves._core(*_simulated(), 2)
+        _, state, _ = simulated(turned)
+        side = moves._core(state.u, state.row_side, 2)
         by = jnp.asarray([0.3, 0.0])
         scaled = scales.scaled(side, by[:1])
         bias = 1  # an entry like any other, here with a factor that was scaled before it
@@ -150,12 +169,6 @@ def test_terms_of_a_factor_follow_the_scales_of_the_others():
         np.testing.assert_allclose(first.at(bias, by), after.at(bias, 0 * by), rtol=1e-12)
         # broken twin: the scale of the first entry forgotten
         assert abs(first.at(bias, 0 * by)[2] - after.at(bias, 0 * by)[2]) > 1e-3
-
-
-def _simulated():
-    model = everything(row_prior=TURNED, column_prior=PRIORS[1])
-    state, _ = simulated(model)
-    return state.u, state.row_side
 
 
 def of_part(model, state, prepared):
@@ -188,8 +201,7 @@ def of_part(model, state, prepared):
 @pytest.mark.parametrize("orbit", [of_factors, of_part])
 def test_scales_have_the_joint_density_with_its_jacobian(orbit):
     with jax.enable_x64(True):
-        model = everything(row_prior=TURNED, column_prior=PRIORS[1])
-        state, data = simulated(model)
+        model, state, data = simulated(turned)
         own, joint, volumes = orbit(model, state, model.prepare(data))
         points = jnp.asarray([-0.7, 0.0, 0.4, 1.1])
         both = jax.jit(jax.vmap(lambda point: (own(point), joint(point))))
@@ -203,8 +215,7 @@ def test_scales_have_the_joint_density_with_its_jacobian(orbit):
 @pytest.mark.slow
 def test_the_scale_of_a_factor_has_its_distribution_wherever_it_starts():
     """4,096 starts from the density along the orbit, by quadrature, and one update of each."""
-    model = everything(row_prior=TURNED, column_prior=PRIORS[1])
-    state, data = simulated(model)
+    model, state, data = simulated(turned)
     sides = [moves._core(each.u, each.row_side, 2) for each in (state, state.transpose())]
     log_density = of_factors(model, state, model.prepare(data))[0]
     grid = jnp.linspace(-6, 6, 20_001)

@@ -126,7 +126,7 @@ def test_a_flexible_prior_is_drawn_from_with_x64():
     with jax.enable_x64(True):
         network = mf.Network(group=mf.Block(mf.FlexiblePrior(np.zeros(4))))
         data = Tokens({"all": np.zeros(4, int)}, {"all": 1})
-        state, _ = network.simulate(jax.random.key(0), data)
+        state, _ = jax.jit(network.simulate)(jax.random.key(0), data)
         assert state.values["group"].shape == (4,)
 
 
@@ -136,7 +136,7 @@ def test_a_network_is_simulated_with_sizes_from_the_tokens():
         word=mf.Block(mf.DirichletMultinomial(), by="topic", observed=True),
     )
     data = Tokens({"document": [0, 0, 1], "word": [0, 4, 2]}, {"document": 2, "word": 5})
-    _, drawn = network.simulate(jax.random.key(0), data)
+    _, drawn = jax.jit(network.simulate)(jax.random.key(0), data)
     assert drawn.sizes["word"] == 5
     assert drawn.columns["word"].max() < 5
     bare = Tokens({"document": [0, 0, 1]}, {"document": 2})

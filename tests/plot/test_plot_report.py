@@ -184,6 +184,18 @@ def test_ids_are_drawn_as_they_are():
     panels.images(np.eye(2), ["c$_$", "d"], (1, 2)).canvas.draw()
 
 
+def test_long_ids_below_a_picture_leave_its_matrix_room():
+    """Two features of twenty genes were two lines without height above their ids."""
+    ids = np.array([f"ENSG{number:011d}" for number in range(20)])
+    figure = panels.matrix(np.eye(2, 20), ["a", "b"], "feature", ids)
+    figure.canvas.draw()
+    assert figure.axes[0].get_window_extent().height / figure.dpi > 0.5
+    shown = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert shown[-1] == "ENSG0…00000019"
+    assert len(set(shown)) == 20
+    assert panels.shortened(["a", "The Lord of the Rings"]) == ["a", "The Lord of t…"]
+
+
 def test_observed_and_reconstructed_rows_have_the_ids_of_the_data(sampled):
     import dataclasses
 

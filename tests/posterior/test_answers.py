@@ -9,6 +9,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf.posterior.document_topics import DocumentTopics
+from jaxmf.posterior.prediction import Prediction
 from jaxmf.posterior.ranking import ExpectedRatings, Recommendations
 from jaxmf.posterior.records import NumFeatures
 from jaxmf.posterior.row_groups import RowGroups
@@ -125,7 +126,7 @@ class AnnotatedData:
     def __init__(self, row_names, column_names):
         self.obs_names, self.var_names = pd.Index(row_names), pd.Index(column_names)
         self.obs, self.var = pd.DataFrame(index=row_names), pd.DataFrame(index=column_names)
-        self.obsm, self.varm, self.uns, self.obsp = {}, {}, {}, {}
+        self.obsm, self.varm, self.uns, self.obsp, self.layers = {}, {}, {}, {}, {}
 
 
 @pytest.mark.filterwarnings("ignore")  # of anndata itself
@@ -169,6 +170,34 @@ def test_an_anndata_that_does_not_fit_is_refused_and_left_as_it_was(planted):  #
     adata = AnnotatedData(["a", "b"], ["x"])
     weights.to_anndata(adata)
     assert adata.obs["jaxmf_unmatched"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_predictions_of_cells_are_layers_of_an_anndata(has_ids):
+    """A prediction without its cells says nothing, so it cannot go where unlabelled arrays do."""
+    rows, columns = np.array([0, 2, 2]), np.array([1, 0, 1])
+    moments = np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.2, 0.3]), np.array([[0.5, 1.5, 2.5]])
+    cells = {"row_names": np.array(list("abc"))[rows], "column_names": np.array([7, 9])[columns]}
+    answer = Prediction(
+        rows, columns, *moments, (0.05,), np.ones((4, 3)), **(cells if has_ids else {})
+    )
+    names = (list("xcba"), ["9", "7"]) if has_ids else (list("abc"), ["7", "9"])
+    adata = AnnotatedData(*names)
+    answer.to_anndata(adata)
+    assert sorted(adata.layers) == ["jaxmf_5%", "jaxmf_mean", "jaxmf_sd"]
+    nan, frame = np.nan, pd.DataFrame(adata.layers["jaxmf_mean"], *names)
+    expected = [[nan, 1.0], [nan, nan], [2.0, 3.0]]
+    np.testing.assert_array_equal(frame.loc[list("abc"), ["7", "9"]], expected)
+    assert not adata.uns
+
+
+def test_a_prediction_of_a_cell_that_an_anndata_lacks_is_refused():
+    cell, ones = np.array([2]), np.ones(1)
+    answer = Prediction(cell, cell, ones, ones, ones[None], (0.5,), ones[None])
+    adata = AnnotatedData(["a", "b"], ["x", "y", "z"])
+    with pytest.raises(ValueError, match=r"adata.obs_names: 2 of them, but a cell at position 2"):
+        answer.to_anndata(adata)
+    assert not adata.layers
 
 
 def test_pairs_of_rows_are_in_the_order_of_the_anndata_on_both_axes(planted):  # noqa: F811

@@ -89,6 +89,33 @@ def test_a_draw_without_the_feature_adds_nothing_to_its_probability(planted):
     np.testing.assert_allclose(found.row_probabilities, expected)
 
 
+def test_found_is_the_share_of_draws_that_have_both_features(planted):
+    """A block that one chain alone has must not look as sure as one of all."""
+    assert planted.biclusters().found.tolist() == [1.0, 1.0]
+    draws = {name: values.copy() for name, values in planted.draws.items()}
+    draws["z"][0, 2, :, 0] = np.arange(ROWS) > 2  # rows 0 to 3 before
+    draws["v"][0, 3, :, 0] = np.arange(COLUMNS) == 4  # columns 4 to 7 before
+    posterior = dataclasses.replace(planted, draws=draws)
+    found = posterior.biclusters()
+    first = int(np.argmax(found.weights))
+    assert found.found[[first, 1 - first]].tolist() == [0.75, 0.75]
+    assert found.to_pandas()["found"].tolist() == [0.75, 0.75]
+    assert "75%" in repr(found)
+
+
+def test_a_bias_is_no_match_of_a_feature_that_a_draw_lacks(planted):
+    """All rows have it, so it would be a match of any feature, and each row a member."""
+    draws = {name: values.copy() for name, values in planted.draws.items()}
+    draws["z"][0, :, :, 1] = True
+    draws["z"] = draws["z"][..., [1, 0, 2]]
+    draws["z"][0, 2:, :, 1] = False
+    model = dataclasses.replace(planted.model, row_bias=True)
+    found = dataclasses.replace(planted, model=model, draws=draws).biclusters()
+    first = int(np.argmax(found.weights))
+    np.testing.assert_allclose(found.row_probabilities[first, :6], [0.5, 0.5, 0.5, 0.5, 0, 0])
+    assert found.found[first] == 0.5
+
+
 def test_a_model_without_weights_and_a_wrong_setting_are_refused(planted):
     model = dataclasses.replace(planted, model=mf.LinearGaussianIBP(alpha=1.0))
     with pytest.raises(ValueError, match="biclusters: LinearGaussianIBP"):

@@ -20,7 +20,7 @@ def sampled():
     data = mf.Dense.from_array(
         X, row_names=[f"row {n}" for n in range(14)], column_names=["height", "weight"]
     )
-    return mf.sample(mf.DPMixture(), data, keep="assignments", **OPTIONS)
+    return mf.sample(mf.DPMixture(), data, **OPTIONS)
 
 
 def posterior(model, data, **draw):
@@ -91,6 +91,14 @@ def test_questions_about_single_rows_name_what_the_run_must_keep(sampled):
     scalars = {name: v for name, v in without.items() if v.ndim == 2}
     with pytest.raises(ValueError, match='without keep="scalars"'):
         dataclasses.replace(sampled, draws=scalars).groups()
+
+
+def test_the_group_of_every_row_is_kept_where_rows_are_few():
+    """It is what one asks a mixture first; of very many rows it would be most of what is kept."""
+    model, few, many = mf.DPMixture(), mf.Dense(X), mf.Dense(np.tile(X, (1_000, 1)))
+    assert model.device_options({}, platform="cpu", data=few)["keep"] == "assignments"
+    assert "keep" not in model.device_options({"keep": "scalars"}, platform="cpu", data=few)
+    assert "keep" not in model.device_options({}, platform="cpu", data=many)
 
 
 def test_models_without_groups_of_rows_say_so(sampled):

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from jaxmf.data import Dense, units
+from jaxmf.data.checks import shown_id
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.poisson import Poisson
@@ -314,7 +315,8 @@ def data(model: BinaryMF, data: Dense, name: str) -> None:
         empty = np.flatnonzero(~seen.any(axis=0))
         if empty.size:
             raise ValueError(
-                f"{name}: column {empty[0]} has no observed cell ({empty.size} such columns). "
+                f"{name}: column {shown_id(data.column_names, int(empty[0]))} has no observed "
+                f"cell ({empty.size} such columns). "
                 "Nothing can be learned about its features; drop it"
             )
     fixed.check_fit(model, data, name)

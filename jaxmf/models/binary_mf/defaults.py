@@ -104,9 +104,8 @@ def _units(model: Any, data: Dense, *, is_open: bool) -> tuple[object, object]:
     Returns:
         Number or (J,) each; the second may be None, for 1.
     """
-    offset, scale = model.offset, model.column_unit
-    for name, value in (("offset", offset), ("column_unit", scale)):
-        hyper.check_num_columns(name, value, data.num_columns)
+    offset = hyper.by_column("offset", model.offset, data)
+    scale = hyper.by_column("column_unit", model.column_unit, data)
     has_mean = np.ndim(model.weight_mean) > 0 or float(model.weight_mean) != 0
     if is_open and not has_mean and offset is None and scale is None:
         spreads = units.column_scales(data)
@@ -114,6 +113,7 @@ def _units(model: Any, data: Dense, *, is_open: bool) -> tuple[object, object]:
             return units.column_means(data), _units_of_columns(data, spreads)
     if offset is None:
         is_centred = is_left_open(model, "weight_scale") and not has_mean
-        mean = units.column_means if np.ndim(scale) else units.overall_mean
+        is_by_column = scale is not None and np.ndim(scale) > 0
+        mean = units.column_means if is_by_column else units.overall_mean
         offset = mean(data) if is_centred else 0.0
     return offset, scale

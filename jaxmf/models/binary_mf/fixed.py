@@ -38,7 +38,10 @@ def as_fixed(name: str, features: Any) -> Features | np.ndarray | None:
         array = as_numeric(name, features if table is None else table.values)
         ids = None if table is None else table.row_names
     if array.ndim != 2:
-        raise ValueError(f"{name} must be a matrix (rows, features), got shape {array.shape}")
+        raise ValueError(
+            f"{name} must be a matrix (rows, features), got shape {array.shape}; for one feature "
+            "pass [:, None] of an array, .to_frame() of a Series"
+        )
     if not np.isin(array, (0, 1)).all():
         where = tuple(int(i) for i in np.argwhere(~np.isin(array, (0, 1)))[0])
         raise ValueError(f"{name} must be 0 or 1, got {array[where]} at {where}")

@@ -99,9 +99,10 @@ class BinaryMF(SimulatedModel):
         diagonal W only its diagonal counts.
       weight_shape, weight_rate: of the Gamma prior of Poisson weights; numbers or numpyro
         distributions, by default 1.
-      offset: mean of a Gaussian cell without features: a number, or (J,) one a column. None: where
-        `weight_scale` is left open and `weight_mean` is 0 the mean of the data, or of each column
-        where `column_unit` is one a column (held fixed), 0 otherwise.
+      offset: mean of a Gaussian cell without features: a number, or (J,) one a column; of a pandas
+        Series by its index, as of `column_unit`. None: where `weight_scale` is left open and
+        `weight_mean` is 0 the mean of the data, or of each column where `column_unit` is one a
+        column (held fixed), 0 otherwise.
       column_unit: what Gaussian cells are divided by beside the offset, x_ij = offset_j +
         column_unit_j (U W V' + noise)_ij: a number, or (J,) one a column. Scales of noise and
         weights, and W, are in this unit; predictions, basis images and densities in those of the

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxmf.data import Dense, units
-from jaxmf.data.names import shown_id
+from jaxmf.data.checks import shown_id
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 
@@ -37,14 +37,14 @@ def completed(
     Args:
         model: the description.
         unit: spread of the data about the offset; 1 without data.
-        offset: used where the model has none, (D,) or a number.
+        offset: of the columns, (D,) or a number; None: that of the model.
     """
     open_settings: dict[str, Any] = {}
     if model.noise_scale is None:
         open_settings["noise_scale"] = hyper.noise_prior(unit)
     if model.feature_scale is None:
         open_settings["feature_scale"] = hyper.effect_prior(unit)
-    if model.offset is None and offset is not None:
+    if offset is not None and offset is not model.offset:
         open_settings["offset"] = offset
     return replace(model, **open_settings) if open_settings else model
 
@@ -54,8 +54,7 @@ def matched(model: Any, data: Dense) -> LinearGaussianIBP:
     if data.num_rows == 0 or isinstance(data.values, jax.core.Tracer):
         return model
     units.check_magnitude(data, "data")
-    offset = model.offset
-    hyper.check_num_columns("offset", offset, data.num_columns)
+    offset = hyper.by_column("offset", model.offset, data)
     if offset is None:
         is_centred = model.feature_scale is None or model.bias
         offset = units.column_means(data) if is_centred else 0.0

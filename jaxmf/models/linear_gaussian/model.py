@@ -69,9 +69,10 @@ class LinearGaussianIBP(BuffetModel):
         feature k has probability Beta(alpha concentration / K, concentration).
       bias: whether to add a feature that every row has: a mean row, N(offset, feature_scale^2). It
         is slot 0 of Z and is not counted as a feature.
-      offset: what the cells of a row without features are about: a number, or (D,) one a column.
-        None: where `feature_scale` is left open or `bias` is set the column means of the data
-        (held fixed), 0 otherwise. Set 0 for parts that add up to the data as they are.
+      offset: what the cells of a row without features are about: a number, or (D,) one a column; of
+        a pandas Series by its index. None: where `feature_scale` is left open or `bias` is set the
+        column means of the data (held fixed), 0 otherwise. Set 0 for parts that add up to the data
+        as they are.
 
     Raises:
       TypeError, ValueError: if a hyperparameter is not positive, or its prior is not over positive
