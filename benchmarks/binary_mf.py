@@ -37,6 +37,7 @@ STARTS: dict[str, dict[str, Any]] = {
     "annealed": {},
     "annealed, split-merge": {"split_merge": 3},
     "annealed, whole rows": {"sweep": "whole_rows"},
+    "from data": {"start": "data"},
 }
 NATS = 12.0
 KINDS = {"complete": 0.0, "missing": 0.3}

@@ -96,6 +96,7 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
         _finite_sides(), blocks,
         {
             "default": {},
+            "from data": {"start": "data"},
             "whole rows": {"sweep": "whole_rows"},
             "whole rows, split-merge": {"sweep": "whole_rows", "split_merge": 3},
         }, 500, 100,

@@ -20,7 +20,7 @@ from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import Model
 from jaxmf.posterior import Posterior, alarms
 from jaxmf.posterior.assemble import from_annealing, outcome
-from jaxmf.preparation import device_name, matched_to, meta_of, refuse_traced
+from jaxmf.preparation import device_name, matched_to, meta_of, refuse_inside, refuse_traced
 from jaxmf.registry.entry import Entry
 from jaxmf.samplers.annealed_smc import MOST_POWERS, annealed_smc, rising_powers
 from jaxmf.types import Key, Seed
@@ -85,6 +85,7 @@ def smc(
             the posterior.
     """
     refuse_traced("smc", seed=seed, model=model, data=data, **options)
+    refuse_inside("smc")
     check_mesh_axes(mesh, "smc", (), {})
     entry = registry.entry_of(model)
     _check_options(entry, options)

@@ -191,7 +191,7 @@ def sample(
 
 def particle_filter(
     model: Model,
-    data: Container,
+    data: object,
     *,
     num_particles: int = 1_000,
     num_runs: int = 1,
@@ -265,7 +265,7 @@ def particle_filter(
 
 def variational(
     model: Any,
-    data: Container,
+    data: object,
     *,
     num_epochs: int | None = None,
     num_validation: int = 0,

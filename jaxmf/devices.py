@@ -20,8 +20,9 @@ AUTO = "auto"
 _LAUNCH_SECONDS = 3.5e-6
 _ROUND_SECONDS = 10e-6
 # Measured on a CPU, and an estimate for other devices: effective samples a second of a parallel
-# sweep for one of a sequential sweep, the least of all: topics with everything drawn. With
-# proportions summed out it is .14 (`blocks/effective/kos-300/k10` in benchmarks/results).
+# sweep for one of a sequential sweep, the least of all: topics with everything drawn, as they are
+# on accelerators. With proportions summed out, on a CPU, it is .14 (`blocks/effective/kos-300/k10`
+# in benchmarks/results).
 _MIXING = 0.11
 
 
@@ -58,10 +59,10 @@ SWEEP_COSTS = {
     "noisy_or": SweepCosts("sequential", 129, 15, "parallel", 1_700, 70),
     # An estimate: the counts of "linear_gaussian". This model was not compiled.
     "bilinear": SweepCosts("collapsed", 111, 13, "explicit", 750, 80),
-    # Counted, 10^6 tokens, 1,000 topics. In parallel without the 10 launches of each block of
-    # tokens, whose number goes by the size of a block: an estimate for data of few blocks. Sweeps
-    # of documents at once, the tokens of each in turn (`blocks/batches.py`), were not counted.
-    "tokens": SweepCosts("sequential", 19, 1, "parallel", 110, 10),
+    # Counted, 10^6 tokens of 10,000 documents, 1,000 topics: in parallel 440 launches and 36 rounds
+    # with 20 and 2 for each of 16 blocks of tokens (`blocks/at_once.py`); here for data of one
+    # block, and some rounds more for draws that are rejected.
+    "tokens": SweepCosts("sequential", 19, 1, "parallel", 140, 10),
     # Counted, HDP-LDA, 10^6 tokens, 256 slots. In parallel 256 tokens are drawn one after another
     # first, which are 7,200 of the launches: one after another costs 28 a token.
     "growing_tokens": SweepCosts("sequential", 28, 3, "parallel", 8_000, 800),
@@ -109,6 +110,7 @@ BLOCK_SIZES = {
     "factor numbers": BlockSize(2**20, 2**26),  # entries of the matrices of a block of rows, BPMF
     "sparse pieces": BlockSize(2**6, 2**12),  # of 32 ones of a row or column, SparseBinaryMF
     "token cells": BlockSize(2**22, 2**25),  # tokens times groups, parallel sweep of a network
+    "token sums": BlockSize(2**16, 2**21),  # tokens times sums over some groups, in the same sweep
     "table entries": BlockSize(2**19, 2**24),  # of long arrays that are counted or drawn
     "gaussian rows": BlockSize(2**12, 2**18),  # of Z and X in sums over rows
     "noisy-or rows": BlockSize(2**8, 2**14),  # whose numbers of new causes are drawn

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxmf import devices, registry
 from jaxmf.data import Container, as_container
@@ -18,7 +19,7 @@ from jaxmf.model import Model
 from jaxmf.posterior import Meta
 
 
-def refuse_traced(method: str, **arguments: object) -> None:
+def refuse_traced(function: str, **arguments: object) -> None:
     """Refuses arguments without numbers: a run is a loop on the host, not part of a program.
 
     Raises:
@@ -26,11 +27,28 @@ def refuse_traced(method: str, **arguments: object) -> None:
     """
     for name, value in arguments.items():
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
-            raise TypeError(
-                f"{name}: jaxmf.{method} stands inside jax.jit, vmap or grad, where {name} has no "
-                "numbers yet. A run compiles its own programs from outside: call it there, once "
-                "for each data set or seed; num_chains gives chains side by side"
-            )
+            raise TypeError(f"{name}: " + _why_not_inside(function, f"{name} has no"))
+
+
+def refuse_inside(function: str) -> None:
+    """Refuses to be part of a program of other arguments: no array made there has numbers.
+
+    Raises:
+        TypeError: it would be.
+    """
+    if isinstance(jnp.zeros(()), jax.core.Tracer):
+        raise TypeError(_why_not_inside(function, "nothing has"))
+
+
+def _why_not_inside(function: str, what: str) -> str:
+    advice = (
+        "Make it outside, and pass it to your function as an argument: it is a tree of arrays"
+        if function in ("kernel", "free_energy")
+        else "A run compiles its own programs from outside: call it there, once for each data set "
+        "or seed; num_chains gives chains side by side, jaxmf.kernel a chain as part of a program"
+    )
+    inside = f"jaxmf.{function} stands inside jax.jit, vmap or grad"
+    return f"{inside}, where {what} numbers yet. {advice}"
 
 
 def prepare_run(
@@ -42,7 +60,8 @@ def prepare_run(
     memory_limit: int | None,
 ) -> tuple[Any, Any, Callable[..., Any], dict[str, Any]]:
     """The model in the order of the data, its container, what makes the method, its options."""
-    refuse_traced(method, model=model, data=data, **options)
+    refuse_traced(verb.__name__, model=model, data=data, **options)
+    refuse_inside(verb.__name__)
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
     read = registry.read_options(entry, method, options, verb)

@@ -1,9 +1,13 @@
-"""Products of matrices in full float32, whatever the device.
+"""How programs of this library are traced: by settings of their own, whatever the caller's are.
 
 Unless it is asked for more, JAX multiplies matrices on accelerators in TF32 or bfloat16, with 10
 or 7 bits of mantissa in place of 23. So programs of this library are compiled by `jit`, and what
-runs outside of programs is decorated with `full_products`. Both set the precision where products
-are traced, and nothing of the process. On a CPU products are full in any case.
+runs outside of programs is decorated with `full_products`. On a CPU products are full in any case.
+
+A process may refuse that a vector meets a matrix (`jax_numpy_rank_promotion`) or an integer a float
+(`jax_numpy_dtype_promotion`), to find slips in its own code. Here both are meant, as in numpy.
+
+Settings are those of the trace, and nothing of the process is set.
 """
 
 from __future__ import annotations
@@ -21,12 +25,17 @@ R = TypeVar("R")
 def full_products(fn: Callable[P, R]) -> Callable[P, R]:
     """Returns `fn` with products of matrices in the full precision of their dtype.
 
-    What the caller has set for the process (`jax_default_matmul_precision`) is not looked at.
+    What the caller has set for the process (`jax_default_matmul_precision`, and what shapes and
+    dtypes may meet) is not looked at.
     """
 
     @functools.wraps(fn)
     def full(*args: P.args, **kwargs: P.kwargs) -> R:
-        with jax.default_matmul_precision("highest"):
+        with (
+            jax.default_matmul_precision("highest"),
+            jax.numpy_rank_promotion("allow"),
+            jax.numpy_dtype_promotion("standard"),
+        ):
             return fn(*args, **kwargs)
 
     return full

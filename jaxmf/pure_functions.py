@@ -18,7 +18,7 @@ from jaxmf import registry
 from jaxmf.engine import ChainKernel, chain_kernel
 from jaxmf.model import Model
 from jaxmf.models.sparse_binary_mf import SparseBinaryMF
-from jaxmf.preparation import prepare_run, refuse_traced, with_device_options
+from jaxmf.preparation import prepare_run, with_device_options
 from jaxmf.programs import full_products
 from jaxmf.types import Array, Key
 from jaxmf.variational_bayes.free_energy import free_energy as bound
@@ -63,10 +63,11 @@ def kernel(model: Model, data: object, **options: object) -> ChainKernel:
         >>> jax.eval_shape(step, jax.random.key(1), start).num_steps
         ShapeDtypeStruct(shape=(), dtype=int32)
     """
-    model, container, build, options = prepare_run(model, data, "sample", options, kernel, None)
-    algorithm = build(**with_device_options(model, options, container, None))
-    registry.check_draws(model, algorithm, container)
-    return chain_kernel(algorithm, container)
+    with jax.ensure_compile_time_eval():  # data have numbers inside of jax.jit too
+        model, container, build, options = prepare_run(model, data, "sample", options, kernel, None)
+        algorithm = build(**with_device_options(model, options, container, None))
+        registry.check_draws(model, algorithm, container)
+        return chain_kernel(algorithm, container)
 
 
 @partial(
@@ -173,13 +174,13 @@ def free_energy(model: SparseBinaryMF, data: object) -> FreeEnergy:
         >>> gradient["column_prior_scale"].shape
         (1,)
     """
-    refuse_traced("free_energy", model=model, data=data)
     if not isinstance(model, SparseBinaryMF):
         raise TypeError(
             f"free_energy: {type(model).__name__} has none; it is of SparseBinaryMF alone"
         )
-    model, container, _, _ = prepare_run(model, data, "variational", {}, free_energy, None)
-    layout = prepare(container, num_validation=0, batch_size=None, seed=0).layout
+    with jax.ensure_compile_time_eval():  # as in `kernel`
+        model, container, _, _ = prepare_run(model, data, "variational", {}, free_energy, None)
+        layout = prepare(container, num_validation=0, batch_size=None, seed=0).layout
 
     def start(key: Key) -> Named:
         return as_draw(start_parameters(key, layout, settings=model, start="svd"))

@@ -156,3 +156,17 @@ def test_predictions_gathered_on_the_way(problem):
     np.testing.assert_allclose(
         np.sqrt(square - gathered**2), posterior.predict(cells).sd, rtol=1e-3
     )
+
+
+@pytest.mark.parametrize("verb", [mf.fit, mf.sample, mf.particle_filter, mf.smc, mf.variational])
+def test_every_verb_says_in_its_signature_that_it_takes_what_data_are_made_of(verb):
+    assert verb.__annotations__["data"] == "object"
+
+
+def test_a_mesh_that_the_caller_has_set_for_other_programs_changes_no_bit():
+    model, data = registry.get("linear-gaussian-ibp").example()
+    few = {"num_warmup": 1, "num_samples": 2, "num_chains": 1, "progress": False}
+    plain = mf.sample(model, data, **few)
+    with jax.set_mesh(jax.make_mesh((1,), ("chain",))):
+        other = mf.sample(model, data, **few)
+    np.testing.assert_array_equal(plain.draws["log_joint"], other.draws["log_joint"])

@@ -194,3 +194,38 @@ def test_a_function_keeps_its_name_and_options():
     assert raised.__name__ == "raised"
     assert raised.__doc__ == "Doc."
     np.testing.assert_array_equal(raised(jnp.arange(3), power=2), [0, 1, 4])
+
+
+@pytest.fixture
+def strict_caller():
+    """A caller who has JAX refuse whatever shapes and dtypes are not spelled out."""
+    jax.clear_caches()
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        yield
+    jax.clear_caches()
+
+
+@pytest.mark.tiers(slow=["bi-hdp", "binary-mf", "bpmf", "hfp", "multi-hdp", "noisy-or-ibp"])
+@pytest.mark.parametrize(
+    "entry", [e for e in registry.ENTRIES if "sample" in e.methods], ids=lambda e: e.name
+)
+def test_a_strict_caller_can_have_a_chain_of_every_model(entry, strict_caller):
+    with pytest.raises(ValueError, match="broadcast"):
+        jnp.ones((2, 2)) + jnp.ones(2)
+    kernel = jaxmf.kernel(*entry.example())
+    start = jax.eval_shape(kernel.init, jax.random.key(0))
+    after = jax.eval_shape(kernel.step, jax.random.key(1), start)
+    assert jax.eval_shape(kernel.read, jax.random.key(2), after)
+
+
+def test_a_strict_caller_can_run_and_ask(strict_caller):
+    model, data = registry.get("linear-gaussian-ibp").example()
+    few = {"num_warmup": 2, "num_samples": 2, "num_chains": 1, "progress": False}
+    posterior = jaxmf.sample(model, data, **few)
+    posterior.predict(([0, 1], [1, 2]))
+    posterior.transform(data.values[:3])
+    posterior.reconstruction()
+    posterior.summary()
+    ones = jaxmf.SparseBinary.from_array(np.eye(4, dtype=bool))
+    fit = jaxmf.variational(jaxmf.SparseBinaryMF(1), ones, num_epochs=1, progress=False)
+    fit.recommend([0], n=1)

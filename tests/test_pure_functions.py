@@ -57,6 +57,20 @@ def test_chains_under_vmap_and_scan_are_those_of_sample():
     assert len(np.unique(np.asarray(draws["log_joint"]))) > 2
 
 
+def test_kernels_and_energies_are_made_inside_of_jit_from_data_with_numbers():
+    model, data = mf.LinearGaussianIBP(), mf.Dense(COUNTS)
+    ones = mf.SparseBinary.from_array(COUNTS > 0)
+    outside, energy = mf.kernel(model, data), mf.free_energy(mf.SparseBinaryMF(1), ones)
+    found = jax.eval_shape(lambda key: mf.kernel(model, data).init(key), jax.random.key(0))
+    assert str(found) == str(jax.eval_shape(outside.init, jax.random.key(0)))
+
+    def inside(parameters, hyperparameters):
+        return mf.free_energy(mf.SparseBinaryMF(1), ones)(parameters, hyperparameters)
+
+    start = energy.start(jax.random.key(0))
+    np.testing.assert_allclose(jax.jit(inside)(*start), jax.jit(energy)(*start), rtol=1e-6)
+
+
 def test_a_chain_without_slots_stands_still_and_continues_once_it_has_grown():
     num_steps = 40
     algorithm = engine_toys.growing()

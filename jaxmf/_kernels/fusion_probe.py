@@ -41,7 +41,11 @@ def is_granted() -> bool:
     answers = _read(file)
     name = f"jaxlib {jaxlib.__version__}, {platform.machine()}, trial {_VERSION}"
     if name not in answers:
-        answers = {**_read(file), name: _is_sound(_run_child())}
+        try:
+            answers = {**_read(file), name: _is_sound(_run_child())}
+        except (subprocess.TimeoutExpired, OSError):
+            # a machine that is busy or full says nothing of the release: the next process asks
+            return False
         _write(file, answers)
     return answers[name]
 
@@ -62,18 +66,24 @@ def _is_sound(findings: dict[str, Any] | None) -> bool:
 
 
 def _run_child() -> dict[str, Any] | None:
-    """What the child printed; None if it ended in any other way."""
+    """What the child printed; None if it ended in any other way.
+
+    Raises:
+        subprocess.TimeoutExpired: it did not end in time.
+        OSError: it could not be started.
+    """
     if not sys.executable:
         return None
     with tempfile.TemporaryDirectory(prefix="jaxmf-fusion-") as dumps:
-        environment = dict(os.environ) | {
+        # settings of the caller are not the trial's, and a program that is read from the
+        # compilation cache would dump no kernels
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+        environment = kept | {
             "JAX_PLATFORMS": "cpu",
             "JAXMF_FUSE_LOOPS": "1",
             "XLA_FLAGS": f"--xla_dump_to={dumps} --xla_dump_hlo_module_re=jit_probe_.*",
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }
-        # a program read from the cache would dump no kernels
-        environment.pop("JAX_COMPILATION_CACHE_DIR", None)
         try:
             child = subprocess.run(
                 [sys.executable, "-m", "jaxmf._kernels.fusion_trial", dumps],
@@ -84,7 +94,7 @@ def _run_child() -> dict[str, Any] | None:
                 check=True,
             )
             return json.loads(child.stdout.strip().splitlines()[-1])
-        except (subprocess.SubprocessError, OSError, ValueError, IndexError):
+        except (subprocess.CalledProcessError, ValueError, IndexError):
             return None
 
 

@@ -132,18 +132,28 @@ def _try_rejected(
 ) -> tuple[Array, Array]:
     """Draws and which are done, after attempts at `most` of the others until all of these are."""
     size = shapes.shape[0]
-    few = jnp.arange(size) if most == size else jnp.nonzero(~done, size=most, fill_value=size)[0]
-    inside = jnp.minimum(few, size - 1)
-    shapes_of_few, index = shapes[inside], few.astype(jnp.uint32)
+    if most == size:
+        index = jnp.arange(size, dtype=jnp.uint32)
+        return _until_accepted(words, index, shapes, drawn, done)
+    few = jnp.nonzero(~done, size=most, fill_value=size)[0]
+    inside, index = jnp.minimum(few, size - 1), few.astype(jnp.uint32)
+    done_of_few = (few == size) | done[inside]
+    new, _ = _until_accepted(words, index, shapes[inside], drawn[inside], done_of_few)
+    return drawn.at[few].set(new, mode="drop"), done.at[few].set(True, mode="drop")
+
+
+def _until_accepted(
+    words: Array, index: Array, shapes: Array, drawn: Array, done: Array
+) -> tuple[Array, Array]:
+    """Draws of these indices and which are done, all of them, after further attempts."""
 
     def again(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         count, old, done = carry
-        new, accepted = _attempt(words, index, count, shapes_of_few)
+        new, accepted = _attempt(words, index, count, shapes)
         return count + 1, jnp.where(done, old, new), done | accepted
 
-    first = (jnp.asarray(1, jnp.uint32), drawn[inside], (few == size) | done[inside])
-    _, new, _ = jax.lax.while_loop(lambda carry: ~jnp.all(carry[2]), again, first)
-    return drawn.at[few].set(new, mode="drop"), done.at[few].set(True, mode="drop")
+    first = (jnp.asarray(1, jnp.uint32), drawn, done)
+    return jax.lax.while_loop(lambda carry: ~jnp.all(carry[2]), again, first)[1:]
 
 
 def _attempt(words: Array, index: Array, count: Array, shapes: Array) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""The partially collapsed draw of tokens: batches at the same time, the tokens of each in turn.
+"""The draw of tokens given what batches share: batches are apart, the tokens of each in turn.
 
 Where an indicator is partitioned by a column (topics by document), what its groups have in a batch
 (proportions of topics) stays summed out, and only what all batches share (words of topics) is drawn
@@ -10,9 +10,10 @@ n_gk counts the other tokens of batch g. Batches are independent given phi; the 
 that are worked on, so there is no table of batches times groups. A chain mixes better than with all
 parameters drawn, as a token follows the others of its batch at once.
 
-On a CPU batch follows batch in one fused loop, elsewhere a block of batches takes a token each. The
-axis "data" of a mesh spreads batches; uniforms are those of the token, so the draws are the same on
-any number of devices.
+On a CPU batch follows batch in one fused loop. Elsewhere every token in turn would be some kernels
+that the host starts, so what is summed out here is drawn (`at_once.py`). The axis "data" of a mesh
+spreads batches; uniforms are those of the token, so the draws are the same on any number of
+devices.
 
 Source: Magnusson, Jonsson, Villani & Broman (2018), Sparse partially collapsed MCMC for parallel
 inference in topic models; Terenin, Magnusson & Jonsson (2020) for the HDP.
@@ -31,9 +32,10 @@ from jax.sharding import PartitionSpec
 
 from jaxmf._kernels import special, tables
 from jaxmf._kernels.fusion import fused_on_cpu
-from jaxmf.blocks.elimination import Factor, draw, draw_all
+from jaxmf.blocks.at_once import draw_at_once
+from jaxmf.blocks.elimination import Factor, draw
 from jaxmf.blocks.roles import Role, lanes_of
-from jaxmf.devices import block_size, default_platform
+from jaxmf.devices import default_platform
 from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
 from jaxmf.priors.partition_prior import is_kind
 from jaxmf.priors.partitions import Dirichlet
@@ -43,6 +45,7 @@ from jaxmf.types import Array, Key, PyTree
 if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
+_MOST_AT_ONCE = 2  # indicators whose combinations are all weighed; more are summed out in turn
 _MOST_TABLES = 4  # a product of more probabilities may be too small for a float
 
 
@@ -68,8 +71,14 @@ class Turns(NamedTuple):
     is_first: bool
 
     @property
+    def drawn(self) -> list[Role]:
+        """The roles of the indicators that are drawn."""
+        by_name = {role.name: role for role in self.roles}
+        return [by_name[name] for name in self.names]
+
+    @property
     def others(self) -> tuple[Role, ...]:
-        """The roles of the blocks whose parameters are drawn."""
+        """The roles of the blocks whose parameters all batches share."""
         return tuple(role for role in self.roles if role.name not in self.collapsed)
 
 
@@ -90,14 +99,14 @@ class Read(NamedTuple):
     smallest: dict[str, Array]
 
 
-class _Tokens(NamedTuple):
+class AllTokens(NamedTuple):
     """All tokens.
 
     Attributes:
         order: (T,) int32, those of a batch side by side; so are the rest on a CPU.
         columns: the variables that are needed, (T,) each.
         marks: growing indicator -> (T,) float, the uniforms that decide who holds a group.
-        uniforms: (T, n) float, for the draws.
+        uniforms: for the draws, (T, n) float; (T,) on accelerators.
     """
 
     order: Array
@@ -112,13 +121,12 @@ def turns_of(
     roles: tuple[Role, ...],
     slots: Mapping[str, int],
     *,
-    num_tokens: int,
     is_first: bool = False,
 ) -> Turns | None:
-    """How the indicators are drawn with batches summed out; None where they cannot be.
+    """How the indicators are drawn batch by batch; None where they cannot be.
 
     The first one is partitioned by one column alone, what hangs on them has a finite set of values,
-    and on an accelerator there are at least as many batches as tokens in an average one.
+    and on an accelerator there are two of them at most.
     """
     drawn = [role for role in roles if role.is_drawn]
     columns = [name for name in drawn[0].parts.by if name not in network.blocks]
@@ -132,10 +140,10 @@ def turns_of(
     )
     if drawn[0].name not in collapsed or not are_tables or len(others) > _MOST_TABLES:
         return None
-    num_batches = drawn[0].parts.num_parts
-    if default_platform() != "cpu" and num_batches**2 < num_tokens:
+    if default_platform() != "cpu" and len(names) > _MOST_AT_ONCE:
         return None
     sizes = tuple(slots[name] for name in names)
+    num_batches = drawn[0].parts.num_parts
     return Turns(names, sizes, columns[0], num_batches, roles, collapsed, is_first)
 
 
@@ -143,12 +151,15 @@ def padded(turns: Turns) -> Turns:
     """With values of the last indicator that have no weight, so that there are whole vectors.
 
     The same turns where it grows, a block has a function of its parents, or its probabilities are
-    summed out and its prior is not a Dirichlet: others do not know such values.
+    summed out and its prior is not a Dirichlet: others do not know such values. On accelerators
+    too, which mask what is missing.
     """
     last, size = turns.names[-1], turns.sizes[-1]
-    width, prior = tables.padded(size), _drawn(turns)[-1].distribution
+    width, prior = tables.padded(size), turns.drawn[-1].distribution
     is_fixed = prior.grows or (last in turns.collapsed and not is_kind(prior, Dirichlet))
-    if width == size or is_fixed or any(role.parts.table is not None for role in turns.roles):
+    if default_platform() != "cpu" or width == size or is_fixed:
+        return turns
+    if any(role.parts.table is not None for role in turns.roles):
         return turns
 
     def wider(role: Role) -> Role:
@@ -183,45 +194,51 @@ def draw_in_batches(
     needed |= {role.name for role in turns.roles}
     columns = {name: values[name] for name in sorted(needed)}
     num_tokens = values[turns.names[0]].shape[0]
-    uniforms = special.uniforms(key, (num_tokens, len(turns.names)))
     order, sizes = tables.sorted_by(values[turns.column], turns.num_batches)
     starts = jnp.concatenate([jnp.zeros((1,), jnp.int32), jnp.cumsum(sizes, dtype=jnp.int32)])
-    tokens = _Tokens(order, columns, marks, uniforms)
+    bounds = np.asarray([0, turns.num_batches], np.int32)
     if default_platform() == "cpu":
+        uniforms = special.uniforms(key, (num_tokens, len(turns.names)))
         # read side by side: a token that waits for its numbers holds up all after it
-        tokens = _Tokens(order, *jax.tree.map(lambda leaf: leaf[order], tokens[1:]))
+        sorted_tokens = jax.tree.map(lambda leaf: leaf[order], (columns, marks, uniforms))
+        tokens = AllTokens(order, *sorted_tokens)
         run: Callable[..., dict[str, Array]] = fused_on_cpu(
             partial(_one_batch_after_another, turns), sequential=True
         )
     else:
-        run = partial(_blocks_of_batches, turns)
+        columns[turns.column] = values[turns.column]
+        tokens_key, key = jax.random.split(key)
+        tokens = AllTokens(order, columns, marks, special.uniforms(tokens_key, (num_tokens,)))
+        run = partial(draw_at_once, turns)
     mesh = jax.sharding.get_abstract_mesh()
     if DATA_AXIS not in mesh.axis_names:
-        return run(tokens, read, starts, jnp.asarray([0, turns.num_batches], jnp.int32))
+        return run(key, tokens, read, starts, bounds)
     num_devices = int(mesh.shape[DATA_AXIS])
     ends = [num_tokens * device // num_devices for device in range(num_devices + 1)]
 
-    def share(tokens: _Tokens, read: Read, starts: Array) -> dict[str, Array]:
+    def share(key: Key, tokens: AllTokens, read: Read, starts: Array) -> dict[str, Array]:
         # a batch is of the device in whose share of the tokens it starts
         bounds = jnp.searchsorted(starts[:-1], np.asarray(ends, np.int32))
         device = jax.lax.axis_index(DATA_AXIS)
         bounds = jax.lax.dynamic_slice_in_dim(bounds.astype(jnp.int32), device, 2)
-        return jax.lax.psum(run(tokens, read, starts, bounds), DATA_AXIS)
+        return jax.lax.psum(run(key, tokens, read, starts, bounds), DATA_AXIS)
 
     everywhere = PartitionSpec()
     return jax.shard_map(share, in_specs=everywhere, out_specs=everywhere, check_vma=False)(
-        tokens, read, starts
+        key, tokens, read, starts
     )
 
 
 def _one_batch_after_another(
-    turns: Turns, tokens: _Tokens, read: Read, starts: Array, bounds: Array
+    turns: Turns, key: Key, tokens: AllTokens, read: Read, starts: Array, bounds: Array
 ) -> dict[str, Array]:
     """The tokens of the batches within the bounds; zeros for all others."""
+    del key  # the uniforms of the tokens are all that is needed
+    bounds = jnp.asarray(bounds)
     drawn = {name: jnp.zeros_like(tokens.order) for name in turns.names}
     lanes = [
         tables.NUM_LANES if role.distribution.grows else tables.lanes_for(size)
-        for role, size in zip(_drawn(turns), turns.sizes, strict=True)
+        for role, size in zip(turns.drawn, turns.sizes, strict=True)
     ]
 
     def one_batch(batch: Array, drawn: dict[str, Array]) -> dict[str, Array]:
@@ -253,79 +270,18 @@ def _one_batch_after_another(
     )
 
 
-def _blocks_of_batches(
-    turns: Turns, tokens: _Tokens, read: Read, starts: Array, bounds: Array
-) -> dict[str, Array]:
-    """As `_one_batch_after_another`: each batch of a block draws a token at the same time."""
-    num_tokens, num_batches = tokens.order.shape[0], turns.num_batches
-    batches = jnp.arange(num_batches)
-    is_inside = (batches >= bounds[0]) & (batches < bounds[1])
-    lengths = jnp.where(is_inside, starts[1:] - starts[:-1], 0)
-    by_length = jnp.argsort(-lengths)
-    width = max(sum(counts.size for counts in _no_counts(turns).values()), *turns.sizes)
-    num_rows = min(num_batches, max(1, block_size("token cells") // width))
-
-    def one_block(block: Array, drawn: dict[str, Array]) -> dict[str, Array]:
-        ranks = block * num_rows + jnp.arange(num_rows)
-        chosen = by_length[jnp.minimum(ranks, num_batches - 1)]
-        length = jnp.where(ranks < num_batches, lengths[chosen], 0)
-
-        def at(turn: Array) -> tuple[Array, Array, dict[str, Array]]:
-            is_there = turn < length
-            position = tokens.order[jnp.where(is_there, starts[chosen] + turn, 0)]
-            return is_there.astype(jnp.int32), position, _token(tokens, position)
-
-        def count(turn: Array, counts: dict[str, Array]) -> dict[str, Array]:
-            amount, _, token = at(turn)
-            return jax.vmap(partial(_moved, turns))(counts, token, amount)
-
-        def one_turn(turn: Array, carry: PyTree) -> PyTree:
-            drawn, counts = carry
-            amount, position, token = at(turn)
-            marks = {name: mark[position] for name, mark in tokens.marks.items()}
-            leave = partial(_left, turns)
-            counts, factors = jax.vmap(leave, (0, 0, 0, None, 0))(
-                counts, token, marks, read, amount
-            )
-            logs = _named(turns, [jnp.log(values) for values in factors])
-            new = draw_all(turns.names, logs, tokens.uniforms[position])
-            after = dict(zip(turns.names, new, strict=True))
-            index = jnp.where(amount > 0, position, num_tokens)
-            drawn = {name: drawn[name].at[index].set(after[name], mode="drop") for name in drawn}
-            return drawn, jax.vmap(partial(_moved, turns))(counts, token | after, amount)
-
-        counts = {
-            name: jnp.zeros((num_rows, *counts.shape), counts.dtype)
-            for name, counts in _no_counts(turns).items()
-        }
-        longest = jnp.max(length)
-        if not turns.is_first:
-            counts = jax.lax.fori_loop(0, longest, count, counts)
-        return jax.lax.fori_loop(0, longest, one_turn, (drawn, counts))[0]
-
-    drawn = {name: jnp.zeros_like(tokens.order) for name in turns.names}
-    return jax.lax.fori_loop(0, -(-num_batches // num_rows), one_block, drawn)
-
-
 # --- one token ------------------------------------------------------------------------------------
 
 
-def _drawn(turns: Turns) -> list[Role]:
-    by_name = {role.name: role for role in turns.roles}
-    return [by_name[name] for name in turns.names]
-
-
-def _token(tokens: _Tokens, position: Array) -> dict[str, Array]:
-    """The variables of the token at a position, or of those at several."""
-    if position.ndim:
-        return {name: column[position] for name, column in tokens.columns.items()}
+def _token(tokens: AllTokens, position: Array) -> dict[str, Array]:
+    """The variables of the token at a position."""
     return {name: tables.row(column, position) for name, column in tokens.columns.items()}
 
 
 def _no_counts(turns: Turns) -> dict[str, Array]:
     """Of the tokens of a batch, with each combination of the other parents' values: (P, K)."""
     dtype, found = jnp.result_type(float), {}
-    for role, size in zip(_drawn(turns), turns.sizes, strict=True):
+    for role, size in zip(turns.drawn, turns.sizes, strict=True):
         if role.name in turns.collapsed:
             num_parts = role.parts.without(turns.column).num_parts
             found[role.name] = jnp.zeros((num_parts, size), dtype)
@@ -380,7 +336,7 @@ def _left(
 def _named(turns: Turns, factors: list[Array]) -> list[Factor]:
     scopes = [(*r.over, r.name) if r.is_drawn else r.over for r in turns.roles]
     if not turns.is_first:
-        scopes += [(role.name,) for role in _drawn(turns) if role.distribution.grows]
+        scopes += [(role.name,) for role in turns.drawn if role.distribution.grows]
     return [Factor(*pair) for pair in zip(scopes, factors, strict=True)]
 
 

@@ -144,11 +144,10 @@ class NetworkModel(Readable, Model, ABC):
             sweep: "sequential", one token after the other with all parameters summed out, or
                 "parallel": all tokens at once given parameters drawn for the purpose, and over the
                 devices of a mesh axis "data". Indicators by a column whose groups have categories,
-                as topics by document with words, keep their probabilities in a document summed
-                out, which mixes better: documents at once on accelerators and over a mesh, one
-                after another on a CPU, the tokens of each in turn; accelerators with fewer
-                documents than tokens in an average one draw them. All are exact; the second mixes
-                more slowly a sweep than the first.
+                as topics by document with words, are drawn document by document: on a CPU the
+                tokens of each in turn with their probabilities in it summed out, which mixes
+                better; on accelerators with these drawn for a block of documents, its tokens at
+                once. All are exact; the second mixes more slowly a sweep than the first.
                 Where groups come and go it starts with sequential updates of 256 tokens, which make
                 and remove groups. "sparse", for LDA and HDPLDA on a CPU: as "sequential", document
                 after document, with work a token that follows the topics of its word instead of all

@@ -84,7 +84,7 @@ def sweep(network: Network, names: tuple[str, ...], key: Key, state: State, data
     parameters_key, tokens_key, holders_key = jax.random.split(key, 3)
     values, slots = all_values(state, data), slot_sizes(state, network)
     roles = roles_of(network, names, network.sizes(data, slots))
-    turns = batches.turns_of(network, names, roles, slots, num_tokens=data.num_tokens)
+    turns = batches.turns_of(network, names, roles, slots)
     with_parameters = roles if turns is None else turns.others
     parameters = _parameters(parameters_key, with_parameters, values, slots, state)
     holders = {
@@ -184,8 +184,7 @@ def first_sweep(
     ready = {*data.columns, *data.values, *known, *names}
     values, slots = all_values(*few), slot_sizes(state, network)
     roles = roles_of(network, names, network.sizes(data, slots), ready=ready)
-    num_tokens = data.num_tokens
-    turns = batches.turns_of(network, names, roles, slots, num_tokens=num_tokens, is_first=True)
+    turns = batches.turns_of(network, names, roles, slots, is_first=True)
     with_parameters = roles if turns is None else turns.others
     parameters = _parameters(parameters_key, with_parameters, values, slots, few[0])
     for role in with_parameters:

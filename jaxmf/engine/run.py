@@ -26,7 +26,7 @@ from jaxmf.engine.program import Program
 from jaxmf.engine.progress import Display, Report
 from jaxmf.engine.progression import finish, start_anew, start_from
 from jaxmf.engine.result import Run, Schedule
-from jaxmf.engine.sharding import Placement, validate_mesh
+from jaxmf.engine.sharding import NO_MESH, Placement, validate_mesh
 from jaxmf.engine.storage import Storage
 from jaxmf.types import Key, PyTree, Seed
 
@@ -120,6 +120,7 @@ def run(
         raise ValueError("resume=True needs checkpoint, the folder of the run to continue")
     with contextlib.ExitStack() as stack:
         stack.enter_context(default_device_of(data, mesh))
+        stack.enter_context(jax.set_mesh(NO_MESH))
         batched = _is_vectorized(chain_method, mesh)
         row_arrays = () if algorithm.row_arrays is None else algorithm.row_arrays()
         placement = Placement(mesh, batched=batched, row_arrays=row_arrays)

@@ -18,6 +18,8 @@ from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import PyTree
 
 CHAIN_AXIS = "chain"
+# in place of a mesh that the caller has set for programs of their own
+NO_MESH = Mesh(np.empty((), dtype=object), ())
 
 
 class Placement:
@@ -44,8 +46,8 @@ class Placement:
         self._start: PyTree = None
 
     def context(self) -> contextlib.AbstractContextManager[object]:
-        """The mesh in place while tracing and running; nothing without one."""
-        return contextlib.nullcontext() if self.mesh is None else jax.set_mesh(self.mesh)
+        """The mesh in place while tracing and running; none without one, whatever the caller's."""
+        return jax.set_mesh(NO_MESH if self.mesh is None else self.mesh)
 
     @property
     def chains(self) -> NamedSharding | None:

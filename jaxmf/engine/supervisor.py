@@ -120,8 +120,9 @@ class Supervisor:
                         index = next(todo, None)
                     if index is None or errors:
                         return
-                    # settings of JAX may be of the calling thread alone
-                    with jax.debug_nans(debug_nans):
+                    # settings of JAX may be of the calling thread alone; what goes to and from
+                    # the device here is meant to
+                    with jax.debug_nans(debug_nans), jax.transfer_guard("allow"):
                         results[index] = function(calls[index])
             except BaseException as error:
                 errors.append(error)

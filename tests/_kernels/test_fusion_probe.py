@@ -130,6 +130,32 @@ def test_a_child_that_fails_is_a_no(answers, monkeypatch, tmp_path, program):
     assert not fusion_probe.is_granted()
 
 
+@pytest.mark.parametrize(
+    "error", [subprocess.TimeoutExpired("python", 60), BlockingIOError("no more processes")]
+)
+def test_a_machine_that_is_too_busy_for_the_trial_is_asked_again(answers, monkeypatch, error):
+    def refuse(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(fusion_probe.subprocess, "run", refuse)
+    assert not fusion_probe.is_granted()
+    assert not answers.exists()
+
+
+def test_settings_of_the_caller_are_not_those_of_the_trial(answers, monkeypatch):
+    environments = []
+
+    def look(*args, env, **kwargs):
+        environments.append(env)
+        raise subprocess.CalledProcessError(1, "python")
+
+    monkeypatch.setattr(fusion_probe.subprocess, "run", look)
+    for name in ("JAX_TRANSFER_GUARD", "JAX_DISABLE_JIT", "JAX_COMPILATION_CACHE_DIR"):
+        monkeypatch.setenv(name, "disallow")
+    assert not fusion_probe.is_granted()
+    assert {name for name in environments[0] if name.startswith("JAX_")} == {"JAX_PLATFORMS"}
+
+
 @pytest.mark.parametrize("content", ["", "[1]", '{"jaxlib": 3}', "\x00"])
 def test_a_spoilt_file_of_answers_is_replaced(answers, monkeypatch, content):
     answers.write_text(content)

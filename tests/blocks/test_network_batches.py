@@ -1,4 +1,4 @@
-"""Tokens in turn and batches at once: enumeration, broken twins, both forms, a start."""
+"""Tokens of batches in turn and all at once: enumeration, joint distributions, broken twins."""
 
 import itertools
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf._kernels import tables
-from jaxmf.blocks import batches, parallel
+from jaxmf.blocks import at_once, batches, parallel
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.devices import BLOCK_SIZES, BlockSize
@@ -83,11 +83,17 @@ def check(model, *, num_chains=10_000):
 
 @pytest.fixture(params=["cpu", "gpu"])
 def platform(request, monkeypatch):
-    """Batch after batch, and blocks of batches, of which the second is not full."""
-    monkeypatch.setattr(batches, "default_platform", lambda: request.param)
-    monkeypatch.setattr(tables, "default_platform", lambda: request.param)
-    monkeypatch.setitem(BLOCK_SIZES, "token cells", BlockSize(18, 18))
+    """Batch after batch, and blocks of batches, of which the last is not full."""
+    choose_platform(request.param, monkeypatch)
     return request.param
+
+
+def choose_platform(platform, monkeypatch, *, cells=6, sums=2):
+    """`cells`: 3 batches of 2 groups are a block, and 2 tokens at once are not all of its."""
+    monkeypatch.setattr(batches, "default_platform", lambda: platform)
+    monkeypatch.setattr(tables, "default_platform", lambda: platform)
+    monkeypatch.setitem(BLOCK_SIZES, "token cells", BlockSize(cells, cells))
+    monkeypatch.setitem(BLOCK_SIZES, "token sums", BlockSize(sums, sums))
 
 
 LATER = [pytest.param(name, marks=pytest.mark.slow) for name in ("paths", "hierarchy")]
@@ -97,6 +103,55 @@ LATER = [pytest.param(name, marks=pytest.mark.slow) for name in ("paths", "hiera
 def test_a_sweep_of_batches_against_enumeration(model, platform):
     del platform
     check(model)
+
+
+@pytest.mark.parametrize("model", ["topics", *LATER])
+def test_draws_on_accelerators_do_not_depend_on_blocks(model, monkeypatch):
+    network = MODELS[model].at(DATA)
+    names = network.indicators
+    values = dict(zip(names, jnp.asarray([[0, 1, 1, 0, 1], [1, 0, 1, 1, 0]]), strict=False))
+    hyperparameters = {
+        name: network.blocks[name].distribution.start(*([2] if name in names else []))
+        for name in network.order
+    }
+    slots = {n: jnp.ones(2, bool) for n in names if network.blocks[n].distribution.grows}
+    if slots:
+        hyperparameters["topic"] |= {"weights": jnp.asarray([0.5, 0.3]), "rest": jnp.float32(0.2)}
+    state, keys = State(values, hyperparameters, slots), jax.random.split(jax.random.key(1), 50)
+
+    def drawn(cells, sums):
+        choose_platform("gpu", monkeypatch, cells=cells, sums=sums)
+        sweep = jax.vmap(lambda key: parallel.sweep(network, names, key, state, DATA).values)
+        return jax.jit(sweep, compiler_options=FAST_COMPILE)(keys)
+
+    whole = drawn(10_000, 10_000)
+    assert any(len(np.unique(chains, axis=0)) > 5 for chains in whole.values())
+    for cells, sums in ((1, 1), (6, 2)):
+        for name, chains in drawn(cells, sums).items():
+            np.testing.assert_array_equal(chains, whole[name])
+
+
+def test_a_draw_among_many_groups_in_pieces():
+    generator = np.random.default_rng(0)
+    weights = generator.gamma(4.0, size=(3, 70)) * (generator.random((3, 70)) < 0.7)
+    weights[0, 32:64] = 0  # a piece without weight
+    weights[1, 64:] = 0
+    rows = np.arange(60_000) % 3
+    table = jnp.asarray(weights, jnp.float32)[rows]
+
+    def weigh(index):
+        each = table if index.ndim == 2 else table[:, None]
+        return jnp.take_along_axis(each, index, axis=-1)
+
+    ends = jnp.asarray([0, 0, 0, *[1 - 2**-23] * 3])  # of the uniforms that may come
+    uniforms = jax.random.uniform(jax.random.key(3), rows.shape).at[:6].set(ends)
+    chosen = np.asarray(jax.jit(lambda own: at_once.choose(weigh, 70, 32, own))(uniforms))
+    assert np.all(weights[rows, chosen] > 0)
+    assert chosen[:3].tolist() == [int(np.min(np.nonzero(own))) for own in weights]
+    for row in range(3):
+        found = {"chosen": (chosen[rows == row][:, None] == np.arange(70)) * 1.0}
+        exact = {"chosen": weights[row] / weights[row].sum()}
+        check_means(found, exact, title=f"row {row}")
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["pull"], meta_fields=[])
@@ -144,6 +199,17 @@ def test_a_token_that_stays_in_its_batch_is_caught(monkeypatch):
         return left(turns, counts, token, *others)[0], left(turns, once_more, token, *others)[1]
 
     monkeypatch.setattr(batches, "_left", kept)
+    with pytest.raises(AssertionError, match="expected"):
+        check("topics")
+
+
+def test_proportions_that_are_not_drawn_are_caught(monkeypatch):
+    def means(key, distribution, counts, hyperparameters):
+        shapes, _ = distribution.weight_shapes(counts, hyperparameters)
+        return jnp.log(shapes / jnp.sum(shapes, axis=1, keepdims=True))
+
+    monkeypatch.setattr(at_once, "sample_log_weights", means)
+    choose_platform("gpu", monkeypatch)
     with pytest.raises(AssertionError, match="expected"):
         check("topics")
 

@@ -7,7 +7,8 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.blocks import parallel, starting
+from jaxmf._kernels import tables
+from jaxmf.blocks import batches, parallel, starting
 from jaxmf.blocks.elimination import Factor, choose_all, draw_all
 from jaxmf.blocks.state import State
 from jaxmf.blocks.subset import random_tokens, sweep_subset
@@ -110,6 +111,20 @@ TIERS = {"hierarchy": []} | {name: [pytest.mark.slow] for name in SLOW}
     "name", [pytest.param(n, marks=TIERS.get(n, [pytest.mark.exhaustive])) for n in CASES]
 )
 def test_a_step_leaves_the_joint_distribution_as_it_is(name):
+    check(name, *CASES[name])
+
+
+BY_DOCUMENT = {"hierarchy": pytest.mark.slow} | dict.fromkeys(
+    ("topics", "nested, together", "two sides", "a function, together"), pytest.mark.exhaustive
+)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=own) for n, own in BY_DOCUMENT.items()])
+def test_so_does_a_step_that_draws_proportions_as_on_accelerators(name, monkeypatch):
+    for module in (batches, tables):
+        monkeypatch.setattr(module, "default_platform", lambda: "gpu")
+    for cells in ("token cells", "token sums"):  # several blocks of documents and of tokens
+        monkeypatch.setitem(BLOCK_SIZES, cells, BlockSize(5, 5))
     check(name, *CASES[name])
 
 
@@ -355,11 +370,12 @@ SETUP = """
 import jax, numpy as np
 import jaxmf as mf
 from jax.sharding import Mesh
-from jaxmf.blocks import parallel
+from jaxmf._kernels import tables
+from jaxmf.blocks import at_once, batches, parallel
 from jaxmf.data import Tokens
 
 assert jax.device_count() == 8
-parallel.block_size = lambda kind: 1_000  # several blocks
+at_once.block_size = parallel.block_size = lambda kind: 1_000  # several blocks
 generator = np.random.default_rng(0)
 columns = {"document": generator.integers(7, size=1_001), "word": generator.integers(9, size=1_001)}
 data = Tokens(columns, {"document": 7, "word": 9})
@@ -374,8 +390,10 @@ groups = mf.Network(
     word=mf.Block(mf.DirichletMultinomial(9, 0.1), by="topic", observed=True),
 )
 parallel.block_size = lambda kind: 20_000
+at_once.block_size = lambda kind: {"token cells": 48, "token sums": 90}[kind]
 mesh = Mesh(np.array(jax.devices()), ("data",))
-for declared in (network, groups):
+for declared, platform in ((network, "cpu"), (network, "gpu"), (groups, "cpu")):
+    batches.default_platform = tables.default_platform = lambda: platform
     state, tokens = declared.simulate(jax.random.key(0), data, capacity=16)
     sized = declared.at(tokens)
     arguments = (jax.random.key(1), state, tokens)

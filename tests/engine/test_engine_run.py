@@ -130,6 +130,18 @@ def test_settings_of_the_callers_thread_hold_in_all_chains():
     assert result.state.value.dtype == np.float64
 
 
+def test_transfers_of_chains_in_threads_are_allowed_where_the_caller_allows_them():
+    plain = run(pair_gibbs(), DATA, num_samples=3, num_chains=2)
+    was = jax.config.jax_transfer_guard
+    jax.config.update("jax_transfer_guard", "disallow")
+    try:
+        with jax.transfer_guard("allow"):
+            guarded = run(pair_gibbs(), DATA, num_samples=3, num_chains=2)
+    finally:
+        jax.config.update("jax_transfer_guard", was)
+    assert_same_run(plain, guarded)
+
+
 def test_a_seed_is_a_number_or_a_typed_key():
     toy = pair_gibbs()
     number = run(toy, DATA, seed=7, num_samples=3)

@@ -157,6 +157,13 @@ def test_a_series_of_one_number_a_column_is_read_by_its_index(model, name):
         model(**{name: series.drop("12")}).matched(data)
 
 
+def test_known_groups_in_words_are_refused_with_what_makes_features_of_them():
+    batches = pd.DataFrame({"batch": ["B1", "B2", "B1"]}, index=["s1", "s2", "s3"])
+    with pytest.raises(TypeError, match=r"column 'batch'.*pandas.get_dummies\(table\)"):
+        mf.BinaryMF(fixed_row_features=batches)
+    assert mf.BinaryMF(fixed_row_features=pd.get_dummies(batches)).num_fixed_rows() == 2
+
+
 def test_simulation_and_joint_density_are_those_of_the_offset():
     offset = np.array([3.0, -1.0, 50.0], np.float32)
     plain, moved = (mf.LinearGaussianIBP(**FIXED, offset=each) for each in (None, offset))

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.models.binary_mf import checks, defaults
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
@@ -32,6 +33,7 @@ from jaxmf.samplers.annealing import (
     leading_direction,
     start_that_shows,
 )
+from jaxmf.samplers.bilinear.start import start_from_data
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Key
 
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
         "anneal",
         "several",
         "split_merge",
+        "from_data",
     ],
 )
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class SamplerPlan:
     anneal: bool
     several: int
     split_merge: int = 0
+    from_data: bool = False
 
 
 def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
@@ -95,6 +99,8 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
         (values.shape[0], values.shape[1]),
         (plan.row_slots, plan.column_slots),
     )
+    if plan.from_data:
+        state = _from_data(model, jax.random.fold_in(key, 2), state, data)
     if not plan.collapsed:
         return state
     x = None
@@ -104,6 +110,42 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
         width = jnp.where(spread > 0, spread, state.noise_scale)
         x = jnp.where(observed, values, centre + width * noise)
     return state._replace(weights=None, x=x)
+
+
+def _from_data(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
+    """The state with features that the data show on both sides; as it is where they show none.
+
+    Logistic cells are taken about a half and by the slope there.
+    """
+    likelihood = model.likelihood_at(state)
+    without = likelihood.mean(jnp.zeros((), data.values.dtype))
+    slope = 4.0 if isinstance(likelihood, Bernoulli) else 1.0
+    found = start_from_data(
+        key,
+        slope * (data.values - without),
+        data.observed,
+        fixed=(state.u[:, : model.num_fixed_rows()], state.v[:, : model.num_fixed_columns()]),
+        slots=(state.u.shape[1], state.v.shape[1]),
+    )
+    shows_rows = jnp.any(found.u[:, model.num_fixed_rows() :])
+    shows = shows_rows & jnp.any(found.v[:, model.num_fixed_columns() :])
+    weights = found.weights
+    new = state._replace(u=found.u, v=found.v)
+    there = model.weight_prior(new).there(model.row_exists(new), model.column_exists(new))
+    weights = jnp.where(there, weights, 0)
+    new = new._replace(weights=weights)
+    if isinstance(likelihood, Gaussian):
+        num_weights = jnp.maximum(jnp.sum(there), 1)
+        scales = {
+            "noise_scale": found.noise_scale,
+            "weight_scale": jnp.sqrt(jnp.sum(weights**2) / num_weights),
+        }
+        for name, guess in scales.items():
+            prior: Any = defaults.hyperprior(model, name)
+            if not hyper.is_fixed(prior):
+                inside = (guess > 0) & prior.support(guess)
+                new = new._replace(**{name: jnp.where(inside, guess, getattr(state, name))})
+    return jax.tree.map(lambda one, other: jnp.where(shows, one, other), new, state)
 
 
 def step(

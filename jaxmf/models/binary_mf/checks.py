@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jaxmf.models.binary_mf.model import BinaryMF
 
 SWEEPS = ("bits", "whole_rows")
+STARTS = ("prior", "data")
 # Proposals of several bits a row and sweep: see `binary-mf/start` in benchmarks/results.
 _NUM_SEVERAL = {"collapsed": 6, "explicit": 1}
 LIKELIHOODS = (Gaussian, Bernoulli, Poisson)
@@ -298,6 +299,28 @@ def split_merge_option(model: BinaryMF, num_proposals: object) -> None:
         raise ValueError(
             f"split_merge is not there with likelihood={model.likelihood!r}: "
             f"{_WHY_NO_SPLIT_MERGE[type(model.likelihood)]}; use split_merge=0"
+        )
+
+
+def start_option(model: BinaryMF, start: object) -> None:
+    """Refuses a start that is not there.
+
+    Raises:
+      ValueError: an unknown one; from the data where features are tied to slots or to each other,
+        or weights cannot be negative, as those between the features that it finds may be.
+    """
+    if start not in STARTS:
+        raise ValueError(f"start must be one of {', '.join(STARTS)}, got {start!r}")
+    if start == "data" and isinstance(model.likelihood, Poisson):
+        raise ValueError(
+            f"start='data' is not there with likelihood={model.likelihood!r}: weights between the "
+            "features that it finds may be negative; use start='prior'"
+        )
+    if start == "data" and (model.diagonal or np.ndim(model.weight_mean) > 0):
+        what = "diagonal=True" if model.diagonal else "a matrix as weight_mean"
+        raise ValueError(
+            f"start='data' is not there with {what}, which ties features of rows to those of "
+            "columns; use start='prior'"
         )
 
 

@@ -34,7 +34,12 @@ def as_fixed(name: str, features: Any) -> Features | np.ndarray | None:
         array, ids = features.to_array(), features.ids
     else:
         features = as_pandas(features)
-        table = peel(name, features) if is_frame(features) else None
+        try:
+            table = peel(name, features) if is_frame(features) else None
+        except TypeError as error:
+            raise TypeError(
+                f"{error} Of groups that are texts pass pandas.get_dummies(table)."
+            ) from None
         array = as_numeric(name, features if table is None else table.values)
         ids = None if table is None else table.row_names
     if array.ndim != 2:

@@ -360,6 +360,7 @@ class BinaryMF(SimulatedModel):
         weights: str | None = None,
         sweep: str = AUTO,
         anneal: bool = True,
+        start: str = "prior",
         several: int | None = None,
         split_merge: int = 0,
         capacity: int | None = None,
@@ -381,6 +382,10 @@ class BinaryMF(SimulatedModel):
             that rises from 1/25 to 1, where cells are not Gaussian); the weight scale is held
             meanwhile, and a side that loses all of its features gets one.
             Without it most chains end in a poor mode, with many features that say what a few could.
+          start: "prior": features drawn from the prior, and annealed. "data": features that the
+            singular vectors of the data show, other ones in every chain where the data leave a
+            choice, and no annealing; as "prior" without annealing where they show none. Not for
+            counts, a diagonal W or a matrix of prior means. See `samplers/bilinear/start.py`.
           several: proposals to change several features of a row at once, in every sweep; by default
             6 with W summed out, which made a sweep take half as long again and halved how far below
             the best mode chains end (`binary-mf/start` in benchmarks/results), 1 with W kept, and
@@ -407,14 +412,16 @@ class BinaryMF(SimulatedModel):
         num_slots = self.num_slots(capacity, "rows"), self.num_slots(capacity, "columns")
         checks.sweep_option(self, sweep, chosen, max(num_slots))
         checks.split_merge_option(self, split_merge)
+        checks.start_option(self, start)
         plan = chain.SamplerPlan(
             row_slots=num_slots[0],
             column_slots=num_slots[1],
             collapsed=chosen == "collapsed",
             whole_rows=sweep == "whole_rows",
-            anneal=bool(anneal),
+            anneal=bool(anneal) and start == "prior",
             several=checks.several_option(several, chosen, sweep),
             split_merge=split_merge,
+            from_data=start == "data",
         )
         return algorithm(
             init=Partial(chain.init, plan, self),

@@ -1,0 +1,98 @@
+"""Where a chain of binary matrix factorisation starts from the data."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmf as mf
+from jaxmf.samplers.bilinear.start import start_from_data
+
+NONE = jnp.zeros((40, 0), bool), jnp.zeros((30, 0), bool)
+START = jax.jit(start_from_data, static_argnames="slots")
+FINITE = mf.BetaBernoulli(1.0, 1.0, 5)
+SIDES = {"row_prior": FINITE, "column_prior": FINITE}
+
+
+def blocks(seed=11):
+    rng = np.random.default_rng(seed)
+    u, v = rng.random((40, 3)) < 0.4, rng.random((30, 3)) < 0.4
+    mean = u @ rng.normal(0, 2, (3, 3)) @ v.T
+    return u, v, (mean + 0.3 * rng.normal(size=mean.shape)).astype(np.float32)
+
+
+def wrong(found, truth):
+    """How many lines are wrong, at least, of every true feature."""
+    return np.abs(truth.T[:, None] ^ np.asarray(found).T[None]).sum(axis=-1).min(axis=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [1.0, 1e6])
+def test_the_features_that_made_the_data_are_found(unit):
+    u, v, x = blocks()
+    found = START(jax.random.key(0), unit * x, None, fixed=NONE, slots=(5, 5))
+    assert wrong(found.u, u).sum() <= 1
+    assert wrong(found.v, v).sum() <= 1
+    assert 0.25 < found.noise_scale / unit < 0.35
+    fit = np.asarray(found.u, float) @ np.asarray(found.weights) @ np.asarray(found.v, float).T
+    np.testing.assert_allclose(
+        np.sqrt(np.mean((unit * x - fit) ** 2)), found.noise_scale, rtol=1e-3
+    )
+    # the columns of another matrix are no features of this one
+    assert wrong(found.u, blocks(seed=5)[0]).sum() > 9
+
+
+@pytest.mark.slow
+def test_missing_cells_do_not_matter_and_the_features_are_found_without_them():
+    u, _, x = blocks()
+    seen = np.random.default_rng(0).random(x.shape) < 0.7
+    first, second = (
+        START(jax.random.key(0), np.where(seen, x, beneath), seen, fixed=NONE, slots=(5, 5))
+        for beneath in (0.0, 1e4)
+    )
+    np.testing.assert_array_equal(first.u, second.u)
+    assert first.noise_scale == second.noise_scale < 0.45
+    assert wrong(first.u, u).sum() <= 4
+
+
+@pytest.mark.slow
+def test_given_features_stay_and_are_not_found_again():
+    u, _, x = blocks()
+    fixed = jnp.asarray(u[:, :1]), NONE[1]
+    found = np.asarray(START(jax.random.key(0), x, None, fixed=fixed, slots=(5, 5)).u)
+    np.testing.assert_array_equal(found[:, :1], u[:, :1])
+    assert wrong(found[:, 1:], u[:, 1:]).sum() <= 1
+    assert wrong(found[:, 1:], u[:, :1]).sum() > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("x", [np.random.default_rng(4).normal(size=(40, 30)), np.zeros((40, 30))])
+def test_a_chain_starts_from_the_prior_where_the_data_show_nothing(x):
+    model, data = mf.BinaryMF(**SIDES), mf.Dense(jnp.asarray(x, jnp.float32))
+    states = [model.sampler(start=one).init(jax.random.key(3), data) for one in ("data", "prior")]
+    jax.tree.map(np.testing.assert_array_equal, *states)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("likelihood", [mf.Gaussian(), mf.Bernoulli()])
+def test_a_chain_of_any_cells_starts_with_more_probable_features(likelihood):
+    x = blocks()[2]
+    if isinstance(likelihood, mf.Bernoulli):
+        x = (x > 0).astype(np.float32)
+    model, data = mf.BinaryMF(**SIDES, likelihood=likelihood), mf.Dense(jnp.asarray(x))
+    log_joint = {}
+    for start in ("data", "prior"):
+        init = jax.jit(model.sampler(start=start, weights="explicit").init)
+        state = init(jax.random.key(0), data)
+        log_joint[start] = float(model.log_joint(state, data))
+    assert np.isfinite(log_joint["data"])
+    assert log_joint["data"] > log_joint["prior"] + 100
+
+
+def test_starts_that_are_not_there_are_refused():
+    with pytest.raises(ValueError, match="start must be one of prior, data, got 'svd'"):
+        mf.BinaryMF().sampler(start="svd")
+    with pytest.raises(ValueError, match="start='data' is not there with diagonal=True"):
+        mf.BinaryMF(**SIDES, diagonal=True).sampler(start="data")
+    with pytest.raises(ValueError, match=r"start='data' is not there with likelihood=Poisson"):
+        mf.BinaryMF(likelihood=mf.Poisson()).sampler(start="data")
