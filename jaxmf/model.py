@@ -179,11 +179,29 @@ class HasRowLikelihood(Protocol[Data]):
 
 
 @runtime_checkable
+class ScoresFurtherRows(Protocol[Data]):
+    """Knows the density of whole rows that are not in the data."""
+
+    def predict_rows_of_draw(self, draw: Draw, data: Data, x: Array, /) -> tuple[Array, Array]:
+        """log p(row | draw) of further rows x (M, D): (M,); and probabilities of their groups."""
+        ...
+
+
+@runtime_checkable
 class DrawsCells(Protocol[Data]):
     """Draws cells, where mean and variance do not say their distribution."""
 
     def draw_cells(self, key: Key, draw: Draw, data: Data, rows: Array, columns: Array, /) -> Array:
         """One value of every cell given a draw: (M,) float."""
+        ...
+
+
+@runtime_checkable
+class DrawsNewRows(Protocol[Data]):
+    """Draws cells of rows not seen in training, where their mean and variance do not suffice."""
+
+    def draw_rows(self, key: Key, draw: Draw, data: Data, new_data: Data, /) -> Array:
+        """One value of every cell of N' new rows given their observed ones: (N', D) float."""
         ...
 
 

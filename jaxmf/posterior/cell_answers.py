@@ -98,15 +98,17 @@ class CellAnswers(Draws):
     def held_out_log_likelihood(self, values: object, cells: object = None) -> HeldOutScore:
         """Log posterior predictive density of cells whose values are now known.
 
-        Each cell's density is averaged over the posterior draws before the log is taken.
+        Each cell's density is averaged over the posterior draws before the log is taken. Mixtures
+        of rows, whose rows are complete, score whole new rows, by at most 1,000 draws.
 
         Args:
             values: the whole matrix (N, D), of which the cells missing in training are scored, its
                 rows and columns matched by id where both sides have ids; or with `cells` one value
-                a cell, (M,).
+                a cell, (M,). Of mixtures new rows (M, D), columns matched by id.
             cells: which cells, as in `predict`.
         Returns:
-            The log density of each cell (M,), their mean, and its standard error over cells.
+            The log density of each cell (of each new row) (M,), their mean, and its standard error
+            over them.
         """
         return cell_questions.held_out_log_likelihood(self, values, cells)
 

@@ -15,7 +15,7 @@ from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.data.checks import as_numeric
 from jaxmf.data.convert import complete_matrix
 from jaxmf.diagnostics import HeldOutScore
-from jaxmf.model import PredictsCells, TakesNewRows, TakesUnknownIds
+from jaxmf.model import PredictsCells, ScoresFurtherRows, TakesNewRows, TakesUnknownIds
 from jaxmf.posterior import (
     categories,
     kept_cells,
@@ -28,6 +28,7 @@ from jaxmf.posterior.cell_distributions import cell_distribution
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.prediction import Mixture, Prediction
 
+_MOST_DRAWS = 1_000  # that whole rows are scored by
 Cells = tuple[np.ndarray, np.ndarray]
 """Rows and columns, positions (M,) int each."""
 
@@ -168,7 +169,7 @@ def new_rows_of(posterior: Draws, new_rows: object, row_features: object, unknow
 
 
 def moments(
-    posterior: Draws, where: Cells, new: object, seed: int
+    posterior: Draws, where: Cells, new: MatrixContainer, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predictive mean and variance of cells of new rows, each (M,) float.
 
@@ -211,17 +212,23 @@ def _chosen(posterior: Draws, cells: object, new: MatrixContainer | None, *, dro
 
 
 def _mixture(
-    posterior: Draws, where: Cells, new: object, *, num_draws: int | None, seed: int
+    posterior: Draws,
+    where: Cells,
+    new: MatrixContainer | None,
+    *,
+    num_draws: int | None,
+    seed: int,
 ) -> Mixture:
     """The predictive distribution of real-valued cells."""
     model, data = posterior.model, posterior.data
     draws, weights = posterior.flat_draws()
     model_draws = None
+    if not kept_cells.lacks(model, posterior.draws):
+        model_draws = prediction.model_draws(model, data, draws, where, seed, new)
     if new is None and kept_cells.is_answered(posterior):
         blocks = kept_cells.moments(posterior, where)
     elif new is None:
         blocks = prediction.predict_cells(model, data, draws, *where)
-        model_draws = prediction.model_draws(model, data, draws, where, seed)
     elif not isinstance(model, TakesNewRows):
         raise ValueError(
             f"{type(model).__name__} does not predict real values of new_rows; fit it to all rows"
@@ -300,6 +307,8 @@ def held_out_log_likelihood(posterior: Draws, values: object, cells: object) -> 
     """See `Posterior.held_out_log_likelihood`."""
     check_cells(posterior)
     model, data = posterior.model, posterior.data
+    if is_of_rows(posterior, cells):
+        return _held_out_rows(posterior, values)
     where, known = held_out_cells(posterior, values, cells)
     if categories.has_categories(model):
         probabilities_of_values = _probabilities(posterior, where)
@@ -310,5 +319,22 @@ def held_out_log_likelihood(posterior: Draws, values: object, cells: object) -> 
     if kept_cells.is_answered(posterior):
         return diagnostics.held_out_score(kept_cells.log_density(posterior, where, known))
     draws, weights = posterior.flat_draws()
-    each = prediction.log_density(model, data, draws, weights, where, known)
-    return diagnostics.held_out_score(each)
+    blocks = prediction.log_densities(model, data, draws, where, known)
+    return diagnostics.held_out_score(prediction.averaged(blocks, weights, known.size))
+
+
+def is_of_rows(posterior: Draws, cells: object) -> bool:
+    """Whether held-out values are further rows as wholes, of mixtures of rows."""
+    if cells is not None or posterior.model.predicts_its_rows:
+        return False
+    return isinstance(posterior.model, ScoresFurtherRows)
+
+
+def _held_out_rows(posterior: Draws, values: object) -> HeldOutScore:
+    """Scores whole rows by at most 1,000 draws, as `jaxmf.compare` does those of the data."""
+    new = posterior.container(values, "values", can_drop=False)
+    draws, weights = posterior.flat_draws()
+    kept, weights = diagnostics.fewer_draws(weights, _MOST_DRAWS)
+    draws = {name: each[kept] for name, each in draws.items()}
+    blocks = prediction.log_densities_of_rows(posterior.model, posterior.data, draws, new.values)
+    return diagnostics.held_out_score(prediction.averaged(blocks, weights, new.num_rows))

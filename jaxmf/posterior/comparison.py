@@ -80,9 +80,9 @@ class Scored(NamedTuple):
 
     Attributes:
         scores: name -> score of the same M cells or words.
-        cells: their rows and columns, (M,) int each; None of held-out words.
+        cells: their rows and columns, (M,) int each; None of held-out rows and words.
         num_units: how many there are, of which M are scored.
-        kind: "cells", "tokens", "rows", "held-out cells" or "held-out words".
+        kind: "cells", "tokens", "rows", "held-out cells", "held-out rows" or "held-out words".
     """
 
     scores: dict[str, Score]
@@ -105,7 +105,7 @@ class ModelComparison(Summary):
         conclusion: which posteriors are distinguishable, and whether the checks allow to trust it.
         is_reliable: whether no check speaks against it.
         differences: name -> (M,) difference of each scored cell to the best posterior.
-        cells_scored: their rows and columns, (M,) int each; None of held-out words.
+        cells_scored: their rows and columns, (M,) int each; None of held-out rows and words.
     """
 
     conclusion: str
@@ -142,7 +142,8 @@ def compare(
     Args:
         posteriors: name -> posterior, two or more, of the same data.
         held_out: values that the runs did not see, to be scored instead: a whole matrix or one
-            value a cell, as in `Posterior.held_out_log_likelihood`; new documents of topic models.
+            value a cell, as in `Posterior.held_out_log_likelihood`; new rows of mixtures; new
+            documents of topic models.
         cells: the cells to be scored: observed ones, or of `held_out` the missing ones. Named as in
             `Posterior.predict`; by default all.
         criterion: ``"loo"``, or ``"waic"`` for models whose cells are independent given a draw.
@@ -290,6 +291,8 @@ def _score_held_out(posts: dict[str, Posterior], held_out: object, cells: object
         name: Score(posterior.held_out_log_likelihood(held_out, cells).log_likelihood)
         for name, posterior in posts.items()
     }
+    if cell_questions.is_of_rows(posts[first], cells):
+        return Scored(scores, None, scores[first].each.size, "held-out rows")
     where, _ = cell_questions.held_out_cells(posts[first], held_out, cells)
     return Scored(scores, where, where[0].size, "held-out cells")
 

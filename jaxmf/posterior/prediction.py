@@ -15,7 +15,15 @@ from jaxmf import diagnostics
 from jaxmf.answers import Answer, positions_of_ids
 from jaxmf.data import Container
 from jaxmf.data.names import encode
-from jaxmf.model import DrawsCells, HasPointwiseLikelihood, Model, Pair, PredictsCells
+from jaxmf.model import (
+    DrawsCells,
+    DrawsNewRows,
+    HasPointwiseLikelihood,
+    Model,
+    Pair,
+    PredictsCells,
+    ScoresFurtherRows,
+)
 from jaxmf.posterior.cell_distributions import (
     CELL_DISTRIBUTIONS,
     CellDistribution,
@@ -199,6 +207,7 @@ def model_draws(
     draws: dict[str, np.ndarray],
     cells: tuple[np.ndarray, np.ndarray],
     seed: int,
+    new_data: Container | None = None,
 ) -> Callable[[int, int], np.ndarray] | None:
     """Draws of cells from the distribution that a model itself has for them, None without one.
 
@@ -208,8 +217,9 @@ def model_draws(
         draws: name -> (S, ...).
         cells: rows and columns, (M,) each.
         seed: draw number i given posterior draw s uses fold_in(fold_in(key(seed), s), i).
+        new_data: the rows that the cells lie in, where these are not those of the training data.
     """
-    if not isinstance(model, DrawsCells):
+    if not isinstance(model, DrawsCells if new_data is None else DrawsNewRows):
         return None
     rows, columns = (jnp.asarray(index) for index in cells)
 
@@ -217,26 +227,29 @@ def model_draws(
         draw = {name: values[index] for name, values in draws.items()}
         key = jax.random.fold_in(jax.random.key(seed), index)
         # few counts of draws, so that few programs serve all
-        padded = 1 << (count - 1).bit_length()
-        return np.asarray(
-            _sampled_cells(model, key, jnp.arange(padded), draw, data, rows, columns)
-        )[:count]
+        padded = jnp.arange(1 << (count - 1).bit_length())
+        found = _sampled_cells(model, key, padded, draw, data, new_data, rows, columns)
+        return np.asarray(found)[:count]
 
     return cells_of_draw
 
 
 @jit
 def _sampled_cells(
-    model: DrawsCells[Container],
+    model: PyTree,
     key: Key,
     indices: object,
     draw: Draw,
     data: Container,
+    new_data: Container | None,
     rows: Array,
     columns: Array,
 ) -> Array:
     def one(index: Array) -> Array:
-        return model.draw_cells(jax.random.fold_in(key, index), draw, data, rows, columns)
+        one_key = jax.random.fold_in(key, index)
+        if new_data is None:
+            return model.draw_cells(one_key, draw, data, rows, columns)
+        return model.draw_rows(one_key, draw, data, new_data)[rows, columns]
 
     return jax.lax.map(one, indices)
 
@@ -379,17 +392,31 @@ def log_densities(
         yield where, densities.astype(float)
 
 
-def log_density(
-    model: Model,
-    data: Container,
-    draws: dict[str, np.ndarray],
-    weights: np.ndarray,
-    cells: tuple[np.ndarray, np.ndarray],
-    values: np.ndarray,
+@jit
+def _log_density_of_rows(
+    model: ScoresFurtherRows[Container], draws: Draw, data: Container, x: Array
+) -> Array:
+    return jax.lax.map(lambda draw: model.predict_rows_of_draw(draw, data, x)[0], draws)
+
+
+def log_densities_of_rows(
+    model: Model, data: Container, draws: dict[str, np.ndarray], x: Array
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """log p(row | draw) of further rows x (M, D), as `log_densities`."""
+
+    def evaluate(block: object, indices: np.ndarray) -> PyTree:
+        return _log_density_of_rows(model, block, data, x)
+
+    for where, densities in over_draws(evaluate, draws, draw_size(draws, data, x.size)):
+        yield where, densities.astype(float)
+
+
+def averaged(
+    blocks: Iterator[tuple[slice, np.ndarray]], weights: np.ndarray, size: int
 ) -> np.ndarray:
-    """log Σ_s w_s p(x | draw s) of M cells, (M,)."""
-    total = np.full(values.size, -np.inf)
-    for where, densities in log_densities(model, data, draws, cells, values):
+    """log Σ_s w_s p(x | draw s) of `size` values, from log densities block by block: (size,)."""
+    total = np.full(size, -np.inf)
+    for where, densities in blocks:
         with np.errstate(divide="ignore"):
             weighted = np.log(weights[where])[:, None] + densities
         total = np.logaddexp(total, np.logaddexp.reduce(weighted, axis=0))

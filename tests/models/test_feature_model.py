@@ -419,7 +419,7 @@ def test_bad_parts(arguments, error, words):
         ({"prior": 1.0}, TypeError, "prior must be an object"),
         ({"prior": IndianBuffet}, TypeError, "prior must be an object"),
         ({"moments": 3}, TypeError, "moments must be a function"),
-        ({"cell_distribution": "poisson"}, ValueError, "cell_distribution must be one of"),
+        ({"cell_distribution": "gamma"}, ValueError, "cell_distribution must be one of"),
     ],
 )
 def test_bad_options(options, error, words):

@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from scipy import stats
 
 import jaxmf as mf
+from jaxmf.posterior.records import Meta
 from tests.models.test_feature_model_sampler import NUM_COLUMNS, Setup
 
 NORMAL = dist.Normal(0.0, 1.0).expand([NUM_COLUMNS]).to_event(1)
@@ -72,7 +74,9 @@ def test_an_object_says_what_three_functions_say(name):
     def answers(model):
         index = jnp.array([0, 1])
         moments = model.predict_cells(draw, data, index, index)
-        return model.log_joint(draw, hidden), model.log_joint(draw, data), moments
+        values = data.values[:2].diagonal()
+        log_density = model.cell_log_density(draw, data, index, index, values)
+        return model.log_joint(draw, hidden), model.log_joint(draw, data), moments, log_density
 
     for one, other in zip(
         *map(jax.tree.leaves, map(answers, (by_object, by_function))), strict=True
@@ -84,7 +88,7 @@ def test_a_learned_likelihood_from_data_to_predictions(tmp_path):
     values = np.random.default_rng(0).normal(size=(8, 3))
     values[2, 1] = np.nan
     model = mf.FeatureModel(
-        likelihood=mf.StudentT(4.0, dist.HalfNormal(1.0)),
+        likelihood=mf.StudentT(1.0, dist.HalfNormal(1.0)),  # without a variance
         feature_prior=dist.Normal(0.0, 1.0).expand([3]).to_event(1),
     )
     options = {"num_warmup": 3, "num_samples": 4, "num_chains": 1, "progress": False}
@@ -93,9 +97,107 @@ def test_a_learned_likelihood_from_data_to_predictions(tmp_path):
     assert "noise_scale" in post.quantities()
     assert "degrees_of_freedom" not in post.quantities()
     assert np.isfinite(post.predict().mean).all()
+    assert np.isfinite(post.predict().quantiles).all()
+    assert np.isfinite(post.predict(new_rows=values).quantiles).all()
     again = mf.load(post.save(tmp_path / "run"))
     assert repr(again.model) == repr(model)
     np.testing.assert_array_equal(again.predict().mean, post.predict().mean)
+
+
+# 30 rows, of which half have the one feature
+META = Meta("sample", 0, {}, {}, {}, "CPU", 1.0, 1.0, True, {})
+HALVES = {"z": jnp.arange(30)[:, None] % 2 == 0, "y": jnp.array([[4.0, 1.0]])}
+
+
+def posterior_of(model, num_draws=400):
+    """A posterior of the same draw again and again, for which predictions are known."""
+    cells = np.ones((30, 2))
+    cells[:2, 1] = np.nan
+    draws = {name: np.asarray(values)[None, None] for name, values in HALVES.items()}
+    draws = {name: np.repeat(values, num_draws, axis=1) for name, values in draws.items()}
+    return mf.Posterior(model, mf.Dense.from_array(cells), draws, META)
+
+
+def functions_of(likelihood):
+    """A model by functions, of which the last draws a row, and moments that say little."""
+
+    def moments(z, y):
+        return likelihood.moments(z.astype(y.dtype) @ y)
+
+    return {
+        "log_likelihood": lambda x, z, y: likelihood.log_density(x, z.astype(y.dtype) @ y),
+        "moments": moments,
+        "sample_row": lambda key, z, y: likelihood.sample(key, z.astype(y.dtype) @ y),
+    }
+
+
+SKEWED = {
+    "negative binomial": (mf.NegativeBinomial(2.0, 0.5), GAMMA),
+    "student t": (mf.StudentT(1.5, 0.5), NORMAL),
+}
+
+
+@pytest.mark.parametrize("by_functions", [False, True])
+@pytest.mark.parametrize("name", SKEWED)
+def test_intervals_are_those_of_the_likelihood(name, by_functions):
+    likelihood, feature_prior = SKEWED[name]
+    parts = functions_of(likelihood) if by_functions else {"likelihood": likelihood}
+    post = posterior_of(mf.FeatureModel(feature_prior=feature_prior, **parts))
+    levels = (0.05, 0.25, 0.5, 0.75, 0.95)
+    found = post.predict(quantiles=levels, num_draws=20_000).quantiles
+    known = likelihood.sample(jax.random.key(3), jnp.tile(jnp.array([1.0, 0.0]), (20_000, 1)))
+    for row, column in ((0, 0), (1, 1)):
+        right = np.quantile(known[:, column], levels)
+        # counts are exact or next to it, and 20,000 draws know a quantile to a hundredth or so
+        tolerance = 1.01 if name == "negative binomial" else 0.08 + 0.08 * np.abs(right)
+        assert (np.abs(found[:, row] - right) < tolerance).all(), (row, found[:, row], right)
+    if name == "negative binomial":
+        shares = (found[:, 1] == found[:, 1].round()).mean()
+        assert shares > 0.5
+        new = post.predict(new_rows=np.array([[9.0, np.nan], [np.nan, 0.0]])).draws
+        assert (new == new.round()).all()
+        assert (new >= 0).all()
+
+
+BY_MOMENTS = {
+    "normal": (stats.norm(0.4, 0.24**0.5).logpdf, 0.24),
+    "bernoulli": (stats.bernoulli(0.4).logpmf, 0.24),
+    "poisson": (stats.poisson(0.4).logpmf, 0.4),
+}
+
+
+@pytest.mark.parametrize("name", BY_MOMENTS)
+def test_functions_of_whole_rows_leave_cells_to_their_moments(name):
+    log_density, variance = BY_MOMENTS[name]
+    model = mf.FeatureModel(
+        lambda x, z, y: -jnp.sum(x),
+        NORMAL,
+        moments=lambda z, y: (jnp.full(2, 0.4), jnp.full(2, 0.24)),
+        cell_distribution=name,
+    )
+    data, where = mf.Dense(jnp.ones((30, 2))), jnp.zeros(4_000, int)
+    values = jnp.array([0.0, 1.0])
+    found = model.cell_log_density(HALVES, data, where[:2], where[:2], values)
+    np.testing.assert_allclose(found, log_density(np.array([0, 1])), rtol=1e-5)
+    drawn = model.draw_cells(jax.random.key(5), HALVES, data, where, where)
+    assert abs(drawn.mean() - 0.4) < 4.5 * (variance / 4_000) ** 0.5
+    assert abs(drawn.var() / variance - 1) < 0.2
+    assert name == "normal" or np.array_equal(drawn, np.round(drawn))
+
+
+def test_levels_have_probabilities_that_are_those_of_the_cells():
+    likelihood = mf.Ordinal((1, 2, 3), thresholds=(-0.5, 0.8))
+    post = posterior_of(mf.FeatureModel(likelihood=likelihood, feature_prior=NORMAL))
+    cells = np.array([0, 1]), np.array([1, 1])
+    known = likelihood.probabilities(jnp.array([1.0, 0.0]))
+    np.testing.assert_allclose(post.probabilities(cells), known, atol=1e-5)
+    predicted = post.predict(cells)
+    np.testing.assert_allclose(predicted.mean, known @ jnp.arange(1.0, 4.0), atol=1e-4)
+    np.testing.assert_array_equal(predicted.quantiles, [[1, 1], [3, 3]])
+    score = post.held_out_log_likelihood(np.array([3.0, 1.0]), cells)
+    np.testing.assert_allclose(score.mean, np.log(known[[0, 1], [2, 0]]).mean(), atol=1e-5)
+    new = post.predict(new_rows=np.array([[3.0, np.nan], [np.nan, 1.0]]))
+    assert np.isin(new.quantiles, (1, 2, 3)).all()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import jaxmf as mf
 from jaxmf.posterior import Posterior
@@ -54,6 +55,37 @@ def test_groups_of_single_numbers_have_the_moments_of_their_posterior():
         sd = np.sqrt(a * (total - a) / (total**2 * (total + 1)))
         np.testing.assert_allclose(groups.weights[group], a / total, rtol=1e-5)
         np.testing.assert_allclose(groups.weight_sd[group], sd, rtol=1e-5)
+
+
+def test_new_rows_are_scored_as_wholes_by_the_predictive_distribution_of_their_groups():
+    """Groups of normal-inverse-gamma numbers are Student; a new group has the prior."""
+    family = mf.NormalInverseGamma(location=0.5, weight=2.0, shape=3.0, rate=1.5)
+    model, x = mf.DPMixture(0.7, family=family), X[:, 0]
+    statistics = family.statistics(LABELS, x.astype(np.float32), 3)._asdict()
+    draw = {f"x_{name}": leaf for name, leaf in statistics.items()}
+    counts = np.bincount(LABELS, minlength=3)
+    post = posterior(model, x[:, None], group_counts=counts, log_joint=0.0, **draw)
+    new = np.array([[0.3], [19.0], [90.0]])
+    total = 0.0
+    for label, weight in ((0, 5), (1, 9), (2, 0.7)):
+        values = x[label == LABELS]
+        number, shape = 2.0 + values.size, 3.0 + values.size / 2
+        location = (1.0 + values.sum()) / number
+        rate = 1.5 + 0.5 * (np.sum(values**2) + 2.0 * 0.25 - number * location**2)
+        scale = np.sqrt(rate / shape * (1 + 1 / number))
+        total += weight / 14.7 * stats.t.pdf(new[:, 0], 2 * shape, location, scale)
+    score = post.held_out_log_likelihood(new)
+    np.testing.assert_allclose(score.log_likelihood, np.log(total), rtol=1e-4)
+    with pytest.raises(ValueError, match="values"):
+        post.held_out_log_likelihood(np.array([[0.3, 1.0]]))
+
+
+def test_mixtures_are_compared_by_new_rows(sampled):
+    new = mf.Dense.from_array(X[:4, ::-1] + 0.1, column_names=["weight", "height"])
+    table = mf.compare({"one": sampled, "same": sampled}, held_out=new)
+    scores = sampled.held_out_log_likelihood(X[:4] + 0.1).log_likelihood
+    assert table["one", "elpd"] == pytest.approx(scores.sum(), rel=1e-4)
+    assert "4 held-out rows" in table.caption
 
 
 def test_a_sampled_mixture_has_a_table_of_its_groups_and_their_members(sampled):

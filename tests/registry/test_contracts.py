@@ -21,6 +21,7 @@ TOPICS = NETWORK | {"CompletesDocuments", "RanksWords", "ScoresDocuments"}
 TOPICS |= {"ShowsColumns", "TransformsDocuments"}
 MIXTURE = NETWORK | {"DrawsCells", "HasPointwiseLikelihood", "HasRowGroups"}
 MIXTURE |= {"PredictsCells", "TransformsRows"}
+ROWS = MIXTURE | {"ScoresFurtherRows"}
 RATINGS = MIXTURE - {"HasRowGroups"} | {
     "HasCategories",
     "RanksColumns",
@@ -36,10 +37,12 @@ OF_MODELS = {
     "binary-mf": BINARY | {"Anneals", "HasBias", "HasBiclusters", "ScalesColumns"},
     "sparse-binary": SPARSE | {"HasFactors", "HoldsOutOnes", "SolvesInClosedForm"},
     "sparse-binary-series": SPARSE | {"KnowsTime"},
-    "feature-model": BINARY | {"Anneals", "HasParticles", "HasPointwiseLikelihood"},
-    "mixture-of-gaussians": MIXTURE | {"Anneals", "HasRowLikelihood"},
-    "dp-mixture": MIXTURE | {"Anneals", "HasRowLikelihood"},
-    "flexible-mixture": MIXTURE,
+    "feature-model": BINARY
+    | {"Anneals", "DrawsCells", "DrawsNewRows", "HasCategories", "HasParticles"}
+    | {"HasPointwiseLikelihood", "TakesNewRowsOfCategories"},
+    "mixture-of-gaussians": ROWS | {"Anneals", "HasRowLikelihood"},
+    "dp-mixture": ROWS | {"Anneals", "HasRowLikelihood"},
+    "flexible-mixture": ROWS,
     "dcm": NETWORK,
     "network": NETWORK,
     "lda": TOPICS,

@@ -14,6 +14,7 @@ from scipy import stats
 
 import jaxmf as mf
 from jaxmf.engine import Info, algorithm
+from jaxmf.testing import calibration
 from jaxmf.testing import ranks as uniformity
 
 RUN = {"num_replicates": 200, "num_warmup": 5, "num_samples": 15, "thin": 1}
@@ -93,6 +94,14 @@ def test_ranks_that_are_not_uniform_are_called_so():
     narrow = np.where(rng.random((1, 200)) < 0.3, rng.choice([0, 31], (1, 200)), 15)
     assert uniformity.p_values(narrow, 32)[0] < 1e-6
     assert uniformity.p_values(rng.integers(0, 28, (1, 400)), 32)[0] < 1e-3
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-9])
+def test_posteriors_that_are_too_wide_are_seen_in_any_unit(unit):
+    rng = np.random.default_rng(3)
+    truth = {"noise_scale": unit * rng.gamma(8.0, size=200)}
+    draws = {"noise_scale": unit * rng.gamma(1.0, 8.0, size=(200, 31))}
+    assert calibration._table("Model", truth, draws, 0.01, 0).failures == ("noise_scale",)
 
 
 @pytest.fixture(scope="module")

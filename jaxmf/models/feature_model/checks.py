@@ -15,6 +15,7 @@ from jaxmf.devices import AUTO
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.likelihoods.cells.ordinal import Ordinal
 from jaxmf.models.feature_model.hyperparameters import FUNCTIONS, argument_names, priors_of
+from jaxmf.models.feature_model.queries import BY_MOMENTS
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import is_placeholder
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from jaxmf.models.feature_model.model import FeatureModel
 
-CELL_DISTRIBUTIONS = ("normal", "bernoulli")  # of a likelihood that is a function
 SWEEPS = ("bits", "particle_gibbs")
 _DRAW_NAMES = ("z", "y", "alpha", "concentration", "num_features", "log_joint")
 _PRIOR_METHODS = ("exists", "log_odds", "new_rate")
@@ -63,9 +63,9 @@ def check_parts(model: FeatureModel) -> None:
         function = getattr(model, name)
         if function is not None and not callable(function):
             raise TypeError(f"{name} must be a function {signature}, got {function!r}")
-    if model.likelihood is None and model.cell_distribution not in CELL_DISTRIBUTIONS:
+    if model.likelihood is None and model.cell_distribution not in BY_MOMENTS:
         raise ValueError(
-            f"cell_distribution must be one of {', '.join(CELL_DISTRIBUTIONS)}, got "
+            f"cell_distribution must be one of {', '.join(BY_MOMENTS)}, got "
             f"{model.cell_distribution!r}"
         )
     _check_prior(model.prior)

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.stats import norm
 from jax.tree_util import Partial
 
 from jaxmf.arguments import MOST_SLOTS, check_count
@@ -85,9 +84,7 @@ class FeatureModel(Readable, Model):
             cells whose predictor is sum_k z_k y_kd, with rows of Y of one number a column. Its
             hyperparameters may be numpyro distributions, which `sample` learns; `moments`,
             `sample_row`, `cell_distribution` and `columns_independent` follow from it, and runs
-            can be compared by `jaxmf.compare`, as its cells are independent given a draw. Intervals
-            of `StudentT`, `NegativeBinomial` and `Ordinal` cells are those of normal cells of the
-            same mean and variance.
+            can be compared by `jaxmf.compare`, as its cells are independent given a draw.
         parameters: name -> a number, or a numpyro distribution of one, which `sample` learns:
             further arguments of the functions, by the names that they have there. In
             ``log_likelihood(x, z, y, noise_scale)`` and ``moments(z, y, noise_scale)`` with
@@ -95,9 +92,9 @@ class FeatureModel(Readable, Model):
         moments: (z (K,) bool, y (K, ...)) -> mean (D,) and variance (D,) of the cells of a row;
             what `predict` needs, and nothing else does.
         sample_row: (key, z (K,) bool, y (K, ...)) -> x (D,), a row drawn from what `log_likelihood`
-            scores; what `simulate` needs, and nothing else does.
-        cell_distribution: "normal" or "bernoulli": how a cell with such a mean and variance is
-            drawn and scored.
+            scores; what `simulate` needs. Intervals of predictions are taken from it.
+        cell_distribution: "normal", "bernoulli" or "poisson": without `sample_row`, how a cell with
+            such a mean and variance is drawn; and scored, where `log_likelihood` returns ().
         columns_independent: whether the cells of column d depend on y[:, d] alone, as where rows of
             Y add up. `sample` then moves all columns at once, where it otherwise moves a few
             entries of Y at a time. It is tried on the first rows before a run.
@@ -220,7 +217,7 @@ class FeatureModel(Readable, Model):
     def log_densities(self, x: Array, z: Array, y: Array, /) -> Array:
         """log p(x | z, Y) of a complete row x (D,): (D,) float, or () of some functions."""
         if self.likelihood is not None:
-            return self.likelihood.log_density(x, _predictor(z, y))
+            return self.likelihood.log_density(x, queries.predictor(z, y))
         assert self.log_likelihood is not None
         return self.log_likelihood(x, z, y)
 
@@ -326,7 +323,7 @@ class FeatureModel(Readable, Model):
         fixed = self.at_values(draw)
         sample_row = fixed.sample_row
         if (likelihood := fixed.likelihood) is not None:
-            sample_row = lambda key, z, y: likelihood.sample(key, _predictor(z, y))  # noqa: E731
+            sample_row = lambda key, z, y: likelihood.sample(key, queries.predictor(z, y))  # noqa: E731
         if sample_row is None:
             raise ValueError(
                 "data can be simulated only where it is known how a row is drawn, which a log "
@@ -487,20 +484,53 @@ class FeatureModel(Readable, Model):
     def cell_log_density(
         self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array, values: Array
     ) -> Array:
-        """log p(values[m] | draw) of cells, (M,) float; of a function by its `moments`."""
-        likelihood = self.at_values(draw).likelihood
-        if likelihood is not None:
-            eta = jnp.sum(jnp.where(draw["z"][rows], draw["y"][:, columns].T, 0), axis=1)
-            return likelihood.log_density(values, eta.astype(values.dtype))
-        mean, variance = self.predict_cells(draw, data, rows, columns)
-        if self.cell_distribution == "bernoulli":
-            return jnp.log(jnp.where(values == 1, mean, jnp.where(values == 0, 1 - mean, 0)))
-        return norm.logpdf(values, mean, jnp.sqrt(variance))
+        """log p(values[m] | draw) of cells, (M,) float."""
+        return queries.log_density(self.at_values(draw), draw, data, (rows, columns), values)
+
+    def draw_cells(
+        self, key: Key, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
+    ) -> Array:
+        """One value of every cell given a draw, (M,) float.
+
+        Of a likelihood by its `sample`, of functions by `sample_row`, else by `moments` and
+        `cell_distribution`.
+        """
+        return queries.draw_cells(self.at_values(draw), key, draw, data, (rows, columns))
+
+    def draw_rows(self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense) -> Array:
+        """One value of every cell of new rows given their observed ones, (N_new, D) float."""
+        return queries.draw_rows(self.at_values(draw), key, draw, data, new_data)
+
+    @property
+    def values(self) -> tuple[float, ...] | None:
+        """The levels of cells that have some; None for other cells."""
+        return getattr(self.likelihood, "levels", None)
+
+    def cell_probabilities(
+        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
+    ) -> Array:
+        """Probability of every level of cells: (M, V) float."""
+        del data
+        likelihood: Any = self.at_values(draw).likelihood
+        return likelihood.probabilities(queries.cell_predictors(draw, rows, columns))
+
+    def new_cell_probabilities(
+        self,
+        key: Key,
+        draw: dict[str, Array],
+        data: Dense,
+        new_data: Dense,
+        rows: Array,
+        columns: Array,
+    ) -> Array:
+        """Probability of every level of cells of new rows: (M, V) float."""
+        z, _ = queries.new_rows(self.at_values(draw), key, draw, new_data)
+        return self.cell_probabilities(draw | {"z": z}, data, rows, columns)
 
     def row_moments(self, z: Array, y: Array) -> tuple[Array, Array]:
         """Mean and variance (D,) of the cells of a row with features z."""
         if self.likelihood is not None:
-            return self.likelihood.moments(_predictor(z, y))
+            return self.likelihood.moments(queries.predictor(z, y))
         if self.moments is None:
             raise ValueError(
                 "predictions need the mean and the variance of a cell, which a log likelihood does "
@@ -531,12 +561,6 @@ class FeatureModel(Readable, Model):
         fixed = self.at_values(draw)
         z = queries.new_rows(fixed, key, draw, new_data)[0]
         return jax.vmap(fixed.row_moments, in_axes=(0, None))(z, draw["y"])
-
-
-def _predictor(z: Array, y: Array) -> Array:
-    """sum_k z_k y_kd, (D,) float."""
-    dtype = jnp.result_type(float)
-    return z.astype(dtype) @ y.astype(dtype)
 
 
 def _annealed(

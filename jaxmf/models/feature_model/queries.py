@@ -1,19 +1,114 @@
-"""Rows not seen in training, given one draw of a `FeatureModel`."""
+"""Cells and rows given one draw of a `FeatureModel`: their distributions, and draws from them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.stats import bernoulli, norm, poisson
 
 from jaxmf.data import Dense
+from jaxmf.likelihoods.cells.likelihood import sample_counts
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.samplers.new_rows import draw_bits
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.feature_model.model import FeatureModel
+
+# How a cell with a mean and a variance is scored and drawn, where a function leaves that open.
+BY_MOMENTS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {
+    "normal": (
+        lambda x, mean, variance: norm.logpdf(x, mean, jnp.sqrt(variance)),
+        lambda key, mean, variance: (
+            mean + jnp.sqrt(variance) * jax.random.normal(key, mean.shape, mean.dtype)
+        ),
+    ),
+    "bernoulli": (
+        lambda x, mean, variance: bernoulli.logpmf(x, mean),
+        lambda key, mean, variance: jax.random.bernoulli(key, mean).astype(mean.dtype),
+    ),
+    "poisson": (
+        lambda x, mean, variance: poisson.logpmf(x, mean),
+        lambda key, mean, variance: sample_counts(key, mean),
+    ),
+}
+
+
+def predictor(z: Array, y: Array) -> Array:
+    """sum_k z_k y_kd: float, of the rows of z (..., K) and the columns of y (K, D)."""
+    dtype = jnp.result_type(float)
+    return z.astype(dtype) @ y.astype(dtype)
+
+
+def cell_predictors(draw: dict[str, Array], rows: Array, columns: Array) -> Array:
+    """The same of cells, (M,) float."""
+    eta = jnp.sum(jnp.where(draw["z"][rows], draw["y"][:, columns].T, 0), axis=1)
+    return eta.astype(jnp.result_type(float))
+
+
+def log_density(
+    model: FeatureModel,
+    draw: dict[str, Array],
+    data: Dense,
+    cells: tuple[Array, Array],
+    values: Array,
+) -> Array:
+    """log p(values[m] | draw) of cells, (M,) float: what the log likelihood itself says of a cell.
+
+    A function that returns one number for a whole row does not say it; its `moments` then do.
+
+    Args:
+        model: with numbers for its hyperparameters.
+        draw: z (N, K) bool and y (K, ...).
+        data: (N, D); the other cells of a row are as they are there.
+        cells: rows and columns, (M,) each.
+        values: (M,).
+    """
+    rows, columns = cells
+    if model.likelihood is not None:
+        eta = cell_predictors(draw, rows, columns)
+        return model.likelihood.log_density(values, eta.astype(values.dtype))
+    z, y = draw["z"], draw["y"]
+
+    def densities(row: Array, column: Array, value: Array) -> Array:
+        x = data.values[row].at[column].set(value.astype(data.values.dtype))
+        return model.log_densities(x, z[row], y)
+
+    if jax.eval_shape(densities, rows[0], columns[0], values[0]).ndim:
+        return jax.vmap(lambda *cell: densities(*cell)[cell[1]])(rows, columns, values)
+    moments = model.predict_cells(draw, data, rows, columns)
+    return BY_MOMENTS[model.cell_distribution][0](values, *moments)
+
+
+def draw_cells(
+    model: FeatureModel,
+    key: Key,
+    draw: dict[str, Array],
+    data: Dense,
+    cells: tuple[Array, Array],
+) -> Array:
+    """One value of every cell given a draw, (M,) float; arguments as of `log_density`."""
+    rows, columns = cells
+    if model.likelihood is not None:
+        return model.likelihood.sample(key, cell_predictors(draw, rows, columns))
+    if model.sample_row is not None:
+        return model.simulate_data(key, draw)[rows, columns]
+    moments = model.predict_cells(draw, data, rows, columns)
+    return BY_MOMENTS[model.cell_distribution][1](key, *moments)
+
+
+def draw_rows(
+    model: FeatureModel, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
+) -> Array:
+    """One value of every cell of new rows, (N_new, D) float; their features are drawn first."""
+    row_key, cell_key = jax.random.split(key)
+    z, _ = new_rows(model, row_key, draw, new_data)
+    rows, columns = (index.ravel() for index in jnp.indices(new_data.shape))
+    values = draw_cells(model, cell_key, draw | {"z": z}, data, (rows, columns))
+    return values.reshape(new_data.shape)
 
 
 def new_rows(
