@@ -10,6 +10,7 @@ from what a level's tokens are, not from the others that are asked for with it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -173,6 +174,8 @@ def fold_in(
         name: _hyperparameters(network, draw, name, column) for name in held.observed
     }
     state = State(values, hyperparameters, {})
+    if new.num_tokens == 0:
+        return _current(held, inside, state, new)
     known: tuple[str, ...] = ()
     token_keys = _token_keys(key, new, column)
     for position, name in enumerate(held.indicators):
@@ -204,7 +207,7 @@ def level_keys(key: Key, new: Tokens, column: str) -> Key:
     for name in sorted(described):
         if name != column:
             bits = jax.lax.bitcast_convert_type(described[name], jnp.uint32)
-            for part in bits.reshape(new.num_tokens, -1).T:
+            for part in bits.reshape(new.num_tokens, math.prod(bits.shape[1:])).T:
                 hashes = _mixed(hashes ^ part)
     contents = jnp.zeros((new.sizes[column],), jnp.uint32).at[new.columns[column]].add(hashes)
     return jax.vmap(lambda content: jax.random.fold_in(key, content))(contents)

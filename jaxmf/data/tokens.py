@@ -272,12 +272,15 @@ class Tokens:
             can_drop: whether errors may advise the latter.
             new: columns whose levels are new, and stay as they are.
 
+        Returns:
+            The tokens; with "drop" none may be left, a document then has the prior.
+
         Warns:
             UserWarning: more than half of the tokens are left out, or all those of a document.
 
         Raises:
             ValueError: a column that is not there, an unknown level; other sizes where one side
-                has no ids; no token is left.
+                has no ids.
         """
         sizes, names_of = dict(self.sizes), dict(self.names)
         indices = {label: np.asarray(column) for label, column in self.columns.items()}
@@ -301,11 +304,6 @@ class Tokens:
             sizes[label] = known.sizes[label]
             if label in known.names:
                 names_of[label] = known.names[label]
-        if not there.any():
-            columns_known = " or ".join(label for label in known.columns if label not in new)
-            raise ValueError(
-                f"{argument}: every token has a {columns_known} that the data lacks; none is left"
-            )
         new_levels = {label: np.asarray(self.columns[label]) for label in new if label in indices}
         alignment.warn_of_dropped(there, new_levels, argument=argument)
         first, *others = (indices[label][there] for label in indices)

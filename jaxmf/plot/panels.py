@@ -150,7 +150,7 @@ def topics_over_panels(over: TopicsOver, titles: list[str]) -> Figure:
     per_line = min(3, len(titles))
     lines = -(-len(titles) // per_line)
     figure, axes = figure_of(lines, per_line, width=3.1 * per_line, height=1.9 * lines + 0.2)
-    middles = (over.lower + over.upper) / 2
+    middles = over.lower + (over.upper - over.lower) / 2
     highest = np.nanmax(np.minimum(over.mean + 2 * over.sd, 1)[:, : len(titles)])
     for each in axes[len(titles) :]:
         each.set_axis_off()

@@ -287,13 +287,13 @@ class Plots:
         posterior standard deviations; see `Posterior.topics_over`.
 
         Args:
-            values: a number of every document: a mapping or pandas Series by id, or a list in
-                their order. Documents with NaN are left out.
+            values: a number or date of every document: a mapping or pandas Series by id, or a list
+                in their order. Documents with NaN or NaT are left out.
             num_bins: bins of equal width; one for each value where there are no more values.
             max_topics: how many are shown at most, the first ones.
 
         Raises:
-            TypeError: a value that is no number.
+            TypeError: a value that is no number, and dates beside other values.
             ValueError: a document without a value, or all of them missing.
         """
         labels = self._posterior.topics(n=2).labels(2)[:max_topics]

@@ -68,7 +68,9 @@ class TopicAnswers(Draws):
         """What part of the tokens of every document of the data is of which topic.
 
         Averaged over draws, topics as in `topics`. `transform` has the proportions of new
-        documents, which the prior smooths.
+        documents, which the prior smooths. The standard deviations are of the parts of the tokens
+        that are there: for the proportions that the tokens were drawn from they are too small,
+        most so in short documents.
 
         Returns:
             Means and standard deviations by document; `.to_pandas()` is a table with the ids of the
@@ -86,13 +88,14 @@ class TopicAnswers(Draws):
         The parts of `document_topics`, averaged over the documents of a bin in every draw.
 
         Args:
-            values: a number of every document, such as its year: a mapping or pandas Series by id
-                of the document, or a list in their order. Documents with NaN are left out.
+            values: a number or date of every document, such as its year: a mapping or pandas Series
+                by id of the document, or a list in their order. Documents with NaN or NaT are
+                left out.
             num_bins: bins of equal width; one for each value where there are no more values.
         Returns:
             Means with posterior standard deviations by bin; `.to_pandas()` is the table.
         Raises:
-            TypeError: a value that is no number.
+            TypeError: a value that is no number, and dates beside other values.
             ValueError: a document without a value, all of them missing; the model has no topics.
         """
         from jaxmf.posterior import topics_over

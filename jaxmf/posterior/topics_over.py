@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -15,16 +16,18 @@ from jaxmf.posterior.document_topics import documents_of, mean_and_sd
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, topic_blocks
 
+_DATES = "datetime64[us]"
+
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TopicsOver(Answer):
-    """What part of the tokens of documents is of which topic, in bins of a number.
+    """What part of the tokens of documents is of which topic, in bins of a number or of dates.
 
     Topics are those of `Posterior.topics`, in its order; 0 counts where a draw lacks a topic.
 
     Args:
         lower, upper: (B,) the bins, the upper end within the last one only; equal where each value
-            has a bin.
+            has a bin. Float, or datetime64[us] of dates.
         num_documents: (B,) int, documents with tokens in each bin.
         mean: (B, G) posterior mean of the part, averaged over the documents of a bin; NaN where
             there are none.
@@ -55,12 +58,14 @@ def topics_over(
     """See `Posterior.topics_over`."""
     blocks = topic_blocks(posterior)
     documents = documents_of(posterior, blocks.document)
-    covariate = _checked_values(documents, values)
+    covariate, is_of_dates = _checked_values(documents, values)
     tokens = np.asarray(posterior.model.over(posterior.data)[1].columns[blocks.document])
     is_used = np.isfinite(covariate) & (np.bincount(tokens, minlength=covariate.size) > 0)
     if not is_used.any():
         raise ValueError("values: no document with tokens has a finite one")
     lower, upper, bins = _bins(covariate[is_used], num_bins)
+    if is_of_dates:
+        lower, upper = (np.rint(ends).astype(np.int64).astype(_DATES) for ends in (lower, upper))
     num_documents = np.bincount(bins, minlength=lower.size)
     # averages over the documents of each bin
     average = np.zeros((lower.size, documents.size))
@@ -70,8 +75,8 @@ def topics_over(
     return TopicsOver(lower, upper, num_documents, mean, sd)
 
 
-def _checked_values(documents: np.ndarray, values: object) -> np.ndarray:
-    """The value of every document: (N,) float.
+def _checked_values(documents: np.ndarray, values: object) -> tuple[np.ndarray, bool]:
+    """The value of every document, (N,) float, and whether they are dates, then in microseconds.
 
     Raises:
         ValueError: a document has none, or there are more or fewer than documents.
@@ -84,10 +89,36 @@ def _checked_values(documents: np.ndarray, values: object) -> np.ndarray:
                     f"values: the document {document!r} has none; pass NaN to leave it out"
                 )
         values = [values[document] for document in documents.tolist()]
-    covariate = check_numbers("values", values)
+    dates = _dates(values)
+    covariate = check_numbers("values", values if dates is None else dates)
     if covariate.size != documents.size:
         raise ValueError(f"values: are {covariate.size}, and there are {documents.size} documents")
-    return covariate
+    return covariate, dates is not None
+
+
+def _dates(values: object) -> np.ndarray | None:
+    """Microseconds since 1970 of dates, (N,) float, NaN for none; None where not all are dates.
+
+    Times of day with a zone are those of UTC.
+    """
+    if getattr(getattr(values, "dtype", None), "kind", None) == "M":
+        values = list(values)  # type: ignore[call-overload]
+    if not isinstance(values, list | tuple) or not values or not all(map(_is_date, values)):
+        return None
+    dates = np.array([_in_utc(value) for value in values], _DATES)
+    return np.where(np.isnat(dates), np.nan, dates.astype(np.int64).astype(float))
+
+
+def _is_date(value: object) -> bool:
+    return isinstance(value, dt.date | np.datetime64)
+
+
+def _in_utc(value: dt.date | np.datetime64) -> np.datetime64:
+    if value != value:  # NaT, of pandas too
+        return np.datetime64("NaT", "us")
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        value = value.astimezone(dt.UTC).replace(tzinfo=None)
+    return np.datetime64(value).astype(_DATES)
 
 
 def _bins(covariate: np.ndarray, num_bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -395,9 +395,34 @@ def test_bins_of_equal_width_leave_out_missing_values(fitted):
     np.testing.assert_allclose(over.mean[3], shares[[3, 4]].mean(axis=0))
 
 
+def test_topics_over_dates_have_dates_as_bins(fitted):
+    days = pd.to_datetime(["2001-01-01", "2001-01-02", "2001-01-11", "2001-01-05"] * 2)
+    dates = pd.Series(days, NAMES)
+    dates["doc7"] = pd.NaT
+    over = fitted.topics_over(dates, num_bins=2)
+    numbers = np.array([0, 1, 10, 4, 0, 1, 10, np.nan])
+    expected = fitted.topics_over(numbers, num_bins=2)
+    np.testing.assert_array_equal(over.mean, expected.mean)
+    assert over.num_documents.tolist() == expected.num_documents.tolist() == [5, 2]
+    assert over.lower.astype(str).tolist() == [f"2001-01-0{day}T00:00:00.000000" for day in (1, 6)]
+    assert over.upper[-1] == np.datetime64("2001-01-11")
+    assert over.to_pandas()["lower"].dtype.kind == over.to_xarray()["lower"].dtype.kind == "M"
+    zoned = days[:7].tz_localize("Europe/Paris").tz_convert("UTC").tz_localize(None)
+    shifted = fitted.topics_over([*days[:7].tz_localize("Europe/Paris"), pd.NaT], num_bins=4)
+    assert shifted.lower[0] == zoned.min().to_datetime64()
+    several = (list(days.date), days.to_numpy(), days, list(days))
+    one, *others = (fitted.topics_over(values, num_bins=3).to_pandas() for values in several)
+    for other in others:
+        pd.testing.assert_frame_equal(one, other)
+    assert "2001-01-01" in repr(fitted.topics_over(dates))
+    (axes, *_) = fitted.plot.topics_over(dates).axes
+    assert axes.lines[0].get_xdata()[0] == np.datetime64("2001-01-01")
+
+
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
+        ([*pd.to_datetime(["2001-01-01"] * 7), 2001], TypeError, "must be numbers, got Timestamp"),
         ({"doc0": 1.0}, ValueError, "the document 'doc1' has none"),
         ([1.0, 2.0], ValueError, "values: are 2, and there are 8 documents"),
         ([np.nan] * 8, ValueError, "no document with tokens has a finite one"),

@@ -1,6 +1,7 @@
 """Posteriors of models of groups of tokens, end to end."""
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pytest
@@ -75,6 +76,35 @@ def test_new_documents_may_use_other_words_and_fewer(fitted):
     assert (found[0] > 0.5).argmax() != (found[1] > 0.5).argmax()
     score = post.document_completion(some, unknown="drop")
     assert score.log_likelihood.size == 1
+
+
+@pytest.mark.filterwarnings("ignore:new_")
+@pytest.mark.tiers(slow=["HDPLDA", "PAM", "HFP"])
+@pytest.mark.parametrize("name", ["LDA", "HDPLDA", "PAM", "HFP"])
+def test_a_new_document_of_unknown_words_alone_is_as_among_others(fitted, name):
+    post, _ = fitted
+    models = {
+        "HDPLDA": mf.HDPLDA(),
+        "PAM": mf.PAM((2, 2)),
+        "HFP": mf.HFP(mf.FlexiblePrior.parametric(-2.0, 1.0, 0.5, num_items=60)),
+    }
+    if name in models:
+        run = {"num_warmup": 2, "num_samples": 2, "num_chains": 1, "progress": False}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", mf.RunWarning)
+            post = mf.sample(models[name], post.data, **run)
+    alone = mf.Tokens.from_lists([["strange", "strange"]])
+    among = mf.Tokens.from_lists([["strange"], [WORDS[0], WORDS[1]]])
+    shares = post.transform(alone, unknown="drop")
+    np.testing.assert_allclose(shares.sum(), 1, rtol=1e-5)
+    np.testing.assert_allclose(shares[0], post.transform(among, unknown="drop")[0], atol=1e-6)
+    if name == "LDA":
+        one, two = (post.recommend(new_rows=new, unknown="drop", n=3) for new in (alone, among))
+        np.testing.assert_allclose(one.scores.probability[0], two.scores.probability[0], rtol=1e-5)
+        with pytest.raises(ValueError, match="none has a word, so there is nothing to score"):
+            post.document_log_likelihood(alone, unknown="drop")
+        with pytest.raises(ValueError, match="no document has two tokens"):
+            post.document_completion(alone, unknown="drop")
 
 
 def test_the_topics_of_a_new_document_do_not_depend_on_the_others(fitted):

@@ -90,7 +90,8 @@ class HFP(WordModel):
         Raises:
             ValueError: naming the longest one.
         """
-        lengths = np.bincount(np.asarray(new.columns["document"]))
+        documents = np.asarray(new.columns["document"])
+        lengths = np.bincount(documents, minlength=new.sizes["document"])
         if lengths.max() >= self.table_prior.num_items:
             longest = int(np.argmax(lengths))
             shown = ids_or_positions(new.names.get("document"), new.sizes["document"])[longest]
