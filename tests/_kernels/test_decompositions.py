@@ -15,6 +15,7 @@ from jax.extend.core import Literal, jaxprs_in_params
 
 from jaxmf import registry
 from jaxmf._kernels.linalg import after
+from jaxmf.likelihoods import bilinear
 from jaxmf.preparation import matched_to
 
 DECOMPOSITIONS = {"cholesky", "eigh", "eig", "svd", "lu", "geqrf", "householder_product", "schur"}
@@ -81,6 +82,15 @@ MORE += [(entry.name, method, {}) for entry in registry.ENTRIES for method in en
 def test_decompositions_wait_for_one_another(name, method, options):
     for program in programs_of(name, method, options):
         assert not unordered(program)
+
+
+@pytest.mark.parametrize("question", [bilinear.weight_conditional, bilinear.spectrum])
+def test_answers_of_many_draws_of_a_factorisation_wait_too(question):
+    scales = {"noise_scale": 1.0, "weight_scale": 1.0}
+    options = scales if question is bilinear.weight_conditional else {}
+    arrays = jnp.ones((2, 5, 3), bool), jnp.ones((2, 4, 2), bool), jnp.ones((2, 5, 4))
+    program = jax.make_jaxpr(jax.vmap(lambda *each: question(*each, **options)))(*arrays)
+    assert not unordered(program.jaxpr)
 
 
 def test_two_decompositions_side_by_side_are_found():
