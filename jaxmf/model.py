@@ -201,7 +201,10 @@ class DrawsNewRows(Protocol[Data]):
     """Draws cells of rows not seen in training, where their mean and variance do not suffice."""
 
     def draw_rows(self, key: Key, draw: Draw, data: Data, new_data: Data, /) -> Array:
-        """One value of every cell of N' new rows given their observed ones: (N', D) float."""
+        """One value of every cell of N' new rows, (N', D) float.
+
+        They are given the features, or factors, drawn from the row's observed cells.
+        """
         ...
 
 

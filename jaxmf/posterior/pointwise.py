@@ -19,7 +19,6 @@ from jaxmf.answers import Answer, Lines
 from jaxmf.data import Container
 from jaxmf.model import (
     CompletesDocuments,
-    HasCategories,
     HasGroups,
     HasNetwork,
     HasRowLikelihood,
@@ -317,7 +316,7 @@ def chosen_units(posterior: Draws, units: Units, cells: object) -> np.ndarray:
     """
     if cells is None:
         return np.arange(units.values.size)
-    if units.kind != "cell" and not isinstance(posterior.model, HasCategories):
+    if units.kind != "cell" and not categories.has_categories(posterior.model):
         name = type(posterior.model).__name__
         raise ValueError(f"cells: {name} has {_WITHOUT_CELLS[units.kind]}; leave it out")
     rows, columns = named_cells.read_cells(cells, posterior.data)

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from jax.extend.core import jaxprs_in_params
 from scipy import stats
 
 import jaxmf as mf
+from jaxmf.posterior import pointwise
 from jaxmf.posterior.records import Meta
 from tests.models.test_feature_model_sampler import NUM_COLUMNS, Setup
 
@@ -176,13 +178,74 @@ def test_functions_of_whole_rows_leave_cells_to_their_moments(name):
         cell_distribution=name,
     )
     data, where = mf.Dense(jnp.ones((30, 2))), jnp.zeros(4_000, int)
-    values = jnp.array([0.0, 1.0])
-    found = model.cell_log_density(HALVES, data, where[:2], where[:2], values)
-    np.testing.assert_allclose(found, log_density(np.array([0, 1])), rtol=1e-5)
+    values = jnp.array([0.0, 1.0, 0.5])
+    found = model.cell_log_density(HALVES, data, where[:3], where[:3], values)
+    np.testing.assert_allclose(found, log_density(np.array([0, 1, 0.5])), rtol=1e-5)
     drawn = model.draw_cells(jax.random.key(5), HALVES, data, where, where)
     assert abs(drawn.mean() - 0.4) < 4.5 * (variance / 4_000) ** 0.5
     assert abs(drawn.var() / variance - 1) < 0.2
     assert name == "normal" or np.array_equal(drawn, np.round(drawn))
+
+
+def largest_array(function, *arguments):
+    """Numbers in the largest array that a program makes, its loops' bodies too."""
+
+    def sizes(jaxpr):
+        for equation in jaxpr.eqns:
+            yield from (variable.aval.size for variable in equation.outvars)
+            for inner in jaxprs_in_params(equation.params):
+                yield from sizes(inner)
+
+    return max(sizes(jax.make_jaxpr(function)(*arguments).jaxpr))
+
+
+def test_cells_by_functions_of_rows_take_little_memory():
+    num_rows, num_columns = 400, 3_000
+    parts = functions_of(mf.Gaussian(0.5))
+    wide = dist.Normal(0.0, 1.0).expand([num_columns]).to_event(1)
+    model = mf.FeatureModel(feature_prior=wide, **parts)
+    draw = {"z": jnp.ones((num_rows, 1), bool), "y": jnp.ones((1, num_columns))}
+    x = mf.Dense(jnp.ones((num_rows, num_columns)))
+    few = jnp.arange(300), jnp.arange(300)
+    key, most = jax.random.key(7), num_rows * num_columns // 2
+    assert largest_array(lambda: model.draw_cells(key, draw, x, *few)) < most
+    values = jnp.linspace(0, 1, 300)
+    assert largest_array(lambda: model.cell_log_density(draw, x, *few, values)) < most
+    many = jnp.tile(few[0], 10), jnp.arange(3_000)
+    assert largest_array(lambda: model.predict_cells(draw, x, *many)) <= num_rows * num_columns
+    # the same numbers as of whole rows
+    found = model.draw_cells(key, draw, x, *few)
+    np.testing.assert_allclose(found, model.simulate_data(key, draw)[few], rtol=1e-6)
+    scores = model.cell_log_density(draw, x, *few, values)
+    np.testing.assert_allclose(scores, stats.norm(1, 0.5).logpdf(values), rtol=1e-4)
+    for each in zip(model.predict_cells(draw, x, *many), (1, 0.25), strict=True):
+        np.testing.assert_allclose(*each, rtol=1e-6)
+
+
+def test_cells_that_depend_on_missing_ones_are_refused():
+    def neighbours(x, z, y):
+        return dist.Normal(jnp.roll(x, 1), 1.0).log_prob(x)
+
+    model = mf.FeatureModel(neighbours, NORMAL)
+    values = np.arange(1.0, 401.0).reshape(200, 2)
+    model.check_data(mf.Dense(values), "data")
+    values[150, 0] = np.nan  # beyond the rows that are tried otherwise
+    values[10, 1] = np.nan
+    with pytest.raises(ValueError, match=r"cell \(10, 0\) of data changes .* missing cells"):
+        model.check_data(mf.Dense(values), "data")
+    values[10, 1] = 22.0
+    with pytest.raises(ValueError, match=r"cell \(150, 1\) of data changes .* missing cells"):
+        model.check_data(mf.Dense(values), "data")
+    parts = functions_of(mf.Gaussian(0.5))
+    mf.FeatureModel(feature_prior=NORMAL, **parts).check_data(mf.Dense(values), "data")
+
+
+def test_cells_of_units_without_levels_are_refused():
+    post = posterior_of(mf.FeatureModel(likelihood=mf.Gaussian(0.5), feature_prior=NORMAL))
+    zeros = np.zeros(30, int)
+    units = pointwise.Units("row", "rows", np.arange(30), zeros, zeros, is_discrete=False)
+    with pytest.raises(ValueError, match="FeatureModel has a likelihood of whole rows"):
+        pointwise.chosen_units(post, units, (np.array([0]), np.array([0])))
 
 
 def test_levels_have_probabilities_that_are_those_of_the_cells():

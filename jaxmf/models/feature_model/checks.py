@@ -263,6 +263,8 @@ def check_likelihood(model: FeatureModel, data: Dense, name: str) -> None:
     check_shape(value, x[0], missing=observed is not None)
     if model.columns_independent:
         _check_columns(model, x, observed)
+    if model.likelihood is None and observed is not None:
+        _check_missing(model, data, name)
     found = np.asarray(_tried(model, x, observed))
     bad = np.argwhere(np.isnan(found) | (found == np.inf))
     if len(bad):
@@ -277,6 +279,33 @@ def check_likelihood(model: FeatureModel, data: Dense, name: str) -> None:
             f"log_likelihood returned -inf for every one of the first {len(x)} rows of {name}, "
             "whatever their features: are these values possible under it?"
         )
+
+
+def _check_missing(model: FeatureModel, data: Dense, name: str) -> None:
+    """Refuses a log likelihood of which observed cells change with what stands in missing ones."""
+    x, observed = np.asarray(data.values), np.asarray(data.observed)
+    some = np.flatnonzero(~observed.all(axis=1))[:_MOST_ROWS]
+    # a value that the column has, and not the 0 of missing cells, where there is one
+    other = x[np.abs(x).argmax(axis=0), np.arange(x.shape[1])]
+    seen = observed[some]
+    filled = np.where(seen, x[some], other)
+    before, after = (np.asarray(_tried_rows(model, each)) for each in (x[some], filled))
+    differs = ~np.isclose(before, after, rtol=1e-4, atol=1e-5, equal_nan=True) & seen
+    if differs.any():
+        index, column = np.argwhere(differs)[0]
+        raise ValueError(
+            f"log_likelihood of cell ({some[index]}, {column}) of {name} changes from "
+            f"{before[index, column]} to {after[index, column]} with what stands in missing cells "
+            "of its row; a cell must not depend on missing ones: leave out rows or columns with "
+            "missing cells, or write the likelihood so that cells are independent given z and y"
+        )
+
+
+@jit
+def _tried_rows(model: FeatureModel, x: Array) -> Array:
+    """Log likelihoods of cells of rows with all of a few features: (rows, D)."""
+    y = model.draw_features(jax.random.key(0), _NUM_TRIED)
+    return jax.vmap(model.log_densities, in_axes=(0, None, None))(x, jnp.ones(_NUM_TRIED, bool), y)
 
 
 def _check_columns(model: FeatureModel, x: Array, observed: Array | None) -> None:

@@ -70,7 +70,8 @@ class FeatureModel(Readable, Model):
 
     Args:
         log_likelihood: (x (D,), z (K,) bool, y (K, ...)) -> () float, log p(x | z, Y), or (D,), one
-            number a cell; missing cells need the latter. A JAX function. Where z_k is False, y_k
+            number a cell; missing cells need the latter, and must not matter to the others. A JAX
+            function. Where z_k is False, y_k
             must not matter: slots without a feature hold something. Numbers it depends on are best
             bound as `jax.tree_util.Partial(function, number)`; a function made anew is compiled
             anew. It is tried on the first rows before a run; where it gives NaN later on, the run
@@ -320,6 +321,10 @@ class FeatureModel(Readable, Model):
 
     def simulate_data(self, key: Key, draw: dict[str, Array]) -> Array:
         """X (N, D) float given a draw from the prior: row n from fold_in(key, n)."""
+        return self.simulate_rows(key, draw, jnp.arange(draw["z"].shape[0]))
+
+    def simulate_rows(self, key: Key, draw: dict[str, Array], rows: Array) -> Array:
+        """Some rows (M,) of the same X: (M, D) float."""
         fixed = self.at_values(draw)
         sample_row = fixed.sample_row
         if (likelihood := fixed.likelihood) is not None:
@@ -330,9 +335,8 @@ class FeatureModel(Readable, Model):
                 "likelihood does not tell: give FeatureModel(..., sample_row=function), where "
                 "function(key, z, y) returns a row, shape (columns,)"
             )
-        z, y = draw["z"], draw["y"]
-        keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(z.shape[0]))
-        x = jax.vmap(sample_row, in_axes=(0, 0, None))(keys, z, y)
+        keys = jax.vmap(partial(jax.random.fold_in, key))(rows)
+        x = jax.vmap(sample_row, in_axes=(0, 0, None))(keys, draw["z"][rows], draw["y"])
         if x.ndim != 2:
             raise ValueError(
                 f"sample_row returned shape {x.shape[1:]}; it must return a row, (columns,)"
@@ -476,9 +480,11 @@ class FeatureModel(Readable, Model):
     ) -> tuple[Array, Array]:
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m])."""
         del data
+        z, index = draw["z"], rows
+        if rows.shape[0] < z.shape[0]:
+            z, index = z[rows], jnp.arange(rows.shape[0])
         row_moments = self.at_values(draw).row_moments
-        mean, variance = jax.vmap(row_moments, in_axes=(0, None))(draw["z"][rows], draw["y"])
-        index = jnp.arange(rows.shape[0])
+        mean, variance = jax.vmap(row_moments, in_axes=(0, None))(z, draw["y"])
         return mean[index, columns], variance[index, columns]
 
     def cell_log_density(
@@ -498,7 +504,10 @@ class FeatureModel(Readable, Model):
         return queries.draw_cells(self.at_values(draw), key, draw, data, (rows, columns))
 
     def draw_rows(self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense) -> Array:
-        """One value of every cell of new rows given their observed ones, (N_new, D) float."""
+        """One value of every cell of new rows given the features drawn from their observed ones.
+
+        A row whose cells are correlated given its features is drawn afresh: (N_new, D) float.
+        """
         return queries.draw_rows(self.at_values(draw), key, draw, data, new_data)
 
     @property

@@ -18,6 +18,9 @@ from jaxmf.types import Array, Key
 if TYPE_CHECKING:
     from jaxmf.models.feature_model.model import FeatureModel
 
+# Numbers that are worked on at once, where a function of whole rows is asked for single cells.
+_BLOCK = 2**18
+
 # How a cell with a mean and a variance is scored and drawn, where a function leaves that open.
 BY_MOMENTS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {
     "normal": (
@@ -27,7 +30,9 @@ BY_MOMENTS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {
         ),
     ),
     "bernoulli": (
-        lambda x, mean, variance: bernoulli.logpmf(x, mean),
+        lambda x, mean, variance: jnp.where(
+            (x == 0) | (x == 1), bernoulli.logpmf(x, mean), -jnp.inf
+        ),
         lambda key, mean, variance: jax.random.bernoulli(key, mean).astype(mean.dtype),
     ),
     "poisson": (
@@ -63,7 +68,8 @@ def log_density(
     Args:
         model: with numbers for its hyperparameters.
         draw: z (N, K) bool and y (K, ...).
-        data: (N, D); the other cells of a row are as they are there.
+        data: (N, D); the other cells of a row are as they are there. `check_data` refuses functions
+            for which the missing ones matter.
         cells: rows and columns, (M,) each.
         values: (M,).
     """
@@ -78,9 +84,19 @@ def log_density(
         return model.log_densities(x, z[row], y)
 
     if jax.eval_shape(densities, rows[0], columns[0], values[0]).ndim:
-        return jax.vmap(lambda *cell: densities(*cell)[cell[1]])(rows, columns, values)
+        return over_cells(
+            lambda cell: densities(*cell)[cell[1]], (rows, columns, values), data.values.shape[1]
+        )
     moments = model.predict_cells(draw, data, rows, columns)
     return BY_MOMENTS[model.cell_distribution][0](values, *moments)
+
+
+def over_cells(
+    function: Callable[[tuple[Array, ...]], Array], cells: tuple[Array, ...], num_columns: int
+) -> Array:
+    """A number of every cell, (M,), by a function that goes over its whole row, in small blocks."""
+    num_cells = max(1, min(cells[0].shape[0], _BLOCK // num_columns))
+    return jax.lax.map(function, cells, batch_size=num_cells)
 
 
 def draw_cells(
@@ -95,7 +111,13 @@ def draw_cells(
     if model.likelihood is not None:
         return model.likelihood.sample(key, cell_predictors(draw, rows, columns))
     if model.sample_row is not None:
-        return model.simulate_data(key, draw)[rows, columns]
+        if rows.shape[0] >= draw["z"].shape[0]:
+            return model.simulate_data(key, draw)[rows, columns]
+        return over_cells(
+            lambda cell: model.simulate_rows(key, draw, cell[0][None])[0, cell[1]],
+            (rows, columns),
+            data.values.shape[1],
+        )
     moments = model.predict_cells(draw, data, rows, columns)
     return BY_MOMENTS[model.cell_distribution][1](key, *moments)
 
@@ -103,7 +125,11 @@ def draw_cells(
 def draw_rows(
     model: FeatureModel, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
 ) -> Array:
-    """One value of every cell of new rows, (N_new, D) float; their features are drawn first."""
+    """One value of every cell of new rows, (N_new, D) float.
+
+    They are drawn given the features, and those given the observed cells: a row whose cells are
+    correlated given its features is drawn afresh.
+    """
     row_key, cell_key = jax.random.split(key)
     z, _ = new_rows(model, row_key, draw, new_data)
     rows, columns = (index.ravel() for index in jnp.indices(new_data.shape))
