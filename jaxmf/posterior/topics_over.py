@@ -103,7 +103,9 @@ def _dates(values: object) -> np.ndarray | None:
     """
     if getattr(getattr(values, "dtype", None), "kind", None) == "M":
         values = list(values)  # type: ignore[call-overload]
-    if not isinstance(values, list | tuple) or not values or not all(map(_is_date, values)):
+    if not isinstance(values, list | tuple) or not any(map(_is_date, values)):
+        return None
+    if not all(_is_date(value) or _is_none(value) for value in values):
         return None
     dates = np.array([_in_utc(value) for value in values], _DATES)
     return np.where(np.isnat(dates), np.nan, dates.astype(np.int64).astype(float))
@@ -113,8 +115,12 @@ def _is_date(value: object) -> bool:
     return isinstance(value, dt.date | np.datetime64)
 
 
+def _is_none(value: object) -> bool:
+    return value is None or (isinstance(value, float) and value != value)
+
+
 def _in_utc(value: dt.date | np.datetime64) -> np.datetime64:
-    if value != value:  # NaT, of pandas too
+    if _is_none(value) or value != value:  # NaT, of pandas too
         return np.datetime64("NaT", "us")
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         value = value.astimezone(dt.UTC).replace(tzinfo=None)

@@ -1,6 +1,7 @@
 """Topics averaged over matched draws, topics of documents, coherence, diversity."""
 
 import dataclasses
+import math
 import sys
 
 import jax
@@ -400,6 +401,8 @@ def test_topics_over_dates_have_dates_as_bins(fitted):
     dates = pd.Series(days, NAMES)
     dates["doc7"] = pd.NaT
     over = fitted.topics_over(dates, num_bins=2)
+    without = dict(zip(NAMES, [*dates.dt.to_pydatetime()], strict=True)) | {"doc7": math.nan}
+    np.testing.assert_array_equal(fitted.topics_over(without, num_bins=2).mean, over.mean)
     numbers = np.array([0, 1, 10, 4, 0, 1, 10, np.nan])
     expected = fitted.topics_over(numbers, num_bins=2)
     np.testing.assert_array_equal(over.mean, expected.mean)
