@@ -12,7 +12,7 @@ import numpy as np
 from jaxmf.answers import Answer, long_table
 from jaxmf.arguments import check_numbers
 from jaxmf.data.names import series_as_mapping
-from jaxmf.posterior.document_topics import documents_of, mean_and_sd
+from jaxmf.posterior.document_topics import documents_of, mean_and_sd, token_parts
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, topic_blocks
 
@@ -71,7 +71,11 @@ def topics_over(
     average = np.zeros((lower.size, documents.size))
     average[bins, np.flatnonzero(is_used)] = 1
     average /= np.where(num_documents > 0, num_documents, np.nan)[:, None]
-    mean, sd = mean_and_sd(posterior, matched, lambda part: average @ np.nan_to_num(part))
+
+    def moments(chain: int, draw: int) -> tuple[np.ndarray, float]:
+        return average @ np.nan_to_num(token_parts(posterior, blocks, chain, draw)), 0.0
+
+    mean, sd = mean_and_sd(matched, moments)
     return TopicsOver(lower, upper, num_documents, mean, sd)
 
 
