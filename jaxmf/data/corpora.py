@@ -383,7 +383,7 @@ def _counts(path: Path, key: str | None) -> Table:
                 counts = arrays["data"] if "data" in arrays.files else np.ones(indices.size, int)
                 matrix = (counts.astype(np.int64), indices, arrays["indptr"])
                 return Table(csr_array(matrix, shape=tuple(arrays["shape"])))
-    return read_text(path, of_words=True) if is_text(path) else read_matrix(path, key=key)
+    return read_text(path, counts_words=True) if is_text(path) else read_matrix(path, key=key)
 
 
 def _headings(path: Path) -> list[str] | None:

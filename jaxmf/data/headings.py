@@ -98,7 +98,7 @@ def holds_ids(heading: str) -> bool:
 
 
 def are_called_ids(heading: str) -> bool:
-    """Whether a column with this heading, at whatever place, holds ids of rows or columns."""
+    """Whether a column with this heading, first or not, holds ids of rows or columns."""
     return holds_ids(heading) or _kind(heading) in ("row", "column")
 
 
@@ -108,8 +108,8 @@ def names_rows(heading: str) -> bool:
     Not by one in the plural, such as ``sessions``, of which the numbers are counts.
     """
     name = re.sub(r"[^a-z]", "", heading.lower())
-    of_rows = _kind(heading, plural=False) == "row" and name not in _COUNTED
-    return of_rows or name in _OF_ROWS.split()
+    is_row = _kind(heading, plural=False) == "row" and name not in _COUNTED
+    return is_row or name in _OF_ROWS.split()
 
 
 def _kind(heading: str, *, plural: bool = True) -> str | None:

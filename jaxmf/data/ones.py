@@ -294,7 +294,7 @@ def _guessed_form(path: Path, lines: list[list[str]]) -> str:
         for line in full[1:] or full
         for cell in line
     )
-    if len({len(line) for line in full}) == 1 and (are_numeric or _are_answers(full, 1)):
+    if len({len(line) for line in full}) == 1 and (are_numeric or _are_answers(full)):
         return "matrix"
     if are_numeric and {cell for line in full for cell in line} <= {"", "0", "1"}:
         raise ValueError(
@@ -310,9 +310,7 @@ def _pairs_of_log(path: Path, lines: list[list[str]]) -> list[list[str]] | None:
     full = [line for line in lines if any(line)]
     if len(full) < 2 or any(len(line) != len(full[0]) for line in full):
         return None
-    if _are_answers(full, 1) or (
-        found is not None and _are_answers(full, found.column, found.column + 1)
-    ):
+    if _are_answers(full):
         return None  # a matrix
     if found is None or not found.is_named:
         _refuse_table(path, full)
@@ -326,10 +324,10 @@ def _pairs_of_log(path: Path, lines: list[list[str]]) -> list[list[str]] | None:
     return pairs
 
 
-def _are_answers(lines: list[list[str]], start: int, end: int | None = None) -> bool:
-    """Whether the cells of columns below the headings are 0 and 1, or yes and no."""
-    cells = {cell.lower() for line in lines[1:] for cell in line[start:end]}
-    return cells - {""} != set() and cells <= _ANSWERS
+def _are_answers(lines: list[list[str]]) -> bool:
+    """Whether the cells below the headings, but the first of lines, are 0 and 1, or yes and no."""
+    cells = {cell.lower() for line in lines[1:] for cell in line[1:]}
+    return cells != {""} and cells != set() and cells <= _ANSWERS
 
 
 def _without_repeats(path: Path, pairs: list[list[str]]) -> list[list[str]]:

@@ -310,8 +310,8 @@ def _read_numbered(path: Path) -> tuple[list[list[str]], list[int]]:
     return lines, line_numbers
 
 
-def read_text(path: Path, *, of_words: bool = False) -> Table:
-    """A matrix as `read_matrix` reads it; ``user`` may be a word where columns are ``of_words``."""
+def read_text(path: Path, *, counts_words: bool = False) -> Table:
+    """A matrix as `read_matrix` reads it; where it ``counts_words``, ``user`` may be a word."""
     lines, _ = _read_numbered(path)
     header = _header(path, lines)
     body = lines[1:] if header else lines
@@ -327,7 +327,7 @@ def read_text(path: Path, *, of_words: bool = False) -> Table:
     has_ids = len(body[0]) > 1 and (
         (header is not None and holds_ids(header[0]))
         or _are_texts(first)
-        or _are_ids(path, first, header, of_words=of_words)
+        or _are_ids(path, first, header, counts_words=counts_words)
     )
     if has_ids:
         _check_ids(path, first, below=header is not None)
@@ -359,7 +359,7 @@ def _are_texts(first: list[str]) -> bool:
     )
 
 
-def _are_ids(path: Path, first: list[str], header: list[str] | None, *, of_words: bool) -> bool:
+def _are_ids(path: Path, first: list[str], header: list[str] | None, *, counts_words: bool) -> bool:
     """Whether a first column of whole numbers holds ids: by zeros before them, heading or order."""
     if not all(text.isascii() and text.isdecimal() for text in first):
         return False
@@ -370,7 +370,7 @@ def _are_ids(path: Path, first: list[str], header: list[str] | None, *, of_words
     if header is None or header[0] == "":
         return False
     named = names_rows(header[0])
-    if (named and not of_words) or (len(first) >= 10 and count_lines(first)):
+    if (named and not counts_words) or (len(first) >= 10 and count_lines(first)):
         warnings.warn(
             f"{path}: the first column, {header[0]!r}, is read as ids of rows, by its "
             f"{'heading' if named else 'numbers, which are those of the lines'}. If it is data, "
@@ -421,31 +421,32 @@ def _header(path: Path, lines: list[list[str]]) -> list[str] | None:
     numbered = (
         len(first) > 1 and first[0] == "" and first[1:] == list(map(str, range(len(first) - 1)))
     )
-    return first if named or numbered or _are_numbers_above(path, first, lines[1:]) else None
+    return first if named or numbered or _are_headings(path, first, lines[1:]) else None
 
 
-def _are_numbers_above(path: Path, first: list[str], body: list[list[str]]) -> bool:
+def _are_headings(path: Path, first: list[str], body: list[list[str]]) -> bool:
     """Whether whole numbers, such as years, are headings: by the cell before them, and below."""
-    numbers = first[1:]
-    if len(set(numbers)) < len(first) - 1 or not all(each.isdecimal() for each in numbers):
+    whole = first[1:]
+    if len(set(whole)) < len(first) - 1 or not all(each.isdecimal() for each in whole):
         return False
     below = [line[0].strip() for line in body]
     if first[0] == "":
-        # else the first cell of data is missing
-        return len(below) > 1 and (_are_texts(below) or count_lines(below))
-    if _is_cell(first[0]) or not numbers:
+        # else the first cell of data is missing; pandas counts lines from 0
+        is_index = below[:1] == ["0"] and count_lines(below)
+        return len(below) > 1 and whole != [] and (_are_texts(below) or is_index)
+    if _is_cell(first[0]) or not whole:
         return False
     if holds_ids(first[0]) or names_rows(first[0]):
         return True
-    steps = np.diff(np.array(numbers, dtype=float))
+    steps = np.diff(np.array(whole, dtype=float))
     if len(steps) < 1 or steps[0] <= 0 or np.ptp(steps) > 0 or not _are_texts(below):
         return False
     cells = {cell.strip() for line in body for cell in line[1:]}
     values = [as_number(cell) for cell in cells if cell.lower() not in MISSING and is_number(cell)]
     beyond = (
         values != []
-        and all(1500 <= int(each) <= 2100 for each in numbers)
-        and (float(numbers[0]) > max(values) or float(numbers[-1]) < min(values))
+        and all(1500 <= int(each) <= 2100 for each in whole)
+        and (float(whole[0]) > max(values) or float(whole[-1]) < min(values))
     )
     what = "headings" if beyond else "data"
     warnings.warn(

@@ -173,7 +173,7 @@ def _separator(path: Path, text: str) -> str:
         if widths.get(each, 1) > max(widths.get(best, 1), 1):
             best = each
     for each in (";", "\t", "|"):
-        if best == "," and widths.get(each, 1) > 1 and _are_numbers(path, head, each):
+        if best == "," and widths.get(each, 1) > 1 and _has_only_values(path, head, each):
             return each  # 1,5;2,5
     if best == default and default not in head:
         # lines of several lengths, such as baskets: what most lines have
@@ -184,7 +184,7 @@ def _separator(path: Path, text: str) -> str:
     return best
 
 
-def _are_numbers(path: Path, head: str, separator: str) -> bool:
+def _has_only_values(path: Path, head: str, separator: str) -> bool:
     """Whether all cells of the first lines are numbers, in whatever writing, or missing."""
     cells = {
         cell.strip() for _, line in _rows(path, head, separator, most=_LINES_SEEN) for cell in line

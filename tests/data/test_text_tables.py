@@ -379,6 +379,9 @@ def test_a_matrix_of_ones_with_headings_of_items(tmp_path):
         (0, "book"), (0, "milk"), (1, "milk"), (1, "pen"), (2, "book"), (2, "pen"),
     ]  # fmt: skip
     assert found.row_names.tolist() == ["a", "b", "c"]
+    log = write(tmp_path / "b.csv", "user,item,date\na,1,2020\nb,0,2021\n")
+    with pytest.warns(UserWarning, match="'user' and 'item' are read, as pairs"):
+        assert sorted(read_ones(log).column_names) == [0, 1]
 
 
 def test_a_matrix_of_counts_with_all_words_of_a_long_table(tmp_path):
