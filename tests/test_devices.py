@@ -76,7 +76,7 @@ def test_a_model_asks_for_its_parallel_sweep_on_a_gpu_alone(name):
             # the examples are tiny: loops over their rows are short on a GPU, too
             assert model.device_options({}, platform="gpu", data=data) == on_cpu
         assert model.device_options({"sweep": on_cpu["sweep"]}, platform="gpu") == {}
-        usual = model.sampler(), model.sampler(**on_cpu)
+        usual = model.sampler(), model.sampler(sweep=on_cpu["sweep"])
         assert jax.tree.structure(usual[0]) == jax.tree.structure(usual[1])
 
 

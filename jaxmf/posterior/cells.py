@@ -120,6 +120,7 @@ def predict(
         draws=mixture.draws,
         row_names=None if row_names is None else row_names[where[0]],
         column_names=None if column_names is None else column_names[where[1]],
+        shape=(target.num_rows, target.num_columns),
     )
 
 

@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from jaxmf.answers import Answer, Lines, data_frame, long_table
+from jaxmf.blocks.folding import prior_of_new_levels
+from jaxmf.blocks.network import Network
 from jaxmf.data.names import ids_or_positions, positions
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.topic_draws import MatchedTopics, document_counts, topic_blocks
+from jaxmf.posterior.topic_draws import (
+    MatchedTopics,
+    TopicBlocks,
+    document_counts,
+    topic_blocks,
+)
+from jaxmf.priors.hdp import HDP
+from jaxmf.priors.partition_prior import is_kind
+from jaxmf.priors.partitions import Dirichlet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,17 +32,20 @@ _TOPICS_SHOWN = 4
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class DocumentTopics(Answer):
-    """What part of the tokens of every document is of which topic.
+    """The proportions of the topics in every document.
 
     Topics are those of `Posterior.topics`, in its order; 0 counts where a draw lacks a topic.
 
     Args:
         documents: (N,) ids of the documents, or positions.
-        mean: (N, G) posterior mean of the part; NaN for a document without tokens.
-        sd: (N, G) its posterior standard deviation.
-        unmatched: (N,) expected part of topics that the reference draw has no counterpart of; it
-            adds up to one with those of the document.
+        mean: (N, G) posterior mean of the proportions; those of the prior for a document without
+            tokens.
+        sd: (N, G) their posterior standard deviation.
+        unmatched: (N,) expected proportion of topics that the reference draw has no counterpart of,
+            also of those without tokens; it adds up to one with those of the document.
         column: what a document is called in the data.
+        is_of_tokens: whether the prior has no proportions (`HFP`): all of this is then of the parts
+            of a document's tokens, NaN for one without tokens.
     """
 
     documents: np.ndarray
@@ -40,6 +53,7 @@ class DocumentTopics(Answer):
     sd: np.ndarray
     unmatched: np.ndarray
     column: str = "document"
+    is_of_tokens: bool = False
 
     _axes: ClassVar = {"mean sd": "document topic", "unmatched": "document"}
 
@@ -61,7 +75,7 @@ class DocumentTopics(Answer):
 
     def lines(self) -> Lines:
         names = [str(name) for name in self.documents[:_SHOWN]]
-        lines: Lines = [(self.column, "topics")]
+        lines: Lines = [(self.column, "topics of its tokens" if self.is_of_tokens else "topics")]
         for name, mean, sd in zip(names, self.mean, self.sd, strict=False):
             best = np.argsort(-mean, kind="stable")[:_TOPICS_SHOWN]
             nothing = "no tokens" if np.isnan(mean).any() else "every topic below 0.5%"
@@ -80,8 +94,8 @@ class SimilarDocuments(Answer):
 
     Args:
         documents: (M,) ids, or positions.
-        similarity: (M,) posterior mean of sum_k sqrt(s_k t_k), s and t being the parts of the
-            topics in the two documents: between 0 and 1, where they are the same.
+        similarity: (M,) posterior mean of sum_k sqrt(s_k t_k), s and t being the parts of
+            the tokens of the two documents: between 0 and 1, where they are the same.
         sd: (M,) its posterior standard deviation.
     """
 
@@ -102,32 +116,111 @@ class SimilarDocuments(Answer):
 def document_topics(posterior: Draws, matched: MatchedTopics) -> DocumentTopics:
     """See `Posterior.document_topics`."""
     blocks = topic_blocks(posterior)
-    mean, sd = mean_and_sd(posterior, matched, lambda part: part)
+    network = posterior.model.over(posterior.data)[0]
+    levels = _levels(network, blocks)
+
+    def moments(chain: int, draw: int) -> tuple[np.ndarray, np.ndarray | float]:
+        if levels:
+            return _proportions(posterior, network, levels, blocks.document, chain, draw)
+        return token_parts(posterior, blocks, chain, draw), 0.0
+
+    mean, sd = mean_and_sd(matched, moments)
     return DocumentTopics(
         documents=documents_of(posterior, blocks.document),
         mean=mean,
         sd=sd,
         unmatched=np.clip(1 - mean.sum(axis=1), 0, 1),
         column=blocks.document,
+        is_of_tokens=not levels,
     )
 
 
 def mean_and_sd(
-    posterior: Draws, matched: MatchedTopics, function: Callable[[np.ndarray], np.ndarray]
+    matched: MatchedTopics,
+    moments: Callable[[int, int], tuple[np.ndarray, np.ndarray | float]],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and sd over draws of a function of the parts (N, G) of topics; NaN without tokens."""
-    blocks = topic_blocks(posterior)
+    """Posterior mean and sd (N, G) of numbers up to one that every topic of a draw has.
+
+    Args:
+        matched: the topics in every draw; one that a draw lacks has 0.
+        moments: of (chain, draw): means given the draw, (N, K), and variances, (N, K) or a number.
+    """
     mean: np.ndarray | float = 0.0
     square: np.ndarray | float = 0.0
     lines = zip(matched.chains, matched.draws, matched.weights, matched.labels, strict=True)
     for chain, draw, weight, labels in lines:
-        counts = document_counts(posterior, blocks, chain, draw)
-        part = function(np.where(labels >= 0, counts[:, labels], 0) / _sizes(counts))
-        mean, square = mean + weight * part, square + weight * part**2
+        part, variance = moments(chain, draw)
+        second = np.where(labels >= 0, (part**2 + variance)[:, labels], 0)
+        part = np.where(labels >= 0, part[:, labels], 0)
+        mean, square = mean + weight * part, square + weight * second
     assert isinstance(mean, np.ndarray)
     # of numbers up to one a difference of squares is exact enough
     variance = np.maximum(square - mean**2, 0)
     return mean, np.sqrt(np.where(variance < 1e-14, variance * 0, variance))
+
+
+def token_parts(posterior: Draws, blocks: TopicBlocks, chain: int, draw: int) -> np.ndarray:
+    """What part of a document's tokens is of every topic of a draw: (N, K), NaN without tokens."""
+    counts = document_counts(posterior, blocks, chain, draw)
+    sizes = counts.sum(axis=1, keepdims=True).astype(float)
+    return np.asarray(counts / np.where(sizes > 0, sizes, np.nan))
+
+
+def _levels(network: Network, blocks: TopicBlocks) -> tuple[str, ...]:
+    """The indicators from document to topic, none where a document has no proportions.
+
+    It has those of a Dirichlet prior, or around the weights of an HDP, at every level.
+    """
+    levels: tuple[str, ...] = ()
+    above = [blocks.topic]
+    while len(above) == 1:
+        block, levels = network.blocks[above[0]], (*above, *levels)
+        has_proportions = is_kind(block.distribution, Dirichlet, HDP) and block.rho is None
+        if block.per or blocks.document not in block.by or not has_proportions:
+            return ()
+        above = [label for label in block.by if label != blocks.document]
+    return () if above else levels
+
+
+def _proportions(
+    posterior: Draws,
+    network: Network,
+    levels: tuple[str, ...],
+    document: str,
+    chain: int,
+    draw: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance (N, K) of the proportions of topics in documents, given a draw.
+
+    Those of a level are Dirichlet(n + a), of a document and the topic above on their own; a
+    document has theta = x T, T the proportions below each topic and x those of the topics:
+
+        E[theta_k theta_l] = E[T_k]' (S - diag(w)) E[T_l] + [k = l] sum_j w_j E[T_jk],
+
+    S = E[x x'], w_j = S_jj / (1 + sum_k n_jk + a_k). With a single level that is the variance
+    m (1 - m) / (1 + n + a) of a Dirichlet distribution.
+    """
+    mean, second = np.ones((1, 1, 1)), np.ones((1, 1, 1))
+    for name in levels:
+        arrays = {
+            label: values[chain, draw]
+            for label, values in posterior.draws.items()
+            if label.startswith(f"{name}_")
+        }
+        counts = np.asarray(arrays[f"{name}_counts"], float)
+        counts = np.moveaxis(counts, network.blocks[name].by.index(document), 0)
+        shapes = counts.reshape(counts.shape[0], -1, counts.shape[-1])
+        shapes = shapes + np.asarray(prior_of_new_levels(network, arrays, name).concentration)
+        totals = shapes.sum(axis=-1, keepdims=True)
+        each = shapes / totals
+        alone = np.diagonal(second, axis1=1, axis2=2)[:, None] / (1 + totals[..., 0])[:, None]
+        mean, same = mean @ each, (alone @ each)[:, 0]
+        inner = second - alone * np.eye(second.shape[-1])
+        if name != levels[-1]:
+            second = each.swapaxes(1, 2) @ inner @ each + same[..., None] * np.eye(each.shape[-1])
+    # of the topics of words, which may be many, the diagonal alone
+    square = np.sum(each * (inner @ each), axis=1) + same
+    return mean[:, 0], np.maximum(square - mean[:, 0] ** 2, 0)
 
 
 def similar_documents(posterior: Draws, document: object, n: int) -> SimilarDocuments:
@@ -159,12 +252,6 @@ def similar_documents(posterior: Draws, document: object, n: int) -> SimilarDocu
         similarity=mean[best],
         sd=np.sqrt(np.maximum(square - mean**2, 0))[best],
     )
-
-
-def _sizes(counts: np.ndarray) -> np.ndarray:
-    """Tokens of every document, (N, 1) float; NaN for none."""
-    sizes = counts.sum(axis=1, keepdims=True).astype(float)
-    return np.where(sizes > 0, sizes, np.nan)
 
 
 def documents_of(posterior: Draws, column: str) -> np.ndarray:

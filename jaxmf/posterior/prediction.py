@@ -57,6 +57,7 @@ class Prediction(Answer):
         draws: (S, M) float, equally weighted.
         row_names: (M,) ids of the rows, or None.
         column_names: (M,) ids of the columns, or None.
+        shape: rows and columns of the matrix whose cells these are; None where that is not known.
     """
 
     rows: np.ndarray
@@ -68,6 +69,7 @@ class Prediction(Answer):
     draws: np.ndarray
     row_names: np.ndarray | None = None
     column_names: np.ndarray | None = None
+    shape: tuple[int, int] | None = None
 
     _axes: ClassVar = {"mean sd": "cell", "quantiles": "level cell", "draws": "draw cell"}
 
@@ -98,8 +100,11 @@ class Prediction(Answer):
 
     def _annotations(self, adata: object) -> list[tuple[str, str, np.ndarray]]:
         """A layer for each of means, sds and quantiles."""
-        rows, num_rows = _positions_in(adata, "obs", self.rows, self.row_names)
-        columns, num_columns = _positions_in(adata, "var", self.columns, self.column_names)
+        sizes = (None, None) if self.shape is None else self.shape
+        rows, num_rows = _positions_in(adata, "obs", self.rows, self.row_names, sizes[0])
+        columns, num_columns = _positions_in(
+            adata, "var", self.columns, self.column_names, sizes[1]
+        )
         table, layers = self.table(), []
         for name in list(table)[2:]:  # after those that say which cell it is
             layer = np.full((num_rows, num_columns), np.nan)
@@ -115,21 +120,22 @@ class Prediction(Answer):
 
 
 def _positions_in(
-    adata: object, side: str, positions: np.ndarray, ids: np.ndarray | None
+    adata: object, side: str, positions: np.ndarray, ids: np.ndarray | None, expected: int | None
 ) -> tuple[np.ndarray, int]:
     """Where the rows, or columns, of cells (M,) are in an AnnData, by id or as they are; its size.
 
     Raises:
-        ValueError: it lacks one.
+        ValueError: it lacks one, or is of another size than `expected` and there are no ids.
     """
     size = len(getattr(adata, f"{side}_names"))
     if ids is not None:
         codes, unique = encode(f"adata.{side}_names", ids)
         return positions_of_ids(unique, adata, side)[codes], size
-    if positions.size and positions.max() >= size:
+    needed = positions.max(initial=-1) + 1 if expected is None else expected
+    if needed > size or expected not in (None, size):
         raise ValueError(
-            f"adata.{side}_names: {size} of them, but a cell at position {positions.max()} was "
-            "predicted, and it has no id. Pass the AnnData that was fitted, or fit it with ids."
+            f"adata.{side}_names: {size} of them, but the cells are of a matrix that has {needed} "
+            "without ids. Pass the AnnData that was fitted, or fit it with ids."
         )
     return positions, size
 

@@ -65,12 +65,17 @@ class TopicAnswers(Draws):
         return topic_table.topics(self, self._matched_topics, n=n, relevance=relevance)
 
     def document_topics(self) -> DocumentTopics:
-        """What part of the tokens of every document of the data is of which topic.
+        """The proportions of the topics in every document of the data.
 
-        Averaged over draws, topics as in `topics`. `transform` has the proportions of new
-        documents, which the prior smooths. The standard deviations are of the parts of the tokens
-        that are there: for the proportions that the tokens were drawn from they are too small,
-        most so in short documents.
+        Topics as in `topics`. The proportions theta_d are what the topics of the tokens are drawn
+        from; given a draw they have a Dirichlet distribution, with mean (n_dk + a_k) / (n_d + a),
+        n_dk the tokens of a topic and a_k what the prior adds, with the hyperparameters of the draw
+        (`LDA`: the concentrations, `HDPLDA`: topic_concentration times the weight of a topic,
+        `PAM`: products of such proportions along the levels). The standard deviations have the
+        variance within a draw and that between draws. `transform` has the means for new documents.
+
+        The prior of an `HFP` has no proportions: its answer is of the parts of a document's tokens
+        (`is_of_tokens` says so), whose standard deviations are too small for proportions.
 
         Returns:
             Means and standard deviations by document; `.to_pandas()` is a table with the ids of the
@@ -85,7 +90,7 @@ class TopicAnswers(Draws):
     def topics_over(self, values: object, *, num_bins: int = 10) -> TopicsOver:
         """What part of the documents is of which topic over time, or another number they have.
 
-        The parts of `document_topics`, averaged over the documents of a bin in every draw.
+        The parts of their tokens, averaged over the documents of a bin in every draw.
 
         Args:
             values: a number or date of every document, such as its year: a mapping or pandas Series
@@ -106,7 +111,7 @@ class TopicAnswers(Draws):
     def similar_documents(self, document: object, n: int = 10) -> SimilarDocuments:
         """The documents of the data whose topics are most like those of one of them.
 
-        Compared draw by draw, so that labels of topics do not matter.
+        By the parts of their tokens, compared draw by draw, so that labels of topics do not matter.
 
         Args:
             document: its id, or its position where the data has no ids.

@@ -12,7 +12,7 @@ import numpy as np
 from jaxmf.answers import Answer, long_table
 from jaxmf.arguments import check_numbers
 from jaxmf.data.names import series_as_mapping
-from jaxmf.posterior.document_topics import documents_of, mean_and_sd
+from jaxmf.posterior.document_topics import documents_of, mean_and_sd, token_parts
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, topic_blocks
 
@@ -71,7 +71,11 @@ def topics_over(
     average = np.zeros((lower.size, documents.size))
     average[bins, np.flatnonzero(is_used)] = 1
     average /= np.where(num_documents > 0, num_documents, np.nan)[:, None]
-    mean, sd = mean_and_sd(posterior, matched, lambda part: average @ np.nan_to_num(part))
+
+    def moments(chain: int, draw: int) -> tuple[np.ndarray, float]:
+        return average @ np.nan_to_num(token_parts(posterior, blocks, chain, draw)), 0.0
+
+    mean, sd = mean_and_sd(matched, moments)
     return TopicsOver(lower, upper, num_documents, mean, sd)
 
 
@@ -103,7 +107,9 @@ def _dates(values: object) -> np.ndarray | None:
     """
     if getattr(getattr(values, "dtype", None), "kind", None) == "M":
         values = list(values)  # type: ignore[call-overload]
-    if not isinstance(values, list | tuple) or not values or not all(map(_is_date, values)):
+    if not isinstance(values, list | tuple) or not any(map(_is_date, values)):
+        return None
+    if not all(_is_date(value) or _is_none(value) for value in values):
         return None
     dates = np.array([_in_utc(value) for value in values], _DATES)
     return np.where(np.isnat(dates), np.nan, dates.astype(np.int64).astype(float))
@@ -113,8 +119,12 @@ def _is_date(value: object) -> bool:
     return isinstance(value, dt.date | np.datetime64)
 
 
+def _is_none(value: object) -> bool:
+    return value is None or (isinstance(value, float) and value != value)
+
+
 def _in_utc(value: dt.date | np.datetime64) -> np.datetime64:
-    if value != value:  # NaT, of pandas too
+    if _is_none(value) or value != value:  # NaT, of pandas too
         return np.datetime64("NaT", "us")
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         value = value.astimezone(dt.UTC).replace(tzinfo=None)

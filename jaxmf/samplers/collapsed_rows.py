@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import slots
+from jaxmf.devices import default_platform
 from jaxmf.likelihoods import gaussian
 from jaxmf.samplers.feature_layout import FeaturePrior, RowPrior, row_prior, write_rows
 from jaxmf.types import Array, Key, PyTree
@@ -152,7 +153,10 @@ def sweep_collapsed_rows(
             counts=jnp.diagonal(gram),
             overflow=overflow,
         )
-        after = jax.lax.fori_loop(0, size, update, before)
+        bounds: tuple[Array | int, Array | int] = (0, size)
+        if default_platform() == "cpu":  # elsewhere the host is asked where a loop ends
+            bounds = first - start, jnp.clip(present - start, 0, size)
+        after = jax.lax.fori_loop(*bounds, update, before)
         old, new = z_before.astype(dtype), after.z.astype(dtype)
         gram = gram + new.T @ new - old.T @ old
         targets = likelihood.targets(after.cells), likelihood.targets(cells_before)

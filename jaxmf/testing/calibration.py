@@ -296,9 +296,9 @@ def _table(
         if np.ptp(values) == 0 and np.ptp(true) == 0 and values.flat[0] == true.flat[0]:
             continue  # a hyperparameter that is fixed
         # the same state in other slots may have a log joint that is rounded otherwise
-        # only of it: an absolute tolerance would make ties of all scales in a small unit
-        absolute = _ROUNDING if quantity == "log_joint" else 0.0
-        is_tie = np.isclose(values, true[:, None], rtol=_ROUNDING, atol=absolute)
+        # only of it: a tolerance would make ties of all scales in a small unit, and of large counts
+        rounding = _ROUNDING if quantity == "log_joint" else 0.0
+        is_tie = np.isclose(values, true[:, None], rtol=rounding, atol=rounding)
         smaller = ((values < true[:, None]) & ~is_tie).sum(axis=1)
         ties = is_tie.sum(axis=1)
         ranks[quantity] = smaller + generator.integers(0, ties + 1)

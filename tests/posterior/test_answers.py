@@ -1,5 +1,6 @@
 """Answers as tables, as arrays with labelled axes and as HTML, with the ids of the data."""
 
+import dataclasses
 import html
 import sys
 
@@ -195,9 +196,14 @@ def test_a_prediction_of_a_cell_that_an_anndata_lacks_is_refused():
     cell, ones = np.array([2]), np.ones(1)
     answer = Prediction(cell, cell, ones, ones, ones[None], (0.5,), ones[None])
     adata = AnnotatedData(["a", "b"], ["x", "y", "z"])
-    with pytest.raises(ValueError, match=r"adata.obs_names: 2 of them, but a cell at position 2"):
+    with pytest.raises(
+        ValueError, match=r"adata.obs_names: 2 of them, but the cells .* 3 without ids"
+    ):
         answer.to_anndata(adata)
     assert not adata.layers
+    larger = AnnotatedData(list("abcd"), ["x", "y", "z"])
+    with pytest.raises(ValueError, match=r"adata.obs_names: 4 of them, .* 3 without ids"):
+        dataclasses.replace(answer, shape=(3, 3)).to_anndata(larger)
 
 
 def test_pairs_of_rows_are_in_the_order_of_the_anndata_on_both_axes(planted):  # noqa: F811

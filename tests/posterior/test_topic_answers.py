@@ -1,6 +1,7 @@
 """Topics averaged over matched draws, topics of documents, coherence, diversity."""
 
 import dataclasses
+import math
 import sys
 
 import jax
@@ -131,13 +132,18 @@ def test_topics_are_arrays_with_words_and_documents_as_labels(fitted):
         assert each._repr_html_().startswith("<table")
 
 
-def test_topics_of_documents_are_shares_of_their_tokens(fitted):
+def test_topics_of_documents_are_proportions_given_their_tokens(fitted):
+    """Of Dirichlet distributions, with the law of total variance over draws."""
     found = fitted.document_topics()
-    shares = draws_of(TOPICS)["topic_counts"].reshape(-1, NUM_DOCUMENTS, NUM_TOPICS)[..., ORDER]
-    shares = shares / shares.sum(-1, keepdims=True)
-    np.testing.assert_allclose(found.mean, shares.mean(0))
-    np.testing.assert_allclose(found.sd, shares.std(0), atol=1e-7)
+    counts = draws_of(TOPICS)["topic_counts"].reshape(-1, NUM_DOCUMENTS, NUM_TOPICS)[..., ORDER]
+    shapes = counts + 0.1
+    totals = shapes.sum(-1, keepdims=True)
+    means = shapes / totals
+    within = means * (1 - means) / (totals + 1)
+    np.testing.assert_allclose(found.mean, means.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(found.sd, np.sqrt(within.mean(0) + means.var(0)), rtol=1e-6)
     np.testing.assert_allclose(found.unmatched, 0, atol=1e-12)
+    assert not found.is_of_tokens
     frame = found.to_pandas()
     assert frame.index.tolist() == NAMES
     assert frame.index.name == "document"
@@ -183,7 +189,9 @@ def test_a_draw_with_other_topics_is_not_averaged_over(fitted):
     assert found.shares[weak] == pytest.approx(expected / 6 / DOCUMENTS.size)
     shares = other.document_topics()
     np.testing.assert_allclose(shares.mean.sum(1) + shares.unmatched, 1)
-    np.testing.assert_allclose(shares.unmatched, 0, atol=1e-12)  # one topic has all of them
+    sizes = np.bincount(DOCUMENTS)
+    by_prior = 0.1 / (sizes + 0.3) / 6  # in one draw the topic has no tokens
+    np.testing.assert_allclose(shares.unmatched, by_prior, rtol=1e-6)
 
 
 def test_tokens_of_topics_that_the_reference_draw_lacks_are_unmatched(fitted):
@@ -194,10 +202,10 @@ def test_tokens_of_topics_that_the_reference_draw_lacks_are_unmatched(fitted):
     shares = other.document_topics()
     np.testing.assert_allclose(shares.mean.sum(1) + shares.unmatched, 1)
     counts = draws_of(topics)["topic_counts"]
-    lacking = np.delete((counts / counts.sum(-1, keepdims=True)).reshape(6, -1, 3), 4, axis=0)
-    by_topic = lacking.mean(0) * 5 / 6
+    proportions = (counts + 0.1) / (counts + 0.1).sum(-1, keepdims=True)
+    by_topic = proportions.reshape(6, -1, 3).mean(0)  # of the reference draw, what the prior adds
     closest = np.abs(by_topic[:, ORDER[1:]] - shares.unmatched[:, None]).max(0).min()
-    assert closest == pytest.approx(0, abs=1e-9)
+    assert closest == pytest.approx(0, abs=1e-7)
     assert repr(other.num_topics()) == "number of topics: 2: 0.167, 3: 0.833"
 
 
@@ -390,7 +398,8 @@ def test_bins_of_equal_width_leave_out_missing_values(fitted):
     np.testing.assert_allclose(over.lower, [0, 2.5, 5, 7.5])
     assert over.num_documents.tolist() == [4, 0, 1, 2]
     assert np.isnan(over.mean[1]).all()
-    shares = fitted.document_topics().mean
+    counts = draws_of(TOPICS)["topic_counts"][..., ORDER]
+    shares = (counts / counts.sum(axis=-1, keepdims=True)).mean(axis=(0, 1))
     np.testing.assert_allclose(over.mean[0], shares[[0, 1, 2, 6]].mean(axis=0))
     np.testing.assert_allclose(over.mean[3], shares[[3, 4]].mean(axis=0))
 
@@ -400,6 +409,8 @@ def test_topics_over_dates_have_dates_as_bins(fitted):
     dates = pd.Series(days, NAMES)
     dates["doc7"] = pd.NaT
     over = fitted.topics_over(dates, num_bins=2)
+    without = dict(zip(NAMES, [*dates.dt.to_pydatetime()], strict=True)) | {"doc7": math.nan}
+    np.testing.assert_array_equal(fitted.topics_over(without, num_bins=2).mean, over.mean)
     numbers = np.array([0, 1, 10, 4, 0, 1, 10, np.nan])
     expected = fitted.topics_over(numbers, num_bins=2)
     np.testing.assert_array_equal(over.mean, expected.mean)
@@ -442,12 +453,37 @@ def test_a_pachinko_model_has_the_topics_of_its_last_level(fitted):
     counts = np.zeros((CHAINS, DRAWS, NUM_DOCUMENTS, 2, NUM_TOPICS), np.int32)
     for chain, draw in np.ndindex(CHAINS, DRAWS):
         np.add.at(counts[chain, draw], (DOCUMENTS, parents, TOPICS[chain, draw]), 1)
+    draws["level_1_counts"] = counts.sum(axis=-1)
     draws["level_2_counts"] = counts
     del draws["topic_counts"]
-    model = mf.PAM((2, NUM_TOPICS), word_concentration=CONCENTRATION)
+    settings = {"level_concentration": (0.7, 0.3), "word_concentration": CONCENTRATION}
+    model = mf.PAM((2, NUM_TOPICS), **settings)
     other = dataclasses.replace(fitted, model=model, draws=draws)
-    np.testing.assert_allclose(other.document_topics().mean, fitted.document_topics().mean)
+    above, below = counts.sum(axis=-1) + 0.7, counts + 0.3
+    above, below = (shapes / shapes.sum(axis=-1, keepdims=True) for shapes in (above, below))
+    expected = np.sum(above[..., None] * below, axis=-2).mean(axis=(0, 1))[:, ORDER]
+    np.testing.assert_allclose(other.document_topics().mean, expected, rtol=1e-6)
     assert other.topics().lists() == fitted.topics().lists()
+
+
+def test_an_hdp_adds_the_weights_of_its_topics_and_of_the_others(fitted):
+    draws = draws_of(TOPICS, num_slots=5)
+    shares = np.random.default_rng(5).dirichlet([1.0] * 4, (CHAINS, DRAWS))
+    draws["topic_weights"] = np.pad(shares[..., :3], [(0, 0), (0, 0), (0, 2)])
+    draws["topic_rest"] = shares[..., 3]
+    draws["topic_concentration"] = np.array([[0.5, 1.0, 2.0], [3.0, 4.0, 5.0]])
+    draws["topic_base_concentration"] = np.ones((CHAINS, DRAWS))
+    model = mf.HDPLDA(word_concentration=CONCENTRATION)
+    found = dataclasses.replace(fitted, model=model, draws=draws).document_topics()
+    concentration = draws["topic_concentration"][..., None, None]
+    shapes = draws["topic_counts"][..., :3] + concentration * shares[:, :, None, :3]
+    totals = np.bincount(DOCUMENTS)[:, None] + concentration
+    means = (shapes / totals)[..., ORDER].reshape(6, NUM_DOCUMENTS, NUM_TOPICS)
+    within = means * (1 - means) / (totals.reshape(6, NUM_DOCUMENTS, 1) + 1)
+    np.testing.assert_allclose(found.mean, means.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(found.sd, np.sqrt(within.mean(0) + means.var(0)), rtol=1e-5)
+    rest = concentration[..., 0] * shares[..., 3:] / totals[..., 0]
+    np.testing.assert_allclose(found.unmatched, rest.mean(axis=(0, 1)), rtol=1e-5)
 
 
 def test_a_flexible_model_keeps_the_topics_of_documents(fitted):
@@ -462,24 +498,28 @@ def test_a_flexible_model_keeps_the_topics_of_documents(fitted):
     draws = {name: values[None, None] for name, values in draw.items()}
     post = dataclasses.replace(fitted, model=model, draws=draws)
     shares = np.sort(counts / counts.sum(1, keepdims=True), axis=1)
-    found = np.sort(post.document_topics().mean, axis=1)
+    answer = post.document_topics()
+    assert answer.is_of_tokens
+    assert "topics of its tokens" in repr(answer)
+    found = np.sort(answer.mean, axis=1)
     np.testing.assert_allclose(found, shares[:, -found.shape[1] :])
     assert counts.any(axis=0).sum() > 1, "one topic has all documents: the test asks nothing"
 
 
-def test_empty_documents_have_no_topics_and_positions_stand_for_ids():
+def test_empty_documents_have_the_prior_and_positions_stand_for_ids():
     tokens = mf.Tokens.from_lists([["a", "b"], [], ["a", "a"], ["b"]])
     run = {"num_warmup": 1, "num_samples": 2, "num_chains": 1, "progress": False}
     post = mf.sample(mf.LDA(2), tokens, **run)
     found = post.document_topics()
-    assert np.isnan(found.mean[1]).all()
-    assert np.isfinite(np.delete(found.mean, 1, 0)).all()
+    assert not found.is_of_tokens
+    here = found.mean[1] > 0  # a topic that the reference draw has no token of is unmatched
+    np.testing.assert_allclose(found.mean[1] + np.where(here, 0, found.unmatched[1]), 0.5)
+    np.testing.assert_allclose(found.sd[1][here], 0.5 / np.sqrt(1.2), rtol=1e-6)
     assert post.similar_documents(0).documents.tolist().count(1) == 0
     with pytest.raises(ValueError, match="document: 1 has no tokens"):
         post.similar_documents(1)
-    assert "no tokens" in repr(found)
-    unmatched = dataclasses.replace(found, mean=np.where(np.isnan(found.mean), np.nan, 0.0))
-    assert repr(unmatched).count("no tokens") == 1
+    without = dataclasses.replace(found, mean=np.array([[0.0], [np.nan], [0.0], [0.0]]))
+    assert repr(without).count("no tokens") == 1
 
 
 @pytest.mark.parametrize(
