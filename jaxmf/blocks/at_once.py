@@ -108,7 +108,12 @@ def draw_at_once(
 def _proportions(
     turns: Turns, key: Key, rows: Array, counts: Mapping[str, Array], read: Read
 ) -> dict[str, Array]:
-    """Probabilities of the groups in some batches, from their conditional: (R * P, K) each."""
+    """Probabilities of the groups in some batches, from their conditional: (R * P, K) each.
+
+    Where tokens are the first of their batches, over the largest one of the batch: of a growing
+    prior all groups together may have less than a float can hold, and what is left to new ones is
+    no choice then.
+    """
     found = {}
     for index, role in enumerate(turns.drawn):
         if role.name not in counts:
@@ -126,6 +131,8 @@ def _proportions(
             return sample_log_weights(row_key, distribution, counts, hyperparameters)
 
         logs = jax.vmap(one_batch)(rows, counts[role.name])
+        if turns.is_first:
+            logs -= jnp.max(logs, axis=-1, keepdims=True)
         found[role.name] = jnp.exp(logs).reshape(-1, logs.shape[-1])
     return found
 

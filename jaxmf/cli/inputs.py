@@ -201,7 +201,7 @@ def read_cells(
     Raises:
         ValueError: a file without headings; ids that cannot be those of the data.
     """
-    from jaxmf.data import read_columns
+    from jaxmf.data import Dense, read_columns
     from jaxmf.data.headings import roles
     from jaxmf.data.readers import is_number, read_headings
 
@@ -217,7 +217,8 @@ def read_cells(
                     f"{path}: its first line is {headings}, a cell; write a line of headings above "
                     "it, such as row,column"
                 )
-        stated = roles(headings, with_value=False)
+        # a matrix was not read by headings
+        stated = None if isinstance(data, Dense) else roles(headings, with_value=False)
         first, second = (0, 1) if stated is None else stated[:2]
         words = (headings[first], headings[second])
     columns = read_columns(path, words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from jaxmf.data.readers import (
     read_columns,
     read_frame,
     read_matrix,
+    read_text,
 )
 from jaxmf.data.suspects import are_times, is_total, warn_codes
 from jaxmf.data.text_tables import MISSING, extension, is_text, numbered_lines
@@ -114,7 +116,8 @@ def _counted_words(path: Path, headings: list[str]) -> Tokens | None:
         return None
     document, word = found[0][0], found[1][0]
     columns = read_columns(path, [document, word, *found[2]])
-    if columns[word].dtype.kind == "i" and len(headings) > 2 and not found[2]:
+    known = [document, word, *found[2], "", "unnamed: 0", "Unnamed: 0"]
+    if columns[word].dtype.kind == "i" and not set(headings) <= set(known):
         return None  # a matrix of counts that has the word `word`
     pairs: dict[str, np.ndarray] = {"document": columns[document], "word": columns[word]}
     if found[2]:
@@ -348,6 +351,12 @@ def _without_total(path: Path, lines: list[list[str]]) -> list[list[str]]:
     last = lines[-1]
     if len(lines) < 3 or not is_total(last[0]) or not is_number(last[2]):
         return lines
+    others = [
+        as_number(x[2]) for x in lines[:-1] if x[2].lower() not in MISSING and is_number(x[2])
+    ]
+    means = (sum(others), sum(others) / max(len(others), 1))
+    if not any(math.isclose(as_number(last[2]), each, rel_tol=1e-6) for each in means):
+        return lines
     if not (last[1] == "" or is_total(last[1])):
         return lines
     warnings.warn(f"{path}: the last line, {last}, is a total and is left out.", stacklevel=2)
@@ -374,7 +383,7 @@ def _counts(path: Path, key: str | None) -> Table:
                 counts = arrays["data"] if "data" in arrays.files else np.ones(indices.size, int)
                 matrix = (counts.astype(np.int64), indices, arrays["indptr"])
                 return Table(csr_array(matrix, shape=tuple(arrays["shape"])))
-    return read_matrix(path, key=key)
+    return read_text(path, counts_words=True) if is_text(path) else read_matrix(path, key=key)
 
 
 def _headings(path: Path) -> list[str] | None:

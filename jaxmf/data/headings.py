@@ -17,8 +17,9 @@ _TIME = "time timestamp date datetime unixtime unixreviewtime reviewtime ts crea
 _INDEX = "index unnamed rownames linenumber"
 _OF_ROWS = (
     "id pid sid uid patient patnr patno patientnr sample specimen participant student pupil case "
-    "gene cell barcode document doc resp respnr respid vp vpn key code nr no number lfdnr"
+    "gene cell barcode document doc resp respnr respid vp vpn code nr lfdnr"
 )
+_COUNTED = ("order", "account")  # or how many of them
 _DIGITS = re.compile(r"[+-]?[\d.,]*\d[\d.,]*([eE][+-]?\d+)?")
 _IDS = re.compile(r"|(.*[ _-])?ids?|index|unnamed: 0")
 
@@ -73,7 +74,9 @@ def misplaced(headings: Sequence[str]) -> str | None:
         (
             heading
             for index, (heading, kind) in enumerate(zip(headings, kinds, strict=True))
-            if (kind == "value" and index != 2) or (kind == "time" and index < 3)
+            if (kind in ("value", "time") and index < 2)
+            or (kind == "time" and index == 2)
+            or (kind == "value" and index > 2 and kinds[2] != "value")
         ),
         None,
     )
@@ -86,7 +89,7 @@ def column_of_ids(headings: Sequence[str]) -> int:
     """
     is_numbered = len(headings) > 1 and headings[0].lower() in ("", "unnamed: 0")
     follows = is_numbered and headings[1] != ""
-    return int(follows and (holds_ids(headings[1]) or _kind(headings[1]) in ("row", "column")))
+    return int(follows and are_called_ids(headings[1]))
 
 
 def holds_ids(heading: str) -> bool:
@@ -94,12 +97,22 @@ def holds_ids(heading: str) -> bool:
     return _IDS.fullmatch(heading.strip().lower()) is not None
 
 
+def are_called_ids(heading: str) -> bool:
+    """Whether a column with this heading, first or not, holds ids of rows or columns."""
+    return holds_ids(heading) or _kind(heading) in ("row", "column")
+
+
 def names_rows(heading: str) -> bool:
-    """Whether a first column of numbers that all differ is likely to hold ids by its heading."""
-    return _kind(heading) == "row" or re.sub(r"[^a-z]", "", heading.lower()) in _OF_ROWS.split()
+    """Whether a first column of numbers that all differ is likely to hold ids by its heading.
+
+    Not by one in the plural, such as ``sessions``, of which the numbers are counts.
+    """
+    name = re.sub(r"[^a-z]", "", heading.lower())
+    is_row = _kind(heading, plural=False) == "row" and name not in _COUNTED
+    return is_row or name in _OF_ROWS.split()
 
 
-def _kind(heading: str) -> str | None:
+def _kind(heading: str, *, plural: bool = True) -> str | None:
     text = heading.strip()
     text = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower()
     words = [word for word in re.split(r"[^a-z]+", text) if word]
@@ -112,7 +125,7 @@ def _kind(heading: str) -> str | None:
         ("row", _ROW), ("column", _COLUMN), ("value", _VALUE), ("time", _TIME), ("index", _INDEX),
     ):  # fmt: skip
         names = known.split()
-        if {name, name.removesuffix("id"), name.removesuffix("s")} & set(names):
+        if {name, name.removesuffix("id"), name.removesuffix("s" * plural)} & set(names):
             return kind
     return None
 

@@ -22,6 +22,7 @@ FORMS = ("pairs", "baskets", "matrix")
 _ITEMS = frozenset(
     ["items", "item", "basket", "baskets", "products", "transaction", "transactions"]
 )
+_ANSWERS = frozenset(["", "0", "1", "true", "false", "yes", "no"])
 _PAIR, _TRIPLE = ("row", "column"), ("row", "column", "time")
 
 
@@ -293,7 +294,7 @@ def _guessed_form(path: Path, lines: list[list[str]]) -> str:
         for line in full[1:] or full
         for cell in line
     )
-    if len({len(line) for line in full}) == 1 and are_numeric:
+    if len({len(line) for line in full}) == 1 and (are_numeric or _are_answers(full)):
         return "matrix"
     if are_numeric and {cell for line in full for cell in line} <= {"", "0", "1"}:
         raise ValueError(
@@ -309,6 +310,8 @@ def _pairs_of_log(path: Path, lines: list[list[str]]) -> list[list[str]] | None:
     full = [line for line in lines if any(line)]
     if len(full) < 2 or any(len(line) != len(full[0]) for line in full):
         return None
+    if _are_answers(full):
+        return None  # a matrix
     if found is None or not found.is_named:
         _refuse_table(path, full)
         return None
@@ -319,6 +322,12 @@ def _pairs_of_log(path: Path, lines: list[list[str]]) -> list[list[str]] | None:
         stacklevel=3,
     )
     return pairs
+
+
+def _are_answers(lines: list[list[str]]) -> bool:
+    """Whether the cells below the headings, but the first of lines, are 0 and 1, or yes and no."""
+    cells = {cell.lower() for line in lines[1:] for cell in line[1:]}
+    return cells != {""} and cells != set() and cells <= _ANSWERS
 
 
 def _without_repeats(path: Path, pairs: list[list[str]]) -> list[list[str]]:

@@ -16,7 +16,7 @@ from jaxmf.data.container import Table, peel
 from jaxmf.data.features import Features
 from jaxmf.data.headings import column_of_ids, holds_ids, names_rows
 from jaxmf.data.names import object_array
-from jaxmf.data.suspects import rise_by_line, warn_codes, without_totals
+from jaxmf.data.suspects import count_lines, warn_codes, without_total_line, without_totals
 from jaxmf.data.text_tables import MISSING, TEXT, extension, is_text, numbered_lines
 
 if TYPE_CHECKING:
@@ -40,9 +40,11 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
       no, or true or false; empty cells, NA, ``-`` and ``?`` are missing (NaN). A first line that is
       no numbers holds the ids of the columns. A first column that is no numbers, or whose heading
       is empty, ``id``, ``index`` or ends in ``_id``, holds the ids of the rows: ``007`` stays as
-      it is. So does one of whole numbers that all differ if one begins with 0, if they rise from
-      line to line, or if its heading is ``user``, ``patient``, ``sample`` or the like. A last row
-      or column that is called a total, and is one, is left out.
+      it is. So does one of whole numbers that all differ if one begins with 0, if they are the
+      numbers of ten lines or more, or if its heading is ``user``, ``patient``, ``sample`` or the
+      like. A first line of numbers holds ids too if such a heading stands before them, or a text
+      before years in even steps beyond all values. A last row or column that is called
+      a total, and is one, is left out, and so are last lines with nothing but empty cells.
     - ``.mtx``: a matrix as scipy reads it.
     - ``.parquet``: by pandas; its index, if it has one, holds the ids of the rows.
 
@@ -69,7 +71,7 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
         ".npz": lambda: _read_npz(path, key),
         ".mtx": lambda: _read_matrix_market(path),
         ".parquet": lambda: peel(str(path), read_frame(path)),
-        **dict.fromkeys(TEXT, lambda: _read_text(path)),
+        **dict.fromkeys(TEXT, lambda: read_text(path)),
     }
     if extension(path) not in readers:
         remedy = {
@@ -285,9 +287,17 @@ def _read_numbered(path: Path) -> tuple[list[list[str]], list[int]]:
     """The lines of a text file, equally long, and their numbers; empty lines are left out."""
     lines: list[list[str]] = []
     line_numbers: list[int] = []
-    for line_number, line in numbered_lines(path):
-        if not line:
-            continue
+    full = [(line_number, line) for line_number, line in numbered_lines(path) if line]
+    count = len(full)
+    while full and len(full[-1][1]) > 1 and not any(map(str.strip, full[-1][1])):
+        full.pop()  # spreadsheets end so
+    if len(full) < count:
+        warnings.warn(
+            f"{path}: the last {count - len(full)} lines have nothing but empty cells; they are "
+            "left out.",
+            stacklevel=3,
+        )
+    for line_number, line in full:
         if lines and len(line) != len(lines[0]):
             raise ValueError(
                 f"{path}: line {line_number} has {len(line)} cells, the first has "
@@ -300,9 +310,10 @@ def _read_numbered(path: Path) -> tuple[list[list[str]], list[int]]:
     return lines, line_numbers
 
 
-def _read_text(path: Path) -> Table:
+def read_text(path: Path, *, counts_words: bool = False) -> Table:
+    """A matrix as `read_matrix` reads it; where it ``counts_words``, ``user`` may be a word."""
     lines, _ = _read_numbered(path)
-    header = _header(lines)
+    header = _header(path, lines)
     body = lines[1:] if header else lines
     twice = next((cell for cell in header or () if (header or []).count(cell) > 1), None)
     if twice is not None:
@@ -311,14 +322,12 @@ def _read_text(path: Path) -> Table:
         )
     if not body:
         raise ValueError(f"{path}: has a first line with headings and no further lines.")
+    body = without_total_line(path, body)
     first = [line[0].strip() for line in body]
     has_ids = len(body[0]) > 1 and (
         (header is not None and holds_ids(header[0]))
-        # a few texts among numbers are slips, a few numbers among texts such ids as 12 or 0012
-        or (
-            2 * sum(map(_is_cell, first)) < len(first) and not _ANSWERS & set(map(str.lower, first))
-        )
-        or _are_ids(path, first, header)
+        or _are_texts(first)
+        or _are_ids(path, first, header, counts_words=counts_words)
     )
     if has_ids:
         _check_ids(path, first, below=header is not None)
@@ -339,24 +348,37 @@ def _read_text(path: Path) -> Table:
     return table
 
 
-def _are_ids(path: Path, first: list[str], header: list[str] | None) -> bool:
+def _are_texts(first: list[str]) -> bool:
+    """Whether a first column holds texts, and no answers."""
+    lower = set(map(str.lower, first))
+    # a few texts among numbers are slips, a few numbers among texts such ids as 12 or 0012
+    return (
+        2 * sum(map(_is_cell, first)) < len(first)
+        and not _ANSWERS & lower
+        and not any(lower - MISSING <= set(words) for words in _TRUTHS)
+    )
+
+
+def _are_ids(path: Path, first: list[str], header: list[str] | None, *, counts_words: bool) -> bool:
     """Whether a first column of whole numbers holds ids: by zeros before them, heading or order."""
     if not all(text.isascii() and text.isdecimal() for text in first):
         return False
+    if len(set(first)) < len(first):
+        return False
     if any(len(text) > 1 and text.startswith("0") for text in first):
         return True
-    if len(set(first)) < len(first) or header is None or header[0] == "":
+    if header is None or header[0] == "":
         return False
-    if names_rows(header[0]):
-        return True
-    if rise_by_line(first):
+    named = names_rows(header[0])
+    if (named and not counts_words) or (len(first) >= 10 and count_lines(first)):
         warnings.warn(
-            f"{path}: the first column, {header[0]!r}, changes in one direction from line to line "
-            "and is read as ids of rows. If it is data, let another column be the first.",
+            f"{path}: the first column, {header[0]!r}, is read as ids of rows, by its "
+            f"{'heading' if named else 'numbers, which are those of the lines'}. If it is data, "
+            "let another column be the first.",
             stacklevel=3,
         )
         return True
-    if len(first) >= 10:
+    if named or len(first) >= 10:
         warnings.warn(
             f"{path}: the numbers of the first column, {header[0]!r}, all differ; they are read as "
             "data. If they are ids of rows, let its heading be id.",
@@ -391,7 +413,7 @@ def _check_ids(path: Path, texts: Sequence[str], *, below: bool) -> None:
         seen[text] = line
 
 
-def _header(lines: list[list[str]]) -> list[str] | None:
+def _header(path: Path, lines: list[list[str]]) -> list[str] | None:
     """The first line where it holds headings, else None."""
     first = [cell.strip() for cell in lines[0]]
     named = any(not _is_cell(cell) for cell in first[1:] or first)
@@ -399,7 +421,45 @@ def _header(lines: list[list[str]]) -> list[str] | None:
     numbered = (
         len(first) > 1 and first[0] == "" and first[1:] == list(map(str, range(len(first) - 1)))
     )
-    return first if named or numbered else None
+    return first if named or numbered or _are_headings(path, first, lines[1:]) else None
+
+
+def _are_headings(path: Path, first: list[str], body: list[list[str]]) -> bool:
+    """Whether whole numbers, such as years, are headings: by the cell before them, and below."""
+    whole = first[1:]
+    if len(set(whole)) < len(first) - 1 or not all(each.isdecimal() for each in whole):
+        return False
+    below = [line[0].strip() for line in body]
+    if first[0] == "":
+        # else the first cell of data is missing; pandas counts lines from 0
+        is_index = below[:1] == ["0"] and count_lines(below)
+        return len(below) > 1 and whole != [] and (_are_texts(below) or is_index)
+    if _is_cell(first[0]) or not whole:
+        return False
+    if holds_ids(first[0]) or names_rows(first[0]):
+        return True
+    steps = np.diff(np.array(whole, dtype=float))
+    if len(steps) < 1 or steps[0] <= 0 or np.ptp(steps) > 0 or not _are_texts(below):
+        return False
+    cells = {cell.strip() for line in body for cell in line[1:]}
+    values = [as_number(cell) for cell in cells if cell.lower() not in MISSING and is_number(cell)]
+    beyond = (
+        values != []
+        and all(1500 <= int(each) <= 2100 for each in whole)
+        and (float(whole[0]) > max(values) or float(whole[-1]) < min(values))
+    )
+    what = "headings" if beyond else "data"
+    warnings.warn(
+        f"{path}: the first line, {_short(','.join(first))}, is read as {what}. "
+        + (
+            "If it is data, write"
+            if beyond
+            else "If it holds headings, let the first be id; else write"
+        )
+        + " a line of headings above it.",
+        stacklevel=4,
+    )
+    return beyond
 
 
 def _is_cell(text: str) -> bool:

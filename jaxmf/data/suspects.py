@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxmf.data.text_tables import MISSING
+
 _TOTALS = frozenset(
     {"total", "totals", "grand total", "sum", "sums", "mean", "average", "gesamt", "summe"}
     | {"gesamtsumme", "mittelwert", "all", "overall"}
@@ -27,8 +29,8 @@ def without_totals(
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
     """A matrix (N, D) and its ids without a last row, or column, of sums or means.
 
-    It is left out, with a warning, where it is called so and holds these numbers. Where one of the
-    two is so, a warning asks for it.
+    It is left out, with a warning, where it is called so and holds these numbers. Where it only
+    holds them, or a row is only called so, it is data, and a warning says so.
     """
     for axis, word in ((0, "row"), (1, "column")):
         names = (row_names, column_names)[axis]
@@ -40,17 +42,19 @@ def without_totals(
         called = is_total(name)
         adds_up = _adds_up(last, rest, axis, called=called)
         if called and adds_up:
-            warnings.warn(
-                f"{path}: the last {word}, {name!r}, holds the sums or means of the "
-                "others and is left out.",
-                stacklevel=2,
-            )
+            _warn_total(path, word, name)
             values = rest
             if axis == 0 and row_names is not None:
                 row_names = row_names[:-1]
             if axis == 1 and column_names is not None:
                 column_names = column_names[:-1]
-        elif adds_up or (called and axis == 0):
+        elif called and axis == 0:
+            warnings.warn(
+                f"{path}: the last row, {name!r}, holds neither the sums nor the means of the "
+                "others and is read as data. Remove it if it is a total.",
+                stacklevel=2,
+            )
+        elif adds_up:
             shown = f", {name!r}," if name else ""
             warnings.warn(
                 f"{path}: the last {word}{shown} may hold the sums of the others and is read "
@@ -58,6 +62,33 @@ def without_totals(
                 stacklevel=2,
             )
     return values, row_names, column_names
+
+
+def without_total_line(path: Path, lines: list[list[str]]) -> list[list[str]]:
+    """Lines of cells without a last one that is called a total and is one of all but its name."""
+    if len(lines) < 3 or len(lines[0]) < 2 or not is_total(lines[-1][0]):
+        return lines
+    try:
+        values = np.array(
+            [
+                [np.nan if cell.strip().lower() in MISSING else float(cell) for cell in line[1:]]
+                for line in lines
+            ]
+        )
+    except ValueError:
+        return lines
+    if not _adds_up(values[-1], values[:-1], 0, called=True):
+        return lines
+    _warn_total(path, "row", lines[-1][0].strip())
+    return lines[:-1]
+
+
+def _warn_total(path: Path, word: str, name: str) -> None:
+    warnings.warn(
+        f"{path}: the last {word}, {name!r}, holds the sums or means of the others and is left "
+        "out.",
+        stacklevel=3,
+    )
 
 
 def _adds_up(last: np.ndarray, rest: np.ndarray, axis: int, *, called: bool) -> bool:
@@ -115,9 +146,6 @@ def are_times(values: np.ndarray) -> bool:
     )
 
 
-def rise_by_line(texts: Sequence[str]) -> bool:
-    """Whether ten cells or more are whole numbers that rise, or fall, from line to line."""
-    if len(texts) < 10 or not all(text.lstrip("-").isdecimal() for text in texts):
-        return False
-    steps = np.diff(np.array([int(text) for text in texts], dtype=float))
-    return bool(np.all(steps > 0) or np.all(steps < 0))
+def count_lines(texts: Sequence[str]) -> bool:
+    """Whether cells are the numbers of their lines, from 0 or from 1."""
+    return any(list(texts) == [str(k + start) for k in range(len(texts))] for start in (0, 1))

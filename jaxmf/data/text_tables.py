@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxmf.arguments import check_file
+from jaxmf.data.headings import are_called_ids
 
 MISSING = frozenset(
     {"", "na", "n/a", "n.a.", "nan", "-nan", "null", "none", "#n/a", "#na", "#n/a n/a", "<na>"}
@@ -171,6 +172,9 @@ def _separator(path: Path, text: str) -> str:
             continue  # within a cell
         if widths.get(each, 1) > max(widths.get(best, 1), 1):
             best = each
+    for each in (";", "\t", "|"):
+        if best == "," and widths.get(each, 1) > 1 and _has_only_values(path, head, each):
+            return each  # 1,5;2,5
     if best == default and default not in head:
         # lines of several lengths, such as baskets: what most lines have
         lines = [line for line in head.split("\n") if line.strip()][:_LINES_SEEN]
@@ -178,6 +182,14 @@ def _separator(path: Path, text: str) -> str:
         most = max(counts, key=lambda each: counts[each])
         best = most if 2 * counts[most] > len(lines) else default
     return best
+
+
+def _has_only_values(path: Path, head: str, separator: str) -> bool:
+    """Whether all cells of the first lines are numbers, in whatever writing, or missing."""
+    cells = {
+        cell.strip() for _, line in _rows(path, head, separator, most=_LINES_SEEN) for cell in line
+    }
+    return all(any(one.matches(x) for one in _WRITINGS) for x in cells if x.lower() not in MISSING)
 
 
 def _width(path: Path, head: str, separator: str) -> int:
@@ -240,20 +252,46 @@ def _make_plain(path: Path, lines: list[tuple[int, list[str]]], separator: str) 
         found[column], fitting[column] = bare, fits
         if sign:
             signs.setdefault(sign, []).append(column + 1)
+    _write_plain(path, full, found, fitting, separator)
+    for sign, columns in signs.items():
+        which = ", ".join(map(str, columns[:3])) + ", ..." * (len(columns) > 3)
+        warnings.warn(
+            f"{path}: the numbers of column {which} are read without their {sign!r}.", stacklevel=2
+        )
+
+
+def _write_plain(
+    path: Path,
+    full: list[list[str]],
+    found: dict[int, dict[str, str]],
+    fitting: dict[int, list[_Writing]],
+    separator: str,
+) -> None:
+    """Columns of numbers as plain ones, in place, by the writings that fit them."""
     shared = [one for one in _WRITINGS if all(one in fits for fits in fitting.values())]
+    decimals: list[int] = []
     for column, bare in found.items():
         fits = [one for one in shared if one in fitting[column]] or fitting[column]
         if separator == "," and fits[0] == _WRITINGS[0]:
             fits = fits[:1]  # a comma stands between cells, so that a point is a decimal one
+        if len(fits) > 1 and are_called_ids(full[0][column].strip()):
+            continue
+        # numbers that all have as many decimals, as programs write them
+        if _WRITINGS[0] in shared and all(
+            re.fullmatch(r"[+-]?\d{1,3}\.\d{3}", x) for x in bare.values()
+        ):
+            decimals += [column + 1] * (len(fits) > 1)
+            fits = fits[:1]
         _refuse_two_ways(path, column, bare, fits)
         plain = {text: fits[0].plain(cell) for text, cell in bare.items()}
         for line in full:
             cell = line[column].strip()
             line[column] = plain.get(cell, cell)
-    for sign, columns in signs.items():
-        which = ", ".join(map(str, columns[:3])) + ", ..." * (len(columns) > 3)
+    if decimals:
         warnings.warn(
-            f"{path}: the numbers of column {which} are read without their {sign!r}.", stacklevel=2
+            f"{path}: the points in the numbers of column {decimals[0]} are read as decimal ones. "
+            "If they separate thousands, leave them out.",
+            stacklevel=2,
         )
 
 

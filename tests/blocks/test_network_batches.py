@@ -131,6 +131,30 @@ def test_draws_on_accelerators_do_not_depend_on_blocks(model, monkeypatch):
             np.testing.assert_array_equal(chains, whole[name])
 
 
+def test_first_tokens_join_groups_in_use_where_nearly_all_is_left_to_new_ones(platform):
+    del platform
+    # all groups in use have exp(-1000) or so of a batch together
+    network = mf.Network(topic=mf.Block(mf.HDP(1e-3, 1.0), by="document"), word=WORDS).at(DATA)
+    slots = {"topic": jnp.asarray([False, True, True])}
+    weights = {"weights": jnp.asarray([0.0, 0.3, 0.2]), "rest": jnp.float32(0.5)}
+    hyperparameters = {
+        "topic": network.blocks["topic"].distribution.start(3) | weights,
+        "word": WORDS.distribution.start(),
+    }
+    few = State({"topic": jnp.asarray([1, 2])}, hyperparameters, slots)
+    columns = {name: own[2:4] for name, own in DATA.columns.items()}
+    few_tokens = Tokens(columns, DATA.sizes)
+    everyone = few._replace(values={"topic": jnp.zeros(5, jnp.int32)})
+
+    def run(key):
+        few_of = (few, few_tokens)
+        return parallel.first_sweep(network, ("topic",), (), key, few_of, everyone, DATA).values
+
+    keys = jax.random.split(jax.random.key(0), 100)
+    topics = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys)["topic"]
+    assert np.unique(topics).tolist() == [1, 2]
+
+
 def test_a_draw_among_many_groups_in_pieces():
     generator = np.random.default_rng(0)
     weights = generator.gamma(4.0, size=(3, 70)) * (generator.random((3, 70)) < 0.7)

@@ -69,3 +69,11 @@ def test_cells_are_found_by_headings_in_any_order(tmp_path):
         path.write_text(text)
         rows, columns = read_cells(path, data)
         assert (rows.tolist(), columns.tolist()) == ([1, 2], [2, 2])
+
+
+def test_cells_of_a_matrix_are_not_swapped_by_headings(tmp_path):
+    data = mf.Dense(np.ones((2, 2)), row_names=[1, 2], column_names=[2, 1])
+    path = tmp_path / "cells.csv"
+    path.write_text("movie,user\n1,2\n2,2\n")
+    rows, columns = read_cells(path, data)
+    assert (rows.tolist(), columns.tolist()) == ([1, 2], [2, 2])

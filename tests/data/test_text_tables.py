@@ -259,16 +259,143 @@ def matrix(first, heading, last=None):
 )
 def test_first_columns_that_hold_ids(first, heading, are_ids, tmp_path):
     path = write(tmp_path / "a.csv", matrix(first, heading))
-    found = read_matrix(path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*is read as ids of rows")
+        found = read_matrix(path)
     assert found.values.shape == (12, 2 if are_ids else 3)
     if are_ids:
         assert list(map(str, found.row_names)) == list(map(str, first))
 
 
-def test_a_first_column_that_rises_and_is_not_called_ids(tmp_path):
-    path = write(tmp_path / "a.csv", matrix(range(1990, 2002), "year"))
-    with pytest.warns(UserWarning, match="first column, 'year', changes in one direction"):
-        assert read_matrix(path).row_names.tolist() == list(range(1990, 2002))
+@pytest.mark.parametrize("first", [range(100, 220, 10), range(1990, 2002), range(11, -1, -1)])
+def test_a_first_column_that_rises_is_data_unless_it_counts_the_lines(first, tmp_path):
+    with pytest.warns(UserWarning, match="first column, 'dose', all differ"):
+        found = read_matrix(write(tmp_path / "a.csv", matrix(first, "dose")))
+    assert found.values[:, 0].tolist() == list(first)
+    with pytest.warns(UserWarning, match="numbers, which are those of the lines"):
+        found = read_matrix(write(tmp_path / "b.csv", matrix(range(1, 13), "dose")))
+    assert found.row_names.tolist() == list(range(1, 13))
+
+
+@pytest.mark.parametrize("heading", ["sessions", "customers", "Number", "order", "key", "accounts"])
+def test_headings_of_counts_and_measures_name_no_rows(heading, tmp_path):
+    found = read_matrix(write(tmp_path / "a.csv", f"{heading},p,q\n5,1,2\n3,2,1\n9,4,4\n"))
+    assert found.column_names.tolist() == [heading, "p", "q"]
+    assert found.values[:, 0].tolist() == [5, 3, 9]
+
+
+@pytest.mark.parametrize("word", ["order", "user", "sessions"])
+def test_words_are_no_headings_of_ids(word, tmp_path):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*'user', all differ; they are read as data")
+        found = read_tokens(write(tmp_path / "a.csv", f"{word},tea,coffee\n5,1,2\n3,2,1\n"))
+    assert sorted(found.names["word"]) == sorted([word, "tea", "coffee"])
+    assert found.num_tokens == 14
+
+
+def test_a_heading_that_names_rows_is_warned_of(tmp_path):
+    path = write(tmp_path / "a.csv", "user,p,q\n5,1,2\n3,2,1\n9,4,4\n")
+    with pytest.warns(UserWarning, match="'user', is read as ids of rows, by its heading"):
+        assert read_matrix(path).row_names.tolist() == [5, 3, 9]
+
+
+def test_zeros_before_numbers_that_repeat_are_no_ids(tmp_path):
+    found = read_matrix(write(tmp_path / "a.csv", "p,q\n01,4\n2,5\n2,6\n"))
+    assert found.values.tolist() == [[1, 4], [2, 5], [2, 6]]
+
+
+def test_letters_for_answers_are_no_ids(tmp_path):
+    with pytest.warns(UserWarning, match="n as 0, y as 1"):
+        found = read_matrix(write(tmp_path / "a.csv", "q1,q2\nY,N\nN,Y\n"))
+    assert (found.values.tolist(), found.row_names) == ([[1, 0], [0, 1]], None)
+
+
+@pytest.mark.parametrize(
+    ("text", "headings", "warns"),
+    [
+        ("country,1990,1991\nDE,1,2\nFR,3,4\n", [1990, 1991], "is read as headings"),
+        (",1990,1991\nDE,1,2\nFR,3,4\n", [1990, 1991], None),
+        (",1990,1991\n0,1,2\n1,3,4\n", [1990, 1991], None),
+        ("user_id,10,30,20\n7,1,2,3\n8,3,4,5\n", [10, 30, 20], None),
+        ("DE,1,2\nFR,3,4\n", None, "is read as data"),
+        ("DE,1,7,2\nFR,3,4,9\n", None, None),
+        (",1990,1991\n3,1,2\n4,3,4\n", None, None),
+    ],
+)
+def test_headings_that_are_numbers(text, headings, warns, tmp_path):
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found = read_matrix(write(tmp_path / "a.csv", text))
+    names = None if found.column_names is None else found.column_names.tolist()
+    assert (names, len(found.values)) == (headings, text.count("\n") - (headings is not None))
+    assert [warns in str(each.message) for each in heard] == [True] * (warns is not None)
+
+
+def test_last_lines_of_empty_cells_are_left_out(tmp_path):
+    path = write(tmp_path / "a.csv", "p,q\n1,2\n,\n3,4\n,\n , \n")
+    with pytest.warns(UserWarning, match="the last 2 lines have nothing but empty cells"):
+        found = read_matrix(path).values
+    np.testing.assert_array_equal(found, [[1, 2], [np.nan, np.nan], [3, 4]])
+    kept = read_matrix(write(tmp_path / "b.csv", "id,p\na,1\nb,\n"))
+    assert kept.row_names.tolist() == ["a", "b"]
+
+
+def test_a_total_below_numbers_of_a_first_column(tmp_path):
+    path = write(tmp_path / "a.csv", "store,q1,q2\n4,2,3\n2,3,4\nTotal,5,7\n")
+    with pytest.warns(UserWarning, match="the last row, 'Total', holds the sums or means"):
+        assert read_matrix(path).values.tolist() == [[4, 2, 3], [2, 3, 4]]
+    with pytest.raises(ValueError, match="holds no numbers: 'Total'"):
+        read_matrix(write(tmp_path / "b.csv", "store,q1,q2\n4,2,3\n2,3,4\nTotal,5,8\n"))
+    ratings = "user,item,rating\nx,p,3\ny,q,4\nall,all,5\n"
+    assert read_entries(write(tmp_path / "c.csv", ratings)).row_names.tolist() == ["x", "y", "all"]
+
+
+def test_points_before_three_digits_are_decimal_ones_where_all_have_one(tmp_path):
+    numbers = np.array([[7.512, 1.25], [2.125, 3.75]])
+    np.savetxt(tmp_path / "a.txt", numbers, fmt="%.3f")
+    with pytest.warns(UserWarning, match="the points in the numbers of column 1 are read as"):
+        np.testing.assert_array_equal(read_matrix(tmp_path / "a.txt").values, numbers)
+    for text in ("p;q\n7.512;1\n300;2\n", "p;q\n7.512;1,5\n2.125;2,5\n"):
+        path = write(tmp_path / "b.csv", text)
+        if "300" in text:
+            with pytest.raises(ValueError, match=r"may be 7\.512 or 7512"):
+                read_matrix(path)
+        else:  # as the other column says
+            assert read_matrix(path).values.tolist() == [[7512, 1.5], [2125, 2.5]]
+    ids = write(tmp_path / "c.csv", "user;film;rating\n1.234;a;2\n12.345;b;3\n")
+    assert read_entries(ids).row_names.tolist() == ["1.234", "12.345"]
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_decimal_commas_without_headings(separator, tmp_path):
+    path = write(tmp_path / "a.csv", f"1,5{separator}2,5\n2,5{separator}3,5\n")
+    assert read_matrix(path).values.tolist() == [[1.5, 2.5], [2.5, 3.5]]
+
+
+def test_a_matrix_of_ones_with_headings_of_items(tmp_path):
+    path = write(tmp_path / "a.csv", "customer,book,pen,milk\na,1,0,1\nb,0,1,1\nc,1,1,0\n")
+    found = read_ones(path)
+    assert ones(found) == [
+        (0, "book"), (0, "milk"), (1, "milk"), (1, "pen"), (2, "book"), (2, "pen"),
+    ]  # fmt: skip
+    assert found.row_names.tolist() == ["a", "b", "c"]
+    log = write(tmp_path / "b.csv", "user,item,date\na,1,2020\nb,0,2021\n")
+    with pytest.warns(UserWarning, match="'user' and 'item' are read, as pairs"):
+        assert sorted(read_ones(log).column_names) == [0, 1]
+
+
+def test_a_matrix_of_counts_with_all_words_of_a_long_table(tmp_path):
+    text = "document,word,count,tea\n1,0,2,3\n0,1,2,1\n"
+    with pytest.warns(UserWarning, match="'document', all differ; they are read as data"):
+        found = read_tokens(write(tmp_path / "a.csv", text))
+    assert (found.sizes["word"], found.num_tokens) == (4, 10)
+    long = write(tmp_path / "b.csv", ",document,word,count\n0,7,0,2\n1,7,1,3\n")
+    assert read_tokens(long).names["document"].tolist() == [7]
+
+
+def test_a_second_heading_of_values_behind_the_first(tmp_path):
+    found = read_entries(write(tmp_path / "a.csv", "user,item,rating,votes\na,p,3,8\nb,q,4,9\n"))
+    assert found.values.tolist() == [3, 4]
 
 
 def test_signs_within_cells_stand_between_none(tmp_path):
@@ -292,7 +419,7 @@ def test_totals_of_a_matrix(tmp_path):
         with pytest.warns(UserWarning, match=f"the last row, '{name}', holds the sums or means"):
             np.testing.assert_array_equal(read_matrix(path).values, values)
     named = write(tmp_path / "c.csv", matrix(ids, "id", "Total,1,2"))
-    with pytest.warns(UserWarning, match="may hold the sums"):
+    with pytest.warns(UserWarning, match="neither the sums nor the means"):
         assert read_matrix(named).values.shape == (13, 2)
     columns = np.c_[values, values * 2, values.sum(axis=1) * 3]
     text = "a,b,c,d,Total\n" + "\n".join(",".join(map(str, line)) for line in columns) + "\n"

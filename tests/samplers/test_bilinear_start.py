@@ -89,6 +89,23 @@ def test_a_chain_of_any_cells_starts_with_more_probable_features(likelihood):
     assert log_joint["data"] > log_joint["prior"] + 100
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mean", [0.0, 5.0])
+def test_the_scale_of_weights_starts_at_that_of_features_that_are_there(mean):
+    # two thirds of the slots are empty
+    u, v, _ = blocks()
+    weights = mean + 2 * np.asarray([[1.0, -1, 1], [-1, 1, 1], [1, 1, -1]])
+    x = u @ weights @ v.T + 0.1 * np.random.default_rng(0).normal(size=(40, 30))
+    wide = mf.BetaBernoulli(1.0, 1.0, 9)
+    model = mf.BinaryMF(row_prior=wide, column_prior=wide, weight_mean=mean)
+    sampler = model.sampler(start="data", weights="explicit")
+    state = jax.jit(sampler.init)(jax.random.key(0), mf.Dense(jnp.asarray(x, jnp.float32)))
+    pairs = np.ix_(np.any(state.u, axis=0), np.any(state.v, axis=0))
+    assert 4 <= np.asarray(state.weights)[pairs].size < 50
+    expected = np.sqrt(np.mean((np.asarray(state.weights)[pairs] - mean) ** 2))
+    np.testing.assert_allclose(state.weight_scale, expected, rtol=1e-5)
+
+
 def test_starts_that_are_not_there_are_refused():
     with pytest.raises(ValueError, match="start must be one of prior, data, got 'svd'"):
         mf.BinaryMF().sampler(start="svd")

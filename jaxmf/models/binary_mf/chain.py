@@ -135,10 +135,12 @@ def _from_data(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
     weights = jnp.where(there, weights, 0)
     new = new._replace(weights=weights)
     if isinstance(likelihood, Gaussian):
-        num_weights = jnp.maximum(jnp.sum(there), 1)
+        # weights of features that nobody has are 0 here, and say nothing about the others
+        pairs = there & jnp.any(new.u, axis=0)[:, None] & jnp.any(new.v, axis=0)
+        squares = jnp.where(pairs, (weights - jnp.asarray(model.weight_mean)) ** 2, 0)
         scales = {
             "noise_scale": found.noise_scale,
-            "weight_scale": jnp.sqrt(jnp.sum(weights**2) / num_weights),
+            "weight_scale": jnp.sqrt(jnp.sum(squares) / jnp.maximum(jnp.sum(pairs), 1)),
         }
         for name, guess in scales.items():
             prior: Any = defaults.hyperprior(model, name)

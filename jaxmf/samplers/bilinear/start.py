@@ -152,10 +152,7 @@ def _features(key: Key, points: Array, noise: Array, fixed: Array, num_slots: in
     tried = jax.vmap(lambda key: _attempt(key, points, few, noise, fixed, num_slots))
     found = tried(jax.random.split(keys[1], _ATTEMPTS))
     best = jnp.argmin(found.length)
-    divided = points @ found.directions[best] > found.cuts[best]
-    all_of_them = jnp.concatenate([divided, jnp.ones((points.shape[0], 1), bool)], axis=1)
-    chosen = found.chosen[best]
-    taken = jnp.take(all_of_them, jnp.maximum(chosen, 0), axis=1) & (chosen >= 0)
+    taken = points @ found.directions[best] > found.cuts[best]
     bits = jnp.concatenate([fixed, taken], axis=1).astype(points.dtype)
     return _refined(bits, points, noise, fixed.shape[1], _ROUNDS) > 0.5
 
@@ -165,12 +162,10 @@ class _Attempt(NamedTuple):
 
     Attributes:
       length: () float, of the description by them, in nats.
-      chosen: (K - F,) int, indices of divisions, -1 for none.
-      directions, cuts: (R, M) and (M,) float, of the divisions.
+      directions, cuts: (R, K - F) and (K - F,) float: who is beyond the cut has the feature.
     """
 
     length: Array
-    chosen: Array
     directions: Array
     cuts: Array
 
@@ -191,7 +186,12 @@ def _attempt(
     length, kept = _shortened(
         _refined(bits, some, noise, num_fixed, _ROUNDS), some, noise, num_fixed
     )
-    return _Attempt(length, jnp.where(kept[num_fixed:], chosen, -1), directions, cuts)
+    # index M is that of everyone
+    directions = jnp.concatenate([directions, jnp.zeros_like(directions[:, :1])], axis=1)
+    cuts = jnp.concatenate([cuts, jnp.full(1, -jnp.inf, dtype)])
+    at = jnp.maximum(chosen, 0)
+    cuts = jnp.where(kept[num_fixed:] & (chosen >= 0), cuts[at], jnp.inf)
+    return _Attempt(length, directions[:, at], cuts)
 
 
 def _price(bits: Array, points: Array) -> Array:
