@@ -20,6 +20,7 @@ from jaxmf.preparation import matched_to
 
 DECOMPOSITIONS = {"cholesky", "eigh", "eig", "svd", "lu", "geqrf", "householder_product", "schur"}
 DECOMPOSITIONS |= {"triangular_solve", "tridiagonal"}
+CALLS = {"jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2"}
 OPTIONS = {"particle_filter": {"num_particles": 4}, "variational": {"num_epochs": 2}}
 
 
@@ -37,18 +38,36 @@ def decomposes(equation):
 
 def unordered(jaxpr):
     """Pairs of decompositions, in a program and those within it, of which none waits."""
-    found, known, before = [], [], {}
+    found, known = [], []
+    _visit(jaxpr, [frozenset()] * len(jaxpr.invars), known, found)
+    return found
+
+
+def _visit(jaxpr, waits, known, found):
+    """What each output waits for; functions that are called are taken as part of the program."""
+    before = dict(zip(jaxpr.invars, waits, strict=True))
     for equation in jaxpr.eqns:
-        variables = [each for each in equation.invars if not isinstance(each, Literal)]
-        waited_for = frozenset().union(*(before.get(each, ()) for each in variables))
+        of_inputs = [
+            frozenset() if isinstance(each, Literal) else before.get(each, frozenset())
+            for each in equation.invars
+        ]
+        within = [getattr(each, "jaxpr", each) for each in jaxprs_in_params(equation.params)]
+        if equation.primitive.name in CALLS and len(within) == 1:
+            outputs = _visit(within[0], of_inputs, known, found)
+            before |= dict(zip(equation.outvars, outputs, strict=True))
+            continue
+        waited_for = frozenset().union(*of_inputs)
         if decomposes(equation):
             found += [(each, equation) for n, each in enumerate(known) if n not in waited_for]
             waited_for |= {len(known)}
             known.append(equation)
         before |= dict.fromkeys(equation.outvars, waited_for)
-        for within in jaxprs_in_params(equation.params):
-            found += unordered(getattr(within, "jaxpr", within))
-    return found
+        for each in within:
+            found += unordered(each)
+    return [
+        frozenset() if isinstance(each, Literal) else before.get(each, frozenset())
+        for each in jaxpr.outvars
+    ]
 
 
 def programs_of(name, method, options):
@@ -70,7 +89,11 @@ def programs_of(name, method, options):
 TEMPERED = {"anneal_from": 0.5, "anneal_steps": 3, "rejuvenate_every": 1}
 CASES = [("linear-gaussian-ibp", "particle_filter", TEMPERED)]
 CASES += [("binary-mf", "sample", {"weights": "explicit"}), ("bpmf", "sample", {})]
-MORE = [("binary-mf", "sample", {"weights": "collapsed"}), ("bpmf", "sample", {"split_merge": 1})]
+MORE = [
+    ("binary-mf", "sample", {"start": "data"}),
+    ("binary-mf", "sample", {"weights": "collapsed"}),
+    ("bpmf", "sample", {"split_merge": 1}),
+]
 MORE += [("linear-gaussian-ibp", "sample", {"split_merge": 1, "sweep": "parallel"})]
 MORE += [(entry.name, method, {}) for entry in registry.ENTRIES for method in entry.methods]
 

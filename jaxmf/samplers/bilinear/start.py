@@ -21,6 +21,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf._kernels.linalg import after
 from jaxmf.types import Array, Key
 
 _MOST_DIRECTIONS = 24
@@ -76,10 +77,13 @@ def start_from_data(
     x = x / unit
     left, values, right, noise = _directions(keys[0], x, observed)
     u = _features(keys[1], left * values, noise, fixed[0], slots[0])
-    v = _features(keys[2], right * values, noise, fixed[1], slots[1])
-    rows, columns = u.astype(x.dtype), v.astype(x.dtype)
+    rows = u.astype(x.dtype)
+    # one decomposition at a time, see `after`
+    v = _features(keys[2], after(right * values, rows), noise, fixed[1], slots[1])
+    columns = v.astype(x.dtype)
     filled = jnp.where(seen, x, (left * values) @ right.T)
-    weights = _solve(rows, _solve(columns, filled.T).T)
+    of_columns = _solve(columns, filled.T).T
+    weights = _solve(after(rows, of_columns), of_columns)
     fit = rows @ weights @ columns.T
     errors = jnp.sum(jnp.where(seen, x - fit, 0) ** 2) / num_cells
     return Start(u, v, unit * weights, unit * jnp.sqrt(errors))
