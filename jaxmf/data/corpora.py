@@ -25,7 +25,7 @@ from jaxmf.data.readers import (
     read_matrix,
     read_text,
 )
-from jaxmf.data.suspects import are_times, is_total, warn_codes
+from jaxmf.data.suspects import are_times, is_total, warn_codes, without_repeats
 from jaxmf.data.text_tables import MISSING, extension, is_text, numbered_lines
 from jaxmf.data.tokens import Tokens
 
@@ -305,7 +305,7 @@ def _triples(path: Path, lines: list[list[str]]) -> tuple[list[list[str]], bool]
         order = (found.row, found.column, found.value)
     lines = _without_total(path, [[line[index] for index in order] for line in lines])
     _refuse_without_ids(path, lines)
-    return _without_repeats(path, _with_values(path, lines)), found is not None
+    return without_repeats(path, _with_values(path, lines)), found is not None
 
 
 def _refuse_without_ids(path: Path, lines: list[list[str]]) -> None:
@@ -331,19 +331,6 @@ def _with_values(path: Path, lines: list[list[str]]) -> list[list[str]]:
             stacklevel=2,
         )
     return full
-
-
-def _without_repeats(path: Path, lines: list[list[str]]) -> list[list[str]]:
-    """The lines without those that stand there already, value and all."""
-    different = dict.fromkeys(map(tuple, lines))
-    if len(different) == len(lines):
-        return lines
-    warnings.warn(
-        f"{path}: {len(lines) - len(different):,} lines repeat an earlier one, value and all; they "
-        "are left out.",
-        stacklevel=2,
-    )
-    return [list(line) for line in different]
 
 
 def _without_total(path: Path, lines: list[list[str]]) -> list[list[str]]:

@@ -15,7 +15,7 @@ from jaxmf.data.headings import roles
 from jaxmf.data.readers import ids, is_number, read_matrix
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
-from jaxmf.data.suspects import are_times
+from jaxmf.data.suspects import are_times, without_repeats
 from jaxmf.data.text_tables import is_text, numbered_lines
 
 FORMS = ("pairs", "baskets", "matrix")
@@ -81,7 +81,7 @@ def read_ones(
     if headings is not None and form != "pairs":
         raise ValueError(f"headings belong to pairs, but {path} is read as {form}; leave them out")
     if form == "pairs" and lines is not None:
-        pairs = _without_repeats(path, _texts_of(path, lines, headings, _PAIR))
+        pairs = without_repeats(path, _texts_of(path, lines, headings, _PAIR))
         if mask is not None and _is_pairs(mask):
             return _from_pairs_and_observed(pairs, Path(mask), headings)
         data = SparseBinary.from_pairs(_by_ids(pairs))
@@ -328,19 +328,6 @@ def _are_answers(lines: list[list[str]]) -> bool:
     """Whether the cells below the headings, but the first of lines, are 0 and 1, or yes and no."""
     cells = {cell.lower() for line in lines[1:] for cell in line[1:]}
     return cells != {""} and cells != set() and cells <= _ANSWERS
-
-
-def _without_repeats(path: Path, pairs: list[list[str]]) -> list[list[str]]:
-    """Each pair once."""
-    different = dict.fromkeys(map(tuple, pairs))
-    if len(different) == len(pairs):
-        return pairs
-    warnings.warn(
-        f"{path}: {len(pairs) - len(different):,} of {len(pairs):,} pairs repeat an earlier one "
-        "and count once.",
-        stacklevel=3,
-    )
-    return [list(pair) for pair in different]
 
 
 def _refuse_table(path: Path, lines: list[list[str]]) -> None:

@@ -104,6 +104,19 @@ def _adds_up(last: np.ndarray, rest: np.ndarray, axis: int, *, called: bool) -> 
     return any(bool(np.all(np.abs(last[known] - each) <= near)) for each in meant)
 
 
+def without_repeats(path: Path, lines: list[list[str]]) -> list[list[str]]:
+    """The lines without those that repeat an earlier one, in all of their cells."""
+    different = dict.fromkeys(map(tuple, lines))
+    if len(different) == len(lines):
+        return lines
+    warnings.warn(
+        f"{path}: {len(lines) - len(different):,} of {len(lines):,} lines repeat an earlier one in "
+        "all that is read of them; they count once.",
+        stacklevel=3,
+    )
+    return [list(line) for line in different]
+
+
 def warn_codes(path: Path, values: np.ndarray) -> None:
     """Warns of a number that stands for a missing cell, such as 9, 99 or -1, by how it stands off.
 

@@ -230,7 +230,7 @@ def test_lines_without_a_value_and_totals_are_left_out(tmp_path):
     with pytest.raises(ValueError, match="no line has a value"):
         read_entries(write(tmp_path / "b.csv", "user,item,rating\na,p,NA\n"))
     repeated = "user,item,rating\na,p,3\na,q,4\na,p,3\n"
-    with pytest.warns(UserWarning, match="1 lines repeat an earlier one"):
+    with pytest.warns(UserWarning, match="1 of 3 lines repeat an earlier one"):
         assert read_entries(write(tmp_path / "d.csv", repeated)).values.tolist() == [3, 4]
     with pytest.raises(ValueError, match="duplicate cell"):
         read_entries(write(tmp_path / "e.csv", repeated.replace("p,3", "p,5", 1)))
@@ -527,7 +527,7 @@ def test_a_table_is_no_list_of_baskets(tmp_path):
 
 def test_pairs_that_repeat_count_once(tmp_path):
     path = write(tmp_path / "a.csv", "user,item\na,p\na,q\na,p\nb,p\n")
-    with pytest.warns(UserWarning, match="1 of 4 pairs repeat"):
+    with pytest.warns(UserWarning, match="1 of 4 lines repeat"):
         assert len(read_ones(path).rows) == 3
 
 
