@@ -82,8 +82,8 @@ def start_from_data(
     v = _features(keys[2], after(right * values, rows), noise, fixed[1], slots[1])
     columns = v.astype(x.dtype)
     filled = jnp.where(seen, x, (left * values) @ right.T)
-    of_columns = _solve(columns, filled.T).T
-    weights = _solve(after(rows, of_columns), of_columns)
+    partly_solved = _solve(columns, filled.T).T
+    weights = _solve(after(rows, partly_solved), partly_solved)
     fit = rows @ weights @ columns.T
     errors = jnp.sum(jnp.where(seen, x - fit, 0) ** 2) / num_cells
     return Start(u, v, unit * weights, unit * jnp.sqrt(errors))
