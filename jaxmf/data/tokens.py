@@ -181,7 +181,12 @@ class Tokens:
 
     @classmethod
     def _from_table(
-        cls, table: Table, *, row: str = "document", column: str = "word", can_be_empty: bool = False
+        cls,
+        table: Table,
+        *,
+        row: str = "document",
+        column: str = "word",
+        can_be_empty: bool = False,
     ) -> Self:
         rows, columns, shape = open_up(table.values, can_be_empty=can_be_empty)
         ids = {

@@ -1,8 +1,8 @@
 """How well the words of topics go together: coherence from a corpus, and diversity.
 
 Source: Roeder, Both & Hinneburg (2015), sections 3.1 to 3.4, for NPMI and C_v; Mimno, Wallach,
-Talley, Leenders & McCallum (2011), equation 1, for UMass, here as the mean over pairs; Dieng, Ruiz &
-Blei (2020), section 6, for diversity.
+Talley, Leenders & McCallum (2011), equation 1, for UMass, here as the mean over pairs; Dieng,
+Ruiz & Blei (2020), section 6, for diversity.
 """
 
 from __future__ import annotations
