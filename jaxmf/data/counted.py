@@ -35,8 +35,7 @@ def open_up(counts: object) -> Counted:
     A sweep, which takes tokens as they stand, then finds in the cache what it knows of a word, and
     of the documents of a block.
 
-    Args:
-        counts: (N, D) whole numbers, an array or a scipy.sparse matrix.
+    Args: counts (N, D) whole numbers, an array or a scipy.sparse matrix.
 
     Raises:
         TypeError, ValueError: no matrix of counts, no token, or more than int32 can index.
