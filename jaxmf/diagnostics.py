@@ -121,30 +121,45 @@ def _show(value: float, column: str) -> str:
 
 
 def summarise_chains(quantities: Mapping[str, ArrayLike]) -> Summary:
-    """Mean, sd, 5 %, 95 %, split R-hat and effective sample size of scalar quantities.
+    """Mean, sd, 5 %, 95 %, R-hat and effective sample size of scalar quantities.
 
-    R-hat and the effective sample size are numpyro's; they are missing where a quantity does not
-    vary, or where there are fewer than four draws a chain.
+    R-hat is the rank-normalised one of Vehtari et al. (2021), the larger of that of the values and
+    that of their distances from the median, which finds chains that differ in spread alone; ESS is
+    their bulk effective sample size. Both look at the halves of chains, and are missing where a
+    quantity does not vary, or where there are fewer than four draws a chain.
 
     Args:
         quantities: name -> (chains, draws).
     Returns:
         A table with one row a quantity.
     """
-    from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
+    from numpyro.diagnostics import effective_sample_size, gelman_rubin
 
     rows = []
     for values in quantities.values():
         x = np.asarray(values, dtype=float)
         values = [x.mean(), x.std(), *np.quantile(x, (0.05, 0.95))]
-        varies = x.shape[1] >= 4 and bool(np.isfinite(x).all()) and np.ptp(x) > 0
-        with np.errstate(all="ignore"):
-            rhat = float(split_gelman_rubin(x)) if varies else np.nan
-            size = float(effective_sample_size(x)) if varies else np.nan
+        rhat = size = np.nan
+        if x.shape[1] >= 4 and bool(np.isfinite(x).all()) and np.ptp(x) > 0:
+            half = x.shape[1] // 2
+            halves = np.concatenate([x[:, :half], x[:, -half:]])
+            bulk, spread = _normal_scores(halves), _normal_scores(abs(halves - np.median(halves)))
+            with np.errstate(all="ignore"):
+                rhat = float(np.fmax(gelman_rubin(bulk), gelman_rubin(spread)))
+                size = float(effective_sample_size(bulk))
         rows.append([*values, rhat, size])
     shape = np.shape(next(iter(quantities.values()))) if quantities else (0, 0)
     caption = f"{_count(shape[0], 'chain')} of {_count(shape[1], 'draw')}"
     return Summary(list(quantities), CHAIN_COLUMNS, np.array(rows), caption)
+
+
+def _normal_scores(x: np.ndarray) -> np.ndarray:
+    """Normal quantiles of the ranks of all values, equal ones sharing their mean rank."""
+    from scipy.special import ndtri
+
+    _, which, counts = np.unique(x, return_inverse=True, return_counts=True)
+    ranks = np.cumsum(counts) - (counts - 1) / 2
+    return ndtri((ranks - 3 / 8) / (x.size + 1 / 4))[which.reshape(x.shape)]
 
 
 def summarise_weighted(

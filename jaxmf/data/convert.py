@@ -130,9 +130,6 @@ def complete_matrix(values: object, data: Any, *, argument: str) -> np.ndarray:
         values: (N, D) numbers; those of a DataFrame, AnnData, `Dense` or `Table` are matched by
             the ids of rows and columns where both sides have ids, others stand in the order of the
             data.
-        data: a container with cells.
-        argument: how errors call the matrix.
-
     Raises:
         ValueError: another shape, or other ids.
     """

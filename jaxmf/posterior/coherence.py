@@ -51,10 +51,8 @@ def coherence(
 ) -> Coherence:
     """See `Posterior.topic_coherence`.
 
-    Args:
-        posterior: of topics.
-        best: (G, n) int, positions of the words of every topic, -1 for none.
-        measure, reference, window: as there.
+    Args: best (G, n) int, positions of the words of every topic, -1 for none; measure, reference,
+    window: as there.
     """
     if measure not in MEASURES:
         raise ValueError(f"measure: takes {', '.join(map(repr, MEASURES))}; got {measure!r}")

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from numpyro.diagnostics import effective_sample_size, gelman_rubin, split_gelman_rubin
+from scipy.stats import norm, rankdata
 
 from jaxmf import diagnostics
 
@@ -22,6 +24,36 @@ def test_chains_that_agree_and_chains_that_do_not(generator):
     assert np.isnan(table["fixed", "ESS"])
     np.testing.assert_allclose(table["good", "mean"], good.mean())
     np.testing.assert_allclose(table["good", "95 %"], np.quantile(good, 0.95))
+
+
+def test_r_hat_sees_chains_that_differ_in_spread_alone_and_tails_that_have_no_variance(generator):
+    wide = generator.normal(size=(4, 500)) * np.array([1.0, 1.0, 1.0, 4.0])[:, None]
+    heavy = generator.standard_cauchy(size=(4, 500))
+    moved = heavy + np.arange(4)[:, None]
+    table = diagnostics.summarise_chains({"wide": wide, "heavy": heavy, "moved": moved})
+    assert split_gelman_rubin(wide) < 1.02 < 1.1 < table["wide", "R-hat"]
+    assert split_gelman_rubin(moved) < 1.02 < 1.1 < table["moved", "R-hat"]
+    assert table["heavy", "R-hat"] < 1.02
+    assert 1000 < table["heavy", "ESS"] < 3000
+
+
+def test_r_hat_does_not_depend_on_a_monotone_transformation_nor_on_ties(generator):
+    x = generator.normal(size=(3, 101))
+    table = diagnostics.summarise_chains({"x": x, "units": 1e6 * x + 3e8, "tied": x.round(1)})
+    np.testing.assert_allclose(table["units"]["R-hat"], table["x"]["R-hat"], rtol=1e-6)
+    np.testing.assert_allclose(table["units"]["ESS"], table["x"]["ESS"], rtol=1e-6)
+    np.testing.assert_allclose(table["tied"]["R-hat"], table["x"]["R-hat"], atol=0.01)
+    halves = np.concatenate([x[:, :50], x[:, -50:]])
+    scores = norm.ppf((rankdata(halves).reshape(halves.shape) - 3 / 8) / (halves.size + 1 / 4))
+    np.testing.assert_allclose(table["x"]["ESS"], effective_sample_size(scores))
+    assert table["x"]["R-hat"] >= gelman_rubin(scores)
+
+
+def test_a_count_of_two_values_has_an_r_hat(generator):
+    table = diagnostics.summarise_chains({"count": generator.integers(3, 5, size=(4, 200))})
+    assert table["count", "R-hat"] < 1.03  # distances from the median may all be equal
+    apart = np.repeat([[3], [3], [3], [4]], 200, axis=1)
+    assert not diagnostics.summarise_chains({"count": apart})["count", "R-hat"] < 1.05
 
 
 def test_few_draws_have_no_r_hat(generator):
