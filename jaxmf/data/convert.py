@@ -77,8 +77,8 @@ def as_container(
             f"{name}: a {type(data).__name__} does not say its times. Make a SparseSeries with "
             f"{_MAKE_ONE[container_type]}."
         )
-    of_counts = new_tokens if can_be_empty else Tokens.from_counts
-    make: Any = getattr(container_type, "from_array", of_counts)
+    make_tokens = new_tokens if can_be_empty else Tokens.from_counts
+    make: Any = getattr(container_type, "from_array", make_tokens)
     if container_type is Entries:
         question = "is it a long table or a matrix"
         _check_one_reading(name, data, Entries, question, is_frame)

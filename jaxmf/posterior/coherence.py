@@ -82,9 +82,9 @@ def _one_topic(counts: np.ndarray, num_windows: int, measure: str) -> float:
     if len(counts) < 2:
         return np.nan
     if measure == "u_mass":
-        # each word given each that is more probable
-        given = np.log((counts + 1) / np.diag(counts))
-        return float(given[np.tril_indices(len(counts), -1)].mean())
+        # each word conditionals each that is more probable
+        conditionals = np.log((counts + 1) / np.diag(counts))
+        return float(conditionals[np.tril_indices(len(counts), -1)].mean())
     npmi = _npmi(counts / num_windows)
     if measure == "npmi":
         return float(npmi[np.triu_indices(len(npmi), 1)].mean())
