@@ -21,6 +21,7 @@ from jaxmf.data.checks import shown_id
 from jaxmf.model import HasNetwork, ScalesColumns, WarnsOfFits, settings_of
 from jaxmf.posterior.draws import NO_DRAWS
 from jaxmf.posterior.evidence import annealing_fault
+from jaxmf.posterior.leave_one_out import known_cells
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -210,12 +211,8 @@ def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
 
 def _observed(data: Container) -> np.ndarray | None:
     """(M,) values of the observed cells of a matrix; None for other data."""
-    values = getattr(data, "values", None)
-    if values is None or np.ndim(values) not in (1, 2):
-        return None
-    values = np.asarray(values, dtype=float)
-    observed = getattr(data, "observed", None)
-    return values.ravel() if observed is None else values[np.asarray(observed)]
+    known = known_cells(data)
+    return None if known is None else known[2]
 
 
 def _rhat(posterior: Summaries) -> Iterator[Alarm]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.answers import Answer, positions_of_ids
-from jaxmf.data import Container
+from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.names import encode
 from jaxmf.model import (
     DrawsCells,
@@ -23,6 +23,7 @@ from jaxmf.model import (
     Pair,
     PredictsCells,
     ScoresFurtherRows,
+    TakesNewRows,
 )
 from jaxmf.posterior.cell_distributions import (
     CELL_DISTRIBUTIONS,
@@ -356,10 +357,10 @@ def predict_cells(
 
 
 def predict_rows(
-    model: Any,
-    data: Any,
+    model: TakesNewRows[Container],
+    data: MatrixContainer,
     draws: dict[str, np.ndarray],
-    new_data: Any,
+    new_data: MatrixContainer,
     cells: tuple[np.ndarray, np.ndarray],
     key: jax.Array,
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:

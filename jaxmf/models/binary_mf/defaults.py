@@ -91,7 +91,7 @@ def notes(model: BinaryMF, data: Dense) -> tuple[str, ...]:
     )
 
 
-def _units(model: Any, data: Dense, *, is_open: bool) -> tuple[object, object]:
+def _units(model: BinaryMF, data: Dense, *, is_open: bool) -> tuple[object, object]:
     """Offset and scale of the columns; both by column where they are in different units.
 
     Args: is_open: whether the scales of noise and weights are learned in the units of the data.
