@@ -59,8 +59,8 @@ class Turns:
 def num_pool_threads() -> int:
     """Threads of XLA's pool on CPU: PJRT_NPROC, else NPROC, else cores; at least one a device."""
     set_by_user = (os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC"))
-    numbers = (int(value) for value in set_by_user if value.isdigit() and int(value) > 0)
-    return max(next(numbers, num_cores()), jax.local_device_count("cpu"))
+    stated = (int(value) for value in set_by_user if value.isdigit() and int(value) > 0)
+    return max(next(stated, num_cores()), jax.local_device_count("cpu"))
 
 
 def num_cores() -> int:
