@@ -90,13 +90,9 @@ _PIECE = 16  # weights that a draw sums at once
 def draw_all(names: Sequence[str], factors: Sequence[Factor], uniforms: Array) -> list[Array]:
     """As `draw`, for many tokens at once and in logarithms.
 
-    Args:
-        names: the variables; each stands in some factor.
-        factors: log tables (B or 1, ...) whose names follow the order of `names`.
-        uniforms: (B, n) float in [0, 1), one for each variable.
-
-    Returns:
-        The values, (B,) int32 each.
+    Args: factors: log tables (B or 1, ...) whose names follow the order of `names`; uniforms (B, n)
+    float in [0, 1), one for each variable.
+    Returns the values, (B,) int32 each.
     """
     waiting, tables = list(factors), []
     for name in reversed(names):

@@ -144,7 +144,6 @@ def fold_in(
     The answer for a level depends on its tokens, their order and the key alone.
 
     Args:
-        network: the network, as it was fitted.
         new: tokens whose levels of `column` are the new ones; all other columns have the levels of
             the training data.
         column: such as "document".

@@ -44,7 +44,6 @@ def matched_positions(
         names: ids of the new ones, or None.
         known: ids of those of the data, or None.
         sizes: how many new and how many known ones there are.
-        argument: how the user calls the new data, for the message.
         unknown: "error", or "drop" for -1 in the place of an id that the data lacks.
         can_drop: whether the message may name that option.
     Returns:
@@ -92,7 +91,6 @@ def warn_of_dropped(
     Args:
         kept: (T,) bool.
         new_levels: for each column of new levels, such as documents, (T,) the level of each token.
-        argument: how the user calls the tokens.
 
     Warns:
         UserWarning: more than half of the tokens are left out, or all those of a level.

@@ -79,7 +79,6 @@ def lookup(
     """Positions of ids, and all ids: those ``known``, or else those of ``ids``, as they appear.
 
     Args:
-        argument: how the user calls the ids, for the message.
         ids: (T,) ids.
         known: all ids in order, or None.
         line: what one of them is called, such as "row"; the argument without its s by default.

@@ -153,7 +153,6 @@ def positions(
     """Positions (T,) int32 of ids; where the data has no ids, they are the positions themselves.
 
     Args:
-        argument: how the user calls them, for the message.
         names: the ids of the data, or None.
         line: what one of them is called, such as "row"; the argument without its s unless given.
     Raises:

@@ -143,9 +143,7 @@ def run_chunk(
 
     Args:
         chain_keys: (C,) keys, one a chain; () without a chain axis.
-        state: the state before step `plan.step`.
         averages: name -> mean over the draws kept so far.
-        plan: see `Plan`.
         draw_shapes: what `record` gives, from `record_draw`.
         batch: whether there is a chain axis.
     Returns:

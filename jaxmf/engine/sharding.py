@@ -188,7 +188,6 @@ def check_mesh_axes(
 
     Args:
         mesh: what the user passes; what is no mesh is left to `validate_mesh`.
-        name: of the model or the method, for the message.
     Raises:
         ValueError: an axis of several devices that is none of these.
     """

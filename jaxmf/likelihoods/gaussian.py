@@ -175,7 +175,6 @@ def log_normal_row(
     Args:
       squared_error: sum over the observed cells of (x - m)^2.
       inflation: 1 + z M z', how much the unknown Y widens the noise; same shape.
-      num_observed: () float, number of observed cells.
     """
     # M has rounding where the noise is next to nothing, and z M z' is not negative
     variance = noise_variance * jnp.maximum(inflation, 1)

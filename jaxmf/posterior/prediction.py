@@ -336,8 +336,6 @@ def predict_cells(
     """Conditional mean and variance of cells for every draw, block by block.
 
     Args:
-        model: its description.
-        data: the training data.
         draws: name -> (S, ...).
         rows, columns: (M,) int.
         once: whether nobody will ask again, so that compiling is what costs where these are few.

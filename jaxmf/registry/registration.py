@@ -129,8 +129,6 @@ def register(thing: Registered, *, name: str | None = None) -> Registered:
 def check_draws(model: Model, algorithm: Algorithm, data: object) -> None:
     """Refuse a sampler of another package whose draws lack what the posterior needs of all.
 
-    Args:
-        model: any model; those of jaxmf are not looked at.
     Raises:
         TypeError: its draws have no `log_joint`.
     """

@@ -104,11 +104,9 @@ def noise_while_annealed(
     up, it is a fifth of the start all along.
 
     Args:
-      progress: () float, the share of the warm-up that is over.
       prior: of the scale; a number stays as it is, as does what lies outside the prior's support.
       free: () float, the scale after its update.
       start: () float, where the scale started.
-      factor: () float, that on the weights.
     """
     if is_fixed(prior):
         return free

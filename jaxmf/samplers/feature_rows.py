@@ -171,7 +171,6 @@ def scan_bits(
     Args:
       order: (K,) float uniforms; slots are visited from the smallest up.
       uniforms: (K,) float, decides the bit of each slot.
-      fit: of the row as it is.
       extra: () float, j / r for the j new features of the row that stay as they are.
       prior_log_odds: (K,) float, of each bit being on given the other rows.
       free_to_move: (K,) bool, the slots to visit.
@@ -332,7 +331,6 @@ def whole_row_log_weights(
     Args:
       fit: of the row at any setting in which the slots not `free_to_move` are as they shall stay.
       rate, ratio, noise_variance, num_candidates: as in `new_feature_log_weights`.
-      prior_log_odds: (K,) float.
       free_to_move: (K,) bool; settings that differ elsewhere have weight 0.
 
     Returns:

@@ -109,7 +109,6 @@ def update_probability(
 
     Args:
         prior: a number or a numpyro distribution over numbers between 0 and 1.
-        value: () float, the present value.
         log_density_fn: v () -> () log likelihood of v; the prior is added here.
         width: first width of the slice, in units of the log odds.
     Returns:
@@ -146,11 +145,7 @@ def update_parameter(
     on the scale u with v = T(u), T the bijection of numpyro for the support of the prior: log v of
     a positive one, log odds of one between bounds, v itself of any number.
 
-    Args:
-        value: () float, the present value.
-        log_density_fn: v () -> () log likelihood of v; the prior is added here.
-    Returns:
-        () float, unchanged if the hyperparameter is fixed.
+    Returns () float, unchanged if the hyperparameter is fixed.
     """
     if is_fixed(prior):
         return value

@@ -162,7 +162,6 @@ def pass_over_rows(
       order: (N,) int32, the rows to visit in front.
       num_visits: () int32, how many they are.
       uniforms: (N,) float, decides each row.
-      fixed: what stays, from `PairLikelihood.start`.
     """
     bits, dtype = columns.bits, columns.bits.dtype
     candidates = jnp.asarray(SETTINGS, dtype)

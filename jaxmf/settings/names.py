@@ -109,7 +109,6 @@ def registered(name: object, module: object) -> Callable[..., object]:
     """The class or function that was registered under a name.
 
     Args:
-        name: as a file names it.
         module: where it was defined when the file was written; for the message alone, never
             imported.
 

@@ -216,7 +216,6 @@ def analytic_solution(
         column_scale: of its columns, sqrt(v); None learns one for each (empirical Bayes), and
             leaves out the factors whose best v is 0: K may then be smaller than num_factors.
         noise_scale: sigma, the standard deviation of a cell; None learns it.
-        tolerance: of the decomposition.
     Raises:
         ValueError: a number of factors out of range, a scale that is not positive, a cell that
             is not finite, a matrix of zeros.

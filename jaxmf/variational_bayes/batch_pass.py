@@ -109,10 +109,6 @@ def one_pass(
     """One pass over all batches.
 
     Args:
-      rule: see `Rule`.
-      key: typed PRNG key, of the samples of zeros.
-      parameters: as they are.
-      batches: see `Batches`.
       optimizers: their states; None with blocks.
       first: () int32, steps done before.
     """

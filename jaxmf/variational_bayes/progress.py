@@ -69,12 +69,9 @@ def look(
 ) -> State:
     """Free energy, noise and validation score after an epoch, and whether to stop.
 
-    Args:
-      plan: has `num_epochs`, `evaluate_every`, `hold_priors`, `tolerance` and `patience`.
-      state: after the updates of an epoch.
-      value_of: from the model's parameters to their `Value`.
-      always: whether to look after every epoch.
-      may_stop: False while the ascent must continue, beside the epochs that hold priors.
+    Args: plan: has `num_epochs`, `evaluate_every`, `hold_priors`, `tolerance` and `patience`;
+    value_of: from the model's parameters to their `Value`; always: whether to look after every
+    epoch; may_stop: False while the ascent must continue, beside the epochs that hold priors.
     """
     held = (state.epoch < plan.hold_priors) | ~jnp.asarray(may_stop)
     epoch = state.epoch + 1

@@ -111,15 +111,8 @@ def series_free_energy(
 ) -> Array:
     """The free energy of a series: pure, differentiable in all that stands in its parameters.
 
-    Args:
-      parameters: Q and the hyperparameters, the length scale among them.
-      data: the matrices below each other.
-      kernel: one of `paths.KERNELS`.
-      zeros: which zeros to go through, as seen from the rows.
-      likelihood: `Gaussian` or `Bernoulli`.
-
-    Returns:
-      () float.
+    Args: kernel: one of `paths.KERNELS`; zeros: which zeros to go through, as seen from the rows.
+    Returns () float.
     """
     row_values, divergence = values(parameters, kernel=kernel)
     plain = stacked(parameters, row_values)
@@ -212,14 +205,9 @@ def update_rows(
     that is kept whose bound at fixed zeta is the lower; both bounds are exact, so nothing has to be
     differentiated and the data are gone through once.
 
-    Args:
-      parameters: as they were.
-      search: None to leave the length scale as it is.
-      kernel: one of `paths.KERNELS`.
-      joint: whether to solve for all factors of a row at once.
-      held: whether the search rests.
-    Returns:
-      Parameters, values of their paths, and the search.
+    Args: search: None to leave the length scale as it is; kernel: one of `paths.KERNELS`; joint:
+    whether to solve for all factors of a row at once; held: whether the search rests.
+    Returns Parameters, values of their paths, and the search.
     """
 
     def at(lengthscale: Array) -> gp.Updated:

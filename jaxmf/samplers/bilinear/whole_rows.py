@@ -67,7 +67,6 @@ def whole_row_log_weights(
     Args:
       fit: of the row without singletons; slots not `free_to_move` as they shall stay.
       turned, rate, noise_variance: as in `new_feature_log_weights`.
-      prior_log_odds: (K,) float.
       free_to_move: (K,) bool; settings that differ elsewhere have weight 0.
 
     Returns:

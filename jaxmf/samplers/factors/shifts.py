@@ -96,9 +96,7 @@ def shift_part(
 
     Args:
       normals: (D,) float, standard normal.
-      moments: mean (1, D) and factor (1, D, D).
       lines: (F, D) float, the link's of a part.
-      precision: () float, theirs.
       length: () float, what every line of features sums to; 0 where lines differ: nothing moves.
     Returns:
       The prior and the lines.
@@ -141,7 +139,6 @@ def shift_features(
       factors: (N, K) float, of the rows.
       coefficients: (N, F) float, of the rows for the part, less their means.
       lines: (F, E) float, of the columns' link.
-      precision: () float, of the coefficients.
       inverse: (E, E) float, of the covariance of the columns' factors and biases.
       line_precision: () float, of the link's lines in units of this covariance.
 
