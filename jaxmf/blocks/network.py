@@ -195,7 +195,6 @@ class Network(NetworkModel):
         return self
 
     def tokens(self, data: Tokens) -> Tokens:
-        """The data themselves."""
         return data
 
 

@@ -211,7 +211,6 @@ class Dense(CellsById):
 
     @classmethod
     def tree_unflatten(cls, _: tuple[int, ...] | None, children: tuple[PyTree, ...]) -> Self:
-        """Built without checks: the leaves may be anything jax puts there."""
         values, observed = children
         return bare(cls, values=values, observed=observed, row_names=None, column_names=None)
 

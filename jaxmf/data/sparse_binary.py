@@ -337,7 +337,6 @@ class SparseBinary(CellsById):
         return f"{sides}, {self.num_missing:,} cells missing"
 
     def fingerprint(self) -> str:
-        """SHA-256 of shape and ones, in hex; ids do not enter."""
         arrays = {"rows": self.rows, "columns": self.columns}
         if self.missing_rows is not None and self.missing_columns is not None:
             arrays |= {"missing_rows": self.missing_rows, "missing_columns": self.missing_columns}

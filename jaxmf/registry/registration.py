@@ -44,12 +44,10 @@ class RegisteredEntry(Entry):
 
     @property
     def model(self) -> type:
-        """The class."""
         return self.registered
 
     @property
     def container(self) -> type:
-        """The class of the container."""
         assert self.registered.data_type is not None
         return self.registered.data_type
 

@@ -150,7 +150,6 @@ class GaussianColumns:
         )
 
     def log_likelihood(self, fixed: Fixed, statistics: PairStatistics) -> Array:
-        """See `PairLikelihood`."""
         along = None if fixed.mean is None else _along(fixed.mean, statistics)
         return self._log_density(fixed, _Quantities(statistics.gram, statistics.product, along))
 
@@ -162,14 +161,12 @@ class GaussianColumns:
         setting: Array,
         candidates: Array,
     ) -> Array:
-        """See `PairLikelihood`."""
         changes = (candidates - setting)[:, None, :]
         return self._log_density(fixed, _changed(fixed, statistics, row, setting, changes))
 
     def change(
         self, fixed: Fixed, statistics: PairStatistics, row: Array, setting: Array, new: Array
     ) -> PairStatistics:
-        """See `PairLikelihood`."""
         change = new - setting
         after = _changed(fixed, statistics, row, setting, change)
         features, residual = (_row(leaf, row) for leaf in (fixed.features, fixed.residual))

@@ -34,5 +34,4 @@ class ScoredCells(ABC):
         return answers.cell_moments(self.likelihood, draw, mean, variance)
 
     def probability(self, mean: Array, variance: Array) -> Array:
-        """Probability of a one at scores of some mean and variance."""
         return answers.probability(self.likelihood, mean, variance)

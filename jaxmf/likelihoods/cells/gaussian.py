@@ -44,7 +44,6 @@ class Gaussian(Likelihood):
         return self.log_kernel(x, eta) - 0.5 * jnp.log(2 * jnp.pi * self.noise_scale**2)
 
     def annealed(self, noise_factor: Array | float) -> Gaussian:
-        """The likelihood to the power 1 / noise_factor^2, up to a constant: wider noise."""
         return self.at_values({"noise_scale": self.noise_scale * noise_factor})
 
     def sample(self, key: Key, eta: Array) -> Array:

@@ -152,7 +152,6 @@ class BinaryMF(SimulatedModel):
 
     @property
     def has_bias_feature(self) -> bool:
-        """Whether slot 0 of U is on in every row."""
         return self.row_bias
 
     @property
@@ -211,9 +210,6 @@ class BinaryMF(SimulatedModel):
     def matched(self, data: Dense) -> BinaryMF:
         """The model with the offset and the scales that were left open taken from a data set.
 
-        Args:
-          data: (I, J).
-
         Raises:
           ValueError: Gaussian cells so large or small that their squares leave the range of floats.
         """
@@ -241,7 +237,6 @@ class BinaryMF(SimulatedModel):
         return jnp.sum(each)
 
     def unit_at(self, columns: Array | slice) -> Array:
-        """`column_unit` of some columns: (M,) float, or () one number."""
         unit = jnp.asarray(1.0 if self.column_unit is None else self.column_unit)
         return unit[columns] if unit.ndim else unit
 
@@ -257,9 +252,7 @@ class BinaryMF(SimulatedModel):
         """Refuses data that the likelihood does not have, or that does not fit given features.
 
         Args:
-          data: (I, J).
           name: what the user calls it; only "data" is held against the features of rows.
-
         Raises:
           ValueError: values that the likelihood does not have.
         """
@@ -484,9 +477,8 @@ class BinaryMF(SimulatedModel):
     def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
         """Basis images W V' and their standard deviations given U, V and X, each (K, J) float.
 
-        Args:
-          draw: what a chain records: z (I, K) bool, which is U, v (J, L) bool, numbers, weights.
-          data: the training data.
+        Args: draw: what a chain records: z (I, K) bool, which is U, v (J, L) bool, numbers,
+        weights.
         """
         images = queries.basis(self, draw, self.centred(data))
         if self.column_unit is None:

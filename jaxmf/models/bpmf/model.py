@@ -411,7 +411,6 @@ class BPMF(Readable, Model):
         )
 
     def whole_draw(self, key: Key, state: State, data: Entries | Prepared) -> Draw:
-        """What a draw keeps that keeps everything."""
         return chain.record(chain.SamplerPlan(keep_factors=True), self, key, state, data)
 
     # --- queries on one draw ----------------------------------------------------------------------
@@ -423,14 +422,12 @@ class BPMF(Readable, Model):
         return {"thresholds": noise} if noise.size else {}
 
     def cell_probabilities(self, draw: Draw, data: object, rows: Array, columns: Array) -> Array:
-        """Probability of every value of cells: (M, V) float; of cells with few values only."""
         means = queries.means_of_cells(self, draw, data, rows, columns)
         return queries.likelihood_of(self, draw).probabilities(means)
 
     def predict_cells(
         self, draw: Draw, data: object, rows: Array, columns: Array
     ) -> tuple[Array, Array]:
-        """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m])."""
         return queries.cell_moments(self, draw, data, rows, columns)
 
     def expected_values(self, draw: Draw, data: object, rows: Array) -> Array:
@@ -438,11 +435,9 @@ class BPMF(Readable, Model):
         return queries.expected_values(self, draw, data, rows)
 
     def known_cells(self, data: Entries) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and columns of the cells that are not recommended: the observed ones."""
         return np.asarray(data.rows), np.asarray(data.columns)
 
     def group_means(self, draw: Draw, data: object) -> Array:
-        """Expected values (K, M) of all columns for a row at the mean of each group of rows."""
         return queries.group_means(self, draw, data)
 
     # --- rows not seen in training ----------------------------------------------------------------
@@ -454,7 +449,6 @@ class BPMF(Readable, Model):
 
         Args:
           features: of the new rows; None for zeros.
-          num_rows: of new rows.
           classes: indicators of their classes; None where these are not known.
         """
         present = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -482,7 +476,6 @@ class BPMF(Readable, Model):
     def new_cell_probabilities(
         self, key: Key, draw: Draw, data: object, new_data: Entries, rows: Array, columns: Array
     ) -> Array:
-        """Probability of every value of cells of rows not seen in training: (M, V) float."""
         return queries.new_cell_probabilities(self, key, draw, data, new_data, rows, columns)
 
     def transform_rows(self, key: Key, draw: Draw, data: object, new_data: Entries) -> Array:
@@ -494,11 +487,9 @@ class BPMF(Readable, Model):
         return unknown.with_unknown(self, num_new, shape)
 
     def draw_unknown(self, key: Key, draw: Draw, data: object, num_new: tuple[int, int]) -> Draw:
-        """Vectors of all rows and columns of a draw, those beyond the data from their prior."""
         return unknown.draw_unknown(self, key, draw, data, num_new)
 
     def factors(self, draw: Mapping[str, Array], data: Entries) -> tuple[Array, Array]:
-        """Latent factors of rows (N, K), in the unit of the data, and of columns (D, K)."""
         latent = slice(self.num_factors)
         return draw["u"][:, latent] * self.unit(data), draw["v"][:, latent]
 

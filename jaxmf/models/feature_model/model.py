@@ -138,7 +138,6 @@ class FeatureModel(Readable, Model):
 
     @property
     def hyperparameters(self) -> Mapping[str, object]:
-        """Numbers and priors by the names that draws have."""
         return hyperparameters.priors_of(self)
 
     def at_values(self, values: Mapping[str, Array | float]) -> FeatureModel:
@@ -203,7 +202,6 @@ class FeatureModel(Readable, Model):
         checks.check_likelihood(self.at_start, data, name)
 
     def draw_features(self, key: Key, num_slots: int) -> Array:
-        """Rows of Y from their prior, (K, ...): row k from fold_in(key, k)."""
 
         def draw(slot: Array) -> Array:
             return self.feature_prior.sample(jax.random.fold_in(key, slot))
@@ -233,7 +231,6 @@ class FeatureModel(Readable, Model):
         return value
 
     def row_log_likelihood(self, x: Array, observed: Array | None, z: Array, y: Array, /) -> Array:
-        """() float, log p of the observed cells of a row x (D,)."""
         value = self.cell_log_likelihood(x, observed, z, y)
         return jnp.sum(value).astype(jnp.result_type(float))
 
@@ -301,7 +298,6 @@ class FeatureModel(Readable, Model):
         """A state of the chain from the prior, and data of these shapes; needs `sample_row`.
 
         Args:
-            key: typed PRNG key.
             data: (N, D); cells that are missing here are missing in what is drawn.
         """
         feature_key, x_key = jax.random.split(key)
@@ -478,7 +474,6 @@ class FeatureModel(Readable, Model):
     def predict_cells(
         self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
     ) -> tuple[Array, Array]:
-        """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m])."""
         del data
         z, index = draw["z"], rows
         if rows.shape[0] < z.shape[0]:
@@ -490,7 +485,6 @@ class FeatureModel(Readable, Model):
     def cell_log_density(
         self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array, values: Array
     ) -> Array:
-        """log p(values[m] | draw) of cells, (M,) float."""
         return queries.log_density(self.at_values(draw), draw, data, (rows, columns), values)
 
     def draw_cells(
@@ -518,7 +512,6 @@ class FeatureModel(Readable, Model):
     def cell_probabilities(
         self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
     ) -> Array:
-        """Probability of every level of cells: (M, V) float."""
         del data
         likelihood: Any = self.at_values(draw).likelihood
         return likelihood.probabilities(queries.cell_predictors(draw, rows, columns))
@@ -532,7 +525,6 @@ class FeatureModel(Readable, Model):
         rows: Array,
         columns: Array,
     ) -> Array:
-        """Probability of every level of cells of new rows: (M, V) float."""
         z, _ = queries.new_rows(self.at_values(draw), key, draw, new_data)
         return self.cell_probabilities(draw | {"z": z}, data, rows, columns)
 

@@ -125,16 +125,10 @@ class LinearGaussianIBP(BuffetModel):
         return defaults.matched(self, data)
 
     def check_data(self, data: Dense, name: str) -> None:
-        """Refuses values whose squares leave the range of floats.
-
-        Args:
-          data: (N, D).
-          name: what the user calls it.
-        """
+        """Refuses values whose squares leave the range of floats."""
         units.check_magnitude(data, name)
 
     def centred(self, data: Dense) -> Dense:
-        """The data minus the offset."""
         return units.centred(data, self.offset)
 
     def first_slot(self) -> int:
@@ -174,7 +168,6 @@ class LinearGaussianIBP(BuffetModel):
     def simulate_matrix(
         self, key: Key, shape: tuple[int, int], capacity: int
     ) -> tuple[State, Dense, Array]:
-        """A state from the prior, complete data, and () bool whether `capacity` was too small."""
         z_key, hyper_key, x_key = jax.random.split(key, 3)
         state, overflow = self.simulate_state(z_key, hyper_key, shape, capacity)
         return state, Dense(self.simulate_data(x_key, state, shape[1])), overflow
@@ -182,7 +175,6 @@ class LinearGaussianIBP(BuffetModel):
     def simulate_state(
         self, z_key: Key, hyper_key: Key, shape: tuple[int, int], capacity: int
     ) -> tuple[State, Array]:
-        """A state from the prior, and () bool whether `capacity` was too small for it."""
         num_rows = shape[0]
         model = defaults.completed(self)
         keys = jax.random.split(hyper_key, len(HYPERPARAMETERS))
@@ -312,9 +304,7 @@ class LinearGaussianIBP(BuffetModel):
 
         What a feature adds to the offset; a bias feature, in slot 0, has the offset in its mean.
 
-        Args:
-          draw: what a chain records: z (N, K) bool and the hyperparameters.
-          data: the training data.
+        Args: draw: what a chain records: z (N, K) bool and the hyperparameters.
         """
         mean, deviation = queries.features(self._feature_posterior(draw, data), scales(draw))
         if self.bias and self.offset is not None:

@@ -124,13 +124,8 @@ class _Mixture(NetworkModel):
     def predict_rows_of_draw(self, draw: Draw, data: Dense, x: Array) -> tuple[Array, Array]:
         """Log predictive density of further rows, and the probabilities of their groups.
 
-        Args:
-            draw: what a chain records.
-            data: the training data.
-            x: (M, D) float.
-
-        Returns:
-            (M,) and (M, K) float; of a growing prior the lowest free slot is a new group.
+        Args: x (M, D) float.
+        Returns (M,) and (M, K) float; of a growing prior the lowest free slot is a new group.
         """
         network, _ = self.over(data)
         if not self._takes_rows:
@@ -145,7 +140,6 @@ class _Mixture(NetworkModel):
     def predict_cells(
         self, draw: Draw, data: Dense, rows: Array, columns: Array
     ) -> tuple[Array, Array]:
-        """Mean and variance of the cells of a further row: the same for all rows."""
         network, tokens = self.over(data)
         mean, variance = predict_moments(network, draw, "x", tokens, {"all": rows * 0})
         if mean.ndim == 1:
@@ -224,13 +218,8 @@ class _SequentialMixture(_Mixture):
     def row_log_density(self, draw: Draw, data: Dense, rows: Array) -> tuple[Array, Array]:
         """Log predictive density of rows of the data given all others, and of one more of each.
 
-        Args:
-            draw: what a chain with ``keep="assignments"`` records.
-            data: the training data.
-            rows: (M,) int32.
-
-        Returns:
-            (M,) float each.
+        Args: draw: what a chain with ``keep="assignments"`` records; rows (M,) int32.
+        Returns (M,) float each.
         """
         network, tokens = self.over(data)
         x, groups = tokens.values["x"][rows], draw["group_of_tokens"][rows]

@@ -61,7 +61,6 @@ class _Multiway(NetworkModel):
         return Network({**groups, **below})
 
     def tokens(self, data: Tokens) -> Tokens:
-        """The data themselves."""
         return data
 
     def shown_columns(self) -> tuple[str, ...]:

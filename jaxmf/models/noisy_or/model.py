@@ -118,9 +118,7 @@ class NoisyOrIBP(BuffetModel):
     def check_data(self, data: Dense, name: str) -> None:
         """Refuses observed values other than 0 and 1.
 
-        Args:
-          data: (N, D).
-          name: what the user calls it, for the message.
+        Args: name: what the user calls it, for the message.
 
         Raises:
           ValueError: there is another value; the first is shown.
@@ -171,7 +169,6 @@ class NoisyOrIBP(BuffetModel):
     def simulate_matrix(
         self, key: Key, shape: tuple[int, int], capacity: int
     ) -> tuple[State, Dense, Array]:
-        """A state from the prior, complete data, and () bool whether `capacity` was too small."""
         z_key, hyper_key, x_key = jax.random.split(key, 3)
         state, overflow = self.simulate_state(z_key, hyper_key, shape, capacity)
         return state, Dense(self.simulate_data(x_key, state)), overflow
@@ -179,7 +176,6 @@ class NoisyOrIBP(BuffetModel):
     def simulate_state(
         self, z_key: Key, hyper_key: Key, shape: tuple[int, int], capacity: int
     ) -> tuple[State, Array]:
-        """A state from the prior, and () bool whether `capacity` was too small for it."""
         num_rows, num_columns = shape
         values = {
             name: hyper.sample_prior(jax.random.fold_in(hyper_key, index), getattr(self, name))
@@ -287,7 +283,6 @@ class NoisyOrIBP(BuffetModel):
 
         Args:
           draw: what a chain records; the probability is that given Z and the other causes.
-          data: the training data.
         """
         mean = queries.activity(draw["z"], draw["y"], data, parameters_of(draw))
         return mean, jnp.sqrt(mean * (1 - mean))

@@ -141,7 +141,6 @@ class _Ratings(NetworkModel):
     def predict_cells(
         self, draw: Draw, data: Entries, rows: Array, columns: Array
     ) -> tuple[Array, Array]:
-        """Predictive mean and variance of cells: (M,) each."""
         if self.values is None:
             network, tokens = self.over(data)
             where = {"user": rows, "item": columns}
@@ -155,7 +154,6 @@ class _Ratings(NetworkModel):
     def cell_log_density(
         self, draw: Draw, data: Entries, rows: Array, columns: Array, values: Array
     ) -> Array:
-        """Log predictive density of real values of cells: (M,) float."""
         network, tokens = self.over(data)
         where = {"user": rows, "item": columns}
         return log_density(network, draw, "rating", tokens, where, values)
@@ -166,7 +164,6 @@ class _Ratings(NetworkModel):
         return draw_values(network, key, draw, "rating", tokens, {"user": rows, "item": columns})
 
     def cell_probabilities(self, draw: Draw, data: Entries, rows: Array, columns: Array) -> Array:
-        """Probability of every value of cells: (M, V) float."""
         network, tokens = self.over(data)
         where = {"user": rows, "item": columns}
         return predict_categories(network, draw, "rating", tokens, where)
@@ -180,7 +177,6 @@ class _Ratings(NetworkModel):
         rows: Array,
         columns: Array,
     ) -> Array:
-        """Probability of every value of cells of users not seen in training: (M, V) float."""
         network, tokens = self.over(data)
         folded = fold_in(network, key, draw, self.tokens(new_data), "user")
         where = {"user": rows, "item": columns}

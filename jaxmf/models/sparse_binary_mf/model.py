@@ -305,15 +305,12 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
     # --- questions to a fit -----------------------------------------------------------------------
 
     def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Pair:
-        """Mean and variance of the scores m of cells (M,): (M,) each."""
         return answers.score_cells(draw, rows, columns)
 
     def score_rows(self, draw: dict[str, Array], rows: Array) -> tuple[Array, Array]:
-        """Mean and variance of the scores of all cells of rows (B,): (B, D) each."""
         return answers.score_rows(draw, answers.factors_of_rows(draw, rows))
 
     def factors(self, draw: dict[str, Array], data: SparseBinary) -> tuple[Array, Array]:
-        """Means of the factors of rows (N, K) and of columns (D, K)."""
         del data
         return draw["row_mean"], draw["column_mean"]
 
@@ -327,12 +324,10 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
     def predict_rows(
         self, key: Key, draw: dict[str, Array], data: SparseBinary, new_data: SparseBinary
     ) -> tuple[Array, Array]:
-        """Mean and variance of all cells of further rows, (M, D) each."""
         del key, data
         return answers.cell_moments(self.likelihood, draw, *self.score_new_rows(draw, new_data))
 
     def score_new_rows(self, draw: dict[str, Array], new_data: SparseBinary) -> tuple[Array, Array]:
-        """Mean and variance of the scores of all cells of further rows: (M, D) each."""
         return answers.score_rows(draw, fold_in.fold_in(self, draw, new_data))
 
 

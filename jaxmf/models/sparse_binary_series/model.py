@@ -238,11 +238,9 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         return {"free_energy": rows.pop("free_energy")} | lengthscale | rows
 
     def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Pair:
-        """Mean and variance of the scores m of cells (M,) at the last time: (M,) each."""
         return answers.score_cells(queries.at_last(draw), rows, columns)
 
     def score_rows(self, draw: dict[str, Array], rows: Array) -> tuple[Array, Array]:
-        """Mean and variance of the scores of rows (B,) at the last time: (B, D) each."""
         last = queries.at_last(draw)
         return answers.score_rows(last, answers.factors_of_rows(last, rows))
 
@@ -256,7 +254,6 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
     def predict_rows(
         self, key: Key, draw: dict[str, Array], data: SparseSeries, new_data: SparseSeries
     ) -> tuple[Array, Array]:
-        """Mean and variance of all cells of further rows at the last of their times, (M, D)."""
         del key, data
         return answers.cell_moments(self.likelihood, draw, *self.score_new_rows(draw, new_data))
 

@@ -110,13 +110,11 @@ class HFP(WordModel):
         return {"topic": topics_of_new_documents(network, key, draw, new)}
 
     def transform_tokens(self, key: Key, draw: Draw, data: Tokens, new: Tokens) -> Array:
-        """The topics of new documents: (M, K) float, summing to one."""
         return self.fold(key, draw, data, new)["topic"]
 
     def word_probabilities(
         self, draw: Draw, data: Tokens, new: Tokens, folded: dict[str, Array]
     ) -> Array:
-        """p(word | document) of tokens of documents that were folded in: (T,) float."""
         words = self.entries(draw, data)[:, new.columns["word"]].T
         return jnp.sum(folded["topic"][new.columns["document"]] * words, axis=1)
 

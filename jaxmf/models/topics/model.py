@@ -41,12 +41,10 @@ class _TopicModel(WordModel):
     """Words by an indicator of documents, of which new ones can be folded in."""
 
     def fold(self, key: Key, draw: Draw, data: Tokens, new: Tokens) -> dict[str, Array]:
-        """Probabilities of the indicators of new documents; see `jaxmf.blocks.folding`."""
         network, _ = self.over(data)
         return fold_in(network, key, draw, new, "document")
 
     def transform_tokens(self, key: Key, draw: Draw, data: Tokens, new: Tokens) -> Array:
-        """The topics of new documents: (M, K) float, summing to one."""
         folded = self.fold(key, draw, data, new)
         shares = folded[self.network().indicators[0]]
         for name in self.network().indicators[1:]:
@@ -56,14 +54,12 @@ class _TopicModel(WordModel):
     def word_probabilities(
         self, draw: Draw, data: Tokens, new: Tokens, folded: dict[str, Array]
     ) -> Array:
-        """p(word | document) of tokens of documents that were folded in: (T,) float."""
         probabilities = self.next_words(draw, data, new.columns["document"], folded)
         return probabilities[jax.numpy.arange(probabilities.shape[0]), new.columns["word"]]
 
     def next_words(
         self, draw: Draw, data: Tokens, documents: Array, folded: dict[str, Array]
     ) -> Array:
-        """p(word | document) of one more token of documents: (R, V) float."""
         network, _ = self.over(data)
         return predict_categories(network, draw, "word", data, {"document": documents}, folded)
 
@@ -112,7 +108,6 @@ class DirichletCompoundMultinomial(NetworkModel):
         return Network(word=Block(words, by="document", observed=True))
 
     def tokens(self, data: Tokens) -> Tokens:
-        """The data themselves."""
         return data
 
 

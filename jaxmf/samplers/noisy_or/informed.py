@@ -77,7 +77,6 @@ class NoisyOrColumns:
         return jnp.concatenate([alone, together[None]])
 
     def log_likelihood(self, fixed: Gains, statistics: Array) -> Array:
-        """See `PairLikelihood`."""
         del fixed
         log_weights = self.log_weights(statistics) + 2 * self.parameters.log_inactive
         return jnp.sum(jax.nn.logsumexp(log_weights, axis=-2), axis=-1)
@@ -91,7 +90,6 @@ class NoisyOrColumns:
     def log_likelihoods(
         self, fixed: Gains, statistics: Array, row: Array, setting: Array, candidates: Array
     ) -> Array:
-        """See `PairLikelihood`."""
         one, two = (jax.lax.dynamic_index_in_dim(gain, row, keepdims=False) for gain in fixed)
         without = statistics - _added(setting, one, two)
         return self.log_likelihood(fixed, without + _added(candidates, one, two))
@@ -99,7 +97,6 @@ class NoisyOrColumns:
     def change(
         self, fixed: Gains, statistics: Array, row: Array, setting: Array, new: Array
     ) -> Array:
-        """See `PairLikelihood`."""
         one, two = (jax.lax.dynamic_index_in_dim(gain, row, keepdims=False) for gain in fixed)
         return statistics + _added(new, one, two) - _added(setting, one, two)
 
