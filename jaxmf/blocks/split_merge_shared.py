@@ -52,12 +52,11 @@ from jaxmf._kernels.fusion import fused_on_cpu, sequential_on_cpu
 from jaxmf._kernels.special import accepts
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.roles import Below, below, look_up_of
-from jaxmf.blocks.split_merge import choose_side
+from jaxmf.blocks.split_merge import Scan, can_split, choose_side
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.priors.hdp import HDP
-from jaxmf.priors.partition_prior import is_kind
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
@@ -85,24 +84,6 @@ class TableMembers(NamedTuple):
     num_tables: Array
 
 
-class Scan(NamedTuple):
-    """What a pass over the tables leaves.
-
-    Attributes:
-        sides: (T,) int32, 0 in a and 1 in b.
-        counts: (3,) float, tables of a, b and c.
-        cache: child -> what a sweep works on, for the groups a, b and c.
-        log_ratio: () float, the logarithm of A q / gamma.
-        log_proposal: () float, log q.
-    """
-
-    sides: Array
-    counts: Array
-    cache: dict[str, PyTree]
-    log_ratio: Array
-    log_proposal: Array
-
-
 class _Problem(NamedTuple):
     """What all proposals of a step work on; tokens in the order of their batches.
 
@@ -126,10 +107,7 @@ class _Problem(NamedTuple):
 
 def can_split_shared(network: Network, name: str) -> bool:
     """Whether the move is for this indicator: an HDP whose groups partition observed blocks."""
-    children = network.children(name)
-    is_process = is_kind(network.blocks[name].distribution, HDP)
-    is_process &= not network.blocks[name].per and name not in network.tables
-    return is_process and all(child in network.observed for child in children)
+    return can_split(network, name, HDP)
 
 
 def split_merge_shared(

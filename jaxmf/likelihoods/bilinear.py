@@ -15,6 +15,7 @@ Source: Meeds, Ghahramani, Neal & Roweis (2006), section 3.1, whose (theta V'V (
 solved here in its eigenbasis; theta = 1 / s_X^2, phi = 1 / s_W^2.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -279,13 +280,14 @@ def log_marginal(
     noise_scale: Array,
     weight_scale: Array,
     weight_mean: Array | float = 0.0,
+    spectrum_fn: Callable[..., Spectrum] = spectrum,
 ) -> Array:
-    """log p(X | U, V) with W summed out, () float.
+    """log p(X | U, V) with W summed out, () float; that of the plaid model by its `spectrum`.
 
     Args: u, v, x, noise_scale, weight_scale, weight_mean: as in `weight_conditional`.
     """
     return log_marginal_of_spectrum(
-        spectrum(u, v, x, weight_mean=weight_mean),
+        spectrum_fn(u, v, x, weight_mean=weight_mean),
         noise_scale=noise_scale,
         weight_scale=weight_scale,
     )

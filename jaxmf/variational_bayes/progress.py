@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf.engine import Info
 from jaxmf.types import Array, Key, PyTree
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.held_out import Unknowing
@@ -34,6 +35,19 @@ class Value(NamedTuple):
     parameters: object
     free_energy: Array
     plain: Parameters
+
+
+def step(
+    epoch: Callable[[Key, State, Prepared], State],
+    key: Key,
+    state: State,
+    data: Prepared,
+    progress: Array,
+) -> tuple[State, Info]:
+    """One epoch; nothing once the ascent is done."""
+    del progress
+    state = jax.lax.cond(state.done, lambda state: state, partial(epoch, key, data=data), state)
+    return state, Info(overflow={})
 
 
 def first_state(key: Key, parameters: object, data: Prepared, *, optimizer: object) -> State:

@@ -246,7 +246,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         )
         return algorithm(
             init=Partial(ascent.init, plan, self),
-            step=Partial(ascent.step, plan, self),
+            step=Partial(progress.step, Partial(ascent.epoch, plan, self)),
             record=progress.record,
         )
 

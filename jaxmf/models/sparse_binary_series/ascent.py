@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxmf.engine import Info
 from jaxmf.programs import jit
 from jaxmf.types import Array, Key, PyTree
 from jaxmf.variational_bayes import series
@@ -71,21 +70,8 @@ def init(plan: Plan, model: SparseBinarySeries, key: Key, data: Prepared) -> Sta
     return first_state(sample_key, parameters, data, optimizer=search)
 
 
-def step(
-    plan: Plan, model: SparseBinarySeries, key: Key, state: State, data: Prepared, progress: Array
-) -> tuple[State, Info]:
-    """One epoch: rows, columns, priors, noise; nothing once the ascent is done."""
-    del progress
-    state = jax.lax.cond(
-        state.done,
-        lambda state: state,
-        lambda state: _epoch(plan, model, key, state, data),
-        state,
-    )
-    return state, Info(overflow={})
-
-
-def _epoch(plan: Plan, model: SparseBinarySeries, key: Key, state: State, data: Prepared) -> State:
+def epoch(plan: Plan, model: SparseBinarySeries, key: Key, state: State, data: Prepared) -> State:
+    """One epoch: rows, columns, priors, noise."""
     layout = data.layout
     chosen = choose_zeros(plan, model, key, state=state, layout=layout)
     late = lateness(plan, model, state)

@@ -197,7 +197,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         plan = ascent.Plan(**{name: value for name, value in options.items() if name != "self"})
         return algorithm(
             init=Partial(ascent.init, plan, self),
-            step=Partial(ascent.step, plan, self),
+            step=Partial(progress.step, Partial(ascent.epoch, plan, self)),
             record=Partial(_record),
         )
 
