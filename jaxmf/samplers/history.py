@@ -13,6 +13,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from jaxmf.types import PyTree
+
 _NO_PARENT = -1
 
 
@@ -117,3 +119,69 @@ class History:
             paths[row] = nodes
             nodes = self._parent[nodes]
         return {name: values[paths.T] for name, values in self._values.items()}
+
+    def _fit_values(self, kept: dict[str, np.ndarray]) -> None:
+        """Make the stores for new names and pad those whose trailing axes have grown."""
+        for name, values in kept.items():
+            store = self._values.get(name)
+            if store is None:
+                store = np.zeros((len(self._parent), *values.shape[2:]), values.dtype)
+            sizes = list(zip(values.shape[2:], store.shape[1:], strict=True))
+            growth = [max(new - old, 0) for new, old in sizes]
+            if any(growth):
+                store = np.pad(store, [(0, 0), *((0, more) for more in growth)])
+            self._values[name] = store
+            lack = [max(old - new, 0) for new, old in sizes]
+            if any(lack):
+                kept[name] = np.pad(values, [(0, 0), (0, 0), *((0, more) for more in lack)])
+
+    def _add_nodes(self, parents: np.ndarray, alive: np.ndarray, values: PyTree) -> np.ndarray:
+        """Add the nodes of one row for the particles that will have descendants."""
+        where = np.flatnonzero(alive)
+        self._reserve(len(where))
+        nodes, self._free = self._free[-len(where) :], self._free[: -len(where)]
+        self._parent[nodes] = parents[where]
+        self._num_children[nodes] = 0
+        known = parents[where]
+        np.add.at(self._num_children, known[known >= 0], 1)
+        for name, value in values.items():
+            self._values[name][nodes] = value[where]
+        # A particle without descendants in this chunk gets no node, and nobody will ask for it.
+        leaves = np.full(self.num_particles, _NO_PARENT, np.int64)
+        leaves[where] = nodes
+        self.num_rows += 1
+        return leaves
+
+    def _reserve(self, num_nodes: int) -> None:
+        """Make sure that so many nodes are free, by half as much again when there are not."""
+        size = len(self._parent)
+        if len(self._free) >= num_nodes:
+            return
+        new_size = max(size + size // 2, size + num_nodes)
+        more = new_size - size
+        self._parent = np.concatenate([self._parent, np.full(more, _NO_PARENT, np.int64)])
+        self._num_children = np.concatenate([self._num_children, np.zeros(more, np.int32)])
+        self._free = np.concatenate([self._free, np.arange(new_size - 1, size - 1, -1)])
+        for name, store in self._values.items():
+            empty = np.zeros((more, *store.shape[1:]), store.dtype)
+            self._values[name] = np.concatenate([store, empty])
+
+    def _release(self, nodes: np.ndarray) -> None:
+        """Free nodes without descendants, and their ancestors that now have none."""
+        nodes = nodes[self._num_children[nodes] == 0]
+        while len(nodes):
+            self._free = np.concatenate([self._free, nodes])
+            parents = self._parent[nodes]
+            parents = parents[parents >= 0]
+            np.subtract.at(self._num_children, parents, 1)
+            nodes = np.unique(parents)
+            nodes = nodes[self._num_children[nodes] == 0]
+
+
+def _survivors(ancestors: np.ndarray) -> np.ndarray:
+    """Which particles of each step have descendants at the last one: (T, P) bool."""
+    alive = np.zeros(ancestors.shape, bool)
+    alive[-1] = True
+    for step in range(len(ancestors) - 1, 0, -1):
+        alive[step - 1, ancestors[step, alive[step]]] = True
+    return alive
