@@ -111,9 +111,7 @@ def pad_axis(array: Array, axis: int, size: int) -> Array:
     """The same array with zeros appended on one axis up to `size` slots.
 
     Returns the padded array.
-
-    Raises:
-        ValueError: if `size` is smaller than the present length.
+    Raises ValueError: if `size` is smaller than the present length.
 
     Example:
         >>> pad_axis(jnp.ones((2, 1)), 1, 3).tolist()

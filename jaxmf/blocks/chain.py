@@ -80,8 +80,7 @@ def plan(
 ) -> SamplerPlan:
     """The plan of checked options.
 
-    Raises:
-        ValueError: options that are none.
+    Raises ValueError: options that are none.
     """
     if keep not in KEEP:
         raise ValueError(f"keep must be one of {', '.join(map(repr, KEEP))}, got {keep!r}")

@@ -20,8 +20,7 @@ _LARGEST_TABLE = 2**22
 def check_wiring(blocks: Mapping[str, Block]) -> tuple[str, ...]:
     """The names of the blocks, parents before children.
 
-    Raises:
-        TypeError, ValueError: an unknown parent, a circle, or blocks that cannot be combined.
+    Raises TypeError, ValueError: an unknown parent, a circle, or blocks that cannot be combined.
     """
     if not blocks:
         raise ValueError("a network needs at least one block")
@@ -185,8 +184,8 @@ class Parts(NamedTuple):
 def parts(name: str, block: Block, sizes: Mapping[str, int]) -> Parts:
     """The parts of a block.
 
-    Raises:
-        ValueError: an unknown parent, too many parts for int32, a function whose values are none.
+    Raises ValueError: an unknown parent, too many parts for int32, a function whose values are
+    none.
     """
     unknown = [parent for parent in block.by if parent not in sizes]
     if unknown:

@@ -103,9 +103,8 @@ def checked_cells(
 ) -> tuple[np.ndarray, np.ndarray, tuple[Names | None, Names | None]]:
     """Indices of cells as int32, each cell once, and the ids of rows and columns.
 
-    Raises:
-        ValueError: lengths that differ, indices out of range, no cells, a cell given twice, ids
-            that do not fit.
+    Raises ValueError: lengths that differ, indices out of range, no cells, a cell given twice, ids
+    that do not fit.
     """
     row_indices = checks.as_index("rows", rows, size=shape[0])
     column_indices = checks.as_index("columns", columns, size=shape[1])
@@ -148,8 +147,7 @@ def is_sparse(x: object) -> bool:
 def peel(argument: str, x: Any) -> Table:
     """The matrix and the ids of an array, DataFrame, scipy.sparse matrix, AnnData or Table.
 
-    Raises:
-        TypeError: no matrix, or a DataFrame with a column that holds no numbers.
+    Raises TypeError: no matrix, or a DataFrame with a column that holds no numbers.
     """
     x = as_pandas(x)
     if isinstance(x, Table):

@@ -36,10 +36,8 @@ def open_up(counts: object) -> Counted:
     of the documents of a block.
 
     Args: counts (N, D) whole numbers, an array or a scipy.sparse matrix.
-
-    Raises:
-        TypeError, ValueError: no matrix of counts, no token, or more than int32 can index.
-        MemoryError: so many tokens do not fit.
+    Raises TypeError, ValueError: no matrix of counts, no token, or more than int32 can index.
+    MemoryError: so many tokens do not fit.
     """
     matrix = _checked_sparse(counts) if is_sparse(counts) else _checked_shape(counts)
     total = sum(int(cells.counts.sum(dtype=np.int64)) for cells in _blocks(matrix))

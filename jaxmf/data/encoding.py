@@ -49,9 +49,8 @@ def encode_columns(
 ) -> tuple[scipy.sparse.csc_array, list[Column]]:
     """The numbers (N, F) of a table's columns, and what each of them is.
 
-    Raises:
-        TypeError: a column of neither numbers nor levels.
-        ValueError: columns that differ in length, a value that is missing or not finite.
+    Raises TypeError: a column of neither numbers nor levels. ValueError: columns that differ in
+    length, a value that is missing or not finite.
     """
     separators = dict(lists or {})
     for argument, headings in (("categorical", categorical), ("lists", separators)):
@@ -91,8 +90,7 @@ def encode_one(
 ) -> scipy.sparse.csc_array:
     """The numbers (N, F) of one heading in given columns, for new lines as for old ones.
 
-    Raises:
-        ValueError: a value that is missing, or a level that has no column.
+    Raises ValueError: a value that is missing, or a level that has no column.
     """
     first = columns[0]
     if first.level is None:

@@ -36,10 +36,8 @@ def as_names(argument: str, names: object, *, size: int | None = None) -> Names 
     Scalars of NumPy in a list become the numbers and texts that they are, so that they can be
     saved.
 
-    Raises:
-        TypeError: no list of ids, or an id that cannot be hashed.
-        ValueError: not one id for each row or column, an id that is missing, or one that
-            stands twice.
+    Raises TypeError: no list of ids, or an id that cannot be hashed. ValueError: not one id for
+    each row or column, an id that is missing, or one that stands twice.
     """
     if names is None:
         return None
@@ -109,9 +107,7 @@ def is_missing_id(name: object) -> bool:
 def encode(argument: str, ids: object) -> tuple[np.ndarray, Names]:
     """Positions (T,) int32 of the ids among the unique ones, and these in order of appearance.
 
-    Raises:
-        ValueError: an id is missing.
-        TypeError: an id cannot be hashed.
+    Raises ValueError: an id is missing. TypeError: an id cannot be hashed.
     """
     array = object_array(ids)
     table: dict[Hashable, int] = {}
@@ -235,9 +231,7 @@ def titled(names: Names | None, titles: object, size: int) -> np.ndarray:
 def series_as_mapping(argument: str, values: object) -> object:
     """A pandas Series as a mapping from its index; all else as it is.
 
-    Raises:
-        TypeError: a table.
-        ValueError: an id is twice in the index.
+    Raises TypeError: a table. ValueError: an id is twice in the index.
     """
     if not hasattr(values, "to_dict"):
         return values

@@ -502,8 +502,7 @@ def is_number(text: str) -> bool:
 def as_number(text: str) -> float:
     """A number as it is written in a table: in digits 0 to 9, without underscores.
 
-    Raises:
-        ValueError: anything else, as what Python takes beyond that is a number by accident.
+    Raises ValueError: anything else, as what Python takes beyond that is a number by accident.
     """
     if "_" in text or not text.isascii():
         raise ValueError(f"{text!r} is no number")

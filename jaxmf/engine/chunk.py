@@ -258,11 +258,7 @@ def _advance(
 
 
 def check_axes(overflow: Collection[str], axes: Collection[str]) -> None:
-    """Refuses overflow of an axis that cannot grow.
-
-    Raises:
-        ValueError: the capacity does not name it.
-    """
+    """Refuses overflow of an axis that cannot grow."""
     unknown = sorted(set(overflow) - set(axes))
     if unknown:
         raise ValueError(

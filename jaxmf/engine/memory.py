@@ -62,8 +62,7 @@ class MemoryGuard:
     def approve(self, program: Executable) -> None:
         """Checks a chunk's program before it runs.
 
-        Raises:
-            MemoryError: if it does not fit.
+        Raises MemoryError: if it does not fit.
         """
         if id(program) in self._approved:
             return
@@ -112,8 +111,7 @@ def available_host_bytes() -> int | None:
 def refuse_if_too_large(needs: Needs, limit: int | None) -> None:
     """Checks an estimate against the limit.
 
-    Raises:
-        MemoryError: with both figures, where the memory goes, and what to lower.
+    Raises MemoryError: with both figures, where the memory goes, and what to lower.
     """
     total = sum(needs)
     if limit is None or total <= limit:
@@ -129,9 +127,7 @@ def refuse_if_too_large(needs: Needs, limit: int | None) -> None:
 def check_limit(limit: object) -> int | None:
     """The argument memory_limit, checked.
 
-    Raises:
-        TypeError: no whole number of bytes, such as the text "4GB".
-        ValueError: below 1.
+    Raises TypeError: no whole number of bytes, such as the text "4GB". ValueError: below 1.
     """
     if limit is None:
         return None
@@ -148,9 +144,6 @@ def refuse_copy(num_bytes: int, limit: int | None) -> None:
     Args:
         num_bytes: of the container that would be made of the data.
         limit: memory_limit; the free memory of the host if None.
-
-    Raises:
-        MemoryError: with both figures.
     """
     available = available_host_bytes() if limit is None else limit
     if available is None or num_bytes <= available:

@@ -65,8 +65,7 @@ def start_from(
 ) -> Progression:
     """All chains where an earlier run left them.
 
-    Raises:
-        ValueError: if its state is not one of this algorithm and these chains.
+    Raises ValueError: if its state is not one of this algorithm and these chains.
     """
     batched = program.placement.batch.batched
     capacity = capacity_of(program.algorithm, initial.state, Batch(batched=True))

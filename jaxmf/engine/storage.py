@@ -70,11 +70,8 @@ class Storage:
 
         The folder is locked until this object is left as a context.
 
-        Raises:
-            ValueError: if it is damaged or another run, or if there is one that is not to be
-                continued.
-            LockedError: if another run writes to it.
-            OSError: if it cannot be written to.
+        Raises ValueError: if it is damaged or another run, or if there is one that is not to be
+        continued. LockedError: if another run writes to it. OSError: if it cannot be written to.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"checkpoint: {self.path} is a file; give a folder")

@@ -104,8 +104,7 @@ class Supervisor:
     def map(self, function: Callable[[Call], Result], calls: list[Call]) -> list[Result]:
         """The function of every call, in threads; the results in order.
 
-        Raises:
-            Exception: the first that a call raised, once all have ended.
+        Raises Exception: the first that a call raised, once all have ended.
         """
         results: dict[int, Result] = {}
         errors: list[BaseException] = []

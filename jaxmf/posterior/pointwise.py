@@ -151,8 +151,7 @@ class LogLikelihood(Answer):
 def units_of(posterior: Draws) -> Units:
     """What the posterior has a likelihood of.
 
-    Raises:
-        ValueError: the model, or the run, has none; the message says why and what to do.
+    Raises ValueError: the model, or the run, has none; the message says why and what to do.
     """
     model = posterior.model
     name = type(model).__name__
@@ -306,8 +305,7 @@ def log_likelihood(posterior: Draws, cells: object) -> LogLikelihood:
 def chosen_units(posterior: Draws, units: Units, cells: object) -> np.ndarray:
     """Positions of the units that are asked about: (M,) int.
 
-    Raises:
-        ValueError: cells that are missing in the data, or cells of a model of tokens.
+    Raises ValueError: cells that are missing in the data, or cells of a model of tokens.
     """
     if cells is None:
         return np.arange(units.values.size)

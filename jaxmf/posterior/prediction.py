@@ -124,8 +124,7 @@ def _positions_in(
 ) -> tuple[np.ndarray, int]:
     """Where the rows, or columns, of cells (M,) are in an AnnData, by id or as they are; its size.
 
-    Raises:
-        ValueError: it lacks one, or is of another size than `expected` and there are no ids.
+    Raises ValueError: it lacks one, or is of another size than `expected` and there are no ids.
     """
     size = len(getattr(adata, f"{side}_names"))
     if ids is not None:

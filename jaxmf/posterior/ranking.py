@@ -219,11 +219,7 @@ def recommend(
 
 
 def check_question(model: Model, n: object, by: object) -> None:
-    """Refuses a model that ranks no columns, and an order that it has not.
-
-    Raises:
-        ValueError: the message names what there is.
-    """
+    """Refuses a model that ranks no columns, and an order that it has not."""
     if not can_recommend(model):
         raise ValueError(f"{type(model).__name__} has no recommendations; see predict(cells)")
     check_count("n", n)

@@ -74,8 +74,7 @@ def has_topics(posterior: Draws) -> bool:
 def topic_blocks(posterior: Draws) -> TopicBlocks:
     """What is word, topic and document in a model.
 
-    Raises:
-        ValueError: the model has no topics, or its draws do not have their counts.
+    Raises ValueError: the model has no topics, or its draws do not have their counts.
     """
     name = type(posterior.model).__name__
     network = posterior.model.network() if isinstance(posterior.model, HasNetwork) else None
@@ -116,8 +115,7 @@ def _blocks_of(network: Network) -> TopicBlocks | None:
 def document_counts(posterior: Draws, blocks: TopicBlocks, chain: int, draw: int) -> np.ndarray:
     """Tokens of every topic in every document of a draw: (N, K) int.
 
-    Raises:
-        ValueError: the draws do not have them.
+    Raises ValueError: the draws do not have them.
     """
     by_document = f"{blocks.topic}_by_{blocks.document}"
     if by_document in posterior.draws:

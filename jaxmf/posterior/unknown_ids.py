@@ -45,9 +45,7 @@ def with_unknown_rows(posterior: Draws, rows: object, seed: int) -> tuple[Draws,
 
     Args: posterior: of a model that draws rows from their prior; rows: ids, or positions, as a user
     names them.
-
-    Raises:
-        ValueError: the model draws none.
+    Raises ValueError: the model draws none.
     """
     _check_prior(posterior)
     positions, new = _with_new_ids(rows, posterior.data, "row")

@@ -423,11 +423,7 @@ class FlexiblePrior(PartitionPrior):
 
 
 def check_flexible(name: str, value: object) -> None:
-    """Refuses what is no flexible prior.
-
-    Raises:
-        TypeError: `value` is another prior, or no prior at all.
-    """
+    """Refuses what is no flexible prior."""
     if isinstance(value, PartitionPrior) and not isinstance(value, FlexiblePrior):
         raise TypeError(
             f"{name} must be a FlexiblePrior, got {type(value).__name__}; "

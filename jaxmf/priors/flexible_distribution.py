@@ -125,8 +125,7 @@ class Signatures(NamedTuple):
 def signatures(num_items: int) -> Signatures:
     """All signatures of N items.
 
-    Raises:
-        ValueError: more items than `MOST_SIGNATURES`.
+    Raises ValueError: more items than `MOST_SIGNATURES`.
     """
     from scipy.special import gammaln as log_gamma
 

@@ -45,9 +45,8 @@ class Matched(NamedTuple):
 def check_expected_counts(expected_counts: object, shrinkage: float) -> np.ndarray:
     """The expected counts (N,) as float64.
 
-    Raises:
-        ValueError: not one count for every size, negative, or counts that no distribution of
-            partitions of N items has.
+    Raises ValueError: not one count for every size, negative, or counts that no distribution of
+    partitions of N items has.
     """
     targets = check_numbers("expected_counts", expected_counts)
     check_number("shrinkage", shrinkage, least=0)

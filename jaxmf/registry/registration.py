@@ -59,8 +59,7 @@ class RegisteredEntry(Entry):
     def example(self) -> tuple[Model, object]:
         """A tiny model and tiny data, if the class has them.
 
-        Raises:
-            ValueError: the class has no `example`.
+        Raises ValueError: the class has no `example`.
         """
         example = getattr(self.registered, "example", None)
         if example is None:
@@ -127,8 +126,7 @@ def register(thing: Registered, *, name: str | None = None) -> Registered:
 def check_draws(model: Model, algorithm: Algorithm, data: object) -> None:
     """Refuse a sampler of another package whose draws lack what the posterior needs of all.
 
-    Raises:
-        TypeError: its draws have no `log_joint`.
+    Raises TypeError: its draws have no `log_joint`.
     """
     if type(model) not in {entry.model for entry in REGISTERED.values()}:
         return

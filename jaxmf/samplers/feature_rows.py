@@ -284,8 +284,7 @@ def draw_index(uniform: Array, log_weights: Array) -> Array:
 def check_whole_rows(num_slots: int, *, remedy: str) -> None:
     """Refuses to go through the settings of too many slots.
 
-    Raises:
-      ValueError: more than `MAX_WHOLE_ROW_SLOTS`.
+    Raises ValueError: more than `MAX_WHOLE_ROW_SLOTS`.
     """
     if num_slots > MAX_WHOLE_ROW_SLOTS:
         raise ValueError(

@@ -136,8 +136,7 @@ def makes_prior(name: Any) -> bool:
 def prior_class(name: object) -> Callable[..., object]:
     """The class of a prior or a part of a model.
 
-    Raises:
-        ValueError: there is none of this name.
+    Raises ValueError: there is none of this name.
     """
     if isinstance(name, str) and isinstance(REGISTERED.get(name), type):
         return REGISTERED[name]
@@ -172,8 +171,7 @@ def distribution_class(name: object, *, makers: bool = False) -> Callable[..., A
 def function(name: object) -> Callable[..., Any]:
     """The function of a name in `FUNCTIONS`.
 
-    Raises:
-        ValueError: there is none of this name.
+    Raises ValueError: there is none of this name.
     """
     if not isinstance(name, str) or name not in FUNCTIONS:
         raise ValueError(

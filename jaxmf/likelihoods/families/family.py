@@ -166,11 +166,7 @@ class Family(SweptFamily):
 
 
 def check_family(family: object) -> None:
-    """Refuses what is no family; placeholders of jax pass unchecked.
-
-    Raises:
-        TypeError: anything else.
-    """
+    """Refuses what is no family; placeholders of jax pass unchecked."""
     if not hyper.is_placeholder(family):
         check_object(
             "family", family, SweptFamily, "NormalInverseWishart() or DirichletMultinomial()"

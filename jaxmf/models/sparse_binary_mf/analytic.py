@@ -23,8 +23,7 @@ _TOLERANCE = 1e-6
 def draw(model: SparseBinaryMF, data: SparseBinary) -> dict[str, Array]:
     """What is kept of the solution, by name, as of an ascent.
 
-    Raises:
-      ValueError: the model or the data are not what the solution is for.
+    Raises ValueError: the model or the data are not what the solution is for.
     """
     _check(model, data)
     solution = _solution(model, data)
