@@ -79,11 +79,9 @@ def choose_sweep(
       platform: of the device that holds the data: "cpu", "gpu", "tpu", ...
       num_items: rows or tokens of the data; None for many.
       can_be_parallel: whether this model and its options have the parallel sweep.
-
     Returns:
       The name of the sequential one on a CPU, whatever the size; elsewhere of the parallel one,
       unless there are so few items that their loop is short.
-
     Example:
       >>> [choose_sweep("tokens", platform, 10**6) for platform in ("cpu", "gpu")]
       ['sequential', 'parallel']

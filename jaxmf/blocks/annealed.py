@@ -74,7 +74,6 @@ def annealed(
     Args:
         model: with one indicator of every token.
         keep, capacity, split_merge: as in `NetworkModel.sampler`.
-
     Raises:
         ValueError: options that are none, or a family whose hyperparameters are learned.
     """

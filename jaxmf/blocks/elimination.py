@@ -42,7 +42,6 @@ def draw(
         factors: tables whose names follow the order of `names`.
         uniforms: one for each variable, () in [0, 1).
         num_lanes: one for each variable, see `choose`.
-
     Returns:
         The values, () int32 each.
 

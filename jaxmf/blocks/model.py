@@ -72,7 +72,6 @@ class NetworkModel(Readable, Model, ABC):
         Args:
             state: of these data.
             data: as the model takes it.
-
         Returns:
             () float.
         """
@@ -169,10 +168,8 @@ class NetworkModel(Readable, Model, ABC):
                 keeps "assignments" of mixtures of up to 10,000 rows unless it is passed.
             capacity: slots of growing indicators to begin with, by default two for each
                 group that the chain starts with; they double when a sweep needs more.
-
         Returns:
             Algorithm, whose growing axes are the indicators with a growing prior.
-
         Raises:
             ValueError: options that are none.
         """

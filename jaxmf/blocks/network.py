@@ -34,14 +34,11 @@ class Network(NetworkModel):
 
     Args:
         blocks: name -> `Block`; as keywords, or as one mapping.
-
     Attributes:
         order: the names, parents before children.
-
     Raises:
         TypeError, ValueError: blocks that are no network: unknown kinds, circles, labels that mean
             nothing where they are used.
-
     Example:
         >>> import jaxmf as mf
         >>> lda = mf.Network(
@@ -178,10 +175,8 @@ class Network(NetworkModel):
                 and say how many values a family has whose size is None.
             capacity: slots of growing indicators; by default as many as there are tokens, so that
                 there is always room.
-
         Returns:
             State and Tokens.
-
         Raises:
             ValueError: a family without a size, and no column that it follows from.
         """

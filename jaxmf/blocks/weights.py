@@ -26,10 +26,8 @@ def sample_log_weights(
 
     Args:
         counts: (G, K) int32.
-
     Returns:
         (G, K) float, -inf where a group is not in use.
-
     Raises:
         TypeError: the prior has no `weight_shapes`.
 

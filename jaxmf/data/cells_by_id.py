@@ -68,7 +68,6 @@ class CellsById(ABC):
             unknown: of columns that the data lacks: "error", or "drop" to leave them out.
             can_drop: whether errors may advise the latter.
             word: what errors call a column.
-
         Raises:
             ValueError: an unknown column; one of a `Dense` that is not there; other sizes where
                 one side has no ids.

@@ -82,7 +82,6 @@ def lookup(
         ids: (T,) ids.
         known: all ids in order, or None.
         line: what one of them is called, such as "row"; the argument without its s by default.
-
     Raises:
         ValueError: a missing id, or one that ``known`` lacks.
     """

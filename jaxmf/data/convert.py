@@ -52,11 +52,9 @@ def as_container(data: object, container_type: type[C], name: str = "data") -> C
         data: a container, or what one is made of.
         container_type: ``Dense``, ``Entries``, ``SparseBinary``, ``SparseSeries`` or ``Tokens``.
         name: what the user calls the data, for the message.
-
     Raises:
         TypeError: another container, or an object with more than one reading; says what to write.
         ValueError: what the container says.
-
     Example:
         >>> as_container([[0, 1], [1, 1]], Dense)
         Dense(2 x 2, 0 missing)

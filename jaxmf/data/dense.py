@@ -37,12 +37,10 @@ class Dense(CellsById):
         observed: (N, D) bool, or None.
         row_names: N ids of any type, or None.
         column_names: D ids of any type, or None.
-
     Raises:
         TypeError: objects, text or complex numbers.
         ValueError: not a matrix, no rows or columns, infinite values, numbers that the floating
             dtype cannot hold, nothing observed, ids that do not fit.
-
     Example:
         >>> data = Dense([[1.0, 2.0], [float("nan"), 4.0]])
         >>> data.num_missing, data.missing_cells()
@@ -93,7 +91,6 @@ class Dense(CellsById):
             observed: (N, D) bool, or None: the NaN cells are the missing ones.
             row_names: N ids, instead of those of ``x``.
             column_names: D ids, instead of those of ``x``.
-
         Raises:
             TypeError, ValueError: as the class.
         """
@@ -164,7 +161,6 @@ class Dense(CellsById):
         Args:
             new: (M, D), see `align_columns`.
             argument: how errors call it.
-
         Raises:
             ValueError: a further row has the id of one that there is.
         """

@@ -20,7 +20,6 @@ class Positions(NamedTuple):
     Args:
         rows: (M,) whole numbers.
         columns: (M,) likewise, of cells; left out where a question is about rows.
-
     Example:
         >>> Positions([0, 3], [2, 2]).columns
         [2, 2]

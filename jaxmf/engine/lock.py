@@ -29,7 +29,6 @@ class FolderLock:
 
     Args:
         folder: it must exist.
-
     Raises:
         LockedError: naming the folder and the process that holds it.
     """

@@ -206,11 +206,9 @@ def load_run(path: str | os.PathLike[str]) -> tuple[Run, dict[str, object]]:
 
     Args:
         path: the folder.
-
     Returns:
         The Run as far as it got, with draws and averages and no state, and the identity it was
         started with.
-
     Raises:
         ValueError: if the folder holds no checkpoint, or a damaged one.
     """

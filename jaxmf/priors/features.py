@@ -155,7 +155,6 @@ class IndianBuffet(Readable):
         Args:
             counts_without_row: (K,) counts among the other N - 1 rows.
             num_rows: () N, this row included; i for row i = 1, 2, ... of a filter.
-
         Returns:
             (K,) float; -inf for a feature that no other row has.
         """
@@ -189,7 +188,6 @@ class IndianBuffet(Readable):
             counts: (K,) counts of all N rows.
             gram: (K, K) the matrix Z'Z.
             num_rows: () N.
-
         Returns:
             () float.
         """
@@ -207,7 +205,6 @@ class IndianBuffet(Readable):
         Args:
             counts: (K,) counts of all N rows.
             num_rows: () N.
-
         Returns:
             () float.
         """
@@ -229,7 +226,6 @@ class IndianBuffet(Readable):
             key: typed PRNG key.
             num_rows: N.
             capacity: K, the number of slots.
-
         Returns:
             z (N, K) bool, features in the order in which they appear, and overflow () bool,
             whether more slots were needed.
@@ -279,7 +275,6 @@ class BetaBernoulli(Readable):
         Args:
             counts_without_row: (K,) counts among the other N - 1 rows.
             num_rows: () N, this row included.
-
         Returns:
             (K,) float; -inf at slots that are not features.
         """
@@ -310,7 +305,6 @@ class BetaBernoulli(Readable):
         Args:
             counts: (K,) counts of all N rows.
             num_rows: () N.
-
         Returns:
             () float.
         """
@@ -328,10 +322,8 @@ class BetaBernoulli(Readable):
             key: typed PRNG key.
             num_rows: N.
             capacity: the number of slots, at least `num_features`.
-
         Returns:
             z (N, capacity) bool, and overflow () bool, always False.
-
         Raises:
             ValueError: if `capacity` is smaller than `num_features`.
         """

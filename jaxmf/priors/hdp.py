@@ -48,10 +48,8 @@ class HDP(PartitionPrior):
         concentration: alpha of a batch around the shared weights, the sum over groups; a number or
             a numpyro distribution, by default Gamma(1, 1).
         base_concentration: gamma of the shared weights; likewise.
-
     Raises:
         TypeError, ValueError: a concentration that is neither a positive number nor a distribution.
-
     Example:
         >>> HDP(concentration=1.0, base_concentration=1.0).labels_shared
         True

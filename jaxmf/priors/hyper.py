@@ -93,7 +93,6 @@ def initial_value_near(prior: Hyperparameter, guess: Array) -> Array:
     Args:
         prior: a number or a numpyro distribution over positive numbers.
         guess: () float, from the data; not positive where the data know nothing.
-
     Returns:
         () float, of a distribution inside its support.
     """

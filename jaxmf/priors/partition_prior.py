@@ -171,11 +171,9 @@ class PartitionPrior(Readable, ABC):
         Args:
             counts: (G, K) int32.
             hyperparameters: the hyperparameters.
-
         Returns:
             Parameters (G, K), 0 where a group is not in use, and that of all other groups together,
             () or (G,); None if there are no others.
-
         Raises:
             TypeError: the prior does not say.
         """
@@ -192,7 +190,6 @@ class PartitionPrior(Readable, ABC):
             key: typed PRNG key.
             hyperparameters: before.
             counts: (G, K) int32.
-
         Returns:
             The hyperparameters after.
         """

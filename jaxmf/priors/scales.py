@@ -32,10 +32,8 @@ class RootInverseGamma(Readable):
     Args:
         concentration: a, positive; the prior weighs as much as 2 a observations.
         rate: b, positive, in squared units of the data; the mean of s^2 is b / (a - 1) if a > 1.
-
     Raises:
         TypeError, ValueError: an argument is not a positive number.
-
     Example:
         >>> import jax
         >>> scale = RootInverseGamma(3.0, 2.0).sample(jax.random.key(0))

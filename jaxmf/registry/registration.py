@@ -83,10 +83,8 @@ def register(thing: Registered, *, name: str | None = None) -> Registered:
             family or a prior; or a function.
         name: what saved runs, and of a model the command line, call it. By default the name of the
             class, of a model in small letters joined by dashes; of a function its name.
-
     Returns:
         The thing itself.
-
     Raises:
         TypeError: it is none of these, or no frozen dataclass.
         ValueError: the name is taken, or a method that the class needs is missing; the message

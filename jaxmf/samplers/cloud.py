@@ -175,7 +175,6 @@ def log_evidence_variance(cloud: Cloud) -> Array:
 
     Args:
         cloud: last state of a filter, without chain axis.
-
     Returns:
         () float.
 

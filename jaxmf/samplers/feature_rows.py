@@ -331,7 +331,6 @@ def whole_row_log_weights(
       fit: of the row at any setting in which the slots not `free_to_move` are as they shall stay.
       rate, ratio, noise_variance, num_candidates: as in `new_feature_log_weights`.
       free_to_move: (K,) bool; settings that differ elsewhere have weight 0.
-
     Returns:
       patterns (2^K, K) bool; log weights (2^K, num_candidates), with the factor prod_k P(bit_k = 0)
       left out; () bool, whether mass beyond the last candidate was left out.

@@ -23,7 +23,6 @@ class History:
 
     Args:
         num_particles: P.
-
     Example:
         >>> import numpy as np
         >>> history = History(2)
@@ -68,7 +67,6 @@ class History:
                 has grown since the last chunk is padded with zeros in what is stored.
             ancestors: (T, P) int, each particle's parent in the step before.
             is_row: (T,) bool, False where a step took in no row (tempering); None for all rows.
-
         Raises:
             ValueError: shapes that do not fit.
         """
@@ -109,7 +107,6 @@ class History:
 
         Args:
             particles: (n,) int indices; None for all.
-
         Returns:
             Arrays (n, N, ...), by name.
         """

@@ -101,7 +101,6 @@ def tempered(
         num_replicas: R, at least 2.
         side_by_side: whether all replicas are moved at once, as accelerators want it, or one after
             the other. The draws are the same to rounding.
-
     Returns:
         Algorithm with state `Replicas`.
     """

@@ -111,7 +111,6 @@ def registered(name: object, module: object) -> Callable[..., object]:
     Args:
         module: where it was defined when the file was written; for the message alone, never
             imported.
-
     Raises:
         ValueError: nothing is registered under this name.
     """

@@ -128,7 +128,6 @@ def comparison(unknowing: Unknowing, data: SparseBinary) -> dict[str, np.ndarray
     Args:
       unknowing: parameters that do not know them.
       data: `SparseBinary`, all of it.
-
     Returns:
       ``held_out_score`` and ``held_out_popularity``: (M,) float, 1 / log2(1 + rank) of each one;
       ties take the middle of their ranks.

@@ -131,7 +131,6 @@ def moments(paths: Paths, *, correlations: Array, prior: Normal) -> tuple[Normal
       paths: (N, T, L) each.
       correlations: (T, T).
       prior: mean m and variance v, (L,) each.
-
     Returns:
       Normal, (N, T, L) each, and the divergence () float.
     """

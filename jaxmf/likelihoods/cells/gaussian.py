@@ -25,7 +25,6 @@ class Gaussian(Likelihood):
       noise_scale: standard deviation of a cell about its mean, in the units of the data: a number,
         or, where the model learns it, a numpyro distribution; None for the prior that the model
         takes from the data. `SparseBinaryMF` takes a number or None.
-
     Raises:
       TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """

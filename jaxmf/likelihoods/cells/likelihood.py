@@ -93,7 +93,6 @@ class Likelihood(Readable, ABC):
           values: array of cells, of any shape.
           name: what the user calls it.
           observed: bool of the same shape, which cells are looked at; None for all.
-
         Raises:
           ValueError: there is one; the message names the first.
         """

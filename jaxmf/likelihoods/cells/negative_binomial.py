@@ -25,7 +25,6 @@ class NegativeBinomial(Likelihood):
     Args:
       dispersion: a positive number or a numpyro distribution; near 0 the counts are Poisson.
       base_rate: mean of a cell without features, likewise.
-
     Raises:
       TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """

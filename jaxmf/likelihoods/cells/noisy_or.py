@@ -25,7 +25,6 @@ class NoisyOr(Likelihood):
     Args:
       efficacy: a probability, or a numpyro distribution of one.
       leak: likewise.
-
     Raises:
       TypeError, ValueError: neither a number between 0 and 1 nor a numpyro distribution of one.
     """

@@ -22,7 +22,6 @@ class Poisson(Likelihood):
 
     Args:
       base_rate: mean of a cell without features: a positive number or a numpyro distribution.
-
     Raises:
       TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """

@@ -29,7 +29,6 @@ class StudentT(Likelihood):
         variance, and predictions that use one are infinitely wide.
       noise_scale: likewise, in the units of the data; the standard deviation of a cell is
         noise_scale sqrt(degrees_of_freedom / (degrees_of_freedom - 2)).
-
     Raises:
       TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """

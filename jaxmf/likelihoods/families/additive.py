@@ -56,7 +56,6 @@ class AdditiveFamily(Family):
 
         Args:
             value: () float, or (D,).
-
         Returns:
             A NamedTuple of arrays of fixed shapes, of which one is ``number``, () int32: one.
         """

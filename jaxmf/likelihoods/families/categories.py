@@ -119,7 +119,6 @@ class _Categories(Family):
             cache, lanes, value: as in `predictive`.
             same: () float, how many of these values are this one.
             before: () float, how many there are.
-
         Returns:
             (lanes.size,) float.
         """
@@ -179,10 +178,8 @@ class DirichletMultinomial(_Categories):
         size: V; by default as many as the column of the tokens has levels.
         concentration: b, that of each value; a number or V numbers, which stay fixed, or a numpyro
             distribution of one number for all or a batch of V, which are learned.
-
     Raises:
         TypeError, ValueError: size is not a positive integer, or a concentration is not positive.
-
     Example:
         >>> DirichletMultinomial(5).size
         5
@@ -218,10 +215,8 @@ class BetaBinary(_Categories):
 
     Args:
         a, b: positive numbers, the pseudo-counts of 1 and of 0.
-
     Raises:
         TypeError, ValueError: size is not a positive integer, or a concentration is not positive.
-
     Example:
         >>> BetaBinary(1.0, 2.0).size
         2

@@ -72,11 +72,9 @@ class NormalInverseWishart(Family):
         degrees: of the inverse-Wishart distribution, above D - 1; by default D + 2, with which the
             prior mean of the covariance is `scale`.
         scale: its matrix: a number for that multiple of the identity, or (D, D), positive definite.
-
     Raises:
         TypeError, ValueError: `weight`, `degrees` or `scale` is not positive (definite), or the
             length of `location` or `scale` is not `size`.
-
     Example:
         >>> NormalInverseWishart(2).degrees
         4.0
@@ -155,7 +153,6 @@ class NormalInverseWishart(Family):
 
         Source: Fraley & Raftery (2007), Bayesian regularization for normal mixture estimation and
         model-based clustering, section 2.
-
         Example:
             >>> NormalInverseWishart.from_data(jnp.array([[9.0, 5.0], [11.0, 5.0]])).location
             Array([10.,  5.], dtype=float32)

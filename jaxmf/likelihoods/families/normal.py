@@ -63,10 +63,8 @@ class NormalInverseGamma(Family):
         weight: how many values the prior mean counts as; positive.
         shape, rate: of the inverse-Gamma distribution of the variances; positive numbers. With a
             shape of at most 1 a group without values predicts with infinite variance.
-
     Raises:
         TypeError, ValueError: `location` is not a number, or another setting is not positive.
-
     Example:
         >>> NormalInverseGamma(location=3.0, shape=2.0).weight
         1.0

@@ -37,10 +37,8 @@ class GammaPoisson(Family):
 
     Args:
         shape, rate: positive numbers.
-
     Raises:
         TypeError, ValueError: a setting is not a positive number.
-
     Example:
         >>> GammaPoisson(2.0, 1.0).shape
         2.0

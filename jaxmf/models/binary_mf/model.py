@@ -118,11 +118,9 @@ class BinaryMF(SimulatedModel):
         are inferred. They follow the bias in U. Those of a DataFrame or of `Features` with ids are
         matched to the data by id where the data has ids, all others by position.
       fixed_column_features: (J, F) bool, those of the columns, likewise.
-
     Raises:
       TypeError, ValueError: a setting of a wrong type or out of range, or settings that contradict
         each other.
-
     Example:
       >>> import jaxmf as mf
       >>> mf.BinaryMF(row_prior=mf.BetaBernoulli(1.0, 1.0, 3), likelihood=mf.Bernoulli()).row_alpha
@@ -307,7 +305,6 @@ class BinaryMF(SimulatedModel):
         Args:
           state: of data with I rows and J columns.
           data: (I, J).
-
         Returns:
           () float.
         """
@@ -387,10 +384,8 @@ class BinaryMF(SimulatedModel):
             sweep, W summed out and, where it is kept, drawn anew after them; with Gaussian cells,
             W not diagonal and one prior mean for all weights only. See `samplers/split_merge.py`.
           capacity: slots to begin with, on either side; they double when a sweep needs more.
-
         Returns:
           Algorithm with the growing axes "row_features" and "column_features".
-
         Raises:
           ValueError: options that the model does not have, a capacity below 1, or too many slots
             for "whole_rows".
@@ -444,7 +439,6 @@ class BinaryMF(SimulatedModel):
             features than the posterior has, is held to the 12 slots too.
           several: as in `sampler`.
           capacity: slots to begin with, on either side; they double when a state needs more.
-
         Raises:
           ValueError: as `sampler`, or "collapsed" where cells are missing.
         """

@@ -115,10 +115,8 @@ class BPMF(Readable, Model):
       offset: what is subtracted from the cells; None for their mean. Gaussian cells only.
       scale: what they are then divided by; None for their standard deviation. Predictions and noise
         are in units of the data again.
-
     Raises:
       TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
       >>> import jaxmf as mf
       >>> mf.BPMF(10, likelihood=mf.Gaussian(0.8)).num_factors
@@ -391,7 +389,6 @@ class BPMF(Readable, Model):
             more.
           split_merge: proposals a step to split a group or merge two, of DirichletProcess and
             PitmanYor groups, which alone seldom split a large one; 0 compiles faster.
-
         Returns:
           Algorithm, with the growing axes "row_groups" and "column_groups" of mixtures.
         """

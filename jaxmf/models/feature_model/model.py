@@ -99,10 +99,8 @@ class FeatureModel(Readable, Model):
         columns_independent: whether the cells of column d depend on y[:, d] alone, as where rows of
             Y add up. `sample` then moves all columns at once, where it otherwise moves a few
             entries of Y at a time. It is tried on the first rows before a run.
-
     Raises:
         TypeError, ValueError: a part is not what it should be; the message names it.
-
     Example:
         >>> import jax, numpyro.distributions as dist, jaxmf as mf
         >>> def log_likelihood(x, z, y):
@@ -249,7 +247,6 @@ class FeatureModel(Readable, Model):
         Args:
             draw: z (N, K) bool, y (K, ...), and hyperparameters with priors by their names.
             data: (N, D).
-
         Returns:
             () float.
         """
@@ -270,12 +267,10 @@ class FeatureModel(Readable, Model):
             key: typed PRNG key.
             num_rows: N.
             capacity: slots for features; a prior with a fixed number of them has that many.
-
         Returns:
             z (N, K) bool, y (K, ...) and hyperparameters by their names, as `log_joint` takes them,
             and Dense (N, D). Nothing says so when `capacity` was too small: the last features are
             then missing from Z; `simulate_features` says it.
-
         Raises:
             ValueError: the model has no `sample_row`, or it gives something else than a row.
         """
@@ -364,10 +359,8 @@ class FeatureModel(Readable, Model):
                 likelihood to the power 1/25.
             num_value_moves: moves of all rows of Y a step.
             capacity: slots for features to begin with; they double when a step needs more.
-
         Returns:
             Algorithm with the growing axis "features".
-
         Raises:
             TypeError: `prior` is of another class and has no `log_prob`.
             ValueError: an unknown sweep, or a number of moves or a capacity below 1.
@@ -403,7 +396,6 @@ class FeatureModel(Readable, Model):
         Args:
             data: (N, D); missing cells have no factor in the likelihood.
             sweep, num_value_moves, capacity: as in `sampler`.
-
         Raises:
             TypeError, ValueError: as `sampler`.
         """
@@ -438,7 +430,6 @@ class FeatureModel(Readable, Model):
                 after every so many rows; 0 for none.
             capacity: slots for features to begin with; they double when a particle needs more.
             batch_size: how many particles are worked on at once; None for all.
-
         Returns:
             Algorithm with the growing axis "features", and "rows" where particles carry all Z.
         """

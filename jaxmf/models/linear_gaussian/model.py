@@ -73,11 +73,9 @@ class LinearGaussianIBP(BuffetModel):
         a pandas Series by its index. None: where `feature_scale` is left open or `bias` is set the
         column means of the data (held fixed), 0 otherwise. Set 0 for parts that add up to the data
         as they are.
-
     Raises:
       TypeError, ValueError: if a hyperparameter is not positive, or its prior is not over positive
         numbers; if `num_features` is not a positive integer; if `offset` is not finite.
-
     Example:
       >>> import jaxmf as mf
       >>> mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=1.0).bias
@@ -113,7 +111,6 @@ class LinearGaussianIBP(BuffetModel):
 
         Args:
           data: (N, D).
-
         Raises:
           ValueError: values so large or small that their squares leave the range of floats, a
             feature scale so small that rows would need 10,000 features of that scale, or an offset
@@ -149,7 +146,6 @@ class LinearGaussianIBP(BuffetModel):
         Args:
           state: of data with N rows.
           data: (N, D).
-
         Returns:
           () float.
         """
@@ -230,10 +226,8 @@ class LinearGaussianIBP(BuffetModel):
             bases of their plane: a feature of nearly all rows beside one of all rows becomes one of
             a few rows. 0 for none. See `samplers/change_of_basis.py`.
           capacity: slots to begin with; they double when a sweep needs more.
-
         Returns:
           Algorithm with the growing axis "features".
-
         Raises:
           TypeError: a `change_basis` that is not a whole number.
           ValueError: an unknown sweep, a capacity below 1, too many slots for "whole_rows", or a
@@ -282,7 +276,6 @@ class LinearGaussianIBP(BuffetModel):
           data: (N, D); missing cells are summed out of the weights, and drawn for the sweeps.
           sweep: as in `sampler`.
           capacity: slots to begin with; they double when a state needs more.
-
         Raises:
           ValueError: an unknown sweep, a capacity below 1, or too many slots for "whole_rows".
         """
@@ -394,10 +387,8 @@ class LinearGaussianIBP(BuffetModel):
             geometrically. As many further steps must be run.
           capacity: slots for features to begin with; they double when a particle needs more.
           batch_size: how many particles are worked on at once; None for all.
-
         Returns:
           Algorithm with the growing axis "features", and "rows" where particles carry the whole Z.
-
         Raises:
           ValueError: an unknown proposal, options that do not go together, too many slots for the
             exact proposal.

@@ -243,7 +243,6 @@ class _SequentialMixture(_Mixture):
                 `jaxmf.compare` need.
             capacity: slots of a growing number of groups to begin with; they double when a state
                 needs more.
-
         Raises:
             ValueError: options that are none, or a family whose hyperparameters are learned.
         """
@@ -288,10 +287,8 @@ class MixtureOfGaussians(_SequentialMixture):
             distribution.
         family: by default `NormalInverseWishart.from_data` of the rows, whatever their units;
             or one with settings of your own, and `NormalInverseGamma` for single numbers.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> import jaxmf as mf
         >>> mf.MixtureOfGaussians(3).network().indicators
@@ -327,10 +324,8 @@ class DPMixture(_SequentialMixture):
         family: of the rows; by default `NormalInverseWishart.from_data` of them, whatever their
             units; or one with settings of your own, and `NormalInverseGamma`, `GammaPoisson` for
             single numbers.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> import jaxmf as mf
         >>> mf.DPMixture(concentration=1.0).network().children("group")
@@ -363,10 +358,8 @@ class FlexibleMixture(_Mixture):
         family: of the rows; by default `NormalInverseWishart.from_data` of them, whatever their
             units; or one with settings of your own, and `NormalInverseGamma`, `GammaPoisson` for
             single numbers.
-
     Raises:
         TypeError: a prior that is no flexible one.
-
     Example:
         >>> import jaxmf as mf
         >>> prior = mf.FlexiblePrior([0.0, 1.0, 2.0])

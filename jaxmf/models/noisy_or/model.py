@@ -78,11 +78,9 @@ class NoisyOrIBP(BuffetModel):
       num_features: None for the Indian buffet process; a number K for the finite model in which
         cause k has probability Beta(alpha concentration / K, concentration).
       likelihood: `NoisyOr(efficacy, leak)` in place of these two.
-
     Raises:
       TypeError, ValueError: if a hyperparameter lies outside its range, or its prior is over other
         numbers; if `num_features` is not a positive integer.
-
     Example:
       >>> import jaxmf as mf
       >>> mf.NoisyOrIBP(alpha=1.0, cause_probability=0.1, efficacy=0.9, leak=0.01).leak
@@ -145,7 +143,6 @@ class NoisyOrIBP(BuffetModel):
         Args:
           state: of data with N rows.
           data: (N, D).
-
         Returns:
           () float.
         """
@@ -225,10 +222,8 @@ class NoisyOrIBP(BuffetModel):
             made blindly, do not move. Off by default: on 250 x 20 cells it brought no more chains
             to the mode.
           capacity: slots to begin with; they double when a step needs more.
-
         Returns:
           Algorithm with the growing axis "features".
-
         Raises:
           ValueError: an unknown sweep, a negative number of moves, or a capacity below 1.
         """
@@ -254,7 +249,6 @@ class NoisyOrIBP(BuffetModel):
           data: (N, D); missing cells have no factor in the likelihood.
           sweep, num_moves, split_merge: as in `sampler`.
           capacity: slots to begin with; they double when a state needs more.
-
         Raises:
           ValueError: as `sampler`.
         """
@@ -352,10 +346,8 @@ class NoisyOrIBP(BuffetModel):
             for none.
           capacity: slots for causes to begin with; they double when a particle needs more.
           batch_size: how many particles are worked on at once; None for all.
-
         Returns:
           Algorithm with the growing axis "features", and "rows" where particles carry the whole Z.
-
         Raises:
           ValueError: an unknown proposal, or optimal resampling.
         """

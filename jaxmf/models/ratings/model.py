@@ -221,11 +221,9 @@ class BiLDA(_Ratings):
         family: of the ratings of a pair of groups: `DirichletMultinomial()`, `BetaBinary()` for 0
             and 1, `NormalInverseGamma()` for real values.
         values: of the ratings, in order; only with `DirichletMultinomial`.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range, or settings that
             contradict each other.
-
     Example:
         >>> BiLDA(20, 50).network().blocks["rating"].by
         ('user_group', 'item_group')
@@ -262,11 +260,9 @@ class BiHDP(_Ratings):
         users, items: `HDP` of either side, with its concentrations.
         family: of the ratings of a pair of groups, as of `BiLDA`.
         values: of the ratings, in order; only with `DirichletMultinomial`.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range, or settings that
             contradict each other.
-
     Example:
         >>> BiHDP().network().indicators
         ('user_group', 'item_group')
@@ -309,11 +305,9 @@ class URP(_Ratings):
         user_concentration: of each group; a number, or a numpyro distribution.
         family: of the ratings of a group and an item, as of `BiLDA`.
         values: of the ratings, in order; only with `DirichletMultinomial`.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range, or settings that
             contradict each other.
-
     Example:
         >>> URP(10).network().blocks["rating"].by
         ('user_group', 'item')

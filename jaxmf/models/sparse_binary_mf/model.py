@@ -90,11 +90,9 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         zero where rows have fewer than about twenty ones.
       bias_scale: prior standard deviation of biases; None learns one for rows and one for columns.
       intercept_scale: prior standard deviation of the intercept.
-
     Raises:
       TypeError, ValueError: a setting of a wrong type or out of range, or settings that contradict
         each other.
-
     Example:
       >>> import jaxmf as mf
       >>> mf.SparseBinaryMF(num_factors=20, likelihood=mf.Gaussian(), bias="none").zeros
@@ -138,7 +136,6 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
           num_rows: N.
           num_columns: D.
           intercept: its value instead of a draw; about -5 makes one cell in a hundred a one.
-
         Returns:
           Parameters and SparseBinary (N, D), made on the host a block of rows at a time; cells of
           the Gaussian are ones where they are positive. What is learned is drawn at its start.
@@ -211,10 +208,8 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
           evaluate_every: epochs between two looks at free energy and validation score; one where
             noise is learned, which takes a look.
           num_evaluation: columns of that fixed sample.
-
         Returns:
           Algorithm on what `prepare` makes of the data.
-
         Raises:
           TypeError, ValueError: an option of a wrong type or out of range, or options that
             contradict each other.

@@ -76,11 +76,9 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
       bias_scale: prior standard deviation of biases; None learns that of the columns' and holds
         that of the rows' at one.
       intercept_scale: prior standard deviation of the intercept.
-
     Raises:
       TypeError, ValueError: a setting of a wrong type or out of range, or settings that contradict
         each other.
-
     Example:
       >>> import jaxmf as mf
       >>> mf.SparseBinarySeries(num_factors=5, lengthscale=2.0).kernel
@@ -137,12 +135,10 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
           num_columns: D.
           times: (T,) numbers.
           intercept: its value instead of a draw.
-
         Returns:
           Parameters of the matrices below each other (line i T + t is row i at time t) and
           SparseSeries (N, T, D); cells of the Gaussian are ones where they are positive. What is
           learned is drawn at its start.
-
         Raises:
           ValueError: the length scale is to be learned.
         """
@@ -185,10 +181,8 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
           evaluate_every: epochs between two looks at free energy and validation score; one where
             noise is learned, which takes a look.
           num_evaluation: columns of that fixed sample.
-
         Returns:
           Algorithm on what `prepare` makes of the data.
-
         Raises:
           TypeError, ValueError: an option of a wrong type or out of range.
         """

@@ -51,10 +51,8 @@ class HFP(WordModel):
         topic_prior: of all tables: `DirichletProcess`, by default with a concentration of
             Gamma(1, 1), `PitmanYor`, or a `FlexiblePrior` that covers all words.
         word_concentration: b, of each word; a number, or a numpyro distribution.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> HFP(FlexiblePrior.parametric(-2.0, 1.0, 0.5, num_items=100)).network().indicators
         ('table', 'topic')
@@ -129,7 +127,6 @@ class HFP(WordModel):
             state: of a chain.
             data: the training data.
             documents, words: (M,) int32.
-
         Raises:
             ValueError: a document without such words.
         """

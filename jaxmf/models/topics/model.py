@@ -88,10 +88,8 @@ class DirichletCompoundMultinomial(NetworkModel):
 
     Args:
         word_concentration: of each word; a number, or a numpyro distribution.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> DirichletCompoundMultinomial(0.1).network().indicators
         ()
@@ -128,10 +126,8 @@ class LDA(_TopicModel):
             distribution of one number for all topics, or a batch of K to learn which topics are
             common: `Gamma(1, 1).expand([K])`.
         word_concentration: b, that of each word; likewise.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> LDA(num_topics=50).network().children("topic")
         ('word',)
@@ -170,10 +166,8 @@ class HDPLDA(_TopicModel):
         word_concentration: of each word; a number, or a numpyro distribution. Learned, under
             Gamma(1, 10), it leaves fewer topics of short documents: 3.1 to 4.4 in place of 3.1 to
             14.5 for 3, in 200 of 10 words after 3,300 sweeps (six generated corpora, two chains).
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> HDPLDA().network().blocks["topic"].distribution.grows
         True
@@ -217,10 +211,8 @@ class PAM(_TopicModel):
             number, as many numbers as the level has topics, or a distribution (also a batch,
             `Gamma(1, 1).expand([K])`).
         word_concentration: of each word; likewise.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> PAM((2, 5)).network().indicators
         ('level_1', 'level_2')

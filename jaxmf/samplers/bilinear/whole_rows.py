@@ -68,7 +68,6 @@ def whole_row_log_weights(
       fit: of the row without singletons; slots not `free_to_move` as they shall stay.
       turned, rate, noise_variance: as in `new_feature_log_weights`.
       free_to_move: (K,) bool; settings that differ elsewhere have weight 0.
-
     Returns:
       patterns (2^K, K) bool; log weights (2^K, K + 1), with the factor prod_k P(bit_k = 0) left
       out; () float, the log of a bound on what lies beyond.

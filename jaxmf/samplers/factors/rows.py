@@ -187,7 +187,6 @@ def log_evidences(
       means: (G, D) float, of the groups.
       precisions: (G, D, D) float.
       shifts: (N, D) float, of the rows, added to the means of whichever group; or zero.
-
     Returns:
       (N, G) float.
     """

@@ -141,7 +141,6 @@ def shift_features(
       lines: (F, E) float, of the columns' link.
       inverse: (E, E) float, of the covariance of the columns' factors and biases.
       line_precision: () float, of the link's lines in units of this covariance.
-
     Returns:
       (F, K) float, to be taken from the lines; `factors` D' is to be added to the coefficients.
     """
