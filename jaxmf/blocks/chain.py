@@ -30,7 +30,7 @@ from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import is_fixed
 from jaxmf.priors.partition_prior import PartitionPrior, is_kind, missing_hook
 from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.blocks.model import NetworkModel
@@ -263,9 +263,7 @@ def _split_merge(
     return state, overflow
 
 
-def record(
-    plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: object
-) -> dict[str, Array]:
+def record(plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: object) -> Draw:
     """What a draw keeps; names of a block's quantities begin with the block's.
 
     Fixed hyperparameters are the model's and not a draw's.

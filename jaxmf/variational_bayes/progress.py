@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.engine import Info
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.held_out import Unknowing
 from jaxmf.variational_bayes.parameters import Parameters, half
@@ -168,14 +168,14 @@ def validation_score(parameters: Parameters, validation: Validation) -> Array:
     return jnp.mean(map_lines(one_block, lines, num_cells=columns.shape[0]))
 
 
-def record(key: Key, state: State, data: Prepared) -> dict[str, Array]:
+def record(key: Key, state: State, data: Prepared) -> Draw:
     """What is kept of every epoch: scalars alone."""
     del key, data
     kept = {"free_energy": state.free_energy, "num_epochs": state.epoch}
     return kept if state.best is None else kept | {"validation_score": state.score}
 
 
-def draw_of(state: State, named: Callable[[PyTree], dict[str, Array]]) -> dict[str, Array]:
+def draw_of(state: State, named: Callable[[PyTree], dict[str, Array]]) -> Draw:
     """What is kept of the last state: the parameters, or the best ones by validation.
 
     Args: named: from the model's parameters to arrays by name.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import SparseBinary
-from jaxmf.types import Array
+from jaxmf.types import Array, Draw
 from jaxmf.variational_bayes import batches
 from jaxmf.variational_bayes.batches import Batches
 from jaxmf.variational_bayes.held_out import HeldOut, Unknowing, choose, leave_out
@@ -159,7 +159,7 @@ def _take_away(
     return Validation(*parts), index
 
 
-def as_draw(parameters: Parameters) -> dict[str, Array]:
+def as_draw(parameters: Parameters) -> Draw:
     """Parameters as a draw keeps them, by name."""
     p = parameters
     named = {"row": p.rows, "column": p.columns, "row_bias": p.row_bias}
@@ -183,7 +183,7 @@ def _root(variance: Array) -> Array:
     return jax.numpy.sqrt(variance)
 
 
-def from_draw(draw: dict[str, Array]) -> Parameters:
+def from_draw(draw: Draw) -> Parameters:
     """The parameters that `as_draw` wrote down."""
 
     def normal(name: str, mean: str) -> Normal:

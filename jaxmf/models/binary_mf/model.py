@@ -33,7 +33,7 @@ from jaxmf.feature_models import SimulatedModel
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.poisson import Poisson
-from jaxmf.model import settings_of
+from jaxmf.model import Pair, settings_of
 from jaxmf.models.binary_mf import (
     annealed,
     chain,
@@ -55,7 +55,7 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.programs import full_products
 from jaxmf.samplers.annealed_smc import AnnealedModel
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 
 
 @partial(
@@ -468,7 +468,7 @@ class BinaryMF(SimulatedModel):
 
     # --- queries on one draw ----------------------------------------------------------------------
 
-    def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
+    def features(self, draw: Draw, data: Dense) -> Pair:
         """Basis images W V' and their standard deviations given U, V and X, each (K, J) float.
 
         Args: draw: what a chain records: z (I, K) bool, which is U, v (J, L) bool, numbers,
@@ -479,11 +479,11 @@ class BinaryMF(SimulatedModel):
             return images
         return images[0] * self.column_unit, images[1] * self.column_unit
 
-    def expected_weights(self, draw: dict[str, Array], data: Dense) -> Array:
+    def expected_weights(self, draw: Draw, data: Dense) -> Array:
         """W (K, L) of a draw: its mean given U, V and the observed cells, or the draw's own."""
         return queries.expected_weights(self, draw, self.centred(data))
 
-    def weight_moments(self, key: Key, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
+    def weight_moments(self, key: Key, draw: Draw, data: Dense) -> Pair:
         """Mean and sd of W (K, L) given U, V and the observed cells; see `weights.py`."""
         return weights.weight_moments(self, key, draw, self.centred(data))
 
@@ -491,9 +491,7 @@ class BinaryMF(SimulatedModel):
         """How many first slots of U and of V every row, or every column, has."""
         return int(self.row_bias), int(self.column_bias)
 
-    def predict_cells(
-        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
+    def predict_cells(self, draw: Draw, data: Dense, rows: Array, columns: Array) -> Pair:
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m]).
 
         Gaussian: W is summed out given the observed cells, whether the chain kept it or not. For a
@@ -503,16 +501,12 @@ class BinaryMF(SimulatedModel):
         mean, variance = queries.cell_moments(self, draw, self.centred(data), rows, columns)
         return self.in_data_units(mean, variance, columns)
 
-    def transform_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> Array:
+    def transform_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
         """Probabilities (I_new, K) of the draw's row features in rows not seen in training."""
         rows = queries.new_rows(self, key, draw, self.centred(data), self.centred(new_data))
         return rows.probabilities
 
-    def predict_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> tuple[Array, Array]:
+    def predict_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Pair:
         """Predictive mean and variance, each (I_new, J), of the cells of new rows.
 
         W and the features of each row are drawn given the observed cells, so that a mixture over

@@ -40,7 +40,7 @@ from jaxmf.likelihoods.cells.normal_noise import NormalNoise
 from jaxmf.likelihoods.cells.ordinal import Ordinal
 from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
-from jaxmf.model import Model
+from jaxmf.model import Model, Pair
 from jaxmf.models.bpmf import chain, checks, density, queries, simulation, unknown
 from jaxmf.models.bpmf.state import Prepared, State
 from jaxmf.priors.hyper import Hyperparameter
@@ -51,9 +51,7 @@ from jaxmf.samplers.factors.coefficients import Parts
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
 from jaxmf.samplers.factors.vectors import Known
-from jaxmf.types import Array, Key, PyTree
-
-Draw = dict[str, Array]
+from jaxmf.types import Array, Draw, Key, PyTree
 
 
 @partial(
@@ -422,9 +420,7 @@ class BPMF(Readable, Model):
         means = queries.means_of_cells(self, draw, data, rows, columns)
         return queries.likelihood_of(self, draw).probabilities(means)
 
-    def predict_cells(
-        self, draw: Draw, data: object, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
+    def predict_cells(self, draw: Draw, data: object, rows: Array, columns: Array) -> Pair:
         return queries.cell_moments(self, draw, data, rows, columns)
 
     def expected_values(self, draw: Draw, data: object, rows: Array) -> Array:
@@ -462,7 +458,7 @@ class BPMF(Readable, Model):
 
     def predict_rows(
         self, key: Key, draw: Draw, data: Entries | Prepared, new_data: Entries
-    ) -> tuple[Array, Array]:
+    ) -> Pair:
         """Predictive mean and variance, each (N', M), of the cells of rows not seen in training.
 
         Their vectors are drawn given their observed cells and the columns' vectors, so that a

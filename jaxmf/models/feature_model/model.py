@@ -30,7 +30,7 @@ from jaxmf.data.container import bare
 from jaxmf.devices import AUTO
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.likelihood import Likelihood
-from jaxmf.model import Model
+from jaxmf.model import Model, Pair
 from jaxmf.models.feature_model import (
     chain,
     checks,
@@ -45,7 +45,7 @@ from jaxmf.samplers.cloud import TriggerFn
 from jaxmf.samplers.feature_layout import num_features
 from jaxmf.samplers.feature_particles import feature_filter, refuse_optimal, whole_z
 from jaxmf.samplers.resampling import ResampleFn, systematic
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.feature_model.filter import Particle
@@ -239,7 +239,7 @@ class FeatureModel(Readable, Model):
         rows = jax.vmap(self.row_log_likelihood, in_axes=(0, 0, 0, None))
         return jnp.sum(log_features) + jnp.sum(rows(data.values, data.observed, z, y))
 
-    def log_joint(self, draw: dict[str, Array], data: Dense) -> Array:
+    def log_joint(self, draw: Draw, data: Dense) -> Array:
         """log p(Z, Y, observed cells, hyperparameters with priors).
 
         Z enters by its left-ordered class, as in the prior's `log_prob`.
@@ -310,11 +310,11 @@ class FeatureModel(Readable, Model):
         draw, overflow = self.simulate_features(feature_key, shape[0], capacity)
         return chain.state_of(self, draw), Dense(self.simulate_data(x_key, draw)), overflow
 
-    def simulate_data(self, key: Key, draw: dict[str, Array]) -> Array:
+    def simulate_data(self, key: Key, draw: Draw) -> Array:
         """X (N, D) float given a draw from the prior: row n from fold_in(key, n)."""
         return self.simulate_rows(key, draw, jnp.arange(draw["z"].shape[0]))
 
-    def simulate_rows(self, key: Key, draw: dict[str, Array], rows: Array) -> Array:
+    def simulate_rows(self, key: Key, draw: Draw, rows: Array) -> Array:
         """Some rows (M,) of the same X: (M, D) float."""
         fixed = self.at_values(draw)
         sample_row = fixed.sample_row
@@ -446,9 +446,7 @@ class FeatureModel(Readable, Model):
             batch_size=batch_size,
         )
 
-    def particle_draw(
-        self, particle: Particle, path: dict[str, Array], data: Dense
-    ) -> dict[str, Array]:
+    def particle_draw(self, particle: Particle, path: dict[str, Array], data: Dense) -> Draw:
         """What a draw holds of one particle of the filter: whole Z, Y, and the log joint."""
         z = whole_z(particle, path)
         draw = {"z": z, "y": particle.y, "num_features": num_features(z)}
@@ -456,15 +454,13 @@ class FeatureModel(Readable, Model):
             draw["log_joint"] = self.log_joint(draw, data)
         return draw
 
-    def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
+    def features(self, draw: Draw, data: Dense) -> Pair:
         """Y of a draw as (K, size of a row), and zeros: Y is drawn, so it has no spread."""
         del data
         y = draw["y"].reshape(draw["y"].shape[0], -1)
         return y, jnp.zeros_like(y)
 
-    def predict_cells(
-        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
+    def predict_cells(self, draw: Draw, data: Dense, rows: Array, columns: Array) -> Pair:
         del data
         z, index = draw["z"], rows
         if rows.shape[0] < z.shape[0]:
@@ -474,13 +470,11 @@ class FeatureModel(Readable, Model):
         return mean[index, columns], variance[index, columns]
 
     def cell_log_density(
-        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array, values: Array
+        self, draw: Draw, data: Dense, rows: Array, columns: Array, values: Array
     ) -> Array:
         return queries.log_density(self.at_values(draw), draw, data, (rows, columns), values)
 
-    def draw_cells(
-        self, key: Key, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
-    ) -> Array:
+    def draw_cells(self, key: Key, draw: Draw, data: Dense, rows: Array, columns: Array) -> Array:
         """One value of every cell given a draw, (M,) float.
 
         Of a likelihood by its `sample`, of functions by `sample_row`, else by `moments` and
@@ -488,7 +482,7 @@ class FeatureModel(Readable, Model):
         """
         return queries.draw_cells(self.at_values(draw), key, draw, data, (rows, columns))
 
-    def draw_rows(self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense) -> Array:
+    def draw_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
         """One value of every cell of new rows given the features drawn from their observed ones.
 
         A row whose cells are correlated given its features is drawn afresh: (N_new, D) float.
@@ -500,9 +494,7 @@ class FeatureModel(Readable, Model):
         """The levels of cells that have some; None for other cells."""
         return getattr(self.likelihood, "levels", None)
 
-    def cell_probabilities(
-        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
-    ) -> Array:
+    def cell_probabilities(self, draw: Draw, data: Dense, rows: Array, columns: Array) -> Array:
         del data
         likelihood: Any = self.at_values(draw).likelihood
         return likelihood.probabilities(queries.cell_predictors(draw, rows, columns))
@@ -510,7 +502,7 @@ class FeatureModel(Readable, Model):
     def new_cell_probabilities(
         self,
         key: Key,
-        draw: dict[str, Array],
+        draw: Draw,
         data: Dense,
         new_data: Dense,
         rows: Array,
@@ -531,9 +523,7 @@ class FeatureModel(Readable, Model):
             )
         return self.moments(z, y)
 
-    def transform_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> Array:
+    def transform_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
         """Probabilities (N_new, K) of the draw's features in rows not seen in training.
 
         Features that only a new row would have are left out: their rows of Y cannot be summed out
@@ -542,9 +532,7 @@ class FeatureModel(Readable, Model):
         del data
         return queries.new_rows(self.at_values(draw), key, draw, new_data)[1]
 
-    def predict_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> tuple[Array, Array]:
+    def predict_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Pair:
         """Predictive mean and variance, each (N_new, D), of the cells of new rows.
 
         The features of each row are drawn given its observed cells, as in `transform_rows`.

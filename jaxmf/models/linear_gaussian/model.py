@@ -29,6 +29,7 @@ from jaxmf.engine import Algorithm, algorithm
 from jaxmf.feature_models import BuffetModel
 from jaxmf.likelihoods import gaussian
 from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.model import Pair
 from jaxmf.models.linear_gaussian import annealed, chain, defaults, queries
 from jaxmf.models.linear_gaussian.particle import Plan
 from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, State, complete, scales
@@ -292,7 +293,7 @@ class LinearGaussianIBP(BuffetModel):
             **chain.shared(plan, model) | {"record": Partial(annealed.record, model)},
         )
 
-    def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
+    def features(self, draw: Draw, data: Dense) -> Pair:
         """Mean and standard deviation of Y given a draw and the observed cells, each (K, D) float.
 
         What a feature adds to the offset; a bias feature, in slot 0, has the offset in its mean.
@@ -304,7 +305,7 @@ class LinearGaussianIBP(BuffetModel):
             mean = mean.at[0].add(jnp.asarray(self.offset, mean.dtype))
         return mean, deviation
 
-    def _feature_posterior(self, draw: dict[str, Array], data: Dense) -> queries.FeaturePosterior:
+    def _feature_posterior(self, draw: Draw, data: Dense) -> queries.FeaturePosterior:
         return queries.feature_posterior(draw["z"], self.centred(data), scales(draw))
 
     def _offset_of(self, columns: Array, dtype: DTypeLike) -> Array:
@@ -312,9 +313,7 @@ class LinearGaussianIBP(BuffetModel):
         offset = jnp.asarray(0 if self.offset is None else self.offset, dtype)
         return jnp.broadcast_to(offset, columns.shape) if offset.ndim == 0 else offset[columns]
 
-    def predict_cells(
-        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
+    def predict_cells(self, draw: Draw, data: Dense, rows: Array, columns: Array) -> Pair:
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m]).
 
         For a missing cell this is its distribution given the draw; for an observed one that of a
@@ -324,15 +323,11 @@ class LinearGaussianIBP(BuffetModel):
         mean, variance = queries.cells(posterior, draw["z"], rows, columns, scales(draw))
         return mean + self._offset_of(columns, mean.dtype), variance
 
-    def transform_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> Array:
+    def transform_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
         """Probabilities (N_new, K) of the draw's features in rows not seen in training."""
         return self._new_rows(key, draw, data, new_data)[1].probabilities
 
-    def predict_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> tuple[Array, Array]:
+    def predict_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Pair:
         """Predictive mean and variance, each (N_new, D), of the cells of new rows.
 
         The features of each row are drawn given its observed cells, so that a mixture over draws
@@ -415,9 +410,7 @@ class LinearGaussianIBP(BuffetModel):
             batch_size=batch_size,
         )
 
-    def particle_draw(
-        self, particle: PyTree, path: dict[str, Array], data: Dense
-    ) -> dict[str, Array]:
+    def particle_draw(self, particle: PyTree, path: dict[str, Array], data: Dense) -> Draw:
         """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
         from jaxmf.models.linear_gaussian.particle import particle_draw
 

@@ -19,7 +19,7 @@ from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, State
 from jaxmf.priors import hyper
 from jaxmf.samplers import feature_particles
 from jaxmf.samplers.feature_layout import Scales, num_features
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
@@ -160,7 +160,7 @@ def add_row(particle: Particle, z_row: Array, x: Array, row: Array) -> Particle:
 
 def particle_draw(
     model: LinearGaussianIBP, particle: Particle, path: dict[str, Array], data: Dense
-) -> dict[str, Array]:
+) -> Draw:
     """What a draw holds of one particle, whole Z included.
 
     Args:

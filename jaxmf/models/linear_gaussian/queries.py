@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
+from jaxmf.model import Pair
 from jaxmf.samplers import new_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowPrior, Scales, row_prior
 from jaxmf.samplers.new_rows import NewRow
@@ -52,7 +53,7 @@ def feature_posterior(z: Array, data: Dense, scales: Scales) -> FeaturePosterior
     return FeaturePosterior(mean=mean.T, spread=spread)
 
 
-def features(posterior: FeaturePosterior, scales: Scales) -> tuple[Array, Array]:
+def features(posterior: FeaturePosterior, scales: Scales) -> Pair:
     """Mean and standard deviation of Y, each (K, D)."""
     variances = jnp.diagonal(posterior.spread, axis1=1, axis2=2).T
     return posterior.mean, jnp.broadcast_to(

@@ -38,7 +38,7 @@ from jaxmf.likelihoods.families.family import Family, check_family
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.likelihoods.families.poisson import GammaPoisson
-from jaxmf.model import GroupMoments
+from jaxmf.model import GroupMoments, Pair
 from jaxmf.priors import hyper
 from jaxmf.priors.flexible import FlexiblePrior, check_flexible
 from jaxmf.priors.hyper import Hyperparameter
@@ -137,9 +137,7 @@ class _Mixture(NetworkModel):
         del key
         return self.predict_rows_of_draw(draw, data, new_data.values)[1]
 
-    def predict_cells(
-        self, draw: Draw, data: Dense, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
+    def predict_cells(self, draw: Draw, data: Dense, rows: Array, columns: Array) -> Pair:
         network, tokens = self.over(data)
         mean, variance = predict_moments(network, draw, "x", tokens, {"all": rows * 0})
         if mean.ndim == 1:

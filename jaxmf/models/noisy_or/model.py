@@ -31,6 +31,7 @@ from jaxmf.feature_models import BuffetModel, draw_from_prior
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.cells.noisy_or import NoisyOr
 from jaxmf.likelihoods.noisy_or import Tally
+from jaxmf.model import Pair
 from jaxmf.models.noisy_or import chain, queries
 from jaxmf.models.noisy_or.particle import Plan
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State, active_counts, parameters_of
@@ -40,7 +41,7 @@ from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio
 from jaxmf.samplers.cloud import TriggerFn
 from jaxmf.samplers.feature_particles import feature_filter, refuse_optimal
 from jaxmf.samplers.resampling import ResampleFn, systematic
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 
 
 def _default_priors() -> dict[str, object]:
@@ -272,7 +273,7 @@ class NoisyOrIBP(BuffetModel):
             split_merge=check_count("split_merge", split_merge, least=0),
         )
 
-    def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
+    def features(self, draw: Draw, data: Dense) -> Pair:
         """Probability that each cause is active in each column, and its sd: each (K, D) float.
 
         Args:
@@ -281,9 +282,7 @@ class NoisyOrIBP(BuffetModel):
         mean = queries.activity(draw["z"], draw["y"], data, parameters_of(draw))
         return mean, jnp.sqrt(mean * (1 - mean))
 
-    def predict_cells(
-        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
+    def predict_cells(self, draw: Draw, data: Dense, rows: Array, columns: Array) -> Pair:
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m]).
 
         For a missing cell this is its distribution given the draw; for an observed one that of a
@@ -294,16 +293,12 @@ class NoisyOrIBP(BuffetModel):
         mean = noisy_or.probability(eta, parameters_of(draw))
         return mean, mean * (1 - mean)
 
-    def transform_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> Array:
+    def transform_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
         """Probabilities (N_new, K) of the draw's causes in rows not seen in training."""
         del data
         return self._new_rows(key, draw, new_data).probabilities
 
-    def predict_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> tuple[Array, Array]:
+    def predict_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Pair:
         """Predictive mean and variance, each (N_new, D), of the cells of new rows.
 
         The causes of each row are drawn given its observed cells, so that a mixture over draws
@@ -315,7 +310,7 @@ class NoisyOrIBP(BuffetModel):
         mean = noisy_or.probability(eta, parameters_of(draw), rows.num_new[:, None])
         return mean, mean * (1 - mean)
 
-    def _new_rows(self, key: Key, draw: dict[str, Array], new_data: Dense) -> PyTree:
+    def _new_rows(self, key: Key, draw: Draw, new_data: Dense) -> PyTree:
         prior = self.feature_prior(draw["alpha"], draw["concentration"])
         return queries.draw_new_rows(
             key, draw["z"], draw["y"], new_data, prior=prior, parameters=parameters_of(draw)
@@ -365,9 +360,7 @@ class NoisyOrIBP(BuffetModel):
             batch_size=batch_size,
         )
 
-    def particle_draw(
-        self, particle: PyTree, path: dict[str, Array], data: Dense
-    ) -> dict[str, Array]:
+    def particle_draw(self, particle: PyTree, path: dict[str, Array], data: Dense) -> Draw:
         """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
         from jaxmf.models.noisy_or.particle import particle_draw
 

@@ -41,6 +41,7 @@ from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
 from jaxmf.likelihoods.families.family import Family
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
+from jaxmf.model import Pair
 from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
@@ -138,9 +139,7 @@ class _Ratings(NetworkModel):
         parents = [network.blocks[name].by[0] for name in network.indicators]
         return tuple(parents)
 
-    def predict_cells(
-        self, draw: Draw, data: Entries, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
+    def predict_cells(self, draw: Draw, data: Entries, rows: Array, columns: Array) -> Pair:
         if self.values is None:
             network, tokens = self.over(data)
             where = {"user": rows, "item": columns}

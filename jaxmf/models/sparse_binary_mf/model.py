@@ -31,7 +31,7 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Model, Pair
 from jaxmf.models.sparse_binary_mf import analytic, ascent, checks, fold_in, simulation
 from jaxmf.readable import Readable
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 from jaxmf.variational_bayes import (
     Parameters,
     answers,
@@ -272,16 +272,16 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
             hold_out=num_held_out,
         )
 
-    def summary_of(self, draw: dict[str, Array]) -> dict[str, tuple[float, float]]:
+    def summary_of(self, draw: Draw) -> dict[str, tuple[float, float]]:
         """Scalars of a fit by name: mean and sd, which is NaN for what has no distribution."""
         return answers.summary(self, draw)
 
-    def alarms(self, draw: dict[str, Array], data: SparseBinary) -> list[tuple[str, str]]:
+    def alarms(self, draw: Draw, data: SparseBinary) -> list[tuple[str, str]]:
         """What a reader of the answers must know: kinds and sentences; empty where all is well."""
         del data
         return answers.alarms(self, draw)
 
-    def analytic(self, data: SparseBinary) -> dict[str, Array]:
+    def analytic(self, data: SparseBinary) -> Draw:
         """The closed-form fit, as `draw_of` keeps one; see `jaxmf.variational(analytic=True)`.
 
         Raises:
@@ -289,7 +289,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         """
         return analytic.draw(self, data)
 
-    def draw_of(self, last: state.State) -> dict[str, Array]:
+    def draw_of(self, last: state.State) -> Draw:
         """What is kept of the last state of an ascent, by name."""
         return progress.draw_of(last, state.as_draw)
 
@@ -299,30 +299,30 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
 
     # --- questions to a fit -----------------------------------------------------------------------
 
-    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Pair:
+    def score_cells(self, draw: Draw, rows: Array, columns: Array) -> Pair:
         return answers.score_cells(draw, rows, columns)
 
-    def score_rows(self, draw: dict[str, Array], rows: Array) -> tuple[Array, Array]:
+    def score_rows(self, draw: Draw, rows: Array) -> Pair:
         return answers.score_rows(draw, answers.factors_of_rows(draw, rows))
 
-    def factors(self, draw: dict[str, Array], data: SparseBinary) -> tuple[Array, Array]:
+    def factors(self, draw: Draw, data: SparseBinary) -> tuple[Array, Array]:
         del data
         return draw["row_mean"], draw["column_mean"]
 
     def transform_rows(
-        self, key: Key, draw: dict[str, Array], data: SparseBinary, new_data: SparseBinary
+        self, key: Key, draw: Draw, data: SparseBinary, new_data: SparseBinary
     ) -> Array:
         """Posterior means of the factors of further rows, (M, K)."""
         del key, data
         return fold_in.fold_in(self, draw, new_data).mean[:, : self.num_factors]
 
     def predict_rows(
-        self, key: Key, draw: dict[str, Array], data: SparseBinary, new_data: SparseBinary
-    ) -> tuple[Array, Array]:
+        self, key: Key, draw: Draw, data: SparseBinary, new_data: SparseBinary
+    ) -> Pair:
         del key, data
         return answers.cell_moments(self.likelihood, draw, *self.score_new_rows(draw, new_data))
 
-    def score_new_rows(self, draw: dict[str, Array], new_data: SparseBinary) -> tuple[Array, Array]:
+    def score_new_rows(self, draw: Draw, new_data: SparseBinary) -> Pair:
         return answers.score_rows(draw, fold_in.fold_in(self, draw, new_data))
 
 

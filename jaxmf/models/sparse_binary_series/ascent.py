@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.programs import jit
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 from jaxmf.variational_bayes import series
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.free_energy import divergence_of_others, expected_cost
@@ -181,7 +181,7 @@ def _with_intercept(
 
 
 @jit
-def named(model: SparseBinarySeries, parameters: SeriesParameters) -> dict[str, Array]:
+def named(model: SparseBinarySeries, parameters: SeriesParameters) -> Draw:
     """What a draw keeps: values of the paths (N, T, K), and what they are anywhere else."""
     row_values, _ = series.values(parameters, kernel=model.kernel)
     draw = as_draw(series.stacked(parameters, row_values))
