@@ -7,6 +7,7 @@ is fixed is known when the program is traced.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -216,10 +217,8 @@ def update_feature_prior(
     concentration = jnp.asarray(features.concentration, jnp.result_type(float))
 
     def log_density(alpha: Array, concentration: Array) -> Array:
-        if isinstance(features, BetaBernoulli):
-            prior = BetaBernoulli(alpha, concentration, features.num_features)
-            return prior.log_prob_labelled(counts, num_rows)
-        return IndianBuffet(alpha, concentration).log_prob_labelled(counts, num_rows)
+        prior = replace(features, alpha=alpha, concentration=concentration)
+        return prior.log_prob_labelled(counts, num_rows)
 
     if isinstance(features, BetaBernoulli):
         # Not conjugate: features that no row has count as well.

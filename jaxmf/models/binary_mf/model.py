@@ -15,7 +15,7 @@ Source: Meeds, Ghahramani, Neal & Roweis (2006), Modeling dyadic data with binar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -260,11 +260,13 @@ class BinaryMF(SimulatedModel):
 
     def row_prior_at(self, state: State) -> FeatureSpec:
         """The prior of U at the values of a state."""
-        return sides.at_values(self.row_prior, state.row_alpha, state.row_concentration)
+        return replace(self.row_prior, alpha=state.row_alpha, concentration=state.row_concentration)
 
     def column_prior_at(self, state: State) -> FeatureSpec:
         """The prior of V at the values of a state."""
-        return sides.at_values(self.column_prior, state.column_alpha, state.column_concentration)
+        return replace(
+            self.column_prior, alpha=state.column_alpha, concentration=state.column_concentration
+        )
 
     def likelihood_at(self, values: State | Hyperparameters) -> Gaussian | Bernoulli | Poisson:
         """The likelihood of a cell given U W V', at the values of a state or a draw."""

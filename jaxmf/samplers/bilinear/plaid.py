@@ -18,8 +18,7 @@ from jaxmf._kernels.linalg import eliminate
 from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods.gaussian import gram_statistics
 from jaxmf.priors.features import IndianBuffet
-from jaxmf.samplers.bilinear.draws import Draws, bilinear_draws
-from jaxmf.samplers.bilinear.proposals import proposed_bits
+from jaxmf.samplers.bilinear.draws import Draws, bilinear_draws, proposed_bits
 from jaxmf.samplers.collapsed_rows import DrawnRow, sweep_collapsed_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowPrior
 from jaxmf.types import Array, Key, PyTree

@@ -11,8 +11,7 @@ from jax.scipy.special import logsumexp
 from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods.bilinear_rows import Turned
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.bilinear.draws import ProposalDraws
-from jaxmf.samplers.bilinear.proposals import proposed_bits
+from jaxmf.samplers.bilinear.draws import ProposalDraws, proposed_bits
 from jaxmf.samplers.bilinear.rows import (
     RowFit,
     log_likelihood,
