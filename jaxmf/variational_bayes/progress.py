@@ -46,7 +46,9 @@ def step(
 ) -> tuple[State, Info]:
     """One epoch; nothing once the ascent is done."""
     del progress
-    state = jax.lax.cond(state.done, lambda state: state, partial(epoch, key, data=data), state)
+    state = jax.lax.cond(
+        state.done, lambda state: state, lambda state: epoch(key, state, data), state
+    )
     return state, Info(overflow={})
 
 
