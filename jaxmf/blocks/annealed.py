@@ -8,7 +8,6 @@ predictive density to the power b: every sweep leaves the path invariant once fa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 _FIRST_SLOTS = 16
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["family", "power"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class RaisedFamily(SweptFamily):
     """A family as a sweep sees it where the likelihood of a group is raised to a power.

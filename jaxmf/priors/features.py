@@ -122,11 +122,7 @@ def _check_hyperparameters(prior: object) -> None:
             hyper.validate(name, value)
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["alpha", "concentration"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class IndianBuffet(Readable):
     """The Indian buffet process with numbers of features without bound.

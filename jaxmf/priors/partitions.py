@@ -100,7 +100,7 @@ class Dirichlet(PartitionPrior):
         return jnp.broadcast_to(hyperparameters["concentration"], (self.num_components,))
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["concentration"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DirichletProcess(PartitionPrior):
     """A Dirichlet process a batch: as many groups as the items need.
@@ -142,9 +142,7 @@ class DirichletProcess(PartitionPrior):
         return _exchangeable_shapes(counts, concentration, jnp.zeros_like(concentration))
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=["concentration", "discount"], meta_fields=[]
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PitmanYor(PartitionPrior):
     """A Pitman-Yor process a batch: more small groups than a Dirichlet process has.

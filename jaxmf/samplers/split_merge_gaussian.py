@@ -29,7 +29,6 @@ to be added.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -89,11 +88,7 @@ class _Quantities(NamedTuple):
     along: Array | None
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["x", "gain", "noise_variance", "mean"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class GaussianColumns:
     """Columns whose loadings are summed out; see the module.

@@ -31,7 +31,7 @@ from jaxmf.variational_bayes.pieces import Table, num_lines, num_others
 MAX_SAMPLES = 2**24
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Exact(Readable):
     """All zeros: in the time of the ones for Gaussian cells, by blocks of products for others."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["noise_scale"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
     """Cells with normal noise: x ~ N(eta, noise_scale^2).

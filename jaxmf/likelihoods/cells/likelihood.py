@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import ClassVar, Self
 
 import jax
@@ -123,7 +122,7 @@ class Likelihood(Readable, ABC):
                 hyper.validate(name, value)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["likelihood", "power"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Tempered(Likelihood):
     """A likelihood to a power, as in an annealed start; its moments and draws stay as they are.

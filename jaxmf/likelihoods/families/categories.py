@@ -206,7 +206,7 @@ class DirichletMultinomial(_Categories):
         return {"concentration": hyper.sample_prior(key, self.concentration)}
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["a", "b"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class BetaBinary(_Categories):
     """0 or 1, with a Beta(a, b) probability of 1 for every group: the beta-Bernoulli family.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -45,11 +44,7 @@ class _Cache(NamedTuple):
     prior: Array  # (4,): weight, shape, rate, location
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["location", "weight", "shape", "rate"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NormalInverseGamma(Family):
     """Real values, with a mean and a variance for every group.

@@ -306,11 +306,7 @@ class MixtureOfGaussians(_SequentialMixture):
         return Dirichlet(self.num_components, self.concentration)
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["concentration", "discount", "family"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DPMixture(_SequentialMixture):
     """A mixture with as many components as the rows need: a Dirichlet process mixture.
@@ -345,7 +341,7 @@ class DPMixture(_SequentialMixture):
         return PitmanYor(self.concentration, self.discount)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["prior", "family"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class FlexibleMixture(_Mixture):
     """A mixture whose groups have sizes as a flexible prior says (Figure 7.2).

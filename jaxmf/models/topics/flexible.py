@@ -6,7 +6,6 @@ Source: Porteous (2010), section 7.4.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -27,11 +26,7 @@ from jaxmf.priors.partitions import DirichletProcess
 from jaxmf.types import Array, Key
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["table_prior", "topic_prior", "word_concentration"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class HFP(WordModel):
     """Hierarchical flexible priors: the words of a document at tables, the tables with topics.

@@ -81,7 +81,7 @@ class _TopicModel(WordModel):
         )
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["word_concentration"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DirichletCompoundMultinomial(NetworkModel):
     """Words of documents with probabilities of each document's own: no indicator at all.
@@ -150,11 +150,7 @@ class LDA(_TopicModel):
         return Network(topic=Block(prior, by="document"), word=self.words_by("topic"))
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["topic_concentration", "base_concentration", "word_concentration"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class HDPLDA(_TopicModel):
     """Topics, as many as the documents need: a hierarchical Dirichlet process over words.

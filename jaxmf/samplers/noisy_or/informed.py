@@ -15,7 +15,6 @@ given everything else, column by column; where it is refused Y stays. So p(Z, Y 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -38,11 +37,7 @@ class Gains(NamedTuple):
     two: Array
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["y", "x", "observed", "parameters"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NoisyOrColumns:
     """Two columns of Z whose rows of Y are summed out: a `PairLikelihood`.
