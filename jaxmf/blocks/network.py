@@ -116,12 +116,7 @@ class Network(NetworkModel):
         return Network(blocks, self.order)
 
     def sizes(self, data: Tokens, slots: Mapping[str, int]) -> dict[str, int]:
-        """The number of values of every column and indicator.
-
-        Args:
-            data: the tokens.
-            slots: of the indicators.
-        """
+        """The number of values of every column and indicator."""
         return {**data.sizes, **slots}
 
     def check_data(self, data: Tokens, name: str) -> None:

@@ -158,9 +158,8 @@ class Dense(CellsById):
 
         Ids 0, 1, 2, ... of further rows, as a table has them by default, continue the ids above.
 
-        Args:
-            new: (M, D), see `align_columns`.
-            argument: how errors call it.
+        Args: new (M, D), see `align_columns`.
+
         Raises:
             ValueError: a further row has the id of one that there is.
         """

@@ -240,11 +240,10 @@ class Features(FeatureProducts):
     def separate(self, heading: str, *, what: str = "features") -> tuple[Self | None, Self]:
         """The features without the columns of one heading, and those alone.
 
-        Args:
-            heading: of a column with one level a line, such as occupation.
-            what: how these features are called in errors.
-        Returns:
-            The others, None where there are none; the indicators of the levels.
+        Args: heading: of a column with one level a line, such as occupation; what: how these
+        features are called in errors.
+        Returns the others, None where there are none; the indicators of the levels.
+
         Raises:
             ValueError: an unknown heading, or its cells are no single levels.
         """
@@ -363,9 +362,8 @@ class Features(FeatureProducts):
         Columns are matched by their labels, by position where one side has none but x0, x1, ....
         Numbers that were standardised otherwise are brought to the units of those others.
 
-        Args:
-            known: such as those in training.
-            what: how errors call these features.
+        Args: known: such as those in training.
+
         Raises:
             ValueError: other columns; the message names the first difference.
         """

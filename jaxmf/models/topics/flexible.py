@@ -118,10 +118,8 @@ class HFP(WordModel):
 
         Each is one of the `num_unobserved` words of its document; see `jaxmf.blocks.franchise`.
 
-        Args:
-            state: of a chain.
-            data: the training data.
-            documents, words: (M,) int32.
+        Args: documents, words (M,) int32.
+
         Raises:
             ValueError: a document without such words.
         """
