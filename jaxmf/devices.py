@@ -27,19 +27,14 @@ _MIXING = 0.11
 
 
 class SweepCosts(NamedTuple):
-    """What sweeps of a kind start on a GPU; `SWEEP_COSTS` says which numbers are counts.
+    """What sweeps of a kind start on a GPU; `SWEEP_COSTS` says which numbers are counts."""
 
-    Attributes:
-      sequential: the name of the sweep through items (rows or tokens) one after another.
-      launches, rounds: of this sweep, an item.
-      parallel: the name of the sweep over all at once.
-      parallel_launches, parallel_rounds: of that, whatever the number of items.
-    """
-
-    sequential: str
+    sequential: str  # the name of the sweep through items (rows or tokens) one after another
+    # of this sweep, an item
     launches: float
     rounds: float
-    parallel: str
+    parallel: str  # the name of the sweep over all at once
+    # of that, whatever the number of items
     parallel_launches: float
     parallel_rounds: float
 

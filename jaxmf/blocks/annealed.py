@@ -34,15 +34,10 @@ _FIRST_SLOTS = 16
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class RaisedFamily(SweptFamily):
-    """A family as a sweep sees it where the likelihood of a group is raised to a power.
+    """A family as a sweep sees it where the likelihood of a group is raised to a power."""
 
-    Args:
-        family: of the values; its hyperparameters are fixed.
-        power: () float above 0.
-    """
-
-    family: Family
-    power: Array
+    family: Family  # of the values; its hyperparameters are fixed
+    power: Array  # () float above 0
 
     hyperparameters = ()  # none to draw
 

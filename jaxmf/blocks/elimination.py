@@ -14,15 +14,10 @@ from jaxmf._kernels.tables import choose
 
 
 class Factor(NamedTuple):
-    """A table over some variables.
+    """A table over some variables."""
 
-    Attributes:
-        names: of the variables, one an axis.
-        values: not negative.
-    """
-
-    names: tuple[str, ...]
-    values: Array
+    names: tuple[str, ...]  # of the variables, one an axis
+    values: Array  # not negative
 
 
 def draw(

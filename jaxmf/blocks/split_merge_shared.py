@@ -67,40 +67,25 @@ _BLOCK = 4096  # uniforms that are drawn at once
 
 
 class TableMembers(NamedTuple):
-    """Tables of the tokens of the two groups, in the order of their first tokens.
+    """Tables of the tokens of the two groups, in the order of their first tokens."""
 
-    Attributes:
-        members: (T,) int32, positions of the tokens, those of a table side by side.
-        starts: (T + 1,) int32, where the tokens of a table begin among the members.
-        sides: (T,) int32, 0 of a table in the group of i, 1 in that of j.
-        seeds: (2,) int32, the tables of i and j.
-        num_tables: () int32.
-    """
-
-    members: Array
-    starts: Array
-    sides: Array
-    seeds: Array
-    num_tables: Array
+    members: Array  # (T,) int32, positions of the tokens, those of a table side by side
+    starts: Array  # (T + 1,) int32, where the tokens of a table begin among the members
+    sides: Array  # (T,) int32, 0 of a table in the group of i, 1 in that of j
+    seeds: Array  # (2,) int32, the tables of i and j
+    num_tables: Array  # () int32
 
 
 class _Problem(NamedTuple):
-    """What all proposals of a step work on; tokens in the order of their batches.
+    """What all proposals of a step work on; tokens in the order of their batches."""
 
-    Attributes:
-        batches: (T,) int32.
-        columns: what the partitioned blocks need of the tokens.
-        values: (T,) int32, by which a second token is chosen; None where no block has such.
-        empty: child -> what a sweep works on, for three groups without tokens.
-        look_up: the parts of blocks that have a function of their parents.
-        concentration, base: () float, alpha and gamma.
-    """
-
-    batches: Array
-    columns: dict[str, Array]
+    batches: Array  # (T,) int32
+    columns: dict[str, Array]  # what the partitioned blocks need of the tokens
+    # (T,) int32, by which a second token is chosen; None where no block has such
     values: Array | None
-    empty: dict[str, PyTree]
-    look_up: dict[str, Array]
+    empty: dict[str, PyTree]  # child -> what a sweep works on, for three groups without tokens
+    look_up: dict[str, Array]  # the parts of blocks that have a function of their parents
+    # () float, alpha and gamma
     concentration: Array
     base: Array
 

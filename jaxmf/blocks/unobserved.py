@@ -111,15 +111,10 @@ def num_representatives(network: Network, name: str, data: Tokens) -> int:
 
 
 class _Hidden(NamedTuple):
-    """The items of one indicator that no data belong to.
+    """The items of one indicator that no data belong to."""
 
-    Attributes:
-        batches: (M,) int32, of as many as there may be.
-        waiting: (M,) bool, which of them are there before any was moved.
-    """
-
-    batches: Array
-    waiting: Array
+    batches: Array  # (M,) int32, of as many as there may be
+    waiting: Array  # (M,) bool, which of them are there before any was moved
 
 
 def _hidden(network: Network, name: str, state: State, data: Tokens) -> _Hidden:

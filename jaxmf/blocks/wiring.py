@@ -135,19 +135,13 @@ def children(blocks: Mapping[str, Block], name: str) -> tuple[str, ...]:
 
 
 class Parts(NamedTuple):
-    """The parts of one block, for the numbers of values of its parents.
+    """The parts of one block, for the numbers of values of its parents."""
 
-    Attributes:
-        by: the parents.
-        sizes: how many values each has.
-        table: None, or (prod sizes,) int32: the part of every combination of values.
-        num_parts: how many parts there are.
-    """
-
-    by: tuple[str, ...]
-    sizes: tuple[int, ...]
+    by: tuple[str, ...]  # the parents
+    sizes: tuple[int, ...]  # how many values each has
+    # None, or (prod sizes,) int32: the part of every combination of values
     table: np.ndarray | None
-    num_parts: int
+    num_parts: int  # how many parts there are
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -14,23 +14,14 @@ MISSING = ("refuse", "zero")
 
 
 class Column(NamedTuple):
-    """One column of features: where it comes from and what was done to it.
+    """One column of features: where it comes from and what was done to it."""
 
-    Attributes:
-        block: the columns of one name belong together.
-        name: the heading in the table it was made of.
-        level: the level it indicates; None for a number.
-        centre: what was subtracted from a number.
-        scale: what it was then divided by.
-        separator: what stands between the levels of a cell that holds several.
-    """
-
-    block: str
-    name: str
-    level: Hashable = None
-    centre: float = 0.0
-    scale: float = 1.0
-    separator: str | None = None
+    block: str  # the columns of one name belong together
+    name: str  # the heading in the table it was made of
+    level: Hashable = None  # the level it indicates; None for a number
+    centre: float = 0.0  # what was subtracted from a number
+    scale: float = 1.0  # what it was then divided by
+    separator: str | None = None  # what stands between the levels of a cell that holds several
 
     @property
     def label(self) -> str:

@@ -29,17 +29,11 @@ _OURS = re.compile(r"(state|draws)-\d+\.npz|.*\.partial")
 
 
 class Saved(NamedTuple):
-    """A checkpoint as it lies on disk.
+    """A checkpoint as it lies on disk."""
 
-    Attributes:
-        manifest: the parsed manifest.
-        arrays: the arrays of the state file; empty when there is no state yet.
-        draws: one dict a file, name -> (chains, rows, ...).
-    """
-
-    manifest: dict[str, Any]
-    arrays: dict[str, np.ndarray]
-    draws: list[dict[str, np.ndarray]]
+    manifest: dict[str, Any]  # the parsed manifest
+    arrays: dict[str, np.ndarray]  # the arrays of the state file; empty when there is no state yet
+    draws: list[dict[str, np.ndarray]]  # one dict a file, name -> (chains, rows, ...)
 
 
 class SaveError(OSError):

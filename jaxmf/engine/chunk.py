@@ -32,26 +32,17 @@ class Plan(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a chunk gives back; C is there for vectorized chains only.
+    """What a chunk gives back; C is there for vectorized chains only."""
 
-    Attributes:
-        state: state before step `step`, (C, ...); of no use where `bad`.
-        averages: running means over the kept draws, (C, ...).
-        draws: name -> (rows, C, ...); the first `num_draws` rows count. If the last step of the
-            plan was no draw, the next row shows it.
-        num_draws: () int32.
-        step: () int32, steps done.
-        overflow: axis -> () bool, whether step `step` ran out of it.
-        bad: quantity -> (C,) bool, what was not finite after the last step.
-    """
-
-    state: PyTree
-    averages: dict[str, Array]
+    state: PyTree  # state before step `step`, (C, ...); of no use where `bad`
+    averages: dict[str, Array]  # running means over the kept draws, (C, ...)
+    # name -> (rows, C, ...); the first `num_draws` rows count. If the last step of the plan was no
+    # draw, the next row shows it.
     draws: dict[str, Array]
-    num_draws: Array
-    step: Array
-    overflow: dict[str, Array]
-    bad: dict[str, Array]
+    num_draws: Array  # () int32
+    step: Array  # () int32, steps done
+    overflow: dict[str, Array]  # axis -> () bool, whether step `step` ran out of it
+    bad: dict[str, Array]  # quantity -> (C,) bool, what was not finite after the last step
 
 
 class Batch(NamedTuple):

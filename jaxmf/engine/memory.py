@@ -14,19 +14,12 @@ from jaxmf.types import PyTree
 
 
 class Needs(NamedTuple):
-    """Bytes a run needs on its fullest device, by purpose.
+    """Bytes a run needs on its fullest device, by purpose."""
 
-    Attributes:
-        data: the data and the numbers of the model.
-        states: the states of all chains.
-        temporary: what the compiled steps need beside them, for all chains that run at once.
-        draws: the kept draws on the host, counted where host and device share their memory.
-    """
-
-    data: int
-    states: int
-    temporary: int
-    draws: int
+    data: int  # the data and the numbers of the model
+    states: int  # the states of all chains
+    temporary: int  # what the compiled steps need beside them, for all chains that run at once
+    draws: int  # the kept draws on the host, counted where host and device share their memory
 
 
 class MemoryGuard:

@@ -28,43 +28,28 @@ from jaxmf.types import Array, Key
 
 
 class WeightConditional(NamedTuple):
-    """The distribution of W given U, V and X, up to the noise variance.
+    """The distribution of W given U, V and X, up to the noise variance."""
 
-    Attributes:
-      mean: (K, L) float, of W.
-      row_vectors: (K, K) float, P, the eigenvectors of U'U in its columns.
-      row_values: (K,) float, t.
-      column_vectors: (L, L) float, Q, those of V'V.
-      column_values: (L,) float, s.
-      ratio: () float, r; the entry (k, l) of P'WQ has variance s_X^2 / (t_k s_l + r).
-    """
-
-    mean: Array
-    row_vectors: Array
-    row_values: Array
-    column_vectors: Array
-    column_values: Array
-    ratio: Array
+    mean: Array  # (K, L) float, of W
+    row_vectors: Array  # (K, K) float, P, the eigenvectors of U'U in its columns
+    row_values: Array  # (K,) float, t
+    column_vectors: Array  # (L, L) float, Q, those of V'V
+    column_values: Array  # (L,) float, s
+    ratio: Array  # () float, r; the entry (k, l) of P'WQ has variance s_X^2 / (t_k s_l + r)
 
 
 class Spectrum(NamedTuple):
-    """What the collapsed likelihood needs to be evaluated at any two scales in O(K L).
+    """What the collapsed likelihood needs to be evaluated at any two scales in O(K L)."""
 
-    Attributes:
-      eigenvalues: (K, L) float, t_k s_l.
-      projections: (K, L) float, squared entries of P'U'(X - U w0 V')VQ.
-      is_positive: (K, L) bool, eigenvalues that are not zero up to rounding, those of free slots.
-      residual: () float, sum of squares of X less its least-squares fit by the positive ones. It is
-        a sum of squares of differences: the difference of two sums would lose its digits where the
-        weights are far larger than the noise.
-      num_cells: () float.
-    """
-
-    eigenvalues: Array
-    projections: Array
+    eigenvalues: Array  # (K, L) float, t_k s_l
+    projections: Array  # (K, L) float, squared entries of P'U'(X - U w0 V')VQ
+    # (K, L) bool, eigenvalues that are not zero up to rounding, those of free slots
     is_positive: Array
+    # () float, sum of squares of X less its least-squares fit by the positive ones. It is a sum of
+    # squares of differences: the difference of two sums would lose its digits where the weights are
+    # far larger than the noise.
     residual: Array
-    num_cells: Array
+    num_cells: Array  # () float
 
 
 class _Statistics(NamedTuple):

@@ -44,15 +44,10 @@ class RunWarning(UserWarning):
 
 
 class Alarm(NamedTuple):
-    """What is wrong with a run.
+    """What is wrong with a run."""
 
-    Args:
-        kind: one word or two for programs, such as ``"R-hat"``.
-        sentence: what was seen and what to do.
-    """
-
-    kind: str
-    sentence: str
+    kind: str  # one word or two for programs, such as ``"R-hat"``
+    sentence: str  # what was seen and what to do
 
     def __str__(self) -> str:
         return self.sentence

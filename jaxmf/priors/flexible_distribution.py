@@ -109,15 +109,10 @@ def _dealt(key: Array, batches: Array, batch_sizes: Array, ends: Array) -> Array
 
 
 class Signatures(NamedTuple):
-    """All ways in which so many items can make groups, up to who is in which.
+    """All ways in which so many items can make groups, up to who is in which."""
 
-    Attributes:
-        counts: (S, N) int, m_i of each signature.
-        log_num_partitions: (S,) float, the logarithm of how many partitions have it: N! / prod
-            (i!)^m m!.
-    """
-
-    counts: np.ndarray
+    counts: np.ndarray  # (S, N) int, m_i of each signature
+    # (S,) float, the logarithm of how many partitions have it: N! / prod (i!)^m m!
     log_num_partitions: np.ndarray
 
 

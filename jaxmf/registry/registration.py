@@ -34,13 +34,9 @@ _NEEDS: dict[str, tuple[type, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class RegisteredEntry(Entry):
-    """A model of another package.
+    """A model of another package."""
 
-    Args:
-        registered: its class.
-    """
-
-    registered: type[Model] = Model
+    registered: type[Model] = Model  # its class
 
     @property
     def model(self) -> type:

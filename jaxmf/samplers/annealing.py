@@ -29,17 +29,12 @@ _POWER_STEPS = 6  # the singular value is then known to a few per cent, which is
 
 
 class LeadingDirection(NamedTuple):
-    """The first singular vectors of data, about.
+    """The first singular vectors of data, about."""
 
-    Attributes:
-      rows: (I,) float, the left one times its singular value.
-      columns: (J,) float, the right one.
-      noise_scale: () float, the standard deviation of a matrix of noise alone with as large a
-        first singular value.
-    """
-
-    rows: Array
-    columns: Array
+    rows: Array  # (I,) float, the left one times its singular value
+    columns: Array  # (J,) float, the right one
+    # () float, the standard deviation of a matrix of noise alone with as large a first singular
+    # value
     noise_scale: Array
 
 

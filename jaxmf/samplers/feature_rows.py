@@ -36,27 +36,16 @@ _FEATURES_ADVICE = (
 
 
 class RowFit(NamedTuple):
-    """How a row with features z fits, and how that changes with each bit.
+    """How a row with features z fits, and how that changes with each bit."""
 
-    Attributes:
-      z: (K,) bool.
-      slope: (K,) float, mu (x - z mu), over the observed cells.
-      curvature: (K, K) float, mu mu', over the observed cells.
-      m_z: (K,) float, M z.
-      spread: (K, K) float, M.
-      squared_error: () float, |x - z mu|^2 over the observed cells.
-      inflation: () float, z M z'.
-      num_observed: () float.
-    """
-
-    z: Array
-    slope: Array
-    curvature: Array
-    m_z: Array
-    spread: Array
-    squared_error: Array
-    inflation: Array
-    num_observed: Array
+    z: Array  # (K,) bool
+    slope: Array  # (K,) float, mu (x - z mu), over the observed cells
+    curvature: Array  # (K, K) float, mu mu', over the observed cells
+    m_z: Array  # (K,) float, M z
+    spread: Array  # (K, K) float, M
+    squared_error: Array  # () float, |x - z mu|^2 over the observed cells
+    inflation: Array  # () float, z M z'
+    num_observed: Array  # () float
 
 
 def row_fit(posterior: RowPosterior, z: Array, x: Array, observed: Array | None) -> RowFit:

@@ -32,19 +32,12 @@ _MACKAY = math.pi / 8
 
 
 class HeldOut(NamedTuple):
-    """Ones that are left out, and what the pieces of the ones count without them.
+    """Ones that are left out, and what the pieces of the ones count without them."""
 
-    Attributes:
-      row: (M,) int32, no row twice.
-      column: (M,) int32.
-      row_counts: of the pieces by row, as `Pieces.counts`.
-      column_counts: of the pieces by column, likewise.
-    """
-
-    row: Array
-    column: Array
-    row_counts: Array
-    column_counts: Array
+    row: Array  # (M,) int32, no row twice
+    column: Array  # (M,) int32
+    row_counts: Array  # of the pieces by row, as `Pieces.counts`
+    column_counts: Array  # of the pieces by column, likewise
 
 
 class Unknowing(NamedTuple):

@@ -24,17 +24,11 @@ from jaxmf.variational_bayes.sums import map_lines
 
 
 class Value(NamedTuple):
-    """What a look at parameters finds.
+    """What a look at parameters finds."""
 
-    Attributes:
-      parameters: of the model, with new noise where that is learned.
-      free_energy: () float, theirs.
-      plain: `Parameters`, by which rows are ranked.
-    """
-
-    parameters: object
-    free_energy: Array
-    plain: Parameters
+    parameters: object  # of the model, with new noise where that is learned
+    free_energy: Array  # () float, theirs
+    plain: Parameters  # `Parameters`, by which rows are ranked
 
 
 def step(

@@ -125,15 +125,10 @@ class Likelihood(Readable, ABC):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Tempered(Likelihood):
-    """A likelihood to a power, as in an annealed start; its moments and draws stay as they are.
+    """A likelihood to a power, as in an annealed start; its moments and draws stay as they are."""
 
-    Args:
-      likelihood: any.
-      power: () float, positive.
-    """
-
-    likelihood: Likelihood
-    power: Array | float
+    likelihood: Likelihood  # any
+    power: Array | float  # () float, positive
 
     def log_density(self, x: Array, eta: Array) -> Array:
         """The power times log p(x | eta), not normalised."""

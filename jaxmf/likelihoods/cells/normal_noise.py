@@ -18,13 +18,9 @@ _ALIKE = 1e-8  # a variance, in units
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NormalNoise:
-    """The prior of the noise of Gaussian cells; the noise in a state is the variance, () float.
+    """The prior of the noise of Gaussian cells; the noise in a state is the variance, () float."""
 
-    Args:
-      noise_variance: a number or a numpyro distribution.
-    """
-
-    noise_variance: Hyperparameter
+    noise_variance: Hyperparameter  # a number or a numpyro distribution
 
     def start(self, values: Array, unit: Array | float = 1.0) -> Array:
         """The spread of the values where the variance has a prior.

@@ -26,15 +26,10 @@ _EXACT = 2**24
 
 
 class Counts(NamedTuple):
-    """How often a group has a value.
+    """How often a group has a value."""
 
-    Attributes:
-        cells: (V, G) int32; a value's groups stand side by side, as a sweep reads them.
-        totals: (G,) int32.
-    """
-
-    cells: Array
-    totals: Array
+    cells: Array  # (V, G) int32; a value's groups stand side by side, as a sweep reads them
+    totals: Array  # (G,) int32
 
 
 class _Cache(NamedTuple):

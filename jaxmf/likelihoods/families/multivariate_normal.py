@@ -24,17 +24,11 @@ from jaxmf.types import Key
 
 
 class Wisharts(NamedTuple):
-    """The posterior of mean and covariance of every group.
+    """The posterior of mean and covariance of every group."""
 
-    Attributes:
-        number: (G,) int32, values of the group.
-        location: (G, D) float, the mean's.
-        scale: (G, D, D) float, that of the inverse-Wishart distribution of the covariance.
-    """
-
-    number: Array
-    location: Array
-    scale: Array
+    number: Array  # (G,) int32, values of the group
+    location: Array  # (G, D) float, the mean's
+    scale: Array  # (G, D, D) float, that of the inverse-Wishart distribution of the covariance
 
 
 class _Cache(NamedTuple):

@@ -21,17 +21,11 @@ from jaxmf.types import Key
 
 
 class Normals(NamedTuple):
-    """The posterior of mean and variance of every group.
+    """The posterior of mean and variance of every group."""
 
-    Attributes:
-        number: (G,) int32, values of the group.
-        location: (G,) float, the mean's.
-        rate: (G,) float, that of the inverse-Gamma distribution of the variance.
-    """
-
-    number: Array
-    location: Array
-    rate: Array
+    number: Array  # (G,) int32, values of the group
+    location: Array  # (G,) float, the mean's
+    rate: Array  # (G,) float, that of the inverse-Gamma distribution of the variance
 
 
 class _Cache(NamedTuple):

@@ -154,15 +154,10 @@ def draw_weights(model: BinaryMF, key: Key, draw: Draw, data: Dense) -> Array:
 
 
 class NewRows(NamedTuple):
-    """Rows that were not in training.
+    """Rows that were not in training."""
 
-    Attributes:
-      probabilities: (M, K) float, that the row has each feature.
-      eta: (M, J) float, their entries of U W V' in a draw of their features.
-    """
-
-    probabilities: Array
-    eta: Array
+    probabilities: Array  # (M, K) float, that the row has each feature
+    eta: Array  # (M, J) float, their entries of U W V' in a draw of their features
 
 
 class _Chain(NamedTuple):

@@ -29,17 +29,12 @@ MAX_CHILDREN_SLOTS = 10
 
 
 class Statistics(NamedTuple):
-    """Sums over the rows so far.
+    """Sums over the rows so far."""
 
-    Attributes:
-        gram: (K, K) float, Z'Z.
-        cross: (K, D) float, Z'X.
-        penalised: (D,) float, the least |X - Z Y|^2 + r |Y|^2 of every column, r the ratio of the
-            particle's scales. The difference of tr X'X and what Z explains would cancel.
-    """
-
-    gram: Array
-    cross: Array
+    gram: Array  # (K, K) float, Z'Z
+    cross: Array  # (K, D) float, Z'X
+    # (D,) float, the least |X - Z Y|^2 + r |Y|^2 of every column, r the ratio of the particle's
+    # scales. The difference of tr X'X and what Z explains would cancel.
     penalised: Array
 
 

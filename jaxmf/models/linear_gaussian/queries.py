@@ -20,15 +20,11 @@ from jaxmf.types import Array, Key
 
 
 class FeaturePosterior(NamedTuple):
-    """Y given a draw and the observed cells.
+    """Y given a draw and the observed cells."""
 
-    Attributes:
-      mean: (K, D) float.
-      spread: (D, K, K) float, covariance of each column over the noise variance; (1, K, K) where
-        nothing is missing and all columns have the same.
-    """
-
-    mean: Array
+    mean: Array  # (K, D) float
+    # (D, K, K) float, covariance of each column over the noise variance; (1, K, K) where nothing is
+    # missing and all columns have the same
     spread: Array
 
 

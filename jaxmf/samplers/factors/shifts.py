@@ -29,17 +29,11 @@ from jaxmf.types import Array
 
 
 class Side(NamedTuple):
-    """Factors and biases of a side with all that their prior has: one group.
+    """Factors and biases of a side with all that their prior has: one group."""
 
-    Attributes:
-      vectors: (N, D) float, factors (K) and last the bias.
-      moments: mean (1, D) and factor (1, D, D).
-      link: (F, D) float.
-    """
-
-    vectors: Array
-    moments: Parameters
-    link: Array
+    vectors: Array  # (N, D) float, factors (K) and last the bias
+    moments: Parameters  # mean (1, D) and factor (1, D, D)
+    link: Array  # (F, D) float
 
 
 def shift_level(

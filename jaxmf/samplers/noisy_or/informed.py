@@ -40,19 +40,12 @@ class Gains(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NoisyOrColumns:
-    """Two columns of Z whose rows of Y are summed out: a `PairLikelihood`.
+    """Two columns of Z whose rows of Y are summed out: a `PairLikelihood`."""
 
-    Args:
-      y: (K, D) bool, of all causes; those of the two columns do not matter.
-      x: (N, D) float, zeros and ones.
-      observed: (N, D) bool, or None when nothing is missing.
-      parameters: of the likelihood.
-    """
-
-    y: Array
-    x: Array
-    observed: Array | None
-    parameters: AnyParameters
+    y: Array  # (K, D) bool, of all causes; those of the two columns do not matter
+    x: Array  # (N, D) float, zeros and ones
+    observed: Array | None  # (N, D) bool, or None when nothing is missing
+    parameters: AnyParameters  # of the likelihood
 
     def start(self, rest: Array) -> Gains:
         """See `PairLikelihood`; rest is (N, K) bool."""
