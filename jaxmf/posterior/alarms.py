@@ -44,10 +44,15 @@ class RunWarning(UserWarning):
 
 
 class Alarm(NamedTuple):
-    """What is wrong with a run."""
+    """What is wrong with a run.
 
-    kind: str  # one word or two for programs, such as ``"R-hat"``
-    sentence: str  # what was seen and what to do
+    Args:
+        kind: one word or two for programs, such as ``"R-hat"``.
+        sentence: what was seen and what to do.
+    """
+
+    kind: str
+    sentence: str
 
     def __str__(self) -> str:
         return self.sentence

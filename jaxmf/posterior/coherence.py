@@ -25,13 +25,18 @@ _PAIRS_AT_ONCE = 2**20
 
 
 class Coherence(NamedTuple):
-    """How well the words of each topic go together."""
+    """How well the words of each topic go together.
 
-    # (G,) float, of the topics in the order of `Posterior.topics`; NaN for a topic with fewer than
-    # two words that the reference has
+    Attributes:
+        values: (G,) float, of the topics in the order of `Posterior.topics`; NaN for a topic with
+            fewer than two words that the reference has.
+        mean: over topics.
+        measure: "npmi", between -1 and 1, or "c_v", between 0 and 1 for most topics.
+    """
+
     values: np.ndarray
-    mean: float  # over topics
-    measure: str  # "npmi", between -1 and 1, or "c_v", between 0 and 1 for most topics
+    mean: float
+    measure: str
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{value:.3f}" for value in self.values[:20])

@@ -41,14 +41,19 @@ Cells = tuple[np.ndarray, np.ndarray]
 
 
 class Score(NamedTuple):
-    """What one posterior says of M cells or words."""
+    """What one posterior says of M cells or words.
 
-    each: np.ndarray  # (M,) log predictive density
-    # (M,) Pareto k of the weights of the draws; None where none were weighted
+    Attributes:
+        each: (M,) log predictive density.
+        shapes: (M,) Pareto k of the weights of the draws; None where none were weighted.
+        num_parameters: (M,) summands of their effective number; None of held-out data.
+        largest_shape: the k up to which weights are reliable.
+    """
+
+    each: np.ndarray
     shapes: np.ndarray | None = None
-    # (M,) summands of their effective number; None of held-out data
     num_parameters: np.ndarray | None = None
-    largest_shape: float = 0.7  # the k up to which weights are reliable
+    largest_shape: float = 0.7
 
     @property
     def unreliable_share(self) -> float:
@@ -71,12 +76,19 @@ class Score(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """The scores of all posteriors, and what they are of."""
+    """The scores of all posteriors, and what they are of.
 
-    scores: dict[str, Score]  # name -> score of the same M cells or words
-    cells: Cells | None  # their rows and columns, (M,) int each; None of held-out rows and words
-    num_units: int  # how many there are, of which M are scored
-    kind: str  # "cells", "tokens", "rows", "held-out cells", "held-out rows" or "held-out words"
+    Attributes:
+        scores: name -> score of the same M cells or words.
+        cells: their rows and columns, (M,) int each; None of held-out rows and words.
+        num_units: how many there are, of which M are scored.
+        kind: "cells", "tokens", "rows", "held-out cells", "held-out rows" or "held-out words".
+    """
+
+    scores: dict[str, Score]
+    cells: Cells | None
+    num_units: int
+    kind: str
 
 
 class ModelComparison(Summary):

@@ -90,13 +90,18 @@ class DocumentTopics(Answer):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SimilarDocuments(Answer):
-    """Documents with topics like those of one document, the most similar first."""
+    """Documents with topics like those of one document, the most similar first.
 
-    documents: np.ndarray  # (M,) ids, or positions
-    # (M,) posterior mean of sum_k sqrt(s_k t_k), s and t being the parts of the tokens of the two
-    # documents: between 0 and 1, where they are the same
+    Args:
+        documents: (M,) ids, or positions.
+        similarity: (M,) posterior mean of sum_k sqrt(s_k t_k), s and t being the parts of
+            the tokens of the two documents: between 0 and 1, where they are the same.
+        sd: (M,) its posterior standard deviation.
+    """
+
+    documents: np.ndarray
     similarity: np.ndarray
-    sd: np.ndarray  # (M,) its posterior standard deviation
+    sd: np.ndarray
 
     _axes: ClassVar = {"similarity sd": "document"}
 

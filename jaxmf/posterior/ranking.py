@@ -34,13 +34,19 @@ ORDERS = ("score", "probability")
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Scores:
-    """Scores of cells, on the scale of the likelihood's argument."""
+    """Scores of cells, on the scale of the likelihood's argument.
 
-    mean: np.ndarray  # of the score, any shape
-    sd: np.ndarray  # standard deviation of the score under the fitted distribution
-    probability: np.ndarray  # of a one, with the uncertainty of the score averaged over
-    # of a one at the mean of the score. Gaussian cells have no probability: both are the mean of
-    # the cell as 0 or 1, cut off there.
+    Args:
+        mean: of the score, any shape.
+        sd: standard deviation of the score under the fitted distribution.
+        probability: of a one, with the uncertainty of the score averaged over.
+        plain_probability: of a one at the mean of the score. Gaussian cells have no probability:
+            both are the mean of the cell as 0 or 1, cut off there.
+    """
+
+    mean: np.ndarray
+    sd: np.ndarray
+    probability: np.ndarray
     plain_probability: np.ndarray
 
     def table(self) -> dict[str, np.ndarray]:
@@ -57,10 +63,15 @@ class Scores:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ExpectedRatings:
-    """Predictive mean and standard deviation of ratings; of 0/1 values the mean is P(1)."""
+    """Predictive mean and standard deviation of ratings; of 0/1 values the mean is P(1).
 
-    mean: np.ndarray  # any shape
-    sd: np.ndarray  # noise included
+    Args:
+        mean: any shape.
+        sd: noise included.
+    """
+
+    mean: np.ndarray
+    sd: np.ndarray
 
     def table(self) -> dict[str, np.ndarray]:
         """What a table of recommendations shows."""
@@ -69,10 +80,15 @@ class ExpectedRatings:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class NextWords:
-    """Probabilities of being the next word of a document, or item of a basket."""
+    """Probabilities of being the next word of a document, or item of a basket.
 
-    probability: np.ndarray  # averaged over draws, any shape
-    sd: np.ndarray  # its standard deviation over draws
+    Args:
+        probability: averaged over draws, any shape.
+        sd: its standard deviation over draws.
+    """
+
+    probability: np.ndarray
+    sd: np.ndarray
 
     def table(self) -> dict[str, np.ndarray]:
         """What a table of recommendations shows."""
@@ -81,16 +97,23 @@ class NextWords:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Recommendations(Answer):
-    """The best columns of R rows, best first; a row with fewer than n left ends in -1 and NaN."""
+    """The best columns of R rows, best first; a row with fewer than n left ends in -1 and NaN.
 
-    rows: np.ndarray  # (R,) int, positions
-    columns: np.ndarray  # (R, n) int, positions
-    # (R, n) `Scores`, `ExpectedRatings` of a model of ratings, or `NextWords`
+    Args:
+        rows: (R,) int, positions.
+        columns: (R, n) int, positions.
+        scores: (R, n) `Scores`, `ExpectedRatings` of a model of ratings, or `NextWords`.
+        row_names: (R,) ids of the rows, or None.
+        column_names: (R, n) ids of the columns (None where there is none), or None.
+        column_titles: (R, n) titles of the columns, likewise, or None.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
     scores: Scores | ExpectedRatings | NextWords
-    row_names: np.ndarray | None = None  # (R,) ids of the rows, or None
-    # (R, n) ids of the columns (None where there is none), or None
+    row_names: np.ndarray | None = None
     column_names: np.ndarray | None = None
-    column_titles: np.ndarray | None = None  # (R, n) titles of the columns, likewise, or None
+    column_titles: np.ndarray | None = None
 
     def _ids(self) -> tuple[np.ndarray, np.ndarray]:
         """Ids of rows and columns, or positions."""

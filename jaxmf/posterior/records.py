@@ -14,19 +14,32 @@ from jaxmf.types import Names
 
 @dataclasses.dataclass(frozen=True)
 class Meta:
-    """The facts of a run."""
+    """The facts of a run.
 
-    method: str  # the verb: ``sample``, ``particle_filter``, ..
-    seed: Any  # int or typed key
-    run: Mapping[str, Any]  # settings of the run loop, such as num_samples and num_chains
-    options: Mapping[str, Any]  # options of the method, as given
-    versions: Mapping[str, str]  # of jaxmf, jax, jaxlib, numpyro, numpy and Python
-    device: str  # what it ran on
-    seconds: float  # how long the steps took, over all parts of a resumed or extended run
-    wall_seconds: float  # how long the last call took, compilation included
-    complete: bool  # False if it was interrupted
-    capacity: Mapping[str, int]  # final sizes of the growing axes
-    # what was done with the data by itself and bears on the answers, a clause each
+    Args:
+        method: the verb: ``sample``, ``particle_filter``, ...
+        seed: int or typed key.
+        run: settings of the run loop, such as num_samples and num_chains.
+        options: options of the method, as given.
+        versions: of jaxmf, jax, jaxlib, numpyro, numpy and Python.
+        device: what it ran on.
+        seconds: how long the steps took, over all parts of a resumed or extended run.
+        wall_seconds: how long the last call took, compilation included.
+        complete: False if it was interrupted.
+        capacity: final sizes of the growing axes.
+        notes: what was done with the data by itself and bears on the answers, a clause each.
+    """
+
+    method: str
+    seed: Any
+    run: Mapping[str, Any]
+    options: Mapping[str, Any]
+    versions: Mapping[str, str]
+    device: str
+    seconds: float
+    wall_seconds: float
+    complete: bool
+    capacity: Mapping[str, int]
     notes: tuple[str, ...] = ()
 
 

@@ -28,23 +28,35 @@ class RowGroups(Answer):
 
     Standard deviations are those given the partition of that draw. How sure the partition is,
     `Posterior.cooccurrence` and `Posterior.num_groups` say.
+
+    Args:
+        counts: (G,) int, rows of each group.
+        weights: (G,) float, expected probability that a further row is of the group; what is
+            missing to one is that of a new group.
+        weight_sd: (G,) float, its standard deviation; NaN under a flexible prior.
+        mean: (G, D) float, expected mean of each column.
+        mean_sd: (G, D) float, its standard deviation.
+        sd: (G, D) float, of rows around the mean of their group.
+        columns: D ids, or positions.
+        slots: (G,) int, labels of the groups in the draw.
+        chain: which chain the draw is of.
+        draw: which draw of it.
+        group_of_rows: (N,) int, 0 for the largest group; None without `keep="assignments"`.
+        row_names: N ids, or None.
     """
 
-    counts: np.ndarray  # (G,) int, rows of each group
-    # (G,) float, expected probability that a further row is of the group; what is missing to one is
-    # that of a new group
+    counts: np.ndarray
     weights: np.ndarray
-    weight_sd: np.ndarray  # (G,) float, its standard deviation; NaN under a flexible prior
-    mean: np.ndarray  # (G, D) float, expected mean of each column
-    mean_sd: np.ndarray  # (G, D) float, its standard deviation
-    sd: np.ndarray  # (G, D) float, of rows around the mean of their group
-    columns: np.ndarray  # D ids, or positions
-    slots: np.ndarray  # (G,) int, labels of the groups in the draw
-    chain: int  # which chain the draw is of
-    draw: int  # which draw of it
-    # (N,) int, 0 for the largest group; None without `keep="assignments"`
+    weight_sd: np.ndarray
+    mean: np.ndarray
+    mean_sd: np.ndarray
+    sd: np.ndarray
+    columns: np.ndarray
+    slots: np.ndarray
+    chain: int
+    draw: int
     group_of_rows: np.ndarray | None = None
-    row_names: Names | None = None  # N ids, or None
+    row_names: Names | None = None
 
     _axes: ClassVar = {
         "counts weights weight_sd": "group",

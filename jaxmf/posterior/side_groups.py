@@ -21,11 +21,17 @@ SIDES = ("row", "column")
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class GroupWeights(Answer):
-    """How probable the groups of one draw are, for one more row of every class."""
+    """How probable the groups of one draw are, for one more row of every class.
 
-    classes: tuple[object, ...]  # C names; the last is None, of a row of no class
-    groups: np.ndarray  # (G,) int, labels of the groups in use, the largest first
-    weights: np.ndarray  # (C, G) float; what is missing to one is the weight of a new group
+    Args:
+        classes: C names; the last is None, of a row of no class.
+        groups: (G,) int, labels of the groups in use, the largest first.
+        weights: (C, G) float; what is missing to one is the weight of a new group.
+    """
+
+    classes: tuple[object, ...]
+    groups: np.ndarray
+    weights: np.ndarray
 
     _axes: ClassVar = {"weights": "class group"}
 

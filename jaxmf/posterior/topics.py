@@ -20,15 +20,20 @@ from jaxmf.types import Array, Draw, Key
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TopEntries(Answer):
-    """The heaviest entries of groups, the largest group first."""
+    """The heaviest entries of groups, the largest group first.
 
-    groups: np.ndarray  # (G,) int, the groups' labels in the reference draw
-    shares: np.ndarray  # (G,) float, what part of the tokens they have
-    # (G, n) ids of the entries, or positions where there are no ids. A group with fewer than n of
-    # them ends in None, or -1.
+    Args:
+        groups: (G,) int, the groups' labels in the reference draw.
+        shares: (G,) float, what part of the tokens they have.
+        entries: (G, n) ids of the entries, or positions where there are no ids. A group with fewer
+            than n of them ends in None, or -1.
+        weights: (G, n) float: the probability of a value in the group, or the part of the group's
+            tokens that a level of a column has; NaN where there is no entry.
+    """
+
+    groups: np.ndarray
+    shares: np.ndarray
     entries: np.ndarray
-    # (G, n) float: the probability of a value in the group, or the part of the group's tokens that
-    # a level of a column has; NaN where there is no entry
     weights: np.ndarray
 
     _axes: ClassVar = {"shares": "group", "entries weights": "group rank"}
