@@ -52,24 +52,18 @@ _WITHOUT_CELLS = {
 
 
 class Units(NamedTuple):
-    """What a posterior has a likelihood of: cells, tokens, or whole rows.
+    """What a posterior has a likelihood of: cells, tokens, or whole rows."""
 
-    Attributes:
-        kind: "cell", "token" or "row".
-        dependence: what the likelihood of one is conditional on: "independent" (the draw), "summed
-            out" (the draw and all other cells), "tokens" or "rows" (the draw and all others).
-        rows, columns: (T,) int; of tokens the first two columns that they hang on, such as the
-            document and the word; of rows zeros instead of columns.
-        values: (T,) float, or int of tokens; of rows zeros.
-        is_discrete: whether it has a probability, and not a density.
-    """
-
-    kind: str
+    kind: str  # "cell", "token" or "row"
+    # what the likelihood of one is conditional on: "independent" (the draw), "summed out" (the draw
+    # and all other cells), "tokens" or "rows" (the draw and all others)
     dependence: str
+    # (T,) int; of tokens the first two columns that they hang on, such as the document and the
+    # word; of rows zeros instead of columns
     rows: np.ndarray
     columns: np.ndarray
-    values: np.ndarray
-    is_discrete: bool
+    values: np.ndarray  # (T,) float, or int of tokens; of rows zeros
+    is_discrete: bool  # whether it has a probability, and not a density
 
     @property
     def is_of_cells(self) -> bool:

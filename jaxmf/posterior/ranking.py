@@ -34,19 +34,13 @@ ORDERS = ("score", "probability")
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Scores:
-    """Scores of cells, on the scale of the likelihood's argument.
+    """Scores of cells, on the scale of the likelihood's argument."""
 
-    Args:
-        mean: of the score, any shape.
-        sd: standard deviation of the score under the fitted distribution.
-        probability: of a one, with the uncertainty of the score averaged over.
-        plain_probability: of a one at the mean of the score. Gaussian cells have no probability:
-            both are the mean of the cell as 0 or 1, cut off there.
-    """
-
-    mean: np.ndarray
-    sd: np.ndarray
-    probability: np.ndarray
+    mean: np.ndarray  # of the score, any shape
+    sd: np.ndarray  # standard deviation of the score under the fitted distribution
+    probability: np.ndarray  # of a one, with the uncertainty of the score averaged over
+    # of a one at the mean of the score. Gaussian cells have no probability: both are the mean of
+    # the cell as 0 or 1, cut off there.
     plain_probability: np.ndarray
 
     def table(self) -> dict[str, np.ndarray]:
