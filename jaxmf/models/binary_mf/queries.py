@@ -242,8 +242,8 @@ def _new_row_prior(model: BinaryMF, draw: Draw, dtype: DTypeLike) -> tuple[Array
     """Prior log odds (K,) and whether each bit of a new row may move (K,); rate of new features."""
     num_fixed = model.num_fixed_rows()
     num_rows = draw["z"].shape[0]
-    values = {name: jnp.asarray(draw[f"row_{name}"]) for name in ("alpha", "concentration")}
-    prior = replace(model.row_prior, **values)
+    alpha, concentration = jnp.asarray(draw["row_alpha"]), jnp.asarray(draw["row_concentration"])
+    prior = replace(model.row_prior, alpha=alpha, concentration=concentration)
     counts = jnp.sum(draw["z"], axis=0, dtype=dtype)
     conditional = row_prior(prior, counts, num_rows + 1, num_fixed=num_fixed)
     slot = jnp.arange(counts.shape[0])
