@@ -30,11 +30,11 @@ class SweepCosts(NamedTuple):
     """What sweeps of a kind start on a GPU; `SWEEP_COSTS` says which numbers are counts."""
 
     sequential: str  # the name of the sweep through items (rows or tokens) one after another
-    # of this sweep, an item
+    # launches, rounds: of this sweep, an item
     launches: float
     rounds: float
     parallel: str  # the name of the sweep over all at once
-    # of that, whatever the number of items
+    # parallel_launches, parallel_rounds: of that, whatever the number of items
     parallel_launches: float
     parallel_rounds: float
 

@@ -43,12 +43,19 @@ _CHUNK = 25  # steps in one compiled call
 
 
 class Learned(NamedTuple):
-    """A flexible prior that was learned."""
+    """A flexible prior that was learned.
 
-    prior: FlexiblePrior  # with the averaged parameters
-    parameters: PyTree  # their averages over the last half of the steps
-    history: PyTree  # leaves with the steps first
-    state: State  # of the chain at the end; of chains, the chains first
+    Attributes:
+        prior: with the averaged parameters.
+        parameters: their averages over the last half of the steps.
+        history: leaves with the steps first.
+        state: of the chain at the end; of chains, the chains first.
+    """
+
+    prior: FlexiblePrior
+    parameters: PyTree
+    history: PyTree
+    state: State
 
 
 def contrastive_divergence(

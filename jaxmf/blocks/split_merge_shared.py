@@ -85,7 +85,7 @@ class _Problem(NamedTuple):
     values: Array | None
     empty: dict[str, PyTree]  # child -> what a sweep works on, for three groups without tokens
     look_up: dict[str, Array]  # the parts of blocks that have a function of their parents
-    # () float, alpha and gamma
+    # concentration, base: () float, alpha and gamma
     concentration: Array
     base: Array
 

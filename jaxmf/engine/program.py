@@ -88,11 +88,11 @@ class Progress:
 class Program:
     """An algorithm bound to its data and to devices."""
 
-    # on their devices
+    # algorithm, data: on their devices
     algorithm: Algorithm
     data: PyTree
     placement: Placement  # one chain or many a program, and where they lie
-    # which steps are kept
+    # num_warmup, thin: which steps are kept
     num_warmup: int
     thin: int
     # called with every chunk program before it runs; raises a MemoryError if it is too large

@@ -38,7 +38,7 @@ class Attempt(NamedTuple):
     """A program under way."""
 
     chains: slice  # of its group
-    # the steps it is to do: from `first` up to `end`
+    # first, end: the steps it is to do: from `first` up to `end`
     first: int
     end: int
     usual: float | None  # seconds a step so far; None if nothing is known

@@ -58,8 +58,8 @@ class Units(NamedTuple):
     # what the likelihood of one is conditional on: "independent" (the draw), "summed out" (the draw
     # and all other cells), "tokens" or "rows" (the draw and all others)
     dependence: str
-    # (T,) int; of tokens the first two columns that they hang on, such as the document and the
-    # word; of rows zeros instead of columns
+    # rows, columns: (T,) int; of tokens the first two columns that they hang on, such as the
+    # document and the word; of rows zeros instead of columns
     rows: np.ndarray
     columns: np.ndarray
     values: np.ndarray  # (T,) float, or int of tokens; of rows zeros

@@ -35,7 +35,7 @@ class TopicBlocks(NamedTuple):
 class MatchedTopics(NamedTuple):
     """G topics of the reference draw, by their size in it, and where S draws have them."""
 
-    # (S,) int, which draws
+    # chains, draws: (S,) int, which draws
     chains: np.ndarray
     draws: np.ndarray
     weights: np.ndarray  # (S,) float, summing to one

@@ -29,11 +29,17 @@ _TOLERANCE = 1e-6
 
 
 class Matched(NamedTuple):
-    """A prior that was found from expected counts."""
+    """A prior that was found from expected counts.
 
-    prior: FlexiblePrior  # the prior
-    expected_counts: np.ndarray  # (N,) its exact E[m_i]
-    missed: float  # () the largest |E[m_i] - c_i|
+    Attributes:
+        prior: the prior.
+        expected_counts: (N,) its exact E[m_i].
+        missed: () the largest |E[m_i] - c_i|.
+    """
+
+    prior: FlexiblePrior
+    expected_counts: np.ndarray
+    missed: float
 
 
 def check_expected_counts(expected_counts: object, shrinkage: float) -> np.ndarray:

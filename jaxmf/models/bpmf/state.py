@@ -54,7 +54,7 @@ class Prepared(NamedTuple):
 
     cells: Arranged  # the observed cells
     known: Known  # features of rows, columns and cells
-    # of the features that vectors depend on, by parts
+    # row_spectra, column_spectra: of the features that vectors depend on, by parts
     row_spectra: tuple[Spectrum, ...] = ()
     column_spectra: tuple[Spectrum, ...] = ()
 

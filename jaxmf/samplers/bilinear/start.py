@@ -154,7 +154,7 @@ class _Attempt(NamedTuple):
     """Divisions of all lines that became features."""
 
     length: Array  # () float, of the description by them, in nats
-    # (R, K - F) and (K - F,) float: who is beyond the cut has the feature
+    # directions, cuts: (R, K - F) and (K - F,) float: who is beyond the cut has the feature
     directions: Array
     cuts: Array
 

@@ -23,7 +23,7 @@ class WeightPrior:
 
     mean: Array  # () float or (K, L), of N(mean, scale^2)
     scale: Array  # () float, likewise
-    # () float, of Gamma(shape, rate), where `positive`
+    # shape, rate: () float, of Gamma(shape, rate), where `positive`
     shape: Array
     rate: Array
     positive: bool = False  # whether the weights are positive

@@ -35,7 +35,7 @@ class Chunks(NamedTuple):
 class Arranged(NamedTuple):
     """Observed cells, and the order of both sides."""
 
-    # (T,) int32
+    # rows, columns: (T,) int32
     rows: Array
     columns: Array
     values: Array  # (T,) float

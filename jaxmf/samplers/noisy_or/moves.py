@@ -55,7 +55,7 @@ class Pair(NamedTuple):
     """A cause and the two it may be made of."""
 
     whole: Array  # (N,) bool, history of c = a OR b
-    # (N,) bool, histories of a and b
+    # first, second: (N,) bool, histories of a and b
     first: Array
     second: Array
 
