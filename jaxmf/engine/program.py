@@ -357,7 +357,9 @@ class Program:
             compiler_options |= self.algorithm.compiler_options()
         options["compiler_options"] = compiler_options
         with self.placement.context():
-            return CACHE.get(function, args, {"batch": self.placement.batch, **static}, **options)
+            found = CACHE.get(function, args, {"batch": self.placement.batch, **static}, **options)
+        self.placement.check_threads(found.batches, args[2].shape)
+        return found
 
 
 @dataclass(frozen=True)
