@@ -83,9 +83,7 @@ def _is_sound(findings: dict[str, Any] | None) -> bool:
 def _run_child() -> dict[str, Any] | None:
     """What the child printed; None if it ended in any other way.
 
-    Raises:
-        subprocess.TimeoutExpired: it did not end in time.
-        OSError: it could not be started.
+    Raises subprocess.TimeoutExpired: it did not end in time. OSError: it could not be started.
     """
     if not sys.executable:
         return None

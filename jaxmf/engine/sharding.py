@@ -63,8 +63,7 @@ class Placement:
     def put_data(self, data: PyTree) -> PyTree:
         """Data: rows on the devices that they are spread over, all else on every device.
 
-        Raises:
-            ValueError: the devices cannot have equally many rows.
+        Raises ValueError: the devices cannot have equally many rows.
         """
         if self._row_arrays:
             self._check_rows(data)
@@ -179,9 +178,8 @@ def _put(leaf: PyTree, sharding: NamedSharding | None = None) -> PyTree:
 def validate_mesh(mesh: object, num_chains: int) -> None:
     """Checks that the chains can be spread over the mesh.
 
-    Raises:
-        TypeError: it is no mesh.
-        ValueError: it has devices of other processes, or chains that cannot be shared evenly.
+    Raises TypeError: it is no mesh. ValueError: it has devices of other processes, or chains that
+    cannot be shared evenly.
     """
     if mesh is None:
         return
@@ -212,9 +210,6 @@ def check_mesh_axes(
 
     Args:
         mesh: what the user passes; what is no mesh is left to `validate_mesh`.
-        name: of the model or the method, for the message.
-    Raises:
-        ValueError: an axis of several devices that is none of these.
     """
     if not isinstance(mesh, Mesh):
         return
