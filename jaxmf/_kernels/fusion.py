@@ -12,6 +12,7 @@ turns into scatters that must not be wrapped. Without it the same numbers come o
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -109,13 +110,14 @@ def _fits_one_kernel(jaxpr: Jaxpr, *, shares: bool) -> bool:
     """Whether no operation of a program, at any depth, is too large for a fused kernel."""
     for equation in jaxpr.eqns:
         if equation.primitive.name in _REDUCTIONS:
-            operand = equation.invars[0].aval
+            operand: Any = equation.invars[0].aval
             if operand.size >= _MANY_REDUCED and jnp.issubdtype(operand.dtype, jnp.floating):
                 return False
         inside = [getattr(each, "jaxpr", each) for each in jaxprs_in_params(equation.params)]
         if not all(_fits_one_kernel(each, shares=shares) for each in inside):
             return False
-        if shares and not inside and any(o.aval.size >= _MANY_SHARED for o in equation.outvars):
+        results: list[Any] = [] if inside else [each.aval for each in equation.outvars]
+        if shares and any(each.size >= _MANY_SHARED for each in results):
             return False
     return True
 
