@@ -39,9 +39,7 @@ def model_of_new(posterior: Draws, target: MatrixContainer, features: object) ->
     """The model for questions about new rows, with their features and classes.
 
     Args: target: the new rows, as a container; features: of the new rows, or None.
-
-    Raises:
-        ValueError: features of a model that was fitted without, or others than these.
+    Raises ValueError: features of a model that was fitted without, or others than these.
     """
     model, new_features, classes = posterior.model, None, None
     if features is not None:
@@ -62,11 +60,7 @@ def model_of_new(posterior: Draws, target: MatrixContainer, features: object) ->
 def _same_columns(
     features: Features | None, training: Features | None, name: str
 ) -> Features | None:
-    """Features with the columns of those in training; both are None where there are none.
-
-    Raises:
-        ValueError: other columns.
-    """
+    """Features with the columns of those in training; both are None where there are none."""
     if features is not None and training is not None:
         return features.in_columns_of(training, what=name)
     widths = [0 if one is None else one.width for one in (features, training)]
