@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import alignment, checks
-from jaxmf.data.container import assign, bare, digest, lookup, peel
+from jaxmf.data.container import Table, assign, bare, digest, lookup, peel
 from jaxmf.data.counted import BLOCK, open_up
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, positions
@@ -35,12 +35,10 @@ class Tokens:
         sizes: for each name how many levels there are; the names are those of ``columns``.
         values: for each name (T,) finite numbers, or (T, D) vectors of them.
         names: for each name the ids of the levels, or leave it out.
-
     Raises:
         TypeError: objects, text or complex numbers.
         ValueError: lengths that differ, indices out of range, values that are not finite, no
             tokens, ids that do not fit.
-
     Example:
         >>> Tokens({"document": [0, 0, 1], "word": [2, 2, 0]}, {"document": 2, "word": 3})
         Tokens(3 tokens, document: 2, word: 3)
@@ -116,10 +114,8 @@ class Tokens:
             values: for each name (T,) numbers.
             names: for each name all ids, in order; ids are taken in order of appearance for names
                 that are left out.
-
         Raises:
             TypeError, ValueError: as the class; a missing id, an id that ``names`` lacks.
-
         Example:
             >>> Tokens.from_columns({"user": ["ann", "bo", "ann"], "rating": [5, 3, 3]})
             Tokens(3 tokens, user: 2, rating: 2)
@@ -160,11 +156,9 @@ class Tokens:
             row_names: N ids of the rows, instead of those of ``counts``.
             row: the name of the tokens' column for the rows.
             column: the name of the tokens' column for the columns.
-
         Raises:
             TypeError, ValueError: as the class; negative, fractional or missing counts, more tokens
                 than int32 can index.
-
         Example:
             >>> Tokens.from_counts([[2, 0], [0, 1]], vocabulary=["yes", "no"])
             Tokens(3 tokens, document: 2, word: 2)
@@ -173,22 +167,35 @@ class Tokens:
             if not isinstance(label, str):
                 raise TypeError(f"{argument}: must be a text, the name of a column, is {label!r}.")
         table = peel("counts", counts)
-        vocabulary = table.column_names if vocabulary is None else vocabulary
-        row_names = table.row_names if row_names is None else row_names
-        rows, columns, shape = open_up(table.values)
+        table = table._replace(
+            column_names=table.column_names if vocabulary is None else vocabulary,
+            row_names=table.row_names if row_names is None else row_names,
+        )
+        return cls._from_table(table, row=row, column=column)
+
+    @classmethod
+    def _from_table(
+        cls,
+        table: Table,
+        *,
+        row: str = "document",
+        column: str = "word",
+        can_be_empty: bool = False,
+    ) -> Self:
+        rows, columns, shape = open_up(table.values, can_be_empty=can_be_empty)
         ids = {
             label: as_names(argument, ids, size=size)
             for label, argument, ids, size in (
-                (row, "row_names", row_names, shape[0]),
-                (column, "vocabulary", vocabulary, shape[1]),
+                (row, "row_names", table.row_names, shape[0]),
+                (column, "vocabulary", table.column_names, shape[1]),
             )
         }
-        return cls(
-            {row: rows, column: columns},
-            {row: shape[0], column: shape[1]},
-            {},
-            {label: array for label, array in ids.items() if array is not None},
-        )
+        found = {label: array for label, array in ids.items() if array is not None}
+        indices, sizes = {row: rows, column: columns}, {row: shape[0], column: shape[1]}
+        if rows.size:
+            return cls(indices, sizes, {}, found)
+        empty = {label: jnp.asarray(index) for label, index in indices.items()}
+        return bare(cls, columns=empty, sizes=sizes, values={}, names=found)
 
     @classmethod
     def from_texts(
@@ -205,13 +212,11 @@ class Tokens:
                 two letters and more. One that is fitted already is not fitted again, words beyond
                 its vocabulary are left out; else this call fits it.
             documents: N ids of the documents, instead of those of ``texts``.
-
         Raises:
             TypeError: one text in place of several, no text, no vectoriser.
             ValueError: a text is missing, no text has a word, weights in place of counts, ids that
                 do not fit.
             ImportError: scikit-learn is not installed.
-
         Example:
             >>> Tokens.from_texts(["green tea", "tea with milk"])
             Tokens(5 tokens, document: 2, word: 4)
@@ -227,11 +232,9 @@ class Tokens:
             lists_of_tokens: N lists of words, of any length; a list, a Series, or a mapping from
                 ids to lists. A document may be empty.
             documents: N ids of the documents, instead of those of ``lists_of_tokens``.
-
         Raises:
             TypeError: a text in place of a list, a word that cannot be hashed.
             ValueError: a word is missing, all lists are empty, ids that do not fit.
-
         Example:
             >>> Tokens.from_lists([["green", "tea"], ["tea", "milk", "tea"]])
             Tokens(5 tokens, document: 2, word: 3)
@@ -271,13 +274,11 @@ class Tokens:
             unknown: of levels that the data lacks: "error", or "drop" to leave their tokens out.
             can_drop: whether errors may advise the latter.
             new: columns whose levels are new, and stay as they are.
-
         Returns:
             The tokens; with "drop" none may be left, a document then has the prior.
 
         Warns:
             UserWarning: more than half of the tokens are left out, or all those of a document.
-
         Raises:
             ValueError: a column that is not there, an unknown level; other sizes where one side
                 has no ids.
@@ -316,8 +317,8 @@ class Tokens:
 
     def describe(self) -> str:
         """How much of what there is, for messages."""
-        levels = [f"{size:,} of {label}" for label, size in self.sizes.items()]
-        return ", ".join([f"{self.num_tokens:,} tokens", *levels])
+        levels = [f"{label}: {size:,}" for label, size in self.sizes.items()]
+        return f"{self.num_tokens:,} tokens ({', '.join(levels)})"
 
     def size(self) -> str:
         """How large it is, in a few characters."""
@@ -376,3 +377,8 @@ def _check_labels(**mappings: Any) -> None:
     for label in values:
         if label in columns:
             raise ValueError(f"values: {label!r} is a column of indices too. Rename one of them.")
+
+
+def new_tokens(counts: object) -> Tokens:
+    """As `Tokens.from_counts`, of new documents, of which none needs to have a word."""
+    return Tokens._from_table(peel("counts", counts), can_be_empty=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,20 +26,7 @@ NO_DRAWS = (
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Draws:
-    """Draws of a posterior, with the model and the data they belong to.
-
-    Args:
-        model: the description.
-        data: the container.
-        draws: name -> (chains, draws, ...) array; a filter's are (runs, particles, ...).
-        meta: the facts of the run.
-        run: the finished run with its last state, from which it can continue.
-        averages: name -> (chains, ...) running means, where asked for.
-        particle_log_weights: (runs, particles) of a filter, comparable across runs.
-        evidence: of a filter.
-        trace: name -> (chains, steps) scalars of every step of a filter, for pictures.
-        predicted_at: "rows" and "columns" of the cells named by predict_at, (M,) int each, if any.
-    """
+    """Draws of a posterior, with the model and the data they belong to: see `Posterior`."""
 
     model: Any
     data: Any
@@ -188,7 +176,10 @@ class Draws:
         """
         from jaxmf.data import Tokens, as_container
 
-        target: Any = as_container(new_rows, registry.entry_of(self.model).container, name)
+        container = registry.entry_of(self.model).container
+        target: Any = as_container(new_rows, container, name, can_be_empty=True)
+        if isinstance(target, Tokens) and target.num_tokens == 0:
+            warnings.warn(f"{name}: have no word, so the answer is that of the prior", stacklevel=3)
         target = target.align_columns(self.data, argument=name, unknown=unknown, can_drop=can_drop)
         # of rows of which no cell is known there is nothing to check
         has_cells = getattr(target, "num_entries", 1) > 0
