@@ -64,8 +64,8 @@ def read_tokens(
 
     Args:
         path: the file.
-        columns: the columns of ids that are positions.
-        real: columns of real values that are positions.
+        columns: the columns of ids that are wanted.
+        real: columns of real values that are wanted.
         vocabulary: a text file with the words of a matrix of counts, one a line.
         key: which array of an ``.npz``.
     Raises:
