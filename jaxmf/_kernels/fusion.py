@@ -46,7 +46,6 @@ def fused_on_cpu(fn: Callable[..., PyTree], *, sequential: bool = False) -> Call
       sequential: for loops of many items. Under `vmap` one call follows the other, each a kernel of
         its own, instead of one loop over all. And what the loop calls is fused with it; it must
         change a table first and read it then, or the table is copied for every item.
-
     Returns:
       A function of the same arguments and values.
     """
