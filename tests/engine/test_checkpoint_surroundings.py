@@ -171,8 +171,11 @@ def test_a_folder_that_is_removed_on_the_way_costs_the_checkpoint_alone(tmp_path
         if report.step == 6:
             shutil.rmtree(folder)
 
-    with pytest.warns(CheckpointWarning, match="No such file"):
+    with pytest.warns(CheckpointWarning, match="No such file") as caught:
         assert checkpointed(folder, progress=remove).complete
+    for warning in caught:
+        assert "is gone" in str(warning.message)
+        assert "resume=True" not in str(warning.message)
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_before_the_run(tmp_path, monkeypatch):
