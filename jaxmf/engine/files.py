@@ -85,8 +85,10 @@ def replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk is told without a name
         raise
     _sync_folder(path.parent)
 

@@ -164,6 +164,21 @@ def test_a_disk_that_stays_full_costs_the_checkpoint_and_not_the_draws(tmp_path)
     assert_same_run(whole, resumed)
 
 
+@pytest.mark.parametrize("what", ["save", "report"])
+def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(tmp_path, what):
+    posterior = mf.sample(
+        mf.MixtureOfGaussians(2), np.eye(6), num_warmup=1, num_samples=3, num_chains=1
+    )
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match=str(tmp_path)):
+            getattr(posterior, what)(tmp_path / "run" if what == "save" else tmp_path / "a.html")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
 def test_a_folder_that_is_removed_on_the_way_costs_the_checkpoint_alone(tmp_path):
     folder = tmp_path / "run"
 
