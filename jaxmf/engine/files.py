@@ -88,7 +88,7 @@ def replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a full disk is told without a name
+            error.filename = str(path)  # of a full disk the system does not say which file
         raise
     _sync_folder(path.parent)
 

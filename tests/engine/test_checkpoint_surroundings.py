@@ -165,7 +165,7 @@ def test_a_disk_that_stays_full_costs_the_checkpoint_and_not_the_draws(tmp_path)
 
 
 @pytest.mark.parametrize("what", ["save", "report"])
-def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(tmp_path, what):
+def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path, what):
     posterior = mf.sample(
         mf.MixtureOfGaussians(2), np.eye(6), num_warmup=1, num_samples=3, num_chains=1
     )
