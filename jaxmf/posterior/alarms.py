@@ -256,7 +256,7 @@ def _advice(posterior: Summaries) -> str:
     if _has_short_documents(posterior):
         advice += (
             " or, as the documents are short, HDPLDA(word_concentration=dist.Gamma(1, 10)), which "
-            "leaves fewer topics"
+            "is learned and sets how many topics there are"
         )
     return advice
 

@@ -48,6 +48,7 @@ def partial_newton(
       An optax transformation with extra arguments.
     Raises:
       ValueError: a setting out of its range.
+
     Reference:
       T. Raiko, A. Ilin and J. Karhunen, Principal component analysis for large scale problems with
       lots of missing values (2007).
