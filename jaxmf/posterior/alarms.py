@@ -365,11 +365,11 @@ def _support(posterior: Summaries) -> Iterator[Alarm]:
         low, high = usual[0], usual[-1]
         outside = grades[(grades < low) | (grades > high)]
         if np.any((outside < 2 * low - high) | (outside > 2 * high - low)):
-            number = int(np.sum((values < low) | (values > high)))
+            size = int(np.sum((values < low) | (values > high)))
             shown = ", ".join(f"{x:g}" for x in outside[:5])
             yield Alarm(
                 "outside",
-                f"{number:,} of {values.size:,} ratings lie outside {low:g} to {high:g}, where all "
+                f"{size:,} of {values.size:,} ratings lie outside {low:g} to {high:g}, where all "
                 f"others are: {shown}. They widen the intervals of all; leave them out",
             )
             return
