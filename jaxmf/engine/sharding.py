@@ -219,9 +219,14 @@ def check_mesh_axes(
             continue
         known = " or ".join(repr(one) for one in (CHAIN_AXIS, *axes))
         sweep = f" with sweep={options['sweep']!r}" if "sweep" in options else ""
+        other = (
+            ""
+            if options.get("sweep", "parallel") == "parallel"
+            else '; rows or tokens over "data" with sweep="parallel", where the model has it'
+        )
         raise ValueError(
             f"mesh: {name}{sweep} cannot use the axis {axis!r}, so its {size} devices would all do "
             f"the same work; it spreads work over {known}. Chains are spread by "
-            f'jax.make_mesh(({size},), ("{CHAIN_AXIS}",)) with num_chains a multiple of {size}; '
-            'rows or tokens over "data" with sweep="parallel", where the model has it'
+            f'jax.make_mesh(({size},), ("{CHAIN_AXIS}",)) with num_chains a multiple of {size}'
+            f"{other}"
         )
