@@ -18,11 +18,6 @@ MOST_SLOTS = 2**20
 def check_count(name: str, value: object, least: int = 1, most: int | None = None) -> int:
     """A whole number between bounds, as an int.
 
-    Args:
-        name: how the user calls it, for the message.
-        value: a Python or NumPy integer.
-        least, most: the smallest and the largest allowed.
-
     Raises:
         TypeError: no whole number.
         ValueError: beyond a bound.
@@ -72,12 +67,6 @@ def check_function(name: str, value: object) -> Any:
 
 def check_object(name: str, value: object, kinds: type | tuple[type, ...], example: str) -> Any:
     """An object of one of some classes.
-
-    Args:
-        name: how the user calls it.
-        value: the object.
-        kinds: the classes.
-        example: what to write, for the message.
 
     Raises:
         TypeError: anything else, a class in place of an object too.
@@ -159,11 +148,7 @@ def check_number(
 ) -> float:
     """A finite real number between bounds, as a float.
 
-    Args:
-        name: how the user calls it, for the message.
-        value: a real number.
-        least, most: bounds that are allowed themselves.
-        above, below: bounds that are not.
+    Args: above, below: bounds that are not.
 
     Raises:
         TypeError: no real number.

@@ -155,8 +155,7 @@ def device_of(data: object, mesh: object = None) -> jax.Device | None:
 def platform_of(data: object, mesh: object = None) -> str:
     """The platform of the devices of a mesh, of those that hold the data, or the default one.
 
-    Args:
-      data, mesh: as for `device_of`.
+    Args: data, mesh: as for `device_of`.
     """
     device = device_of(data, mesh)
     return default_platform() if device is None else device.platform
@@ -170,8 +169,7 @@ def default_device_of(
     What is decided while tracing (block sizes, fused loops, the order of sweeps) goes by the
     default device, which on a machine with a GPU is not that of data that were put on the CPU.
 
-    Args:
-      data, mesh: as for `device_of`.
+    Args: data, mesh: as for `device_of`.
     """
     device = device_of(data, mesh)
     return contextlib.nullcontext() if device is None else jax.default_device(device)

@@ -65,9 +65,8 @@ def sum_over_rows(
 def by_row(function: Callable[..., PyTree], rows: tuple[Array, ...], *shared: Array) -> PyTree:
     """A function of rows that gives an array (N, ...), of which each device makes its rows.
 
-    Args:
-      function: `(*rows, *shared)` to a pytree of arrays with the axis of rows first.
-      rows, shared: as for `sum_over_rows`.
+    Args: function: `(*rows, *shared)` to a pytree of arrays with the axis of rows first; rows,
+    shared: as for `sum_over_rows`.
     """
     if num_shards(rows[0].shape[0]) == 1:
         return function(*rows, *shared)

@@ -28,12 +28,8 @@ class Claim(NamedTuple):
 def claim(occupied: Array, num_new: Array | int) -> Claim:
     """Hands out the `num_new` lowest free slots.
 
-    Args:
-        occupied: (K,) bool.
-        num_new: () int32, how many slots are needed.
-
-    Returns:
-        `Claim`; on overflow all free slots are claimed and the caller must discard the step.
+    Args: occupied (K,) bool; num_new () int32, how many slots are needed.
+    Returns `Claim`; on overflow all free slots are claimed and the caller must discard the step.
 
     Example:
         >>> claim(jnp.array([True, False, True, False, False]), 2).claimed.tolist()
@@ -47,12 +43,8 @@ def claim(occupied: Array, num_new: Array | int) -> Claim:
 def release(array: Array, freed: Array, *, axis: int = -1) -> Array:
     """Sets the slots that are free again to zero.
 
-    Args:
-        array: any array with the slots on `axis`.
-        freed: (K,) bool.
-
-    Returns:
-        The array with zeros at the freed slots.
+    Args: array: any array with the slots on `axis`; freed (K,) bool.
+    Returns the array with zeros at the freed slots.
     """
     shape = [1] * array.ndim
     shape[axis] = freed.shape[0]
@@ -65,12 +57,8 @@ def random_order(key: Array, occupied: Array) -> Array:
     A sweep over features must visit them in such a fresh order for every row: the order of the
     slots tells the age of a feature, and with it something about its bits.
 
-    Args:
-        key: typed PRNG key.
-        occupied: (K,) bool.
-
-    Returns:
-        (K,) int32; the part over occupied slots does not depend on the capacity.
+    Args: occupied (K,) bool.
+    Returns (K,) int32; the part over occupied slots does not depend on the capacity.
     """
     position = jax.random.uniform(key, occupied.shape)
     return jnp.argsort(jnp.where(occupied, position, 2.0), stable=True).astype(jnp.int32)
@@ -87,10 +75,8 @@ def visit(
     Args:
         update: of (k, here, state), k () int32 the slot and here (K,) bool true at k alone; returns
             the next state.
-        state: a pytree of arrays.
         order: (K,) float uniforms; slots are visited from the smallest up.
         allowed: (K,) bool, the slots to visit.
-
     Returns:
         The last state.
     """
@@ -112,14 +98,7 @@ def normals(key: Array, num_slots: int, size: int, dtype: DTypeLike) -> Array:
     A vector a slot, each under a key of its own: at a larger capacity of either axis the first
     ones are the same.
 
-    Args:
-        key: typed PRNG key.
-        num_slots: K.
-        size: L.
-        dtype: of the draws.
-
-    Returns:
-        (K, L) of that dtype.
+    Returns (K, L) of that dtype.
     """
 
     def visit(slot: Array) -> Array:
@@ -133,13 +112,8 @@ def compact(key: Array, occupied: Array, *arrays: Array, axis: int = -1) -> tupl
 
     A compaction that kept the order would let the slot tell the age of a feature.
 
-    Args:
-        key: typed PRNG key.
-        occupied: (K,) bool.
-        arrays: arrays with the slots on `axis`.
-
-    Returns:
-        The arrays in the new order.
+    Args: occupied (K,) bool; arrays: arrays with the slots on `axis`.
+    Returns the arrays in the new order.
     """
     order = random_order(key, occupied)
     return tuple(jnp.take(array, order, axis=axis) for array in arrays)
@@ -148,13 +122,7 @@ def compact(key: Array, occupied: Array, *arrays: Array, axis: int = -1) -> tupl
 def pad_axis(array: Array, axis: int, size: int) -> Array:
     """The same array with zeros appended on one axis up to `size` slots.
 
-    Args:
-        array: any array.
-        axis: the axis that grows.
-        size: its new length.
-
-    Returns:
-        The padded array.
+    Returns the padded array.
 
     Raises:
         ValueError: if `size` is smaller than the present length.

@@ -58,10 +58,7 @@ def expm1(exponent: Array) -> Array:
 def normal_change(count: Array | int, squares: Array, old: Array, new: Array) -> Array:
     """log density of normal residuals with the scale `new`, less that with the scale `old`.
 
-    Args:
-      count: of residuals.
-      squares: () float, their sum of squares.
-      old, new: () float, positive.
+    Args: squares () float, their sum of squares; old, new () float, positive.
     """
     by = log_ratio(new, old)
     return -count * by - 0.5 * squares / old**2 * expm1(-2 * by)
@@ -88,9 +85,7 @@ def power_change(
       values, projections, is_removed: float, float and bool of any one shape: eigenvalues of the
         Gram matrix, squared projections of the data, and whether the residual is without them.
       residual, num_cells, num_copies: as in `marginal_change`.
-      noise_scale, effect_scale: () float.
       powers: before, which may be 0, and after: () float each.
-
     Returns:
       () float: log of the integral over the effects of their prior times p(cells | effects)^after,
       less that with the power before.
@@ -138,15 +133,10 @@ def marginal_change(
 
     with shrinkage_k = p_k r / (lambda_k (lambda_k + r)), or -p_k / (lambda_k + r) if not removed.
 
-    Args:
-      eigen: at the scales `before`.
-      residual: () float, the sum of squares of the residuals.
-      num_cells: () float.
-      num_copies: how many columns share the eigenvalues.
-      before, after: noise and effect scale, () float each.
-
-    Returns:
-      () float, to the rounding of its two largest terms, which near `before` are small.
+    Args: eigen: at the scales `before`; residual () float, the sum of squares of the residuals;
+    num_copies: how many columns share the eigenvalues; before, after: noise and effect scale, ()
+    float each.
+    Returns () float, to the rounding of its two largest terms, which near `before` are small.
     """
     noise, effect = before
     by_noise = 2 * log_ratio(after[0], noise)

@@ -109,12 +109,9 @@ def wide_vectors() -> dict[str, object]:
 def sequential_on_cpu(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """Returns `fn`, of which `vmap` makes one call after the other on a CPU.
 
-    Args:
-      fn: a function of pytrees of arrays, such as a scatter, whose batched form is many times
-        slower there.
-
-    Returns:
-      A function of the same arguments and values.
+    Args: fn: a function of pytrees of arrays, such as a scatter, whose batched form is many times
+    slower there.
+    Returns a function of the same arguments and values.
     """
 
     def call(*args: PyTree) -> PyTree:

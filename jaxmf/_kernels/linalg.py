@@ -12,13 +12,9 @@ def eliminate(matrix: Array, side: Array, corner: Array) -> tuple[Array, Array]:
     As a loop over columns it can be fused with what stands around it (`fusion`), which a call into
     LAPACK cannot.
 
-    Args:
-      matrix: (..., K, K) float, A, symmetric positive definite.
-      side: (..., K) float, b.
-      corner: (...) float, c.
-
-    Returns:
-      Two arrays (...) float.
+    Args: matrix (..., K, K) float, A, symmetric positive definite; side (..., K) float, b; corner
+    (...) float, c.
+    Returns two arrays (...) float.
 
     Example:
       >>> log_determinant, rest = eliminate(2 * jnp.eye(2), jnp.ones(2), jnp.array(3.0))
@@ -48,9 +44,7 @@ def after(value: Array, *first: Array) -> Array:
     jaxlib 0.10 then waits for ever where each holds one of its threads, of which there are as many
     as cores.
 
-    Args:
-      value: (...) float.
-      first: floats of any shape, not empty and finite.
+    Args: value (...) float; first: floats of any shape, not empty and finite.
     """
     # floats are not folded: zero times infinity is none
     for each in first:

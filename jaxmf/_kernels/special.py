@@ -47,12 +47,8 @@ def loggamma(key: Array, shape: Array) -> Array:
     One call of the random number generator an attempt, of which hardly more than one is needed;
     `jax.random.loggamma` makes seven, each of which takes its time to compile.
 
-    Args:
-        key: typed PRNG key.
-        shape: () float, positive.
-
-    Returns:
-        () float; NaN where the shape is negative or not finite.
+    Args: shape () float, positive.
+    Returns () float; NaN where the shape is negative or not finite.
 
     Reference:
         G. Marsaglia and W. W. Tsang, A simple method for generating gamma variables, ACM
@@ -102,12 +98,8 @@ def loggammas(key: Array, shapes: Array) -> Array:
 
     More shapes at the end of the first axis leave the draws of the others as they are.
 
-    Args:
-        key: typed PRNG key.
-        shapes: (...) float, positive.
-
-    Returns:
-        (...) float; NaN where a shape is negative or not finite.
+    Args: shapes (...) float, positive.
+    Returns (...) float; NaN where a shape is negative or not finite.
     """
     flat = shapes.astype(jnp.result_type(float, shapes)).ravel()
     words, size = jax.random.bits(key, (2,), jnp.uint32), flat.shape[0]
@@ -247,12 +239,7 @@ def uniforms(key: Array, shape: tuple[int, ...]) -> Array:
     A threefry block gives two words; that one throws the second away. Other generators, and other
     floats than those of 32 bits, are left to it.
 
-    Args:
-        key: typed PRNG key, used for nothing else.
-        shape: of the result.
-
-    Returns:
-        Array of the default float.
+    Returns array of the default float.
     """
     dtype = jnp.result_type(float)
     if dtype != jnp.float32 or jax.random.key_impl(key) != "threefry2x32":

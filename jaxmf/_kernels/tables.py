@@ -118,11 +118,8 @@ def take_from_column(table: Array, lanes: Lanes, index: Array) -> Array:
 def lowest(free: Array) -> Array:
     """The lowest position that is free, or how many there are where none is.
 
-    Args:
-        free: (K,) bool.
-
-    Returns:
-        () int32.
+    Args: free (K,) bool.
+    Returns () int32.
     """
     size = free.shape[0]
     return jnp.min(jnp.where(free, jnp.arange(size, dtype=jnp.int32), size))
@@ -131,12 +128,8 @@ def lowest(free: Array) -> Array:
 def count_pairs(first: Array, second: Array, shape: tuple[int, int]) -> Array:
     """How often each pair of positions occurs.
 
-    Args:
-        first, second: (T,) int32, within `shape`.
-        shape: M and L.
-
-    Returns:
-        (M, L) int32.
+    Args: first, second (T,) int32, within `shape`.
+    Returns (M, L) int32.
     """
     return _count(shape)(first, second)
 
@@ -144,12 +137,8 @@ def count_pairs(first: Array, second: Array, shape: tuple[int, int]) -> Array:
 def sorted_by(positions: Array, size: int) -> tuple[Array, Array]:
     """The order that sorts positions, and how often each occurs, in time linear in their count.
 
-    Args:
-        positions: (T,) int32, below `size`.
-        size: M.
-
-    Returns:
-        (T,) int32, equal ones in the order in which they stand; (M,) int32.
+    Args: positions (T,) int32, below `size`.
+    Returns (T,) int32, equal ones in the order in which they stand; (M,) int32.
     """
     if positions.shape[0] == 0:  # not even a trace of the loop takes an entry of nothing
         return positions, jnp.zeros((size,), jnp.int32)
@@ -222,13 +211,9 @@ def choose(weights: Array, uniform: Array, *, num_lanes: int = NUM_LANES) -> Arr
     neither a cumulative sum of all nor a branch, and more positions of weight zero at the end
     change nothing. A token waits for all of it: the steps are as short as they can be, not as few.
 
-    Args:
-        weights: (K,) float, not negative, at least one positive.
-        uniform: () float in [0, 1).
-        num_lanes: 8, 16 or 32.
-
-    Returns:
-        () int32, a position of positive weight.
+    Args: weights (K,) float, not negative, at least one positive; uniform () float in [0, 1);
+    num_lanes: 8, 16 or 32.
+    Returns () int32, a position of positive weight.
     """
     size = weights.shape[0]
     height = -(-size // num_lanes)
@@ -261,12 +246,8 @@ def in_runs(table: Array, *, axis: int) -> list[Array]:
     XLA's CPU backend passes longer ones to a library, which a fused loop cannot call: the program
     is refused (jaxlib 0.10.2, from 4,096 entries on).
 
-    Args:
-        table: (H, L), of at most 2,048 entries a row.
-        axis: 0 or 1, what is summed over.
-
-    Returns:
-        Sums of successive rows: (L,) each where rows are summed, else one number a row.
+    Args: table (H, L), of at most 2,048 entries a row; axis: 0 or 1, what is summed over.
+    Returns sums of successive rows: (L,) each where rows are summed, else one number a row.
     """
     num_rows = max(1, _LONGEST_SUM // table.shape[1])
     starts = range(0, table.shape[0], num_rows)

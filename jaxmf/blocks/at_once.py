@@ -39,13 +39,8 @@ def draw_at_once(
 ) -> dict[str, Array]:
     """The indicators of the tokens of some batches, zeros for all others: name -> (T,) int32.
 
-    Args:
-        turns: what is drawn.
-        key: typed PRNG key, of the proportions.
-        tokens: all tokens.
-        read: parameters that all batches share, and hyperparameters.
-        starts: (G + 1,) int32, where a batch starts in the order of the tokens.
-        bounds: (2,) int32, the batches that are drawn.
+    Args: read: parameters that all batches share, and hyperparameters; starts (G + 1,) int32, where
+    a batch starts in the order of the tokens; bounds (2,) int32, the batches that are drawn.
     """
     num_tokens, num_batches = tokens.order.shape[0], turns.num_batches
     shapes = {
@@ -197,12 +192,8 @@ def choose(weigh: Callable[[Array], Array], size: int, piece: int, uniforms: Arr
 
     Each weight is computed once for the sum of its piece, and those of one piece again.
 
-    Args:
-        weigh: combinations (B, ...) int32 -> their weights, not negative, for each token at least
-            one positive.
-        size: how many combinations there are.
-        piece: how many of them are summed together.
-        uniforms: (B,) float in [0, 1).
+    Args: weigh: combinations (B, ...) int32 -> their weights, not negative, for each token at least
+    one positive; piece: how many of them are summed together; uniforms (B,) float in [0, 1).
     """
 
     def inside(combination: Array) -> Array:

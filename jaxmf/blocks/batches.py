@@ -183,12 +183,8 @@ def draw_in_batches(
 ) -> dict[str, Array]:
     """The indicators of all tokens: name -> (T,) int32.
 
-    Args:
-        key: typed PRNG key.
-        turns: see `turns_of`.
-        values: of all variables, (T,) each.
-        read: probabilities and hyperparameters.
-        marks: growing indicator -> uniforms of tokens.
+    Args: turns: see `turns_of`; values: of all variables, (T,) each; read: probabilities and
+    hyperparameters; marks: growing indicator -> uniforms of tokens.
     """
     needed = {parent for role in turns.others for parent in role.parts.by}
     needed |= {role.name for role in turns.roles}
@@ -357,10 +353,8 @@ def _prior(turns: Turns, role: Role, counts: Array, hyperparameters: dict[str, A
 def allowed_groups(smallest: Array, mark: Array, group: Array) -> Array:
     """Where a token may go: (K,) bool.
 
-    Args:
-        smallest: (K,) float, the uniforms of the holders of the groups.
-        mark: () float, that of the token.
-        group: () int32, where it is.
+    Args: smallest (K,) float, the uniforms of the holders of the groups; mark () float, that of the
+    token; group () int32, where it is.
     """
     stays = jnp.arange(smallest.shape[0]) == group
     # of tokens with equal uniforms all hold their groups

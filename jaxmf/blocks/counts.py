@@ -55,12 +55,8 @@ def statistics_of(
 ) -> PyTree:
     """The statistics of one block: counts (G, K) int32 of an indicator, else its family's.
 
-    Args:
-        name: of the block.
-        distribution: the family or prior of the block.
-        parts: of the block.
-        values: of its parents and of itself, (T,) each.
-        num_slots: K of an indicator, None for an observed block.
+    Args: values: of its parents and of itself, (T,) each; num_slots: K of an indicator, None for an
+    observed block.
     """
     values_of_block = values[name]
     groups = part_of(parts, values, values_of_block.shape[0])
@@ -84,13 +80,9 @@ def first_of_sets(sets: Array, num_sets: int) -> Array:
 def count_sets(pair: tuple[Array, Array], first: Array, shape: tuple[int, int]) -> Array:
     """How often each pair occurs, a set counting once.
 
-    Args:
-        pair: two of (T,) int32, within `shape`, alike for all tokens of a set.
-        first: (T,) int32, see `first_of_sets`.
-        shape: M and L.
-
-    Returns:
-        (M, L) int32.
+    Args: pair: two of (T,) int32, within `shape`, alike for all tokens of a set; first (T,) int32,
+    see `first_of_sets`.
+    Returns (M, L) int32.
     """
     is_first = first == jnp.arange(first.shape[0])
     return jnp.zeros(shape, jnp.int32).at[pair].add(is_first)

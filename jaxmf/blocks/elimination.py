@@ -120,12 +120,9 @@ def draw_all(names: Sequence[str], factors: Sequence[Factor], uniforms: Array) -
 def choose_all(log_weights: Array, uniforms: Array) -> Array:
     """Draws an index in each row with probability proportional to exp(log weight).
 
-    Args:
-        log_weights: (B, K) float, -inf for no weight, at least one finite in a row.
-        uniforms: (B,) float in [0, 1).
-
-    Returns:
-        (B,) int32, indices of positive weight.
+    Args: log_weights (B, K) float, -inf for no weight, at least one finite in a row; uniforms (B,)
+    float in [0, 1).
+    Returns (B,) int32, indices of positive weight.
     """
     num_rows, size = log_weights.shape
     height = -(-size // _PIECE)

@@ -145,17 +145,13 @@ def fold_in(
 
     Args:
         network: the network, as it was fitted.
-        key: typed PRNG key.
-        draw: what a chain recorded, with statistics.
         new: tokens whose levels of `column` are the new ones; all other columns have the levels of
             the training data.
         column: such as "document".
         num_sweeps: over the new tokens; the second half is averaged.
-
     Returns:
         For every indicator that hangs on the column (*parts, K) float, the column's axis having the
         new levels; groups are those of the draw.
-
     Raises:
         ValueError: no indicator hangs on the column.
     """

@@ -40,8 +40,6 @@ def topics_of_new_documents(
 
     Args:
         network: of a table by document, a topic of tables, and the words of topics.
-        key: typed PRNG key.
-        draw: what a chain recorded, with statistics.
         new: documents of fewer words than the prior of tables covers.
         num_sweeps: over the new tokens; the second half is averaged.
     """
@@ -79,12 +77,9 @@ def _mean_topics(
     """The mean over sweeps of the topic of one more word: (K,) float.
 
     Args:
-        prior: of the tables.
-        key: typed PRNG key.
         logs: (L, K) float, log p(word | topic); 0 at the index `size` and beyond.
         size: () int32, how many words are known.
         further: (K,) float, the probabilities of a new table's topic.
-        num_sweeps: the second half is averaged.
     """
     width, likely, batch = logs.shape[0], jnp.exp(logs), jnp.zeros((), jnp.int32)
 
@@ -132,12 +127,8 @@ def word_probabilities(
     the word there are summed out. At a table without words that are known the dish is that of one
     table more.
 
-    Args:
-        network: of a table by document, a dish of tables, and the dish's words.
-        state: of a chain.
-        data: the tokens it was trained on.
-        documents: (M,) int32, of documents with unobserved words.
-        words: (M,) int32.
+    Args: network: of a table by document, a dish of tables, and the dish's words; documents (M,)
+    int32, of documents with unobserved words; words (M,) int32.
     """
     (table, dish), (word,) = network.tables.popitem(), network.observed
     values, slots = all_values(state, data), slot_sizes(state, network)

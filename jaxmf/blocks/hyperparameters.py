@@ -44,13 +44,8 @@ def update_hyperparameters(
     """Kernel: concentrations, discounts and the shared weights of HDPs, given all indicators.
 
     Args:
-        network: the network.
-        key: typed PRNG key.
-        state: before.
-        data: the tokens.
         at_once: count tables without a loop over tokens, which is faster on accelerators; the
             distribution is the same.
-
     Returns:
         The state after, and no overflow.
     """

@@ -153,15 +153,7 @@ def sweep_prior(
 ) -> tuple[State, Info]:
     """Kernel: an indicator with a flexible prior, without what it partitions.
 
-    Args:
-        network: the network.
-        block: its name.
-        key: typed PRNG key.
-        state: before.
-        data: the tokens.
-
-    Returns:
-        The state after, with nothing else changed, and overflow.
+    Returns the state after, with nothing else changed, and overflow.
     """
     alone = Network({block: network.blocks[block]}, (block,))
     swept = State(

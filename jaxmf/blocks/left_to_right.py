@@ -51,12 +51,9 @@ def log_probability(
     Args:
         network: word by the last of the indicators; the first one hangs on the document, each
             further one on the document and those before it.
-        key: typed PRNG key.
-        draw: what a chain recorded, with statistics.
         words: (M, N) int32, anything beyond the length of a document.
         lengths: (M,) int32, of the documents.
         documents: (M,) int32; each has random numbers by its index.
-        num_particles: of each document.
     """
     priors = [prior_of_new_levels(network, draw, name).concentration for name in network.indicators]
     (word,) = network.observed

@@ -72,12 +72,7 @@ def sweep(network: Network, names: tuple[str, ...], key: Key, state: State, data
     Leaves the posterior invariant. The groups in use stay in use.
 
     Args:
-        network: the network.
         names: one indicator, or several that are drawn together; parents first.
-        key: typed PRNG key.
-        state: before.
-        data: the tokens.
-
     Returns:
         The state after.
     """
@@ -145,8 +140,6 @@ def _with_least(log_values: Array, role: Role, num_tables: int) -> Array:
     Args:
         log_values: (P, V), -inf where a group is not in use; of a block that is not drawn up to a
             constant for each value.
-        role: of the block.
-        num_tables: how many such tables are multiplied.
     """
     least = np.log(_LEAST_PRODUCT) / num_tables
     if role.is_drawn:
@@ -172,13 +165,9 @@ def first_sweep(
     """The named indicators of all tokens given those of a few: where a chain starts.
 
     Args:
-        network: the network.
-        names: the indicators that are drawn together.
         known: those that all tokens have by now; blocks that hang on others are left out.
-        key: typed PRNG key.
         few: a state of some of the tokens, and these.
         state: of all tokens, with the slots of the few.
-        data: all tokens.
     """
     parameters_key, tokens_key = jax.random.split(key)
     ready = {*data.columns, *data.values, *known, *names}

@@ -108,14 +108,9 @@ def predict_categories(
 ) -> Array:
     """Probabilities of the values of an observed block for further tokens: (T, V) float.
 
-    Args:
-        network: the network.
-        draw: what a chain records, with statistics.
-        name: an observed block of categories.
-        data: the training data.
-        columns: the columns of the tokens that are no blocks, (T,) int32 each.
-        fixed: probabilities of indicators to use in place of the draw's, such as those of
-            documents that were folded in.
+    Args: columns: the columns of the tokens that are no blocks, (T,) int32 each; fixed:
+    probabilities of indicators to use in place of the draw's, such as those of documents that were
+    folded in.
     """
     table = category_probabilities(network, draw, name)
     return _sum_out(network, draw, name, data, columns, table, fixed or {})
@@ -174,8 +169,7 @@ def indicator_terms(
 ) -> tuple[list[Array], list[str], dict[str, str]]:
     """The distributions of the indicators that a block depends on, for tokens with known columns.
 
-    Returns:
-        Operands of an einsum, their axes ("T" for tokens), and the letter of every indicator.
+    Returns operands of an einsum, their axes ("T" for tokens), and the letter of every indicator.
     """
     letters = dict(zip(ancestors(network, name), string.ascii_lowercase, strict=False))
     sizes = sizes_of(network, draw, name, data)
@@ -239,12 +233,9 @@ def left_out_density(
 ) -> Array:
     """Log predictive density of values of a mixture given all others, each taken out: (M,) float.
 
-    Args:
-        network: with an indicator that has no parents, and an observed block that hangs on it.
-        draw: what a chain records, with statistics.
-        names: of these two.
-        groups: (M,) int32, in which group each value is.
-        values: (M,) or (M, D) float, among those of the draw.
+    Args: network: with an indicator that has no parents, and an observed block that hangs on it;
+    groups (M,) int32, in which group each value is; values (M,) or (M, D) float, among those of the
+    draw.
     """
     prior, family = (network.blocks[name].distribution for name in names)
     counts = draw[f"{names[0]}_counts"].reshape(1, -1)
@@ -274,14 +265,9 @@ def predictive_groups(
 ) -> tuple[Array, Array]:
     """Log predictive density of further values of a mixture, and the probabilities of the groups.
 
-    Args:
-        network: with an indicator that has no parents, and an observed block that hangs on it.
-        draw: what a chain records, with statistics.
-        indicator, name: these two.
-        values: (M,) or (M, D) float.
-
-    Returns:
-        (M,) and (M, K) float.
+    Args: network: with an indicator that has no parents, and an observed block that hangs on it;
+    values (M,) or (M, D) float.
+    Returns (M,) and (M, K) float.
     """
     distribution, hyperparameters = (
         network.blocks[name].distribution,

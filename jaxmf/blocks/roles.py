@@ -58,9 +58,6 @@ def roles_of(
     """The roles of the blocks that have to do with some indicators.
 
     Args:
-        network: the network.
-        names: the indicators that are drawn.
-        sizes: the number of values of every variable.
         ready: the variables that have values, or are drawn; blocks that are not among them, or hang
             on others, are left out. None for all.
     """
@@ -143,9 +140,8 @@ class Below(NamedTuple):
     def no_tokens(self) -> dict[str, tuple[Array, Array]] | None:
         """For `log_predicted_after`, before any token; None where a family does not know it.
 
-        Returns:
-            By block, of every combination of the other parents: how often a value has come (V, P)
-            float, and how many have (P,).
+        Returns by block, of every combination of the other parents: how often a value has come (V,
+        P) float, and how many have (P,).
         """
         if not all(hasattr(role.distribution, "predictive_after") for role in self.roles):
             return None
@@ -193,13 +189,7 @@ class Below(NamedTuple):
 
 
 def below(network: Network, name: str, sizes: Mapping[str, int]) -> Below:
-    """The blocks that an indicator partitions; all of them are observed.
-
-    Args:
-        network: the network.
-        name: of the indicator.
-        sizes: the number of values of every variable.
-    """
+    """The blocks that an indicator partitions; all of them are observed."""
     roles = roles_of(network, (name,), sizes)
     return Below(name, sizes[name], tuple(role for role in roles if not role.is_drawn))
 

@@ -50,14 +50,10 @@ def sweep(
     """Kernel: the named indicators of every token, jointly, given all else.
 
     Args:
-        network: the network.
         names: one indicator, or several that are drawn together; parents first.
         key: typed PRNG key, or (T,) with one for each token.
-        state: before.
-        data: the tokens.
         among: where these are some of more tokens, the statistics that all of them give the blocks
             concerned.
-
     Returns:
         The state after, and overflow of the growing ones among them.
     """

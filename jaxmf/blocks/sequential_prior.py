@@ -23,13 +23,9 @@ def assign_all(
     """Indicators of all tokens from their prior, each given those before it.
 
     Args:
-        key: typed PRNG key.
-        distribution: a prior of partitions.
         hyperparameters: its hyperparameters, before any item.
         batches: (T,) int32.
-        shape: G and K.
         first: (T,) int32, of each token the first that shares its indicator; none by default.
-
     Returns:
         The indicators (T,), the hyperparameters (with the weights of an HDP), counts (G, K) of
         tokens, or of sets that share one.

@@ -118,16 +118,8 @@ def sweep_tokens(
 ) -> tuple[State, Info]:
     """Kernel: the table of every token, one after the other, with dishes of new tables summed out.
 
-    Args:
-        network: the network.
-        table: the indicator that the sets are made of.
-        dish: the variable over the sets.
-        key: typed PRNG key.
-        state: before.
-        data: the tokens.
-
-    Returns:
-        The state after, and overflow of both.
+    Args: table: the indicator that the sets are made of.
+    Returns the state after, and overflow of both.
     """
     problem = problem_of(
         network, dish, network.blocks[dish].distribution.prior_of_new_tables(), state, data

@@ -60,15 +60,8 @@ def can_be_sparse(network: Network) -> bool:
 def sweep(network: Network, name: str, key: Key, state: State, data: Tokens) -> tuple[State, Info]:
     """Kernel: the topic of every token, document after document, given all else.
 
-    Args:
-        network: one for which `can_be_sparse` holds.
-        name: the indicator.
-        key: typed PRNG key.
-        state: before.
-        data: the tokens.
-
-    Returns:
-        The state after, and overflow of a growing indicator.
+    Args: network: one for which `can_be_sparse` holds.
+    Returns the state after, and overflow of a growing indicator.
     """
     values, slots = all_values(state, data), slot_sizes(state, network)
     distribution, num_topics = network.blocks[name].distribution, slots[name]

@@ -91,17 +91,9 @@ def split_merge(
 ) -> tuple[State, Info]:
     """Kernel: some split or merge proposals for one indicator, one after another.
 
-    Args:
-        network: the network.
-        name: of the indicator, see `can_split`.
-        key: typed PRNG key.
-        state: before.
-        data: the tokens.
-        num_proposals: how many.
-        num_scans: restricted Gibbs scans after the first pass.
-
-    Returns:
-        The state after, and overflow of the indicator.
+    Args: name: of the indicator, see `can_split`; num_scans: restricted Gibbs scans after the first
+    pass.
+    Returns the state after, and overflow of the indicator.
     """
 
     def once(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -145,18 +145,9 @@ def split_merge_shared(
 ) -> tuple[State, Info]:
     """Kernel: some split or merge proposals for one indicator, one after another.
 
-    Args:
-        network: the network.
-        name: of the indicator, see `can_split_shared`.
-        key: typed PRNG key.
-        state: before.
-        data: the tokens.
-        num_proposals: how many.
-        num_scans: restricted Gibbs scans after the first pass.
-        most_tokens: s, how many tokens a proposal works on in the mean at most.
-
-    Returns:
-        The state after, and overflow of the indicator.
+    Args: name: of the indicator, see `can_split_shared`; num_scans: restricted Gibbs scans after
+    the first pass; most_tokens: s, how many tokens a proposal works on in the mean at most.
+    Returns the state after, and overflow of the indicator.
     """
     values, slots = all_values(state, data), slot_sizes(state, network)
     parts = network.parts(name, network.sizes(data, slots))

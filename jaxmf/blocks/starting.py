@@ -69,8 +69,6 @@ def num_first_groups(network: Network, data: Tokens, *, capacity: int | None = N
     levels of categories, or groups of two (D + 1) rows.
 
     Args:
-        network: with the sizes of its families.
-        data: the tokens.
         capacity: slots if the user has said so; half of them is left free.
     """
     if len(network.indicators) != 1:

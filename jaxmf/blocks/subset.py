@@ -30,16 +30,8 @@ def sweep_subset(
 ) -> tuple[State, Info]:
     """Kernel: the named indicators of the chosen tokens, one token after the other.
 
-    Args:
-        network: the network.
-        names: the indicators that are drawn together.
-        key: typed PRNG key.
-        state: before.
-        data: the tokens.
-        chosen: (S,) int32, different tokens, whose choice does not depend on the state.
-
-    Returns:
-        The state after, and overflow of the growing indicators among the named.
+    Args: chosen (S,) int32, different tokens, whose choice does not depend on the state.
+    Returns the state after, and overflow of the growing indicators among the named.
     """
     values, slots = all_values(state, data), slot_sizes(state, network)
     roles = roles_of(network, names, network.sizes(data, slots))

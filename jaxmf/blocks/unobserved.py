@@ -158,14 +158,7 @@ def sweep_unobserved(network: Network, key: Key, state: State, data: Tokens) -> 
 
     As many draws as there are unobserved items, and a quarter as many as representatives.
 
-    Args:
-        network: the network.
-        key: typed PRNG key.
-        state: before.
-        data: the tokens.
-
-    Returns:
-        The state after, and overflow.
+    Returns the state after, and overflow.
     """
     overflow: dict[str, Array] = {}
     for index, name in enumerate(holders(network)):
@@ -243,14 +236,8 @@ def draw_all(
     """Indicators of all tokens, and what else the state holds, exactly from the prior.
 
     Args:
-        network: the network.
-        name: an indicator with a flexible prior.
-        key: typed PRNG key.
         batches: (T,) int32.
         first: (T,) int32, of each token the first that shares its indicator; None for itself.
-        data: the tokens.
-        shape: G and K.
-
     Returns:
         The indicators (T,), the hyperparameters of the state, counts (G, K) of tokens or sets.
     """

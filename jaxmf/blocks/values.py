@@ -46,13 +46,8 @@ def log_density(
 ) -> Array:
     """Log density of values of an observed block of real values: (T,) float.
 
-    Args:
-        network: the network.
-        draw: what a chain records, with statistics.
-        name: an observed block of real values.
-        data: the training data.
-        columns: the columns of the tokens that are no blocks, (T,) int32 each.
-        values: (T,), or (T, D) of a family of vectors.
+    Args: columns: the columns of the tokens that are no blocks, (T,) int32 each; values (T,), or
+    (T, D) of a family of vectors.
     """
     distribution, hyperparameters = (
         network.blocks[name].distribution,
@@ -100,9 +95,7 @@ def draw_values(
 
     Indicators are drawn one after the other, then parameters of the group and the value.
 
-    Args:
-        network, draw, name, data, columns: as of `log_density`.
-        key: of the draws.
+    Args: network, draw, name, data, columns: as of `log_density`.
     """
     sizes = sizes_of(network, draw, name, data)
     length = next(iter(columns.values())).shape[0]

@@ -33,15 +33,7 @@ def sweep_sets(
 ) -> tuple[State, Info]:
     """Kernel: the value of every set, one set after the other, all its tokens together.
 
-    Args:
-        network: the network.
-        dish: the variable over sets.
-        key: typed PRNG key.
-        state: before.
-        data: the tokens.
-
-    Returns:
-        The state after, and overflow.
+    Returns the state after, and overflow.
     """
     problem = problem_of(network, dish, network.blocks[dish].distribution, state, data)
     num_tokens = data.num_tokens

@@ -185,11 +185,6 @@ class Parts(NamedTuple):
 def parts(name: str, block: Block, sizes: Mapping[str, int]) -> Parts:
     """The parts of a block.
 
-    Args:
-        name: of the block, for messages.
-        block: the block.
-        sizes: the number of values of every variable.
-
     Raises:
         ValueError: an unknown parent, too many parts for int32, a function whose values are none.
     """

@@ -45,13 +45,10 @@ def matched_positions(
         known: ids of those of the data, or None.
         sizes: how many new and how many known ones there are.
         argument: how the user calls the new data, for the message.
-        word: what a column is called, likewise.
         unknown: "error", or "drop" for -1 in the place of an id that the data lacks.
         can_drop: whether the message may name that option.
-
     Returns:
         (new,) int64 positions among the known ones. Without ids on one of the sides 0, 1, 2, ...
-
     Raises:
         ValueError: an unknown id; other sizes where one of the sides has no ids.
     """
@@ -121,11 +118,7 @@ def continued_names(
 
     Ids 0, 1, 2, ..., as a table has them by default, continue those of the rows above.
 
-    Args:
-        old: ids of the rows there are, or None.
-        new: ids of the further ones, or None.
-        sizes: how many there are of each.
-        argument: how the user calls the further rows.
+    Args: old: ids of the rows there are, or None; new: ids of the further ones, or None.
 
     Raises:
         ValueError: a further row has the id of a row above.

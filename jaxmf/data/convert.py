@@ -17,7 +17,7 @@ from jaxmf.data.lean import count_where
 from jaxmf.data.names import as_names
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
-from jaxmf.data.tokens import Tokens
+from jaxmf.data.tokens import Tokens, new_tokens
 from jaxmf.devices import device_of
 
 Container = Dense | Entries | SparseBinary | SparseSeries | Tokens
@@ -38,7 +38,9 @@ _MAKE_ONE = {
 }
 
 
-def as_container(data: object, container_type: type[C], name: str = "data") -> C:
+def as_container(
+    data: object, container_type: type[C], name: str = "data", *, can_be_empty: bool = False
+) -> C:
     """The data as a container of the type, where only one reading is possible.
 
     - ``Dense``: arrays, DataFrames, AnnData; a scipy.sparse matrix, whose unstored cells are zeros.
@@ -52,6 +54,7 @@ def as_container(data: object, container_type: type[C], name: str = "data") -> C
         data: a container, or what one is made of.
         container_type: ``Dense``, ``Entries``, ``SparseBinary``, ``SparseSeries`` or ``Tokens``.
         name: what the user calls the data, for the message.
+        can_be_empty: whether all counts may be 0, as those of new documents.
 
     Raises:
         TypeError: another container, or an object with more than one reading; says what to write.
@@ -74,7 +77,8 @@ def as_container(data: object, container_type: type[C], name: str = "data") -> C
             f"{name}: a {type(data).__name__} does not say its times. Make a SparseSeries with "
             f"{_MAKE_ONE[container_type]}."
         )
-    make: Any = getattr(container_type, "from_array", Tokens.from_counts)
+    make_tokens = new_tokens if can_be_empty else Tokens.from_counts
+    make: Any = getattr(container_type, "from_array", make_tokens)
     if container_type is Entries:
         question = "is it a long table or a matrix"
         _check_one_reading(name, data, Entries, question, is_frame)
@@ -126,9 +130,6 @@ def complete_matrix(values: object, data: Any, *, argument: str) -> np.ndarray:
         values: (N, D) numbers; those of a DataFrame, AnnData, `Dense` or `Table` are matched by
             the ids of rows and columns where both sides have ids, others stand in the order of the
             data.
-        data: a container with cells.
-        argument: how errors call the matrix.
-
     Raises:
         ValueError: another shape, or other ids.
     """

@@ -28,7 +28,7 @@ class _Cells(NamedTuple):
     counts: np.ndarray
 
 
-def open_up(counts: object) -> Counted:
+def open_up(counts: object, *, can_be_empty: bool = False) -> Counted:
     """So many equal tokens for each count.
 
     The tokens of a column stand together, in the order of the rows; of many rows, block by block.
@@ -37,6 +37,7 @@ def open_up(counts: object) -> Counted:
 
     Args:
         counts: (N, D) whole numbers, an array or a scipy.sparse matrix.
+        can_be_empty: whether all counts may be 0.
 
     Raises:
         TypeError, ValueError: no matrix of counts, no token, or more than int32 can index.
@@ -49,7 +50,7 @@ def open_up(counts: object) -> Counted:
             f"counts: {total} tokens are more than int32 can index ({checks.INT32_MAX}). "
             "Split the rows, or use a model of counts."
         )
-    if total == 0:
+    if total == 0 and not can_be_empty:
         raise ValueError("counts: all counts are 0, there is no token. At least one is needed.")
     refuse_copy(2 * 2 * 4 * total, None)
     rows, columns = (aligned_empty((total,), np.dtype(np.int32)) for _ in range(2))

@@ -250,10 +250,7 @@ def _in_blocks(
 
     Block by block of rows, so that beside the result nothing of its size is made.
 
-    Args:
-        array: (N, D) numbers.
-        mask: (N, D) bool, or None: the cells that are not NaN.
-        ids: of rows and columns, for messages.
+    Args: array (N, D) numbers; mask (N, D) bool, or None: the cells that are not NaN.
     """
     dtype = np.dtype(jnp.result_type(float))
     stored, num_observed = aligned_empty(array.shape, dtype), 0

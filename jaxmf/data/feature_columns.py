@@ -14,13 +14,7 @@ if TYPE_CHECKING:
 def in_columns_of(features: Features, known: Features, what: str) -> object:
     """The values of features in the columns of others; None where they are so already.
 
-    Args:
-        features: of new lines.
-        known: the columns that are needed.
-        what: how errors call the features.
-
-    Returns:
-        (N, F) numpy array or scipy.sparse matrix.
+    Returns (N, F) numpy array or scipy.sparse matrix.
 
     Raises:
         ValueError: other columns.

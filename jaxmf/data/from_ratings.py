@@ -149,14 +149,8 @@ def previous_ratings(
     Of ratings given at the same time none is before the other: a cell of a batch sees those before
     the batch. Among them the later in the data counts as the later one.
 
-    Args:
-        train: the training ratings, T.
-        times: (T,) numbers.
-        cells: any cells, M, with their times.
-        number: P, how many ratings back.
-
-    Returns:
-        (M, P) float, the last one first.
+    Args: times (T,) numbers.
+    Returns (M, P) float, the last one first.
     """
     values = np.asarray(train.values, float) - float(np.mean(np.asarray(train.values, float)))
     assert cells.times is not None
@@ -182,15 +176,10 @@ def neighbours(
     others. Were a user's own ratings among them, the items whose ratings happen to agree with his
     would be preferred, and would seem to tell more of his training ratings than of his others.
 
-    Args:
-        train: the training ratings of N users and D items.
-        number: Q, how many.
-        shrinkage: correlations over n users are multiplied by n / (n + shrinkage).
-        num_folds: F, at least 2.
-
-    Returns:
-        (F, D, Q) int, the closest first; -1 where fewer items have a positive correlation. User i
-        belongs to fold i mod F.
+    Args: train: the training ratings of N users and D items; shrinkage: correlations over n users
+    are multiplied by n / (n + shrinkage); num_folds: F, at least 2.
+    Returns (F, D, Q) int, the closest first; -1 where fewer items have a positive correlation. User
+    i belongs to fold i mod F.
     """
     ratings = scipy.sparse.csr_array(train.to_scipy().astype(float))
     # about the mean, or sums of squares of large numbers would cancel
@@ -215,13 +204,8 @@ def neighbours(
 def neighbour_ratings(train: Entries, similar: np.ndarray, cells: Cells) -> np.ndarray:
     """The user's ratings of the items that are close to each cell's, less the items' means.
 
-    Args:
-        train: the training ratings.
-        similar: (F, D, Q) int of `neighbours`.
-        cells: any cells, M.
-
-    Returns:
-        (M, Q) float, zero where the user has not rated the item in training.
+    Args: similar (F, D, Q) int of `neighbours`.
+    Returns (M, Q) float, zero where the user has not rated the item in training.
     """
     rows, columns = np.asarray(train.rows, np.int64), np.asarray(train.columns, np.int64)
     values = np.asarray(train.values, float)

@@ -40,9 +40,7 @@ def roles(headings: Sequence[str], *, with_value: bool = True) -> Roles | None:
     Columns of times and line numbers are passed over. Two columns that are left beside values are
     rows and columns in this order, unless their headings say otherwise.
 
-    Args:
-        headings: of all columns.
-        with_value: whether there must be a column of values.
+    Args: with_value: whether there must be a column of values.
     """
     if any(_DIGITS.fullmatch(heading.strip()) for heading in headings):
         return None  # a line of data

@@ -154,11 +154,8 @@ def positions(
 
     Args:
         argument: how the user calls them, for the message.
-        ids: one or several.
         names: the ids of the data, or None.
-        size: how many rows or columns there are.
         line: what one of them is called, such as "row"; the argument without its s unless given.
-
     Raises:
         ValueError: an id that the data does not have.
     """
@@ -202,8 +199,6 @@ def titled(names: Names | None, titles: object, size: int) -> np.ndarray:
         names: the ids, or None.
         titles: a mapping, or Series with an index, from ids to titles; one for each in the order
             of the data; or None.
-        size: how many rows or columns there are.
-
     Raises:
         TypeError: neither a mapping nor a list.
         ValueError: another count, or a mapping without any of the ids; a Series that has an id

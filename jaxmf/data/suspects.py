@@ -120,9 +120,7 @@ def without_repeats(path: Path, lines: list[list[str]]) -> list[list[str]]:
 def warn_codes(path: Path, values: np.ndarray) -> None:
     """Warns of a number that stands for a missing cell, such as 9, 99 or -1, by how it stands off.
 
-    Args:
-        path: the file.
-        values: of all cells that are not missing.
+    Args: values: of all cells that are not missing.
     """
     known = np.unique(values[np.isfinite(values)])
     if known.size < 3:

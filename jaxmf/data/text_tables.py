@@ -79,10 +79,8 @@ def numbered_lines(
     than ``.csv`` and ``.tsv``, spaces. Columns whose numbers have a decimal comma, thousands
     separators, a percent sign or a currency throughout are given as plain numbers.
 
-    Args:
-        path: the file.
-        first: whether the first line that is not empty is enough.
-        whole: whether lines are texts, each one cell.
+    Args: first: whether the first line that is not empty is enough; whole: whether lines are texts,
+    each one cell.
 
     Raises:
         FileNotFoundError: the file does not exist.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import alignment, checks
-from jaxmf.data.container import assign, bare, digest, lookup, peel
+from jaxmf.data.container import Table, assign, bare, digest, lookup, peel
 from jaxmf.data.counted import BLOCK, open_up
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, positions
@@ -173,22 +173,35 @@ class Tokens:
             if not isinstance(label, str):
                 raise TypeError(f"{argument}: must be a text, the name of a column, is {label!r}.")
         table = peel("counts", counts)
-        vocabulary = table.column_names if vocabulary is None else vocabulary
-        row_names = table.row_names if row_names is None else row_names
-        rows, columns, shape = open_up(table.values)
+        table = table._replace(
+            column_names=table.column_names if vocabulary is None else vocabulary,
+            row_names=table.row_names if row_names is None else row_names,
+        )
+        return cls._from_table(table, row=row, column=column)
+
+    @classmethod
+    def _from_table(
+        cls,
+        table: Table,
+        *,
+        row: str = "document",
+        column: str = "word",
+        can_be_empty: bool = False,
+    ) -> Self:
+        rows, columns, shape = open_up(table.values, can_be_empty=can_be_empty)
         ids = {
             label: as_names(argument, ids, size=size)
             for label, argument, ids, size in (
-                (row, "row_names", row_names, shape[0]),
-                (column, "vocabulary", vocabulary, shape[1]),
+                (row, "row_names", table.row_names, shape[0]),
+                (column, "vocabulary", table.column_names, shape[1]),
             )
         }
-        return cls(
-            {row: rows, column: columns},
-            {row: shape[0], column: shape[1]},
-            {},
-            {label: array for label, array in ids.items() if array is not None},
-        )
+        found = {label: array for label, array in ids.items() if array is not None}
+        indices, sizes = {row: rows, column: columns}, {row: shape[0], column: shape[1]}
+        if rows.size:
+            return cls(indices, sizes, {}, found)
+        empty = {label: jnp.asarray(index) for label, index in indices.items()}
+        return bare(cls, columns=empty, sizes=sizes, values={}, names=found)
 
     @classmethod
     def from_texts(
@@ -316,8 +329,8 @@ class Tokens:
 
     def describe(self) -> str:
         """How much of what there is, for messages."""
-        levels = [f"{size:,} of {label}" for label, size in self.sizes.items()]
-        return ", ".join([f"{self.num_tokens:,} tokens", *levels])
+        levels = [f"{label}: {size:,}" for label, size in self.sizes.items()]
+        return f"{self.num_tokens:,} tokens ({', '.join(levels)})"
 
     def size(self) -> str:
         """How large it is, in a few characters."""
@@ -376,3 +389,8 @@ def _check_labels(**mappings: Any) -> None:
     for label in values:
         if label in columns:
             raise ValueError(f"values: {label!r} is a column of indices too. Rename one of them.")
+
+
+def new_tokens(counts: object) -> Tokens:
+    """As `Tokens.from_counts`, of new documents, of which none needs to have a word."""
+    return Tokens._from_table(peel("counts", counts), can_be_empty=True)

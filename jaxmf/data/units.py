@@ -65,9 +65,7 @@ def column_scales(data: Dense) -> np.ndarray:
 def entry_scales(data: Entries, fewest_cells: int) -> np.ndarray:
     """Standard deviations (D,) of the cells of each column; 0 of columns with fewer cells.
 
-    Args:
-        data: (N, D).
-        fewest_cells: of a column whose standard deviation counts.
+    Args: fewest_cells: of a column whose standard deviation counts.
     """
     columns, values = np.asarray(data.columns), np.asarray(data.values, float)
     counts = np.bincount(columns, minlength=data.num_columns)
@@ -88,9 +86,7 @@ def column_counts(data: Dense) -> np.ndarray:
 def row_mean_squares(data: Dense, offset: object = 0.0) -> np.ndarray:
     """Mean squares (N,) of each row's observed cells about an offset; 0 for an empty row.
 
-    Args:
-        data: (N, D).
-        offset: number, or (D,) one a column.
+    Args: offset: number, or (D,) one a column.
     """
     pieces = []
     for values, observed in _blocks(data):
@@ -106,9 +102,7 @@ def scale_about(data: Dense, offset: object = 0.0) -> float:
     Where all of them equal the offset it is not defined: then the largest absolute value of
     the data, and 1 where they are all zero.
 
-    Args:
-        data: (N, D).
-        offset: number, or (D,) one a column.
+    Args: offset: number, or (D,) one a column.
     """
     total, count, largest = 0.0, 0, 0.0
     for values, observed in _blocks(data):
@@ -121,10 +115,6 @@ def scale_about(data: Dense, offset: object = 0.0) -> float:
 
 def check_magnitude(data: Dense, name: str) -> None:
     """Refuses numbers whose squares, summed and divided, leave the range of the data's floats.
-
-    Args:
-        data: (N, D).
-        name: what the user calls it.
 
     Raises:
         ValueError: the largest absolute value is above 2.5e15 or, not 0, below 2.7e-16 (with
@@ -153,8 +143,7 @@ def are_different(scales: np.ndarray) -> bool:
     The largest standard deviation is more than 30 times that of half of the columns that vary: in
     one scale for all, half of the columns have a thousandth of its variance or less.
 
-    Args:
-        scales: (D,) standard deviations of the columns.
+    Args: scales (D,) standard deviations of the columns.
     """
     varied = np.sort(scales[scales > 0])
     return bool(varied.size) and bool(varied[-1] > _UNEQUAL * varied[(varied.size - 1) // 2])
@@ -215,10 +204,15 @@ def _medians(lines: np.ndarray) -> np.ndarray:
 def centred(data: Dense, offset: object, scale: object = None) -> Dense:
     """The data minus an offset, over a scale; missing cells 0 as before; in a transformation too.
 
+<<<<<<< HEAD
     Args:
         data: (N, D).
         offset: number, (D,) one a column, (N, D), or None for no offset.
         scale: number, (D,) one a column, or None for 1.
+=======
+    Args: offset: number, (D,) one a column, or None for no offset; scale: number, (D,) one a
+    column, or None for 1.
+>>>>>>> main
     """
     if offset is None and scale is None:
         return data

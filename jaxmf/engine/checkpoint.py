@@ -105,11 +105,8 @@ class Folder:
 
         What was saved at this very step already is not written again, but for the manifest.
 
-        Args:
-            progress: what the manifest says of this moment: step, num_draws, complete, capacity.
-            arrays: the state, by name.
-            draws: the draws since the last save, name -> (chains, num_draws, ...).
-            num_draws: how many they are.
+        Args: progress: what the manifest says of this moment: step, num_draws, complete, capacity;
+        draws: the draws since the last save, name -> (chains, num_draws, ...).
 
         Raises:
             SaveError: something could not be written; the folder holds the save before it, and

@@ -71,9 +71,6 @@ _SETTINGS: dict[str, json_file.Check] = {
 def check(path: Path, manifest: Mapping[str, Any]) -> None:
     """Refuses a manifest whose fields are not those of a checkpoint.
 
-    Args:
-        path: the manifest, for the message.
-        manifest: what it says.
     Raises:
         DamagedFileError: naming the file and the key.
     """

@@ -142,16 +142,12 @@ def run_chunk(
     """Steps until `plan.end`, or until the host must act.
 
     Args:
-        algorithm: the Algorithm.
-        data: its data.
         chain_keys: (C,) keys, one a chain; () without a chain axis.
         state: the state before step `plan.step`.
         averages: name -> mean over the draws kept so far.
         plan: see `Plan`.
         draw_shapes: what `record` gives, from `record_draw`.
-        num_rows: rows of the buffer of draws.
         batch: whether there is a chain axis.
-
     Returns:
         An Outcome.
     """

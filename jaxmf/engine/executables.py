@@ -106,7 +106,6 @@ class ExecutableCache:
         Args:
             function: a module-level function ``(*args, **static)``.
             args: arrays, or `jax.ShapeDtypeStruct` instead of them.
-            static: options the program is specialised to.
             **jit_options: passed to `jax.jit`; only as a function of `args` and `static`.
         """
         key = _signature(function, args, static)

@@ -114,12 +114,7 @@ def _flag(name: str) -> int:
 def write_arrays(folder: Path, name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, object]:
     """Write an archive; bools are packed, eight to a byte.
 
-    Args:
-        folder: of the run.
-        name: of the file.
-        arrays: by name; no objects.
-    Returns:
-        What the manifest keeps of it, for `read_arrays`.
+    Returns what the manifest keeps of it, for `read_arrays`.
     """
     content: dict[str, Any] = {n: np.packbits(x) if _is_bool(x) else x for n, x in arrays.items()}
     record: dict[str, Any] = {"file": name}
@@ -167,7 +162,6 @@ def read_arrays(folder: Path, record: Mapping[str, Any]) -> dict[str, np.ndarray
     """The arrays of an archive that `write_arrays` wrote.
 
     Args:
-        folder: of the run.
         record: what the manifest says of it; `is_record` holds.
     Raises:
         FileNotFoundError: the file is missing.

@@ -24,9 +24,7 @@ _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
 def write(path: Path, content: Mapping[str, object]) -> None:
     """Write a manifest with its check sum, whole or not at all.
 
-    Args:
-        path: the file.
-        content: what JSON can hold, with the entry "format".
+    Args: content: what JSON can hold, with the entry "format".
     """
     plain = json.loads(json.dumps(content))
     text = json.dumps({**plain, "sha256": check_sum(plain)}, indent=1)
@@ -47,9 +45,6 @@ def check_sum(content: Mapping[str, object]) -> str:
 def read(path: Path, *, version: int) -> dict[str, object]:
     """What a manifest says, its check sum compared and left out.
 
-    Args:
-        path: the file.
-        version: the format that is read.
     Raises:
         FileNotFoundError: the file does not exist.
         DamagedFileError: it is a link, no JSON, or its check sum differs.
@@ -104,11 +99,8 @@ def check_fields(
 ) -> dict[str, Any]:
     """A JSON object with the keys that it must have, and values of the right types.
 
-    Args:
-        where: file and key, for the message.
-        content: what was read.
-        fields: key -> whether a value is right.
-        optional: the same for keys that may be missing.
+    Args: fields: key -> whether a value is right.
+
     Raises:
         DamagedFileError: a key is missing or unknown, or a value is wrong; the message names it.
     """

@@ -200,10 +200,8 @@ class Program:
 
         Args:
             groups: changed in place.
-            end: the step to reach.
             supervisor: runs compiled programs, and nothing else, in its threads, and says when to
                 stop. Tracing stays in this thread, where JAX's settings are the caller's.
-
         Returns:
             What each of them did.
         """

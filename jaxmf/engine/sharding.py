@@ -189,9 +189,6 @@ def check_mesh_axes(
     Args:
         mesh: what the user passes; what is no mesh is left to `validate_mesh`.
         name: of the model or the method, for the message.
-        axes: that it can use beside "chain".
-        options: of the sampler, the sweep among them.
-
     Raises:
         ValueError: an axis of several devices that is none of these.
     """

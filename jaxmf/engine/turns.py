@@ -96,8 +96,7 @@ def batched_factorisations() -> Turns:
 def factorises_in_batches(jaxpr: Any) -> bool:
     """Whether a program holds a factorisation of several matrices at once.
 
-    Args:
-        jaxpr: `jax.extend.core.Jaxpr` of the program, or a closed one.
+    Args: jaxpr: `jax.extend.core.Jaxpr` of the program, or a closed one.
     """
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     for equation in jaxpr.eqns:

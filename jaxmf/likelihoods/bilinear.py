@@ -97,16 +97,8 @@ def weight_conditional(
 
     vec W ~ N(w0 + (V'V (x) U'U + r I)^-1 vec U'(X - U w0 V')V, s_X^2 (V'V (x) U'U + r I)^-1).
 
-    Args:
-      u: (I, K) bool.
-      v: (J, L) bool.
-      x: (I, J) float.
-      noise_scale: () float, s_X.
-      weight_scale: () float, s_W.
-      weight_mean: w0.
-
-    Returns:
-      WeightLaw.
+    Args: u (I, K) bool; v (J, L) bool; x (I, J) float; noise_scale () float, s_X; weight_scale ()
+    float, s_W; weight_mean: w0.
     """
     row_gram, column_gram, cross = _statistics(u, v, x)
     centre = _whole_mean(weight_mean, cross)
@@ -152,9 +144,7 @@ def draw_weights(
 ) -> Array:
     """W (K, L) given U, V and complete X; `weight_conditional` says from which distribution.
 
-    Args:
-      key: typed PRNG key.
-      u, v, x, noise_scale, weight_scale, weight_mean: as in `weight_conditional`.
+    Args: u, v, x, noise_scale, weight_scale, weight_mean: as in `weight_conditional`.
     """
     conditional = weight_conditional(
         u, v, x, noise_scale=noise_scale, weight_scale=weight_scale, weight_mean=weight_mean
@@ -169,14 +159,9 @@ def cell_moments(
 
     A cell with features u, v is N(u E[W] v', s_X^2 (1 + sum_kl (uP)_k^2 (vQ)_l^2 / (t_k s_l + r))).
 
-    Args:
-      conditional: of W.
-      u_rows: (M, K) bool or float, the features of the row of each cell.
-      v_rows: (M, L) bool or float, the features of its column.
-      noise_scale: () float, s_X.
-
-    Returns:
-      mean (M,) and variance (M,), the noise included.
+    Args: u_rows (M, K) bool or float, the features of the row of each cell; v_rows (M, L) bool or
+    float, the features of its column; noise_scale () float, s_X.
+    Returns mean (M,) and variance (M,), the noise included.
     """
     u_rows, v_rows = u_rows.astype(conditional.mean.dtype), v_rows.astype(conditional.mean.dtype)
     mean = jnp.sum((u_rows @ conditional.mean) * v_rows, axis=1)
@@ -190,8 +175,7 @@ def cell_moments(
 def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) -> Spectrum:
     """The statistics of the collapsed likelihood, which do not depend on the scales.
 
-    Args:
-      u, v, x, weight_mean: as in `weight_conditional`.
+    Args: u, v, x, weight_mean: as in `weight_conditional`.
     """
     row_gram, column_gram, cross = _statistics(u, v, x)
     centre = _whole_mean(weight_mean, cross)
@@ -241,9 +225,7 @@ def log_marginal_change(
 ) -> Array:
     """log p(X | U, V) at other scales less that at the present ones, each term by its difference.
 
-    Args:
-      statistics: of U, V and X.
-      before, after: the noise scale and the weight scale, () float each.
+    Args: before, after: the noise scale and the weight scale, () float each.
     """
     ratio = (before[0] / before[1]) ** 2
     is_positive = statistics.is_positive
@@ -266,10 +248,7 @@ def log_power_change(
 ) -> Array:
     """log of the integral over W of p(X | U, V, W)^after p(W), less that with the power before.
 
-    Args:
-      statistics: of U, V and X.
-      noise_scale, weight_scale: () float.
-      powers: before, which may be 0, and after: () float each.
+    Args: powers: before, which may be 0, and after: () float each.
     """
     is_positive = statistics.is_positive
     return compensated.power_change(
@@ -303,8 +282,7 @@ def log_marginal(
 ) -> Array:
     """log p(X | U, V) with W summed out, () float.
 
-    Args:
-      u, v, x, noise_scale, weight_scale, weight_mean: as in `weight_conditional`.
+    Args: u, v, x, noise_scale, weight_scale, weight_mean: as in `weight_conditional`.
     """
     return log_marginal_of_spectrum(
         spectrum(u, v, x, weight_mean=weight_mean),

@@ -64,12 +64,7 @@ def turn(
 ) -> Turned:
     """The columns that X is turned into.
 
-    Args:
-      v: (J, L) bool.
-      noise_scale: () float.
-      weight_scale: () float.
-      weight_mean: broadcasts to (K, L).
-      num_slots: K.
+    Args: v (J, L) bool; weight_mean: broadcasts to (K, L).
     """
     dtype = jnp.result_type(noise_scale, weight_scale)
     v_float = v.astype(dtype)
@@ -189,8 +184,6 @@ def density_terms(
       squares: (...) float, |x - B mu'z'|^2 over o; not looked at where nothing is missing.
       inflation: (..., L) float, the diagonal of D.
       gram: (L, L) float, B_o'B_o, or None where nothing is missing.
-      noise_variance: () float.
-
     Returns:
       Two arrays (...) float.
     """

@@ -62,12 +62,8 @@ class Spectrum(NamedTuple):
 def gram_statistics(z: Array, x: Array) -> tuple[Array, Array]:
     """Z'Z and Z'X, gone through in pieces so that no float copy of Z is made.
 
-    Args:
-      z: (N, K) bool.
-      x: (N, D) float.
-
-    Returns:
-      (K, K) and (K, D) float.
+    Args: z (N, K) bool; x (N, D) float.
+    Returns (K, K) and (K, D) float.
     """
     return row_shards.sum_over_rows(_gram_in_pieces, (z, x))
 
@@ -107,10 +103,8 @@ def piece_start(piece: Array, size: int, num_rows: int) -> tuple[Array, Array]:
 def row_posterior(gram: Array, cross: Array, ratio: Array) -> RowPosterior:
     """(M, mu) by a Cholesky decomposition.
 
-    Args:
-      gram: (K, K) float, Z'Z.
-      cross: (K, D) float, Z'X.
-      ratio: () float, noise variance over feature variance.
+    Args: gram (K, K) float, Z'Z; cross (K, D) float, Z'X; ratio () float, noise variance over
+    feature variance.
     """
     identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
     factor = jnp.linalg.cholesky(gram + ratio * identity)
@@ -182,7 +176,6 @@ def log_normal_row(
       squared_error: sum over the observed cells of (x - m)^2.
       inflation: 1 + z M z', how much the unknown Y widens the noise; same shape.
       num_observed: () float, number of observed cells.
-      noise_variance: () float.
     """
     # M has rounding where the noise is next to nothing, and z M z' is not negative
     variance = noise_variance * jnp.maximum(inflation, 1)
@@ -195,10 +188,7 @@ def spectrum(z: Array, x: Array, gram_and_cross: tuple[Array, Array] | None = No
     The residual is a sum of squares of differences: with data far from zero the difference of two
     sums of squares would have no digit left.
 
-    Args:
-      z: (N, K) bool.
-      x: (N, D) float.
-      gram_and_cross: Z'Z and Z'X, or None to compute them.
+    Args: z (N, K) bool; x (N, D) float; gram_and_cross: Z'Z and Z'X, or None to compute them.
     """
     gram, cross = gram_statistics(z, x) if gram_and_cross is None else gram_and_cross
     eigenvalues, vectors, inverse = _spectrum_of_gram(gram)
@@ -218,7 +208,6 @@ def spectrum_of_statistics(
       penalised: (D,) float, the least sums of squares |X - Z Y|^2 + ratio |Y|^2 of the columns. As
         rows come they rise by squares of residuals (`penalised_squares`), so nothing cancels.
       ratio: () float, at which these are.
-      num_rows: N.
     """
     eigenvalues, vectors, inverse = _spectrum_of_gram(gram)
     turned = vectors.T @ cross
@@ -231,10 +220,7 @@ def spectrum_of_statistics(
 def penalised_squares(posterior: RowPosterior, z: Array, x: Array) -> Array:
     """By how much a row adds to the least |X - Z Y|^2 + ratio |Y|^2 of every column, (D,).
 
-    Args:
-      posterior: before the row has come.
-      z: (K,) float, its features.
-      x: (D,) float.
+    Args: posterior: before the row has come; z (K,) float, its features; x (D,) float.
     """
     return (x - z @ posterior.mean) ** 2 / (1 + z @ posterior.spread @ z)
 
@@ -334,14 +320,9 @@ def log_marginal(statistics: Spectrum, noise_scale: Array, feature_scale: Array)
     for the eigenvalues lambda_k of Z'Z, and s_X^2 otherwise; free slots have lambda = 0 and add
     nothing.
 
-    Args:
-      statistics: of Z and X.
-      noise_scale: () float, s_X.
-      feature_scale: () float, s_Y.
-
-    Returns:
-      () float. With millions of cells it is known to its own rounding, which is more than a nat:
-      `log_marginal_change` is for what depends on differences.
+    Args: noise_scale () float, s_X; feature_scale () float, s_Y.
+    Returns () float. With millions of cells it is known to its own rounding, which is more than a
+    nat: `log_marginal_change` is for what depends on differences.
     """
     ratio = noise_scale**2 / feature_scale**2
     squares = statistics.residual + jnp.sum(_shrinkage(statistics, ratio))
@@ -360,11 +341,7 @@ def log_likelihood(
     |X - Z Y|^2 + r |Y|^2 at its least is off by the square of an error in Y alone, so the rounding
     of the eigenvectors, of which `log_marginal` makes a nat where X is far from zero, is not seen.
 
-    Args:
-      z: (N, K) bool.
-      x: (N, D) float.
-      gram_and_cross: Z'Z and Z'X.
-      noise_scale, feature_scale: () float.
+    Args: z (N, K) bool; x (N, D) float.
     """
     gram, cross = gram_and_cross
     eigenvalues, vectors, inverse = _spectrum_of_gram(gram)
@@ -386,14 +363,9 @@ def log_power_change(
 ) -> Array:
     """log of the integral over Y of p(X | Z, Y)^after p(Y), less that with the power `before`.
 
-    Args:
-      statistics: of Z and X.
-      noise_scale: () float, s_X.
-      feature_scale: () float, s_Y.
-      before, after: () float, powers, of which `before` may be 0.
-
-    Returns:
-      () float.
+    Args: noise_scale () float, s_X; feature_scale () float, s_Y; before, after () float, powers, of
+    which `before` may be 0.
+    Returns () float.
     """
     return compensated.power_change(
         statistics.eigenvalues,
@@ -434,9 +406,7 @@ def log_marginal_change(
 
     So its error is that of the difference, a thousandth of a nat where the values have 10^7.
 
-    Args:
-      statistics: of Z and X.
-      before, after: the noise scale and the feature scale, () float each.
+    Args: before, after: the noise scale and the feature scale, () float each.
     """
     ratio = (before[0] / before[1]) ** 2
     return compensated.marginal_change(

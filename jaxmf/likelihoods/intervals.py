@@ -29,12 +29,7 @@ class _Reflected(NamedTuple):
 def log_mass(lower: Array, upper: Array) -> Array:
     """log P(lower < z < upper) of a standard normal z.
 
-    Args:
-        lower: float, -inf too.
-        upper: float, greater than lower, inf too.
-
-    Returns:
-        Float of the common shape.
+    Returns float of the common shape.
     """
     interval = _reflect(lower, upper)
     central = jnp.log(_central_mass(interval))
@@ -46,12 +41,7 @@ def log_mass(lower: Array, upper: Array) -> Array:
 def slopes(lower: Array, upper: Array) -> tuple[Array, Array]:
     """The density at both ends over the mass: -d/dlower and d/dupper of `log_mass`.
 
-    Args:
-        lower: float, -inf too.
-        upper: float, greater than lower, inf too.
-
-    Returns:
-        Floats of the common shape, at lower and at upper.
+    Returns floats of the common shape, at lower and at upper.
     """
     interval = _reflect(lower, upper)
     mass = _central_mass(interval)
@@ -77,14 +67,8 @@ def truncated_normals(uniforms: Array, mean: Array, lower: Array, upper: Array) 
     on the logarithm of the ratio of tails, from the draw that a Rayleigh distribution would give.
     Nothing is ever rejected.
 
-    Args:
-        uniforms: in [0, 1).
-        mean: float.
-        lower: float, -inf too.
-        upper: float, greater than lower, inf too.
-
-    Returns:
-        Floats of the common shape, between lower and upper.
+    Args: uniforms: in [0, 1).
+    Returns floats of the common shape, between lower and upper.
     """
     interval = _reflect(lower - mean, upper - mean)
     # The tail beyond the draw, from that of `near` down to that of `far`. At one it would be

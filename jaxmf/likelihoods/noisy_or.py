@@ -267,9 +267,7 @@ def count_table(num_slots: int, num_candidates: int, parameters: AnyParameters) 
 def log_likelihood_of_counts(counts: Tally, table: Tally) -> Array:
     """log p(x) of a row with 0 ... J - 1 new causes, summed out: (J,) float.
 
-    Args:
-      counts: of the row, with the causes that it shares.
-      table: of `count_table`.
+    Args: counts: of the row, with the causes that it shares; table: of `count_table`.
     """
     return table.ones @ counts.ones + table.zeros @ counts.zeros
 
@@ -277,11 +275,8 @@ def log_likelihood_of_counts(counts: Tally, table: Tally) -> Array:
 def unseen_log_odds(eta: Array, cells: Cells, parameters: AnyParameters, unseen: Array) -> Array:
     """Log odds that one more cause of a row is active, given x of the row: (D,) float.
 
-    Args:
-      eta: (D,) float, active causes of the row in each column without this one.
-      cells: (D,) bool, of the row.
-      parameters: of the model.
-      unseen: () how many further causes of the row are summed out.
+    Args: eta (D,) float, active causes of the row in each column without this one; cells (D,) bool,
+    of the row; unseen () how many further causes of the row are summed out.
     """
     gain_of_one = log_one(eta + 1, parameters, unseen) - log_one(eta, parameters, unseen)
     gain = jnp.where(cells.ones, gain_of_one, jnp.where(cells.zeros, parameters.log_fail, 0))
@@ -305,12 +300,8 @@ def map_columns(
     The last block is moved back to end with the last column; what overlaps is computed twice, so
     the function must not depend on what it returned for other columns.
 
-    Args:
-      function: given `at`, which takes the block out of the last axis of an array, returns arrays
-        whose last axis is the block.
-      num_rows: N, decides the size of the blocks.
-      num_columns: D.
-      start_value: arrays of the shapes of the result.
+    Args: function: given `at`, which takes the block out of the last axis of an array, returns
+    arrays whose last axis is the block.
     """
     size = block_size(num_rows, num_columns)
 

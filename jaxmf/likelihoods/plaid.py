@@ -21,10 +21,7 @@ from jaxmf.types import Array
 def design_statistics(u: Array, v: Array, x: Array) -> tuple[Array, Array]:
     """H (K, K), and the products (K,) of the design with X, u_k'X v_k.
 
-    Args:
-      u: (I, K) bool.
-      v: (J, K) bool.
-      x: (I, J) float.
+    Args: u (I, K) bool; v (J, K) bool; x (I, J) float.
     """
     row_gram, cross = gaussian.gram_statistics(u, x)
     v_float = v.astype(x.dtype)
@@ -37,14 +34,8 @@ def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) 
     X has covariance s_X^2 I + s_W^2 sum_k (u_k u_k') (x) (v_k v_k'), with the eigenvalues
     s_X^2 + s_W^2 h beside s_X^2, h those of H.
 
-    Args:
-      u: (I, K) bool.
-      v: (J, K) bool.
-      x: (I, J) float.
-      weight_mean: w0.
-
-    Returns:
-      Spectrum, its eigenvalues and projections (K,).
+    Args: u (I, K) bool; v (J, K) bool; x (I, J) float; weight_mean: w0.
+    Returns Spectrum, its eigenvalues and projections (K,).
     """
     gram, cross = design_statistics(u, v, x)
     centre = jnp.broadcast_to(jnp.asarray(weight_mean, x.dtype), cross.shape)
@@ -75,10 +66,8 @@ def log_marginal(
 ) -> Array:
     """log p(X | U, V) with w summed out, () float.
 
-    Args:
-      u, v, x, weight_mean: as in `spectrum`.
-      noise_scale: () float, s_X.
-      weight_scale: () float, s_W.
+    Args: u, v, x, weight_mean: as in `spectrum`; noise_scale () float, s_X; weight_scale () float,
+    s_W.
     """
     return log_marginal_of_spectrum(
         spectrum(u, v, x, weight_mean=weight_mean),

@@ -72,14 +72,9 @@ def draw_thresholds(
 ) -> tuple[Array, Array]:
     """A Metropolis-Hastings step of the thresholds with the latent values summed out.
 
-    Args:
-      key: typed PRNG key.
-      thresholds: (M,) float, ascending.
-      cells: what is seen.
-      scale: of the prior, independent N(0, scale^2) in ascending order.
-
-    Returns:
-      Thresholds (M,), and whether they are new, () bool.
+    Args: thresholds (M,) float, ascending; scale: of the prior, independent N(0, scale^2) in
+    ascending order.
+    Returns thresholds (M,), and whether they are new, () bool.
     """
     random = uniforms(key, (thresholds.shape[0] + 1,))
     normals = as_normals(random[1:]).astype(thresholds.dtype)

@@ -38,10 +38,8 @@ def column_features(
 ) -> Figure:
     """The features of the columns in the reference draw, most frequent first: which columns.
 
-    Args:
-        posterior: of a model that keeps `v`.
-        image_shape: (height, width) to draw each as an image.
-        max_features: how many are shown at most.
+    Args: posterior: of a model that keeps `v`; image_shape (height, width) to draw each as an
+    image; max_features: how many are shown at most.
     """
     v = _reference(posterior)["v"]
     order = _by_count(v)[:max_features]
@@ -60,10 +58,7 @@ def average_images(
 ) -> Figure:
     """The mean of the observed rows that have each row feature, most frequent first.
 
-    Args:
-        posterior: of a model with row features.
-        image_shape: (height, width).
-        max_features: how many are shown at most.
+    Args: image_shape (height, width); max_features: how many are shown at most.
     """
     u = posterior.reference_draw()["z"]
     order = _by_count(u)[:max_features]
@@ -90,7 +85,6 @@ def completed(
     """Rows with missing cells as they were shown, and completed by the posterior mean.
 
     Args:
-        posterior: of the model.
         rows: (R,) positions; those with missing cells by default.
         image_shape: (height, width) to draw rows as images; as rows of matrices otherwise.
         truth: (I, J) the complete matrix, shown first.

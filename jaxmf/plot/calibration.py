@@ -31,11 +31,8 @@ def ecdf_differences(
 ) -> Figure:
     """A panel for each quantity: its line, and the band that uniform ranks stay in.
 
-    Args:
-        differences: name -> (P,) empirical distribution function less the points.
-        points: (P,) between 0 and 1.
-        bounds: of the band, (P,) each.
-        failures: the names whose line leaves it.
+    Args: differences: name -> (P,) empirical distribution function less the points; points (P,)
+    between 0 and 1; bounds: of the band, (P,) each.
     """
     per_line = min(_PER_LINE, len(differences))
     num_lines = -(-len(differences) // per_line)
@@ -64,9 +61,7 @@ def ecdf_differences(
 def are_inside(values: np.ndarray, prediction: Prediction) -> np.ndarray:
     """Whether values (M,) are in their central intervals: (L, M) bool, by `LEVELS`.
 
-    Args:
-        values: of the cells.
-        prediction: of them, with the quantiles `QUANTILES`.
+    Args: prediction: of them, with the quantiles `QUANTILES`.
     """
     low, high = prediction.quantiles[0::2], prediction.quantiles[1::2]
     return (values >= low) & (values <= high)
@@ -77,10 +72,8 @@ def coverage_picture(values: np.ndarray, prediction: Prediction, kind: str) -> F
 
     Bands and bars are 95 % for independent cells.
 
-    Args:
-        values: (M,) of cells.
-        prediction: of them, with the quantiles `QUANTILES`.
-        kind: which cells these are, "held-out" or "training".
+    Args: values (M,) of cells; prediction: of them, with the quantiles `QUANTILES`; kind: which
+    cells these are, "held-out" or "training".
     """
     figure, axes = figure_of(1, 2, width=7.6, height=3.3)
     inside = are_inside(values, prediction)

@@ -55,11 +55,8 @@ def draw_graph(
 
     Causes stand in the order of the middle of their rows, so that few edges cross.
 
-    Args:
-        axes: of matplotlib.
-        z: (N, K) bool.
-        row_names: N labels, or None for positions.
-        cause_names: K labels, or None for none.
+    Args: z (N, K) bool; row_names: N labels, or None for positions; cause_names: K labels, or None
+    for none.
     """
     z = np.asarray(z, bool)
     num_rows = len(z)
@@ -102,10 +99,7 @@ def graph_of_draw(
     """The causal graph of one draw of a posterior with binary features.
 
     Args:
-        posterior: whose draws hold "z".
         chain, draw: which draw; the reference draw (highest log joint) by default.
-        max_rows: more rows than this are thinned evenly.
-
     Raises:
         ValueError: the model has no binary features of rows, or the draw does not exist.
     """

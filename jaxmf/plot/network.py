@@ -21,11 +21,7 @@ def network_picture(network: Network) -> Figure:
 
     Observed blocks are shaded; columns of the tokens that are no blocks are names without a box.
 
-    Args:
-        network: whose blocks are drawn.
-
-    Returns:
-        A Figure.
+    Returns a Figure.
     """
     positions = _grid_positions(network)
     columns = [position[0] for position in positions.values()]

@@ -18,12 +18,8 @@ if TYPE_CHECKING:
 def check_options(posterior: Posterior, options: Mapping[str, object]) -> dict[str, object]:
     """The options of a picture, by the names that they have in all of them.
 
-    Args:
-        posterior: what is shown.
-        options: name -> value, those at their defaults included.
-
-    Returns:
-        The options; rows as positions.
+    Args: options: name -> value, those at their defaults included.
+    Returns the options; rows as positions.
 
     Raises:
         TypeError, ValueError: names the option.

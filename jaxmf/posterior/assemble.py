@@ -93,12 +93,7 @@ def from_filter(
     Particles of several runs are pooled: a particle's weight is its share of its run times the
     run's evidence, which is what makes the pooled mean unbiased up to normalisation.
 
-    Args:
-        model: the description.
-        data: every row that was to be taken in.
-        run: its draws are those of the steps since `before`, its state is the last cloud.
-        meta: the facts.
-        before: the posterior that this run continued.
+    Args: run: its draws are those of the steps since `before`, its state is the last cloud.
     """
     cloud = run.state
     num_rows = int(np.max(cloud.row))
@@ -125,11 +120,7 @@ def from_filter(
 def from_annealing(model: Model, data: Container, run: Run, meta: Meta) -> Posterior:
     """The posterior of finished annealed runs: their particles at power one, pooled by evidence.
 
-    Args:
-        model: the description.
-        data: the container.
-        run: its draws are the scalars of every power, its state the last generation of each run.
-        meta: the facts.
+    Args: run: its draws are the scalars of every power, its state the last generation of each run.
     """
     generation, trace = run.state, run.draws
     log_evidences = np.asarray(trace["log_evidence"][:, -1], dtype=float)

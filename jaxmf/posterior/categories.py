@@ -60,14 +60,10 @@ def probabilities(
     """The probability of every value of M cells, averaged over draws: (M, V) float.
 
     Args:
-        model: its description.
-        data: the training data.
         draws: name -> (S, ...).
         weights: (S,), summing to one.
-        cells: rows and columns.
         new_data: the rows that the cells lie in, where these are not those of the training data.
         seed: of the groups of new rows; draw s uses fold_in(key, s).
-
     Raises:
         ValueError: new rows, and the model has no `new_cell_probabilities`.
     """
@@ -109,7 +105,6 @@ def mixture(
         probabilities: (M, V) float.
         values: (V,) float.
         num_draws: how many draws of each cell; by default 1,000, fewer when the cells are many.
-        seed: of the draws.
     """
     num_cells = probabilities.shape[0]
     if num_draws is None:

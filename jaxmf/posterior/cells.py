@@ -151,7 +151,6 @@ def new_rows_of(posterior: Draws, new_rows: object, row_features: object, unknow
     """New rows as a container with the columns of the data; None where there are none.
 
     Args:
-        posterior: whose data the columns are of.
         new_rows: as a user passes them, or None.
         row_features: of the new rows; without `new_rows` they are rows without a cell.
         unknown: of columns that the data lacks: "error" or "drop".

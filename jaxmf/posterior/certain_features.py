@@ -170,11 +170,8 @@ def _pass(
 ) -> _Matched:
     """The features of all draws in clusters; new clusters for those that fit none where it grows.
 
-    Args:
-        sets: of each draw (K, N) float, which rows have which feature.
-        weights: (S,) float.
-        clusters: (F, N) float, at the start.
-        grows: whether there may be more.
+    Args: sets: of each draw (K, N) float, which rows have which feature; weights (S,) float;
+    clusters (F, N) float, at the start; grows: whether there may be more.
     """
     from scipy.optimize import linear_sum_assignment
 

@@ -1,7 +1,8 @@
 """How well the words of topics go together: coherence from a corpus, and diversity.
 
-Source: Roeder, Both & Hinneburg (2015), sections 3.1 to 3.4, for NPMI and C_v; Dieng, Ruiz & Blei
-(2020), section 6, for diversity.
+Source: Roeder, Both & Hinneburg (2015), sections 3.1 to 3.4, for NPMI and C_v; Mimno, Wallach,
+Talley, Leenders & McCallum (2011), equation 1, for UMass, here as the mean over pairs; Dieng,
+Ruiz & Blei (2020), section 6, for diversity.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import topic_blocks
 from jaxmf.types import Names
 
-MEASURES = ("npmi", "c_v")
+MEASURES = ("npmi", "c_v", "u_mass")
 _TINY = 1e-12  # added to joint probabilities, section 3.2
 _PAIRS_AT_ONCE = 2**20
 
@@ -31,7 +32,8 @@ class Coherence(NamedTuple):
         values: (G,) float, of the topics in the order of `Posterior.topics`; NaN for a topic with
             fewer than two words that the reference has.
         mean: over topics.
-        measure: "npmi", between -1 and 1, or "c_v", between 0 and 1 for most topics.
+        measure: "npmi", between -1 and 1, "c_v", between 0 and 1 for most topics, or "u_mass", at
+            most little above 0.
     """
 
     values: np.ndarray
@@ -49,13 +51,11 @@ def coherence(
 ) -> Coherence:
     """See `Posterior.topic_coherence`.
 
-    Args:
-        posterior: of topics.
-        best: (G, n) int, positions of the words of every topic, -1 for none.
-        measure, reference, window: as there.
+    Args: best (G, n) int, positions of the words of every topic, -1 for none; measure, reference,
+    window: as there.
     """
     if measure not in MEASURES:
-        raise ValueError(f"measure: takes {' or '.join(map(repr, MEASURES))}, got {measure!r}")
+        raise ValueError(f"measure: takes {', '.join(map(repr, MEASURES))}; got {measure!r}")
     words = np.unique(best[best >= 0])
     together = _together(posterior, words, reference, window)
     if words.size and together.counts.nnz == 0:
@@ -63,8 +63,9 @@ def coherence(
     values = []
     for topic in best:
         index = np.searchsorted(words, topic[topic >= 0])
-        joint = together.counts[index][:, index].toarray() / together.num_windows
-        values.append(_one_topic(joint[:, np.diag(joint) > 0][np.diag(joint) > 0], measure))
+        counts = together.counts[index][:, index].toarray()
+        counts = counts[:, np.diag(counts) > 0][np.diag(counts) > 0]
+        values.append(_one_topic(counts, together.num_windows, measure))
     found = np.array(values)
     mean = float(np.nanmean(found)) if np.isfinite(found).any() else np.nan
     return Coherence(found, mean, measure)
@@ -76,11 +77,15 @@ def diversity(best: np.ndarray) -> float:
     return float(np.unique(words).size / words.size)
 
 
-def _one_topic(joint: np.ndarray, measure: str) -> float:
-    """The coherence of n words with these probabilities of two in one window, (n, n)."""
-    if len(joint) < 2:
+def _one_topic(counts: np.ndarray, num_windows: int, measure: str) -> float:
+    """The coherence of n words, the most probable first, of (n, n) windows with two of them."""
+    if len(counts) < 2:
         return np.nan
-    npmi = _npmi(joint)
+    if measure == "u_mass":
+        # each word conditionals each that is more probable
+        conditionals = np.log((counts + 1) / np.diag(counts))
+        return float(conditionals[np.tril_indices(len(counts), -1)].mean())
+    npmi = _npmi(counts / num_windows)
     if measure == "npmi":
         return float(npmi[np.triu_indices(len(npmi), 1)].mean())
     # each word against all of them: the cosine of their vectors of NPMI with every word

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -188,7 +189,10 @@ class Draws:
         """
         from jaxmf.data import Tokens, as_container
 
-        target: Any = as_container(new_rows, registry.entry_of(self.model).container, name)
+        container = registry.entry_of(self.model).container
+        target: Any = as_container(new_rows, container, name, can_be_empty=True)
+        if isinstance(target, Tokens) and target.num_tokens == 0:
+            warnings.warn(f"{name}: have no word, so the answer is that of the prior", stacklevel=3)
         target = target.align_columns(self.data, argument=name, unknown=unknown, can_drop=can_drop)
         # of rows of which no cell is known there is nothing to check
         has_cells = getattr(target, "num_entries", 1) > 0

@@ -25,9 +25,8 @@ def annealed_evidence(trace: Mapping[str, np.ndarray]) -> Evidence:
     The variance is the larger of two: of the runs about their mean, and the mean of what each run
     says of itself by its chains.
 
-    Args:
-        trace: ``log_evidence``, ``variance``, ``effective_share``, ``moved_share`` and ``power``,
-            (R, S) each, after every step of every run.
+    Args: trace: ``log_evidence``, ``variance``, ``effective_share``, ``moved_share`` and ``power``,
+    (R, S) each, after every step of every run.
     """
     value, _ = combine_log_evidence(trace["log_evidence"][:, -1])
     variance = max(_variances(trace))
@@ -38,9 +37,7 @@ def annealed_evidence(trace: Mapping[str, np.ndarray]) -> Evidence:
 def annealing_fault(trace: Mapping[str, np.ndarray], num_particles: int) -> str | None:
     """What forbids an error and what to do about it, for the middle of a sentence; None if nothing.
 
-    Args:
-        trace: see `annealed_evidence`.
-        num_particles: of a run.
+    Args: trace: see `annealed_evidence`.
     """
     log_evidences = trace["log_evidence"][:, -1]
     num_runs = log_evidences.size

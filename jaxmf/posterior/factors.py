@@ -142,11 +142,9 @@ def _vectors(posterior: Draws, chain: int, draw: int) -> tuple[np.ndarray, np.nd
 def principal(rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The singular vectors of UV', each side times the roots of the singular values.
 
-    Args:
-        rows, columns: U (N, K) and V (D, K).
-    Returns:
-        (N, L) and (D, L), L the smallest of the three sizes, with the same products. The largest
-        entry of each vector of columns is positive.
+    Args: rows, columns: U (N, K) and V (D, K).
+    Returns (N, L) and (D, L), L the smallest of the three sizes, with the same products. The
+    largest entry of each vector of columns is positive.
     """
     (row_basis, row_part), (column_basis, column_part) = map(np.linalg.qr, (rows, columns))
     left, singular, right = np.linalg.svd(row_part @ column_part.T, full_matrices=False)

@@ -64,11 +64,8 @@ def are_kept(
 def with_predictions(algorithm: Algorithm, model: Model, cells: Cells, *, keep: bool) -> Algorithm:
     """The algorithm with predictive moments of cells among its running means.
 
-    Args:
-        algorithm: of a sampler.
-        model: its description.
-        cells: their rows and columns, (M,) each.
-        keep: whether every draw keeps mean and variance of each, too.
+    Args: cells: their rows and columns, (M,) each; keep: whether every draw keeps mean and variance
+    of each, too.
     """
     # a model whose draws may leave out what predictions need says what these need
     whole = as_partial(model.whole_draw if isinstance(model, KeepsLess) else algorithm.record)

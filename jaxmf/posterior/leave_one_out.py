@@ -219,9 +219,7 @@ def two_groups(network: Network, columns: dict[str, np.ndarray], name: str) -> C
 def value_frequencies(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """Frequency of the value of each chosen token among the other tokens, one half added.
 
-    Args:
-        values: (T,) int of all tokens.
-        chosen: (M,) positions of some of them.
+    Args: values (T,) int of all tokens; chosen (M,) positions of some of them.
     """
     counts = np.bincount(values)
     return (counts[values[chosen]] - 0.5) / (values.size - 1 + 0.5 * np.count_nonzero(counts))
@@ -275,12 +273,8 @@ def conditionals(
 ) -> Conditionals:
     """Cells given a draw and all other cells.
 
-    Args:
-        model: whose `cells_given_draw` is not None.
-        data: the container of the run.
-        draws: name -> (S, ...).
-        cells: rows and columns, (M,) int each.
-        x: (M,) float, their values.
+    Args: model: whose `cells_given_draw` is not None; draws: name -> (S, ...); cells: rows and
+    columns, (M,) int each; x (M,) float, their values.
     """
     moments = list(prediction.predict_cells(model, data, draws, *cells, once=True))
     mean = np.concatenate([block[1] for block in moments]).astype(float)
@@ -312,10 +306,8 @@ def without_cell(
     A replicate of the cell has variance noise (1 + h), h being the leverage of the cell; without it
     the residual is 1 / (1 - h) times as large and the variance noise / (1 - h).
 
-    Args:
-        x: (M,) the cells.
-        mean, variance: (S, M) of replicates given all cells.
-        noise_variance: (S, 1) or (S, M).
+    Args: x (M,) the cells; mean, variance (S, M) of replicates given all cells; noise_variance (S,
+    1) or (S, M).
     """
     remainder = np.maximum(2 - variance / noise_variance, _LEAST_REMAINDER)
     residual = (x - mean) / remainder
@@ -337,9 +329,7 @@ def _log_probabilities(
 def column_frequencies(columns: np.ndarray, values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """Frequency of ones among the other cells of the column of each chosen cell, one half added.
 
-    Args:
-        columns, values: (T,) all observed cells.
-        chosen: (M,) positions of some of them.
+    Args: columns, values (T,) all observed cells; chosen (M,) positions of some of them.
     """
     ones, sizes = np.bincount(columns, values), np.bincount(columns)
     chosen_columns = columns[chosen]
@@ -354,9 +344,7 @@ def row_and_column_means(
     Column means of what is left by the level, then row means of what is left by those, shrunk by
     the ratio of the variances within and between (the best linear prediction of random effects).
 
-    Args:
-        rows, columns, values: (T,) all observed cells.
-        chosen: (M,) positions of some of them.
+    Args: rows, columns, values (T,) all observed cells; chosen (M,) positions of some of them.
     """
     level = (values.sum() - values[chosen]) / (values.size - 1)
     residual = values - values.mean()

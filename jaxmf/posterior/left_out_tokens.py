@@ -72,12 +72,8 @@ def leave_out(
 ) -> LeftOut:
     """The probabilities of tokens given a draw and all other tokens.
 
-    Args:
-        network: with its sizes.
-        draw: what a chain keeps, with counts.
-        name: of the observed block, see `observed_block`.
-        columns: of M tokens, their values among them: (M,) int each.
-        all_values: whether to return the probabilities of all values.
+    Args: name: of the observed block, see `observed_block`; columns: of M tokens, their values
+    among them: (M,) int each; all_values: whether to return the probabilities of all values.
     """
     block, values = network.blocks[name], columns[name]
     latent = [parent for parent in block.by if parent in network.indicators]

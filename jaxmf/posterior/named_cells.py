@@ -17,13 +17,10 @@ def read_cells(
 
     Ids where the data has ids, else positions counted from 0; `Positions` are positions always.
 
-    Args:
-        cells: which cells.
-        data: the container they lie in.
-        drop: whether cells with an id that the data lacks are left out.
-        name: what the user calls them, for the message.
-    Returns:
-        Positions (M,) int64 of rows and of columns.
+    Args: drop: whether cells with an id that the data lacks are left out; name: what the user calls
+    them, for the message.
+    Returns positions (M,) int64 of rows and of columns.
+
     Raises:
         ValueError: the cells cannot be read, or lie outside the matrix; a whole number where ids
             are texts, or a text where they are whole numbers; all are left out.
@@ -100,9 +97,6 @@ def positions_or_unknown(
     """Positions (M,) int64 of rows or columns, -1 for ids that the data lacks.
 
     Args:
-        index: ids, or positions.
-        data: the container.
-        word: "row" or "column".
         argument: what the user calls the index, for the message; "rows" or "columns" unless given.
     Raises:
         ValueError: positions outside the data.

@@ -226,14 +226,9 @@ def evaluate(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Log likelihoods (S, M) of some units given draws, and those of replicates of them.
 
-    Args:
-        posterior: whose draws they are.
-        units: all of them.
-        draws: name -> (S, ...).
-        chosen: (M,) positions among the units.
-    Returns:
-        log p(x | draw, all others), and log p(x | draw, all) of one more unit of the same position
-        that happens to have the same value.
+    Args: draws: name -> (S, ...); chosen (M,) positions among the units.
+    Returns log p(x | draw, all others), and log p(x | draw, all) of one more unit of the same
+    position that happens to have the same value.
     """
     if units.kind == "token":
         return _evaluate_tokens(posterior, units, draws, chosen)

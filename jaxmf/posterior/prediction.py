@@ -164,10 +164,7 @@ def gather(
     Args:
         blocks: yields (which draws, means (B, M), variances (B, M)).
         weights: (S,), summing to one.
-        num_cells: M.
         num_draws: predictive draws kept for each cell; None chooses from the memory there is.
-        seed: of the conditional draws.
-        distribution: of a cell given a draw.
         model_draws: (index of the draw, count) -> (count, M), of models that draw cells.
     Returns:
         The mixture.
@@ -217,13 +214,9 @@ def model_draws(
 ) -> Callable[[int, int], np.ndarray] | None:
     """Draws of cells from the distribution that a model itself has for them, None without one.
 
-    Args:
-        model: its description.
-        data: the training data.
-        draws: name -> (S, ...).
-        cells: rows and columns, (M,) each.
-        seed: draw number i given posterior draw s uses fold_in(fold_in(key(seed), s), i).
-        new_data: the rows that the cells lie in, where these are not those of the training data.
+    Args: draws: name -> (S, ...); cells: rows and columns, (M,) each; seed: draw number i given
+    posterior draw s uses fold_in(fold_in(key(seed), s), i); new_data: the rows that the cells lie
+    in, where these are not those of the training data.
     """
     if not isinstance(model, DrawsCells if new_data is None else DrawsNewRows):
         return None

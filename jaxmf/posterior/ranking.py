@@ -318,11 +318,8 @@ def assemble(
 ) -> Recommendations:
     """The recommendations with the ids of rows and columns.
 
-    Args:
-        data: the container that has the rows and the columns.
-        rows: (R,) positions.
-        best: (R, n) positions of columns, -1 where there is none.
-        scores: of these cells, (R n,).
+    Args: data: the container that has the rows and the columns; rows (R,) positions; best (R, n)
+    positions of columns, -1 where there is none; scores: of these cells, (R n,).
     """
     there = best >= 0
 

@@ -68,7 +68,6 @@ def _recommend_new_rows(
 
     Args:
         posterior: with the model for questions about these rows.
-        new: the rows, with the columns of the data.
         rows: which of them, ids or positions; None for all.
         n, by, include_known, seed: as of `Posterior.recommend`.
     """

@@ -22,10 +22,6 @@ _MOST_REPLICAS = 128
 def check_temper(model: Model, temper: object) -> int:
     """The number of replicas.
 
-    Args:
-        model: of the run.
-        temper: what the user wants.
-
     Raises:
         TypeError, ValueError: it is not from 2 to 128; the model has no powers of its likelihood.
     """
@@ -51,13 +47,8 @@ def with_replicas(
     """The sampler of a model, each chain with replicas at powers of the likelihood.
 
     Args:
-        algorithm: the model's sampler with these options.
         model: an `Anneals`.
-        data: the container.
-        options: of the sampler.
-        num_replicas: R, of each chain.
         mesh: of the run; replicas are moved all at once where its devices are accelerators.
-
     Raises:
         ValueError: the model cannot be annealed with these data, or with these options.
     """

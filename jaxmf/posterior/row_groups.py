@@ -154,9 +154,7 @@ def groups(posterior: Draws) -> RowGroups:
 def probability_of_one_group(posterior: Draws, rows: np.ndarray) -> np.ndarray:
     """How probable it is that two rows are in one group: (R, R) float.
 
-    Args:
-        posterior: of a mixture.
-        rows: (R,) positions.
+    Args: rows (R,) positions.
 
     Raises:
         ValueError: the run did not keep assignments.

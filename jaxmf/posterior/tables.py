@@ -114,12 +114,7 @@ def num_groups(posterior: Draws, block: str | None) -> NumGroups:
 
 
 def num_used(posterior: Draws, totals: str) -> tuple[np.ndarray, np.ndarray]:
-    """Distribution of the number of groups with tokens: values and probabilities.
-
-    Args:
-        posterior: whose draws have them.
-        totals: the name of the tokens of every group.
-    """
+    """Distribution of the number of groups with tokens: values and probabilities."""
     counts = (posterior.draws[totals] > 0).sum(axis=-1)
     values, value_indices = np.unique(counts, return_inverse=True)
     return values, np.bincount(value_indices.ravel(), weights=posterior.weights.ravel())

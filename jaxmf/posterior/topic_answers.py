@@ -150,9 +150,11 @@ class TopicAnswers(Draws):
         """How often the most probable words of each topic are together in documents.
 
         Args:
-            measure: "npmi", the mean normalised pointwise mutual information of pairs, or "c_v",
-                the mean cosine of each word's vector of it with that of all words (Roeder, Both &
-                Hinneburg 2015).
+            measure: "npmi", the mean normalised pointwise mutual information of pairs, "c_v", the
+                mean cosine of each word's vector of it with that of all words (Roeder, Both &
+                Hinneburg 2015), or "u_mass", the mean log of the part of the documents with the
+                more probable word of a pair that have the other too, one document added to the
+                latter (Mimno and others 2011).
             n: words a topic.
             reference: the corpus that counts: `Tokens`, or lists of words (of a mapping its
                 values); the documents of the data by default. Words that it lacks are left out.

@@ -37,10 +37,7 @@ def rows_without_cells(posterior: Draws, features: Any, new_rows: object) -> Any
 def model_of_new(posterior: Draws, target: Any, features: Any) -> Any:
     """The model for questions about new rows, with their features and classes.
 
-    Args:
-        posterior: whose model it is.
-        target: the new rows, as a container.
-        features: of the new rows, or None.
+    Args: target: the new rows, as a container; features: of the new rows, or None.
 
     Raises:
         ValueError: features of a model that was fitted without, or others than these.

@@ -24,7 +24,6 @@ def with_unknown(posterior: Draws, cells: object, seed: int) -> tuple[Draws, PyT
     Args:
         posterior: of a model that draws rows and columns from their prior.
         cells: as a user names them; None for the missing ones, which have no unknown id.
-        seed: of these draws.
     Returns:
         The posterior of the larger matrix, and the positions of the cells in it.
     Raises:
@@ -45,10 +44,9 @@ def with_unknown(posterior: Draws, cells: object, seed: int) -> tuple[Draws, PyT
 def with_unknown_rows(posterior: Draws, rows: object, seed: int) -> tuple[Draws, np.ndarray]:
     """The posterior with a row for every unknown id of some rows, and the positions of these.
 
-    Args:
-        posterior: of a model that draws rows from their prior.
-        rows: ids, or positions, as a user names them.
-        seed: of these draws.
+    Args: posterior: of a model that draws rows from their prior; rows: ids, or positions, as a user
+    names them.
+
     Raises:
         ValueError: the model draws none.
     """

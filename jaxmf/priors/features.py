@@ -30,12 +30,8 @@ def harmonic(num_rows: Array | int, concentration: Array | float) -> Array:
     alpha times it is the expected number of features of N rows; it is the harmonic number for a
     concentration of one.
 
-    Args:
-        num_rows: () N, a Python integer where it is static.
-        concentration: () float.
-
-    Returns:
-        () float.
+    Args: num_rows () N, a Python integer where it is static.
+    Returns () float.
 
     Example:
         >>> float(harmonic(2, 1.0))
@@ -53,11 +49,8 @@ def left_ordered_form(z: Array) -> Array:
 
     Two matrices are equal up to the order of their columns exactly if their forms are equal.
 
-    Args:
-        z: (N, K) bool.
-
-    Returns:
-        (N, K) bool, empty columns last.
+    Args: z (N, K) bool.
+    Returns (N, K) bool, empty columns last.
 
     Example:
         >>> left_ordered_form(jnp.array([[0, 1, 0], [1, 0, 0]], bool)).astype(int).tolist()
@@ -102,14 +95,7 @@ def sample_by_rows(
 ) -> tuple[Array, Array]:
     """Rows one after another, each given the counts of those before it (Algorithm 1).
 
-    Args:
-        prior: of Z.
-        key: typed PRNG key.
-        num_rows: N.
-        capacity: K, the number of slots.
-
-    Returns:
-        z (N, K) bool, and overflow () bool, whether more slots were needed.
+    Returns z (N, K) bool, and overflow () bool, whether more slots were needed.
     """
 
     def add_row(carry: tuple[Array, Array], row: Array) -> tuple[tuple[Array, Array], Array]:

@@ -440,9 +440,7 @@ def check_flexible(name: str, value: object) -> None:
 def opened_tables(hyperparameters: Array, counts: Array) -> Array:
     """The feature of a Pitman-Yor process: sum_{0 < k < K} log(alpha + k d), (1,) float.
 
-    Args:
-        hyperparameters: (2,) float, alpha and d.
-        counts: (L,) float, m.
+    Args: hyperparameters (2,) float, alpha and d; counts (L,) float, m.
     """
     num_groups = jnp.arange(1, counts.shape[0])
     before = num_groups < jnp.sum(counts)

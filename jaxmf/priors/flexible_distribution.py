@@ -38,11 +38,8 @@ def log_potentials(log_weights: Array) -> Array:
 def log_normalisers(log_weights: Array) -> Array:
     """log(Z_n / n!) for every number of items the weights cover.
 
-    Args:
-        log_weights: (N,) float, lambda_1 to lambda_N.
-
-    Returns:
-        (N + 1,) float, of 0 to N items; of their factorials so that the values stay small.
+    Args: log_weights (N,) float, lambda_1 to lambda_N.
+    Returns (N + 1,) float, of 0 to N items; of their factorials so that the values stay small.
     """
     num_items = log_weights.shape[0]
     log_potential = log_potentials(log_weights)
@@ -61,9 +58,8 @@ def log_normalisers(log_weights: Array) -> Array:
 def expected_counts(log_weights: Array, known: Array | None = None) -> Array:
     """E[m_i] of as many items as there are weights: (N,) float.
 
-    Args:
-        log_weights: (N,) float.
-        known: (N + 1,) float, what `log_normalisers` gives, where that is there.
+    Args: log_weights (N,) float; known (N + 1,) float, what `log_normalisers` gives, where that is
+    there.
     """
     known = log_normalisers(log_weights) if known is None else known
     return jnp.exp(log_potentials(log_weights) + known[:-1][::-1] - known[-1])
@@ -76,11 +72,9 @@ def draw_groups(key: Array, log_weights: Array, batches: Array, shape: tuple[int
     choice, as the distribution is exchangeable.
 
     Args:
-        key: typed PRNG key.
         log_weights: (L,) float, L at least the number of items of the largest batch.
         batches: (T,) int32; an item of batch G, one too many, is left out.
         shape: G and K, at least as many groups as a batch can have.
-
     Returns:
         (T,) int32; of items that are left out an arbitrary value.
     """

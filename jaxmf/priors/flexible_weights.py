@@ -23,9 +23,7 @@ WIDEST = 60.0
 def gamma_steps(a: object, b: Any, c: Any, *, num_items: int) -> Array:
     """lambda_i - lambda_{i-1} where lambda_i = a + b log Gamma(i + c): (L,) float.
 
-    Args:
-        a, b, c: () float each, c above -1.
-        num_items: L.
+    Args: a, b, c () float each, c above -1.
     """
     sizes = jnp.arange(num_items, dtype=jnp.result_type(float))
     first = a + b * gammaln(1.0 + c)

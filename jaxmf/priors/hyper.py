@@ -40,11 +40,7 @@ def initial_value(prior: Hyperparameter) -> Array:
     that its density is below a tenth of the median's: of LogNormal(0, 10) the mean is 5e21. The
     densities compared are those of log v for positive numbers, of the log odds between bounds.
 
-    Args:
-        prior: a number or a numpyro distribution.
-
-    Returns:
-        () float, or one for each of a batch of priors.
+    Returns () float, or one for each of a batch of priors.
     """
     dtype = jnp.result_type(float)
     if is_fixed(prior):
@@ -125,12 +121,7 @@ def _unbounded_log_density(prior: dist.Distribution, values: Array) -> Array:
 def sample_prior(key: Array, prior: Hyperparameter) -> Array:
     """A draw from the prior; the number itself if it is fixed.
 
-    Args:
-        key: typed PRNG key.
-        prior: a number or a numpyro distribution.
-
-    Returns:
-        () float.
+    Returns () float.
     """
     value = prior if is_fixed(prior) else prior.sample(key)
     return jnp.asarray(value, jnp.result_type(float))
@@ -139,12 +130,8 @@ def sample_prior(key: Array, prior: Hyperparameter) -> Array:
 def log_prior(prior: Hyperparameter, value: Array) -> Array:
     """Log prior density of a value; zero if the hyperparameter is fixed.
 
-    Args:
-        prior: a number or a numpyro distribution.
-        value: () float, or a number for each of a batch of priors.
-
-    Returns:
-        float of the shape of the value, -inf outside the support.
+    Args: value () float, or a number for each of a batch of priors.
+    Returns float of the shape of the value, -inf outside the support.
     """
     dtype = jnp.result_type(float)
     if is_fixed(prior):
@@ -172,10 +159,6 @@ def _log_density(prior: dist.Distribution, value: Array) -> Array:
 def validate(name: str, prior: Hyperparameter) -> None:
     """Refuses what cannot be a positive hyperparameter. Values inside jit are not looked at.
 
-    Args:
-        name: how the user calls it, for the message.
-        prior: a number or a numpyro distribution.
-
     Raises:
         TypeError: if it is neither a number nor a numpyro distribution.
         ValueError: if it is not positive and finite, or a distribution over anything else than
@@ -195,10 +178,7 @@ def validate_probability(
 ) -> None:
     """Refuses what cannot be a probability. Values inside jit are not looked at.
 
-    Args:
-        name: how the user calls it, for the message.
-        prior: a number or a numpyro distribution.
-        zero, one: whether the numbers 0 and 1 themselves are allowed.
+    Args: zero, one: whether the numbers 0 and 1 themselves are allowed.
 
     Raises:
         TypeError: if it is neither a number nor a numpyro distribution.
@@ -224,10 +204,6 @@ def validate_probability(
 def validate_number(name: str, prior: Hyperparameter) -> None:
     """Refuses what cannot be a hyperparameter of any sign. Values inside jit are not looked at.
 
-    Args:
-        name: how the user calls it, for the message.
-        prior: a number or a numpyro distribution.
-
     Raises:
         TypeError: if it is neither a number nor a numpyro distribution.
         ValueError: if it is not finite, or a distribution over anything else than one real number.
@@ -245,11 +221,8 @@ def validate_concentrations(
 ) -> Hyperparameter:
     """One concentration for all or one for each, as it is kept.
 
-    Args:
-        value: a number, `size` numbers, a numpyro distribution of one number for all, or a batch of
-            `size` of them.
-        size: None where it is not known yet.
-        name: how the user calls it, for the message.
+    Args: value: a number, `size` numbers, a numpyro distribution of one number for all, or a batch
+    of `size` of them; size: None where it is not known yet.
 
     Raises:
         TypeError, ValueError: not positive, or not as many as asked for.
@@ -284,8 +257,7 @@ def validate_concentrations(
 def noise_prior(unit: float) -> dist.Distribution:
     """Prior of a noise scale: even on the log scale, a hundredth of a unit to two units.
 
-    Args:
-        unit: root mean square of the data about its offset.
+    Args: unit: root mean square of the data about its offset.
     """
     import numpyro.distributions as dist
 
@@ -298,8 +270,7 @@ def effect_prior(unit: float) -> dist.Distribution:
     Rarely below a quarter of a unit, where rows would take very many small features; a long upper
     tail.
 
-    Args:
-        unit: root mean square of the data about its offset.
+    Args: unit: root mean square of the data about its offset.
     """
     import numpyro.distributions as dist
 

@@ -204,11 +204,7 @@ class PartitionPrior(Readable, ABC):
 def missing_hook(prior: object, hook: str, need: str, instead: str) -> TypeError:
     """The error of a sampler that needs a method which a prior or a family does not have.
 
-    Args:
-        prior: a prior of partitions, or a family.
-        hook: the name of the method.
-        need: what needs it.
-        instead: what a user can write without.
+    Args: instead: what a user can write without.
     """
     return TypeError(
         f"{need} needs {type(prior).__name__}.{hook}, which is not defined; define it, or write "

@@ -210,12 +210,8 @@ def _exchangeable_shapes(
 def log_dirichlet_multinomial(counts: Array, concentration: Array) -> Array:
     """Log probability of items in some order with these counts, their probabilities summed out.
 
-    Args:
-        counts: (..., K).
-        concentration: (K,) float.
-
-    Returns:
-        (...) float.
+    Args: counts (..., K); concentration (K,) float.
+    Returns (...) float.
     """
     total = jnp.sum(concentration)
     rising = jnp.sum(gammaln(counts + concentration) - gammaln(concentration), axis=-1)
@@ -228,13 +224,8 @@ def log_exchangeable(counts: Array, concentration: Array, discount: Array | floa
     prod_g [prod_{j<K_g} (alpha + j d)] [prod_k (1 - d)_(n_k - 1)] Gamma(alpha) / Gamma(alpha + n_g)
     with rising factorials (x)_n = x (x + 1) ... (x + n - 1).
 
-    Args:
-        counts: (G, K).
-        concentration: () float, positive.
-        discount: () float in [0, 1).
-
-    Returns:
-        () float.
+    Args: counts (G, K); concentration () float, positive; discount () float in [0, 1).
+    Returns () float.
     """
     dtype = jnp.result_type(float)
     size_terms = gammaln(jnp.maximum(jnp.sum(counts, axis=1), 1).astype(dtype))
@@ -249,11 +240,8 @@ def log_exchangeable(counts: Array, concentration: Array, discount: Array | floa
 def log_of_settings(counts: Array, concentration: Array, discount: Array | float) -> Array:
     """`log_exchangeable` without the terms of the counts alone, which drown the others in float32.
 
-    Args:
-        counts, concentration, discount: as there.
-
-    Returns:
-        () float.
+    Args: counts, concentration, discount: as there.
+    Returns () float.
     """
     occupied = counts > 0
     num_groups = jnp.sum(occupied, axis=1)

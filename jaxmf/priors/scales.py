@@ -101,12 +101,9 @@ class _Squared:
 def squared(prior: Hyperparameter) -> Hyperparameter:
     """The prior of a variance, given that of the standard deviation.
 
-    Args:
-        prior: a number, a numpyro distribution or `RootInverseGamma`.
-
-    Returns:
-        The square of a number; InverseGamma for `RootInverseGamma`, so that updates stay conjugate;
-        else a distribution with `support`, `sample` and `log_prob`.
+    Args: prior: a number, a numpyro distribution or `RootInverseGamma`.
+    Returns the square of a number; InverseGamma for `RootInverseGamma`, so that updates stay
+    conjugate; else a distribution with `support`, `sample` and `log_prob`.
     """
     if is_fixed(prior):
         return prior**2

@@ -94,10 +94,9 @@ def check_method(entry: Entry, method: str) -> None:
 def check_data(model: Model, data: object, name: str) -> None:
     """Refuse data outside the support of a model's likelihood, if the model knows of a limit.
 
-    Args:
-        model: calls its method `check_data(data, name)`.
-        data: the container.
-        name: what the user calls it, for the message.
+    Args: model: calls its method `check_data(data, name)`; name: what the user calls it, for the
+    message.
+
     Raises:
         ValueError: from the model.
     """
@@ -153,13 +152,10 @@ def read_options(
 
     A word may name a function beside the default one: ``resample_fn="stratified"``.
 
-    Args:
-        entry: the model's.
-        method: the verb's name.
-        options: what was given beyond the verb's own arguments.
-        verb: the function of `jaxmf.api`, whose own arguments are named too.
-    Returns:
-        The options, words for functions replaced by these.
+    Args: options: what was given beyond the verb's own arguments; verb: the function of
+    `jaxmf.api`, whose own arguments are named too.
+    Returns the options, words for functions replaced by these.
+
     Raises:
         TypeError: an option is unknown, or its value is of another type than the method takes.
         ValueError: a word that names no function.

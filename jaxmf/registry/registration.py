@@ -131,9 +131,6 @@ def check_draws(model: Model, algorithm: Algorithm, data: object) -> None:
 
     Args:
         model: any model; those of jaxmf are not looked at.
-        algorithm: its sampler.
-        data: the container.
-
     Raises:
         TypeError: its draws have no `log_joint`.
     """

@@ -32,13 +32,7 @@ def escaped(text: object) -> str:
 
 
 def section(title: str, words: str, content: str) -> str:
-    """A part of the page.
-
-    Args:
-        title: its heading.
-        words: HTML, what is seen.
-        content: HTML.
-    """
+    """A part of the page."""
     return f"<section><h2>{escaped(title)}</h2><p>{words}</p>{content}</section>"
 
 
@@ -79,10 +73,7 @@ def short(value: float) -> str:
 def interval(bounds: Iterable[float], ends: tuple[float, float], kind: str) -> Html:
     """An interval and a point in it as a drawing between two ends, with a text that says them.
 
-    Args:
-        bounds: lower end, point and upper end.
-        ends: of the axis.
-        kind: of interval, for the text.
+    Args: bounds: lower end, point and upper end.
     """
     low, middle, high = bounds
     width = (ends[1] - ends[0]) or 1.0

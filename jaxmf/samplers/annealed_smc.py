@@ -135,7 +135,6 @@ def annealed_smc(
     """Annealed, waste-free sequential Monte Carlo as an algorithm whose step is one power.
 
     Args:
-        model: what one particle does.
         num_particles: P, a multiple of `chain_length`.
         chain_length: states kept of each chain, its start among them; at least 2.
         powers: (T,) float, rising, the last 1, T at most `MOST_POWERS`: then T + 1 steps end at the
@@ -143,7 +142,6 @@ def annealed_smc(
             `effective_share` of P, at which the evidence has a bias of order 1 / P. Further steps
             do nothing. Either way the program is the same.
         effective_share: see `powers`.
-
     Returns:
         Algorithm with state `Generation`. Its draws are scalars: ``log_evidence``, ``power``,
         ``variance``, ``effective_share`` and ``moved_share``.

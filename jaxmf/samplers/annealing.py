@@ -46,12 +46,9 @@ class LeadingDirection(NamedTuple):
 def annealed_factor(progress: Array, start: Array | float = ANNEALED_START) -> Array:
     """The factor on the strength of the signal.
 
-    Args:
-      progress: () float, the share of the warm-up that is over.
-      start: () float, the factor at progress 0, above 0 and at most 1.
-
-    Returns:
-      () float, of the dtype of `progress`; one from three quarters of the warm-up on.
+    Args: progress () float, the share of the warm-up that is over; start () float, the factor at
+    progress 0, above 0 and at most 1.
+    Returns () float, of the dtype of `progress`; one from three quarters of the warm-up on.
     """
     share = jnp.clip(progress / _SHARE, 0, 1)
     return jnp.exp((1 - share) * jnp.log(jnp.asarray(start, share.dtype)))
@@ -72,9 +69,8 @@ def start_with_few_features(squares: Array, feature_scale: Array) -> Array:
     At the factor f a row with the mean square v takes up to v / (f scale)^2 features; f is at least
     what keeps the largest row to a few, and 1 where the scale itself is smaller than that.
 
-    Args:
-      squares: (N,) float, the mean squares of the rows.
-      feature_scale: () float, that of the entries of a feature.
+    Args: squares (N,) float, the mean squares of the rows; feature_scale () float, that of the
+    entries of a feature.
     """
     needed = jnp.sqrt(jnp.max(squares) / _MOST_NEW_FEATURES) / feature_scale
     return jnp.clip(needed, ANNEALED_START, 1)
@@ -91,9 +87,8 @@ def hold_while_annealed(progress: Array, held: Array, free: Array) -> Array:
     A scale that followed the current features would shrink with them and let their number
     run away; it waits for the end of the annealing.
 
-    Args:
-      progress: () float, the share of the warm-up that is over.
-      held, free: () float, the scale before and after its update.
+    Args: progress () float, the share of the warm-up that is over; held, free () float, the scale
+    before and after its update.
     """
     return jnp.where(is_annealed(progress), held, free)
 
@@ -126,9 +121,7 @@ def noise_while_annealed(
 def leading_direction(x: Array, observed: Array | None) -> LeadingDirection:
     """The first singular vectors of the observed cells, by a few steps of the power method.
 
-    Args:
-      x: (I, J) float, about its offset.
-      observed: (I, J) bool, or None when nothing is missing.
+    Args: x (I, J) float, about its offset; observed (I, J) bool, or None when nothing is missing.
     """
     cells = x if observed is None else jnp.where(observed, x, 0)
     share = 1.0 if observed is None else jnp.mean(observed, dtype=x.dtype)
@@ -156,9 +149,7 @@ def start_that_shows(direction: LeadingDirection, noise_scale: Array) -> Array:
     Noise of `noise_scale` over it is what hides the first singular vectors, at most five times
     the scale.
 
-    Args:
-      direction: of the data.
-      noise_scale: () float, of the state.
+    Args: noise_scale () float, of the state.
     """
     hidden = jnp.where(direction.noise_scale > 0, direction.noise_scale, noise_scale)
     return jnp.clip(noise_scale / hidden, ANNEALED_START, 1)

@@ -55,16 +55,9 @@ def change_of_basis(
 ) -> Array:
     """The bases of some pairs of columns drawn; leaves p(Z | data) invariant.
 
-    Args:
-      key: of the step.
-      z: (N, K) bool.
-      prior: of Z.
-      likelihood: of the data, missing cells imputed.
-      num_draws: how many pairs, one after another.
-      num_fixed: the first so many slots hold fixed features, which never change.
-
-    Returns:
-      z.
+    Args: z (N, K) bool; num_draws: how many pairs, one after another; num_fixed: the first so many
+    slots hold fixed features, which never change.
+    Returns z.
     """
 
     def once(index: Array, z: Array) -> Array:
@@ -89,9 +82,7 @@ def change_of_basis(
 def pick_columns(uniforms: Array, z: Array) -> tuple[Array, Array]:
     """The slots (2,) int32 of two different columns that are not empty, and whether there are two.
 
-    Args:
-      uniforms: (2,) float, which decide.
-      z: (N, K) bool.
+    Args: uniforms (2,) float, which decide; z (N, K) bool.
     """
     occupied = jnp.any(z, axis=0)
     rank_of_slot = jnp.cumsum(occupied, dtype=jnp.int32) - 1
@@ -113,10 +104,8 @@ def bases(
 ) -> Bases:
     """The three bases of the plane of two columns of Z, with their weights.
 
-    Args:
-      z: (N, K) bool.
-      slots: (2,) int32, two different columns that are not empty.
-      prior, likelihood, num_fixed: as for `change_of_basis`.
+    Args: z (N, K) bool; slots (2,) int32, two different columns that are not empty; prior,
+    likelihood, num_fixed: as for `change_of_basis`.
     """
     every_slot = jnp.arange(z.shape[1])
     fixed = likelihood.start(z & (every_slot != slots[0]) & (every_slot != slots[1]))

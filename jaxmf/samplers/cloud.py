@@ -74,12 +74,10 @@ def weigh(
 
     Args:
         cloud: before the row.
-        key: of the choice.
         choices: pytree with leading axes (P, B), or None.
         log_weights: (P, B) float, log of target over proposal.
         resample_fn: scheme of `jaxmf.samplers.resampling`.
         trigger_fn: log weights (P,) -> () bool, whether to choose where each has one child.
-
     Returns:
         The cloud of the chosen ones' parents, with their new weights, and the chosen children
         with leading axis P.
@@ -198,12 +196,9 @@ def log_evidence_variance(cloud: Cloud) -> Array:
 def combine_log_evidence(log_evidences: np.ndarray) -> tuple[float, float]:
     """Combine the log evidences of independent filters.
 
-    Args:
-        log_evidences: (C,) float, one of each run.
-
-    Returns:
-        The log of the mean evidence, whose mean is unbiased, and the relative variance of that
-        mean, from the variance between the runs; NaN for a single run.
+    Args: log_evidences (C,) float, one of each run.
+    Returns the log of the mean evidence, whose mean is unbiased, and the relative variance of that
+    mean, from the variance between the runs; NaN for a single run.
 
     Example:
         >>> combine_log_evidence([0.0, 0.0])

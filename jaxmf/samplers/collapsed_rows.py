@@ -111,16 +111,12 @@ def sweep_collapsed_rows(
     """One pass over the rows; leaves p(Z, missing cells | observed cells) invariant.
 
     Args:
-      key: of the step.
       z: (N, K) bool.
       cells: (N, D) float, missing cells imputed; None where none is missing.
       statistics: Z'Z (K, K) and Z' targets (K, P).
-      likelihood: of the rows.
-      prior: of Z.
       num_fixed: the first so many slots hold fixed features, which never change.
       num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
         earlier rows once more. The others are left as they are and must have no features.
-
     Returns:
       z, cells, and () bool: whether a row needed more slots than there are.
     """

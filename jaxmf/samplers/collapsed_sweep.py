@@ -108,18 +108,14 @@ def collapsed_sweep(
     What is done with a row stands in `collapsed_rows.py`.
 
     Args:
-      key: of the step.
       z: (N, K) bool.
       x: (N, D) float, missing cells imputed.
       observed: (N, D) bool, or None when nothing is missing.
-      prior: of Z.
-      scales: noise and feature scale.
       num_fixed: the first so many slots hold fixed features, such as an always-on one:
         they are part of the likelihood and never change.
       whole_rows: draw each row from all its 2^K settings at once, not bit by bit.
       num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
         earlier rows once more. The others are left as they are and must have no features.
-
     Returns:
       z, x, and () bool: whether a row needed more slots than there are.
     """

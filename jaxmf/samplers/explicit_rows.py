@@ -77,13 +77,9 @@ def sweep_rows(
 
     Args:
         key: typed PRNG key; row n has fold_in(key, n).
-        model: likelihood and priors.
         z: (N, K) bool, empty after the first `num_rows` rows.
         y: (K, ...).
-        data: (N, D).
-        update_row: the kernel of one row.
         num_rows: how many rows there are, as in a filter; None for all.
-
     Returns:
         z, y, and () bool: whether more slots were needed.
     """
@@ -162,13 +158,8 @@ def replace_features(
 ) -> Array:
     """The row of Y of every feature: a draw from the prior, accepted by the likelihood.
 
-    Args:
-        key: typed PRNG key.
-        model: likelihood and priors.
-        z: (N, K) bool.
-        y: (K, ...).
-        data: (N, D).
-        num_rows: rows from this one on have no factor in the likelihood.
+    Args: z (N, K) bool; y (K, ...); num_rows: rows from this one on have no factor in the
+    likelihood.
     """
     num_slots, dtype = z.shape[1], jnp.result_type(float)
     streams = [jax.random.fold_in(key, index) for index in range(3)]

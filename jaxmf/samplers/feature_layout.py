@@ -94,11 +94,7 @@ class RowDraws(NamedTuple):
 def row_draws(key: Key, num_slots: int, num_columns: int | None, dtype: DTypeLike) -> RowDraws:
     """The random numbers of one row; `num_columns` only where cells are missing.
 
-    Args:
-      key: for nothing but this.
-      num_slots: K.
-      num_columns: D, or None.
-      dtype: of the random numbers.
+    Args: num_columns: D, or None.
     """
     cells, (order, bits, num_new) = row_uniforms(key, num_columns or 0, num_slots, 3, dtype)
     return RowDraws(

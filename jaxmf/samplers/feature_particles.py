@@ -48,9 +48,8 @@ def feature_filter(
 ) -> Algorithm:
     """`particle_filter` of particles of binary features, which carry Z where they rejuvenate.
 
-    Args:
-        model: without `keep` and `capacity`, with the kernel that rejuvenates.
-        num_particles, resample_fn, ess_threshold, rejuvenate_every, batch_size: as there.
+    Args: model: without `keep` and `capacity`, with the kernel that rejuvenates; num_particles,
+    resample_fn, ess_threshold, rejuvenate_every, batch_size: as there.
     """
     rejuvenates = rejuvenate_every > 0
     return particle_filter(

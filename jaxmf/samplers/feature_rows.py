@@ -93,13 +93,9 @@ def bit_log_odds(
 ) -> Array:
     """Log odds of flipping one bit against leaving it.
 
-    Args:
-      on: () bool, whether the bit is on now.
-      error: squared errors of the row with the bit (left, flipped).
-      inflation: 1 + z M z' + j / r with the bit (left, flipped).
-      num_observed: () float.
-      noise_variance: () float.
-      prior_log_odds: () float, of the bit being on.
+    Args: on () bool, whether the bit is on now; error: squared errors of the row with the bit
+    (left, flipped); inflation: 1 + z M z' + j / r with the bit (left, flipped); prior_log_odds ()
+    float, of the bit being on.
     """
     left = log_normal_row(error[0], inflation[0], num_observed, noise_variance)
     flipped = log_normal_row(error[1], inflation[1], num_observed, noise_variance)
@@ -177,10 +173,8 @@ def scan_bits(
       uniforms: (K,) float, decides the bit of each slot.
       fit: of the row as it is.
       extra: () float, j / r for the j new features of the row that stay as they are.
-      noise_variance: () float.
       prior_log_odds: (K,) float, of each bit being on given the other rows.
       free_to_move: (K,) bool, the slots to visit.
-
     Returns:
       The fit of the row with its new bits.
     """
@@ -223,13 +217,10 @@ def new_feature_log_weights(
     Args:
       squared_error: (...) float, of the row with its existing features.
       inflation: (...) float, z M z'.
-      num_observed: () float.
       rate: () float, Poisson rate of new features; 0 gives weight to j = 0 alone.
       ratio: () float, r.
-      noise_variance: () float.
       num_candidates: j runs over 0 ... num_candidates - 1.
       log_prior: (...) float, added to the log weights of each setting of the existing features.
-
     Returns:
       (..., num_candidates) log weights, and () bool: whether what lies beyond the last candidate
       is more than rounding beside the whole.
@@ -276,11 +267,8 @@ def log_poisson_terms(rate: Array, num_candidates: int) -> tuple[Array, Array]:
 def cut_off(log_beyond: Array, log_total: Array, rate: Array, num_candidates: int) -> Array:
     """() bool, whether the bound on what lies beyond the last candidate is more than rounding.
 
-    Args:
-      log_beyond: () float, with the tail of `log_poisson_terms` in it.
-      log_total: () float, of the candidates.
-      rate: () float, the Poisson rate.
-      num_candidates: how many there are.
+    Args: log_beyond () float, with the tail of `log_poisson_terms` in it; log_total () float, of
+    the candidates; rate () float, the Poisson rate.
     """
     negligible = log_beyond - log_total < jnp.log(jnp.finfo(log_total.dtype).eps)
     return (rate > 0) & ~(negligible & (rate < 0.99 * (num_candidates + 1)))
@@ -296,10 +284,6 @@ def draw_index(uniform: Array, log_weights: Array) -> Array:
 
 def check_whole_rows(num_slots: int, *, remedy: str) -> None:
     """Refuses to go through the settings of too many slots.
-
-    Args:
-      num_slots: K.
-      remedy: what to do instead, for the message.
 
     Raises:
       ValueError: more than `MAX_WHOLE_ROW_SLOTS`.

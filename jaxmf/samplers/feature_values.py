@@ -52,15 +52,8 @@ def update_values(
 ) -> Array:
     """Moves the rows of Y of all features; p(Y | Z, X) stays invariant.
 
-    Args:
-        key: typed PRNG key.
-        y: (K, ...).
-        exists: (K,) bool, the slots that are features.
-        values: of the likelihood.
-        prior: numpyro distribution of a row.
-
-    Returns:
-        y, of the same shape and dtype.
+    Args: y (K, ...); exists (K,) bool, the slots that are features.
+    Returns y, of the same shape and dtype.
     """
     move = _move_of(prior, values)
     if move is None:

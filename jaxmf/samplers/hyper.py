@@ -28,15 +28,9 @@ def update_alpha(
     alpha | Z ~ Gamma(a + K, rate b + sum_i beta / (beta + i - 1)) under a Gamma(a, rate b) prior;
     a slice update under any other prior.
 
-    Args:
-        key: typed PRNG key.
-        prior: a number or a numpyro distribution.
-        alpha: () float, the present value.
-        num_features: () K, the number of features some row has.
-        rate: () float, `features.harmonic(num_rows, concentration)`.
-
-    Returns:
-        () float, unchanged if alpha is fixed.
+    Args: alpha () float, the present value; num_features () K, the number of features some row has;
+    rate () float, `features.harmonic(num_rows, concentration)`.
+    Returns () float, unchanged if alpha is fixed.
     """
     return update_rate(key, prior, alpha, power=num_features, total=rate)
 
@@ -49,14 +43,9 @@ def update_rate(
     v | . ~ Gamma(a + power, rate b + total) under a Gamma(a, rate b) prior; a slice update under
     any other prior.
 
-    Args:
-        key: typed PRNG key.
-        prior: a number, or a numpyro distribution with a batch of the shape of the value.
-        value: () or (K,) float, the present value.
-        power, total: () or (K,) float, not negative.
-
-    Returns:
-        float of the shape of the value, unchanged if the rate is fixed.
+    Args: prior: a number, or a numpyro distribution with a batch of the shape of the value; value
+    () or (K,) float, the present value; power, total () or (K,) float, not negative.
+    Returns float of the shape of the value, unchanged if the rate is fixed.
     """
     if is_fixed(prior):
         return value
@@ -86,12 +75,9 @@ def update_scale(
     Leaves the density proportional to prior(v) exp(log_density_fn(v)) invariant.
 
     Args:
-        key: typed PRNG key.
-        prior: a number or a numpyro distribution.
         value: () float, the present value; or several, independent of each other.
         log_density_fn: v -> log likelihood of v, of the same shape; the prior is added here.
         width: first width of the slice, in units of log v.
-
     Returns:
         float of the shape of the value, unchanged if the hyperparameter is fixed.
     """
@@ -122,12 +108,10 @@ def update_probability(
     Leaves the density proportional to prior(v) exp(log_density_fn(v)) invariant.
 
     Args:
-        key: typed PRNG key.
         prior: a number or a numpyro distribution over numbers between 0 and 1.
         value: () float, the present value.
         log_density_fn: v () -> () log likelihood of v; the prior is added here.
         width: first width of the slice, in units of the log odds.
-
     Returns:
         () float, unchanged if the hyperparameter is fixed.
     """
@@ -163,11 +147,8 @@ def update_parameter(
     a positive one, log odds of one between bounds, v itself of any number.
 
     Args:
-        key: typed PRNG key.
-        prior: a number or a numpyro distribution.
         value: () float, the present value.
         log_density_fn: v () -> () log likelihood of v; the prior is added here.
-
     Returns:
         () float, unchanged if the hyperparameter is fixed.
     """
@@ -199,14 +180,9 @@ def update_bernoulli_probability(
     p | ones, zeros ~ Beta(a + ones, b + zeros) under a Beta(a, b) prior; a slice update under any
     other prior.
 
-    Args:
-        key: typed PRNG key.
-        prior: a number or a numpyro distribution over numbers between 0 and 1.
-        value: () float, the present value.
-        num_ones, num_zeros: () float.
-
-    Returns:
-        () float, unchanged if the probability is fixed.
+    Args: prior: a number or a numpyro distribution over numbers between 0 and 1; value () float,
+    the present value.
+    Returns () float, unchanged if the probability is fixed.
     """
     if is_fixed(prior):
         return value
@@ -237,15 +213,8 @@ def update_feature_prior(
 ) -> tuple[Array, Array]:
     """Updates the mass and then the concentration of a prior of features, given the counts.
 
-    Args:
-        key: typed PRNG key.
-        features: the prior at the present values.
-        alpha_prior, concentration_prior: numbers or numpyro distributions.
-        counts: (K,) counts of all N rows.
-        num_rows: N.
-
-    Returns:
-        alpha () and concentration () float.
+    Args: counts (K,) counts of all N rows.
+    Returns alpha () and concentration () float.
     """
     alpha_key, concentration_key = jax.random.split(key)
     alpha = jnp.asarray(features.alpha, jnp.result_type(float))

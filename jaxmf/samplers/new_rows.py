@@ -54,7 +54,6 @@ def draw_new_row(
     """The features of a further row given a draw; new features are summed out of its bits.
 
     Args:
-      key: typed PRNG key.
       log_weights_fn: z (K,) bool -> (J,) log weights of z together with 0 ... J - 1 features of
         new features, prior included.
       conditional: prior of the row, as one more customer.
@@ -74,7 +73,6 @@ def draw_bits(
     """The bits of a further row given a draw, (K,) bool, and their probabilities, (K,) float.
 
     Args:
-      key: typed PRNG key.
       log_density_fn: z (K,) bool -> () float, log density of z up to a constant.
       movable: (K,) bool, bits that are not fixed.
       always_on: (K,) bool, bits that are fixed to one; none of them movable.

@@ -116,13 +116,9 @@ def draw_row(
     """A row drawn anew; leaves its distribution given everything else invariant.
 
     Args:
-      uniforms: random numbers.
       z: (K,) bool, the present row; bits that are not `movable` stay.
-      target: the likelihood of the row.
       prior_log_odds: (K,) float, of each bit being on.
       movable: (K,) bool.
-      num_particles: P.
-
     Returns:
       The row in the form of `RowTarget.at`.
     """
@@ -233,15 +229,9 @@ def _resample(
 ) -> tuple[Array, Array, Array]:
     """At most `num` of the children, given that the retained one is among them.
 
-    Args:
-      uniform: () float.
-      log_weight: (C,) float.
-      retained: () int32.
-      num: P.
-
-    Returns:
-      Indices (P,) int32, ascending; log weights (P,), -inf where there are fewer; the index of the
-      retained one among them.
+    Args: log_weight (C,) float.
+    Returns indices (P,) int32, ascending; log weights (P,), -inf where there are fewer; the index
+    of the retained one among them.
     """
     exists = log_weight > -jnp.inf
     highest = jnp.max(log_weight)

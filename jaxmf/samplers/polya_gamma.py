@@ -34,12 +34,7 @@ def polya_gamma(key: Key, z: Array) -> Array:
     Every lane works through a column of draws, one attempt an iteration, and continues with the
     next where it succeeds; so hardly an attempt is made in vain while others are waited for.
 
-    Args:
-      key: typed PRNG key.
-      z: float, any shape, any sign.
-
-    Returns:
-      Positive floats of that shape.
+    Returns positive floats of that shape.
     """
     half = jnp.abs(z).ravel() / 2
     depth = min(max(half.size // _FEWEST_LANES, 1), _MOST_A_LANE)

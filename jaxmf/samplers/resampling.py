@@ -24,11 +24,8 @@ ResampleFn = Callable[[Array, Array, int], tuple[Array, Array]]
 def log_mean_weight(log_weights: Array) -> Array:
     """Return the log of the mean weight; minus infinity when all weights are zero.
 
-    Args:
-        log_weights: (P,) float, unnormalised.
-
-    Returns:
-        () float.
+    Args: log_weights (P,) float, unnormalised.
+    Returns () float.
     """
     return logsumexp(log_weights) - jnp.log(log_weights.shape[0])
 
@@ -36,11 +33,8 @@ def log_mean_weight(log_weights: Array) -> Array:
 def effective_sample_size(log_weights: Array) -> Array:
     """Return the effective sample size, (sum w)^2 / sum w^2; zero when all weights are zero.
 
-    Args:
-        log_weights: (P,) float, unnormalised.
-
-    Returns:
-        () float between 1 and P.
+    Args: log_weights (P,) float, unnormalised.
+    Returns () float between 1 and P.
 
     Example:
         >>> import jax.numpy as jnp
@@ -55,14 +49,10 @@ def effective_sample_size(log_weights: Array) -> Array:
 def multinomial(key: Array, log_weights: Array, num: int) -> tuple[Array, Array]:
     """Choose ``num`` candidates independently, each in proportion to its weight.
 
-    Args:
-        key: typed PRNG key.
-        log_weights: (C,) float, unnormalised log weights of the candidates.
-        num: number of candidates to choose, static.
-
-    Returns:
-        ancestors: (num,) int32 indices into the candidates, in increasing order.
-        log_weights: (num,) float, zeros.
+    Args: log_weights (C,) float, unnormalised log weights of the candidates; num: number of
+    candidates to choose, static.
+    Returns ancestors: (num,) int32 indices into the candidates, in increasing order. log_weights:
+    (num,) float, zeros.
     """
     # Sorted uniforms from exponential spacings: linear, where sorting is not.
     spacings = jax.random.exponential(key, (num + 1,), log_weights.dtype)

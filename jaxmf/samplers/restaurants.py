@@ -65,14 +65,9 @@ def count_tables_at_once(key: Key, counts: Array, pseudo: Array, *, num_items: i
     In which order the customers of a cell came does not matter: those of one cell after those of
     another are numbered 0, 1, ... within theirs.
 
-    Args:
-        key: typed PRNG key.
-        counts: (G, K) int32.
-        pseudo: (K,) float, as there.
-        num_items: T, the sum of the counts, or more.
-
-    Returns:
-        (K,) int32.
+    Args: counts (G, K) int32; pseudo (K,) float, as there; num_items: T, the sum of the counts, or
+    more.
+    Returns (K,) int32.
     """
     is_flat = counts.size <= tables.MOST_FLAT
     customers = (_customers if is_flat else _customers_by_row)(counts, num_items)

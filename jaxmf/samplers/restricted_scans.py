@@ -163,8 +163,6 @@ def pass_over_rows(
       num_visits: () int32, how many they are.
       uniforms: (N,) float, decides each row.
       fixed: what stays, from `PairLikelihood.start`.
-      prior: of Z.
-      likelihood: of the data.
     """
     bits, dtype = columns.bits, columns.bits.dtype
     candidates = jnp.asarray(SETTINGS, dtype)

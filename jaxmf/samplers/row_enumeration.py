@@ -56,15 +56,9 @@ def sum_settings(
 
     log sum_z sum_j P(z) Poisson(j; rate) N(x; z mu, v (1 + z M z' + j / r)).
 
-    Args:
-        key: of the choice of the block.
-        fit: of the row with the bits of all movable slots off.
-        prior: of the row's features, given the rows before.
-        scales: noise and feature scale.
-        first: the first slot that may move.
-
-    Returns:
-        () float; a block, chosen in proportion to its part of the sum.
+    Args: fit: of the row with the bits of all movable slots off; prior: of the row's features,
+    given the rows before.
+    Returns () float; a block, chosen in proportion to its part of the sum.
     """
     num_slots = fit.z.shape[0] - first
     num_low = min(_BLOCK_BITS, num_slots)
@@ -97,13 +91,9 @@ def all_settings(
 ) -> tuple[Array, Array]:
     """Every setting of the bits with each number of new features, and the log weight of each.
 
-    Args:
-        fit, prior, scales, first: as in `sum_settings`.
-        num_counts: the numbers of new features are 0, 1, ..., and the last one of so many stands
-            for itself and all larger ones together.
-
-    Returns:
-        (2^K, K) bool; (2^K, num_counts) float, minus infinity for settings that cannot be.
+    Args: fit, prior, scales, first: as in `sum_settings`; num_counts: the numbers of new features
+    are 0, 1, ..., and the last one of so many stands for itself and all larger ones together.
+    Returns (2^K, K) bool; (2^K, num_counts) float, minus infinity for settings that cannot be.
     """
     num_slots = fit.z.shape[0] - first
     base = _pair_terms(fit, first, num_slots)
@@ -145,17 +135,9 @@ def draw_num_new(
 ) -> Array:
     """The number of new features of a row with given bits, by inversion.
 
-    Args:
-        uniform: () float.
-        squared_error: () float, of the observed cells about z mu.
-        inflation: () float, z M z'.
-        num_observed: () float.
-        rate: () float, Poisson rate of new features.
-        scales: noise and feature scale.
-        at_least: () int, the least number that it may be.
-
-    Returns:
-        () int32.
+    Args: squared_error () float, of the observed cells about z mu; inflation () float, z M z'; rate
+    () float, Poisson rate of new features; at_least () int, the least number that it may be.
+    Returns () int32.
     """
     setting = _Settings(squared_error, inflation, jnp.zeros_like(squared_error))
     start = _terms_from(setting, at_least, rate)

@@ -54,11 +54,8 @@ def sweep_rows(
       key: row n has fold_in(key, n).
       z: (N, K) bool.
       y: (K, ...), rows of Y, passed from row to row.
-      update_row: the kernel of one row.
-      prior: of Z.
       num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
         earlier rows once more. The others must have no features. None for all.
-
     Returns:
       z, y, and () bool: whether a row needed more slots than there are.
     """

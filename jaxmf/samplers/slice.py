@@ -43,16 +43,12 @@ def slice_sample(
     and under vmap a turn costs the same for every chain.
 
     Args:
-        key: typed PRNG key.
         log_density_fn: x () -> log density () up to a constant; -inf outside the support. Of
             arrays (...) -> (...), the density of each value.
         x: () or (...) float, the present value.
-        width: first length of the interval.
         max_steps: the interval grows to at most `max_steps * width`.
-
     Returns:
         float of the shape of x, the new value.
-
     Reference:
         R. M. Neal, Slice sampling, Annals of Statistics 31 (2003).
     """

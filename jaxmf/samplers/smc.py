@@ -95,11 +95,8 @@ jax.tree_util.register_dataclass(
 def particle_model(**functions: Partial | None) -> ParticleModel:
     """Build a `ParticleModel` from plain functions, each wrapped in a `Partial`.
 
-    Args:
-        **functions: the fields of `ParticleModel`.
-
-    Returns:
-        The model, a pytree: bound arguments are leaves, functions are static.
+    Args: **functions: the fields of `ParticleModel`.
+    Returns the model, a pytree: bound arguments are leaves, functions are static.
     """
     return ParticleModel(
         **{

@@ -98,17 +98,10 @@ def split_merge(
 ) -> tuple[Array, Array, Array]:
     """Some split or merge proposals, one after another; leaves p(Z | data) invariant.
 
-    Args:
-      key: of the step.
-      z: (N, K) bool.
-      prior: of Z.
-      likelihood: of the data, missing cells imputed.
-      num_proposals: how many.
-      num_scans: restricted Gibbs scans after the first pass over the rows.
-      num_fixed: the first so many slots hold fixed features, which are never touched.
-
-    Returns:
-      z; () bool, whether an accepted split found no free slot; () int32, how many were accepted.
+    Args: z (N, K) bool; num_scans: restricted Gibbs scans after the first pass over the rows;
+    num_fixed: the first so many slots hold fixed features, which are never touched.
+    Returns z; () bool, whether an accepted split found no free slot; () int32, how many were
+    accepted.
     """
 
     def once(index: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -230,7 +223,6 @@ def log_split_ratio(
     """log A of equations (1) and (2), of the split that is proposed or that a merge would undo.
 
     Args:
-      pair, passes, fixed: of the proposal.
       total: () int32, ones of Z as it is, those of fixed features left out.
       num_empty: () int32, empty features of the finite model as it is; negative for a process.
     """

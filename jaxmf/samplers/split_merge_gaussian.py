@@ -266,9 +266,7 @@ def bilinear_columns(
     Args:
       v: (J, L) bool.
       x: (I, J) float, missing cells imputed.
-      noise_scale, weight_scale: () float.
       weight_mean: w0, broadcasts to (K, L); one row for all slots of U whose features come and go.
-      num_slots: K, slots of U.
     """
     turned = bilinear_rows.turn(
         v,

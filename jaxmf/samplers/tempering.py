@@ -132,11 +132,7 @@ def powers_of(log_gaps: Array) -> Array:
 def swap_probabilities(model: AnnealedModel, states: PyTree, data: PyTree, powers: Array) -> Array:
     """(R - 1,) float: with which probability a swap of each pair of neighbours is accepted.
 
-    Args:
-        model: of the path.
-        states: pytree with leading axis R.
-        data: the data.
-        powers: (R,) float, falling.
+    Args: powers (R,) float, falling.
     """
     statistics = jax.vmap(model.measure, in_axes=(0, None))(states, data)
     log_ratio = jax.vmap(model.log_ratio)

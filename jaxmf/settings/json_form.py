@@ -47,7 +47,6 @@ def encode(value: object, *, name: str = "setting") -> object:
             that is registered (a resampler, the row likelihoods that come with the library; with
             numbers bound to it by `Partial`), features (their labels and fingerprint, without their
             arrays), or a tuple, list or dict of these.
-        name: how the setting is called in the error.
     Returns:
         Numbers, strings, lists and dicts only.
     Raises:
@@ -146,9 +145,6 @@ def decode(written: object, *, name: str = "setting") -> Any:
     Functions, priors and distributions are looked up in the tables of `jaxmf.settings.names`; no
     module and no attribute that a file names is ever looked into.
 
-    Args:
-        written: from JSON.
-        name: how the setting is called in the error.
     Raises:
         ValueError: it is nothing that `encode` writes; the message names the part.
     """

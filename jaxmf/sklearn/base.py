@@ -88,7 +88,6 @@ def to_ones(values: np.ndarray, binarize: object) -> np.ndarray:
     """Zeros and ones: 1 where a value is above `binarize`, NaN where it is missing.
 
     Args:
-        values: float, of any shape.
         binarize: the threshold; None where the values are zeros and ones already.
     Raises:
         ValueError: None, and a value that is neither.
@@ -108,9 +107,8 @@ def to_ones(values: np.ndarray, binarize: object) -> np.ndarray:
 def hide_cells(values: np.ndarray, seed: int) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """A copy without a tenth of the observed cells, one at least, and which these are.
 
-    Args:
-        values: (N, D) float, NaN for missing cells.
-        seed: of the choice.
+    Args: values (N, D) float, NaN for missing cells.
+
     Raises:
         ValueError: fewer than two cells are observed.
     """
@@ -128,10 +126,8 @@ def hide_cells(values: np.ndarray, seed: int) -> tuple[np.ndarray, tuple[np.ndar
 def error_of_hidden_cells(posterior: Posterior, values: np.ndarray, seed: int) -> float:
     """Mean squared error of a tenth of the observed cells of further rows, given their others.
 
-    Args:
-        posterior: which predicts cells.
-        values: (N, D) float, NaN for missing cells.
-        seed: of the choice of cells.
+    Args: values (N, D) float, NaN for missing cells.
+
     Raises:
         ValueError: fewer than two cells are observed.
     """

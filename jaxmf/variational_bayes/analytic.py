@@ -30,9 +30,8 @@ _ALONE = 2.512862417252339  # where log(1 + z)/z is a half
 def coded_ones(ones: sparray, *, zero: float = -1.0) -> SparsePlusConstant:
     """A matrix of ones and zeros with 1 for a one and `zero` for a zero.
 
-    Args:
-        ones: (N, D) scipy.sparse of ones, as `SparseBinary.to_scipy` gives it.
-        zero: -1 as in the model, or 0, which leaves the matrix sparse.
+    Args: ones (N, D) scipy.sparse of ones, as `SparseBinary.to_scipy` gives it; zero: -1 as in the
+    model, or 0, which leaves the matrix sparse.
     """
     return SparsePlusConstant(ones.tocsr().astype(float) * (1.0 - zero), zero)
 
@@ -67,12 +66,8 @@ def shrunk_components(
     t = (N + D)/2 + sigma^2/(2 u v), and else
     g (1 - sigma^2/(2 g^2) (N + D + sqrt((N - D)^2 + 4 g^2/(u v)))).
 
-    Args:
-        values: (K,) singular values of X.
-        shape: (N, D).
-        row_prior_variance: u, () or (K,), positive.
-        column_prior_variance: v, () or (K,), positive.
-        noise_variance: sigma^2, positive.
+    Args: values (K,) singular values of X; shape (N, D); row_prior_variance: u, () or (K,),
+    positive; column_prior_variance: v, () or (K,), positive; noise_variance: sigma^2, positive.
     """
     num_rows, num_columns = map(float, shape)
     noise, g = noise_variance, np.maximum(values, np.finfo(float).tiny)
@@ -135,10 +130,7 @@ def empirical_prior_variance(
     z the root of f(z) + f(z/a) = 0 with f(z) = log(1 + z)/z - 1/2. Then u v = g h/(N D), where
     h = g/2 (1 - q + sqrt((1 - q)^2 - 4 N D sigma^4/g^4)), q = (N + D) sigma^2/g^2.
 
-    Args:
-        values: (K,) singular values of X.
-        shape: (N, D).
-        noise_variance: sigma^2, positive.
+    Args: values (K,) singular values of X; shape (N, D); noise_variance: sigma^2, positive.
     """
     from scipy.optimize import brentq
 

@@ -56,7 +56,6 @@ def sigmoid_solution(
         num_iterations: at least 1; it ends before if the bound falls by less than 1e-9 of itself.
         row_scale: prior standard deviation of every factor's rows, sqrt(u).
         column_scale: of its columns, sqrt(v); None learns one for each.
-        tolerance: of the decomposition.
     Raises:
         ValueError: as `analytic_solution`; no iteration; more cells than 4e8 with "each".
     """

@@ -241,15 +241,7 @@ def _approach(old: Normal, target: Normal, share: Array) -> Normal:
 def batch_free_energy(
     parameters: Parameters, batch: Batches, *, key: Key, settings: Any, scale: float
 ) -> Array:
-    """An unbiased estimate of the free energy from a batch: () float.
-
-    Args:
-      parameters: with the rows of the batch.
-      batch: one of them.
-      key: typed PRNG key, of the sample of zeros.
-      settings: a model's description.
-      scale: rows of all over rows of the batch.
-    """
+    """An unbiased estimate of the free energy from a batch: () float."""
     zeros = draw_zeros(key, settings.zeros, batch.layouts.rows)
     cost = expected_cost(parameters, batch.layouts, zeros=zeros, likelihood=settings.likelihood)
     return scale * (cost + divergence_of_rows(parameters)) + divergence_of_others(parameters)

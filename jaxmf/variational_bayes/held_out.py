@@ -68,9 +68,7 @@ def choose(
 
     Args:
       rows: (T,) int, the rows of the ones, in increasing order.
-      num_rows: N.
       num_held_out: M; fewer where fewer rows have two ones.
-      generator: of the choice.
     """
     counts = np.bincount(rows, minlength=num_rows)
     able = np.flatnonzero(counts >= 2)

@@ -42,17 +42,12 @@ def partial_newton(
 
     Args:
       power: alpha; 0 is gradient descent, 1 diagonal Newton.
-      step_size: gamma at the start.
       shrink: factor of gamma where the objective rose; 1 for none.
       growth: factor of gamma where it did not.
-      max_step_size: gamma grows no further.
-
     Returns:
       An optax transformation with extra arguments.
-
     Raises:
       ValueError: a setting out of its range.
-
     Reference:
       T. Raiko, A. Ilin and J. Karhunen, Principal component analysis for large scale problems with
       lots of missing values (2007).

@@ -124,11 +124,7 @@ def _widen(factors: Normal, bias: Normal, *, bias_first: bool) -> Normal:
 def with_half(parameters: Parameters, side: str, factors: Normal, intercept: Normal) -> Parameters:
     """The parameters with one side's factors and biases, and the intercept, put in.
 
-    Args:
-      parameters: as they were.
-      side: "rows" or "columns".
-      factors: (N, L) each, as in `Half`.
-      intercept: () each.
+    Args: parameters: as they were; factors (N, L) each, as in `Half`; intercept () each.
     """
     num_factors = parameters.rows.mean.shape[1]
     without_bias = Normal(factors.mean[:, :num_factors], factors.variance[:, :num_factors])

@@ -48,10 +48,7 @@ class Paths(NamedTuple):
 def correlation(kernel: str, gaps: Array, lengthscale: Array) -> Array:
     """Prior correlations k of values some time apart, in the shape of `gaps`.
 
-    Args:
-      kernel: one of `KERNELS`.
-      gaps: differences of times, zero or more.
-      lengthscale: () float, positive.
+    Args: kernel: one of `KERNELS`; lengthscale () float, positive.
     """
     r = jnp.minimum(gaps / lengthscale, _FARTHEST)
     if kernel == "squared_exponential":
@@ -91,10 +88,7 @@ class Spread(NamedTuple):
 def spread(precision: Array, correlations: Array, variance: Array) -> Spread:
     """Variances and divergence of the paths of B lines.
 
-    Args:
-      precision: (B, T, L).
-      correlations: (T, T).
-      variance: (L,), of the prior.
+    Args: precision (B, T, L); correlations (T, T); variance (L,), of the prior.
     """
     h = jnp.maximum(jnp.moveaxis(precision, -1, -2), jnp.finfo(precision.dtype).tiny)
     prior = variance[:, None, None] * correlations
@@ -119,9 +113,7 @@ def _decompose(h: Array, prior: Array) -> tuple[Array, Array]:
     A precision beyond what the dtype can tell from an endless one beside B's eigenvalues of one is
     taken for less.
 
-    Args:
-      h: (..., T).
-      prior: C, (..., T, T).
+    Args: h (..., T); prior: C, (..., T, T).
     """
     size = h.shape[-1]
     prior_diagonal = jnp.diagonal(prior, axis1=-2, axis2=-1)
@@ -157,11 +149,8 @@ def moments(paths: Paths, *, correlations: Array, prior: Normal) -> tuple[Normal
 def moments_between(paths: Paths, *, correlations: Array, across: Array, prior: Normal) -> Normal:
     """Means and variances of the paths at one further time: (N, L) each.
 
-    Args:
-      paths: (N, T, L) each.
-      correlations: (T, T).
-      across: (T,), of that time with the T.
-      prior: mean and variance, (L,) each.
+    Args: paths (N, T, L) each; correlations (T, T); across (T,), of that time with the T; prior:
+    mean and variance, (L,) each.
     """
     num_times, width = paths.weight.shape[1:]
 
@@ -204,10 +193,7 @@ def joint_weights(weight: Array, quadratic: Quadratic, prior: Array) -> Array:
     A system of T L equations a line. With Q = R R' of the curvatures it is
     w = R (1 + R' C R)^-1 R^-1 (Q C w_before - slope).
 
-    Args:
-      weight: (B, T, L), as they were.
-      quadratic: of the likelihood.
-      prior: (L, T, T), C.
+    Args: weight (B, T, L), as they were; prior (L, T, T), C.
     """
     num_lines, num_times, width = weight.shape
     moved = jnp.einsum("lst,btl->bsl", prior, weight)
@@ -229,11 +215,7 @@ def factor_weights(
     A system of T equations a path; each step goes `relaxation` times as far as to the minimiser,
     which below two descends.
 
-    Args:
-      weight: (B, T, L), as they were.
-      quadratic: of the likelihood.
-      prior: (L, T, T), C.
-      relaxation: () float.
+    Args: weight (B, T, L), as they were; prior (L, T, T), C.
     """
 
     def one_factor(slope: Array, factor: Array) -> tuple[Array, Array]:
@@ -295,7 +277,6 @@ def update(
 
     Args:
       before: (N, T, L) each.
-      values: their means and variances.
       quadratic: of the likelihood, at these values; (N, ...) each.
       correlations: (T, T), of the prior to be: not necessarily that of `values`.
       prior: mean and variance, (L,) each.

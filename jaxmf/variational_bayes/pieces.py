@@ -54,7 +54,6 @@ def cut(lines: PyTree, index: PyTree, *, num_lines: int, chunk_pieces: int | Non
       lines: (T,) int32, the line of each cell, in increasing order; numpy or jax. With numpy arrays
         the number of chunks is what is needed, otherwise what is needed at most.
       index: (T,) int32, where in its line each cell lies.
-      num_lines: how many lines there are.
       chunk_pieces: B, whatever the number of cells, of pieces of 32; by default less than 64 where
         that holds all.
     """
@@ -212,13 +211,8 @@ def fetch_cells_last(table: Array, index: Array) -> Array:
 def sum_over_ones(pieces: Pieces, others: Array, *, num_lines: int) -> Array:
     """Sum of `others` over the ones of each line: the sparse matrix times `others`.
 
-    Args:
-      pieces: the ones.
-      others: (D, L) float.
-      num_lines: N.
-
-    Returns:
-      (N, L) float.
+    Args: others (D, L) float.
+    Returns (N, L) float.
     """
     # what stands behind the end of a piece fetches a row of zeros
     table = jnp.pad(others, ((0, 1), (0, 0)))

@@ -39,11 +39,7 @@ class Value(NamedTuple):
 def first_state(key: Key, parameters: object, data: Prepared, *, optimizer: object) -> State:
     """The state of an ascent before its first epoch.
 
-    Args:
-      key: typed PRNG key, of samples that stay the same.
-      parameters: of the model.
-      data: what the ascent goes through.
-      optimizer: what updates carry.
+    Args: key: typed PRNG key, of samples that stay the same.
     """
     zero, held_out = jnp.zeros((), jnp.result_type(float)), data.held_out
     return State(
@@ -76,7 +72,6 @@ def look(
     Args:
       plan: has `num_epochs`, `evaluate_every`, `hold_priors`, `tolerance` and `patience`.
       state: after the updates of an epoch.
-      data: what the ascent goes through.
       value_of: from the model's parameters to their `Value`.
       always: whether to look after every epoch.
       may_stop: False while the ascent must continue, beside the epochs that hold priors.
@@ -122,11 +117,8 @@ def with_new_noise(
 ) -> tuple[PyTree, Array]:
     """Parameters with the best noise where that is learned, and the expected cost then.
 
-    Args:
-      parameters: has `noise`.
-      cost: () float, expected cost at the noise as it was.
-      layout: the matrix.
-      learned: whether noise is learned.
+    Args: parameters: has `noise`; cost () float, expected cost at the noise as it was; learned:
+    whether noise is learned.
     """
     if not learned:
         return parameters, cost
@@ -175,9 +167,7 @@ def record(key: Key, state: State, data: Prepared) -> dict[str, Array]:
 def draw_of(state: State, named: Callable[[PyTree], dict[str, Array]]) -> dict[str, Array]:
     """What is kept of the last state: the parameters, or the best ones by validation.
 
-    Args:
-      state: the last one.
-      named: from the model's parameters to arrays by name.
+    Args: named: from the model's parameters to arrays by name.
     """
     kept = state if state.best is None else state.best
     draw = named(kept.parameters)

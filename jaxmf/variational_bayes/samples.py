@@ -33,12 +33,8 @@ class Chosen(NamedTuple):
 def choose_zeros(plan: Any, settings: Any, key: Key, *, state: State, layout: Layout) -> Chosen:
     """The zeros of an epoch.
 
-    Args:
-      plan: has `num_evaluation`.
-      settings: a model's description: its `zeros` and `likelihood`.
-      key: typed PRNG key of the epoch.
-      state: whose `sample_key` serves samples that stay the same.
-      layout: the matrix.
+    Args: plan: has `num_evaluation`; settings: a model's description: its `zeros` and `likelihood`;
+    state: whose `sample_key` serves samples that stay the same.
     """
     fixed_key = jax.random.wrap_key_data(state.sample_key, impl=jax.random.key_impl(key))
     draw_key = key if resamples(settings) else fixed_key

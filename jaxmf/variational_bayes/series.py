@@ -82,9 +82,7 @@ def values(parameters: SeriesParameters, *, kernel: str) -> tuple[Normal, Array]
 def stacked(parameters: SeriesParameters, row_values: Normal) -> Parameters:
     """The parameters of the matrices below each other.
 
-    Args:
-      parameters: of the series.
-      row_values: values of the paths, (N, T, L) each.
+    Args: row_values: values of the paths, (N, T, L) each.
     """
     p, num_factors = parameters, parameters.columns.mean.shape[1]
     lines = row_values.mean.shape[0] * row_values.mean.shape[1]
@@ -134,11 +132,8 @@ def from_start(
 ) -> SeriesParameters:
     """Parameters of a series whose paths are smoothed values of those of its matrices stacked.
 
-    Args:
-      parameters: of the matrices below each other.
-      gaps: (T, T) float.
-      kernel: one of `paths.KERNELS`.
-      lengthscale: () float.
+    Args: parameters: of the matrices below each other; gaps (T, T) float; kernel: one of
+    `paths.KERNELS`.
     """
     p = parameters
     row_values = p.rows.mean
@@ -169,10 +164,7 @@ def from_start(
 def quadratic(view: Half, sums: Sums, *, num_times: int) -> Quadratic:
     """The bound at fixed zeta in the values of the paths, from the sums of the rows.
 
-    Args:
-      view: the stacked parameters seen from the rows.
-      sums: block sums of the rows.
-      num_times: T.
+    Args: view: the stacked parameters seen from the rows; sums: block sums of the rows.
     """
     width = int(np.sum(view.free))
     upper = np.triu_indices(view.free.size)
@@ -222,14 +214,10 @@ def update_rows(
 
     Args:
       parameters: as they were.
-      row_values: values of their paths.
-      near: the bound at these values.
       search: None to leave the length scale as it is.
       kernel: one of `paths.KERNELS`.
       joint: whether to solve for all factors of a row at once.
-      relaxation: () float.
       held: whether the search rests.
-
     Returns:
       Parameters, values of their paths, and the search.
     """

@@ -21,7 +21,6 @@ def draw_ones(
     """Rows and columns of the ones of a matrix, drawn on the host a block of rows at a time.
 
     Args:
-      key: typed PRNG key.
       parameters: means are taken as the parameters, variances are not looked at.
       likelihood: of a cell; those of the Gaussian are ones where they are positive.
     """

@@ -28,15 +28,10 @@ def singular_start(
     By randomised subspace iteration, whose only passes over the data are products with a thin
     matrix.
 
-    Args:
-      key: typed PRNG key.
-      data: the matrix.
-      num_factors: K.
-      scales: (N,) and (D,) float that the rows and columns of the matrix are multiplied by first.
-
-    Returns:
-      (N, K) and (D, K) float, whose product is the best approximation of the matrix of ones and
-      zeros; further columns are zero where K is larger than the rank can be.
+    Args: scales (N,) and (D,) float that the rows and columns of the matrix are multiplied by
+    first.
+    Returns (N, K) and (D, K) float, whose product is the best approximation of the matrix of ones
+    and zeros; further columns are zero where K is larger than the rank can be.
 
     Reference:
       N. Halko, P. Martinsson and J. Tropp, Finding structure with randomness (2011).
@@ -77,14 +72,8 @@ def lift_start(
     singular vectors of x_ij / sqrt(n_i n_j) approximate the lift x_ij T / (n_i n_j) with the
     accuracy that each count has; the first of them are the margins.
 
-    Args:
-      key: typed PRNG key.
-      data: the matrix.
-      num_factors: K.
-      skip_first: whether the margins are left out, where biases stand for them.
-
-    Returns:
-      (N, K), of mean square one, and (D, K) float.
+    Args: skip_first: whether the margins are left out, where biases stand for them.
+    Returns (N, K), of mean square one, and (D, K) float.
 
     Reference:
       M. Greenacre, Correspondence Analysis in Practice (1993).
@@ -123,11 +112,7 @@ def random_start(
 def start_parameters(key: Key, layout: Layout, *, settings: PyTree, start: str) -> Parameters:
     """The first parameters of an ascent; the intercept from the share of ones.
 
-    Args:
-      key: typed PRNG key.
-      layout: the matrix.
-      settings: a model's description: its priors, likelihood and biases.
-      start: "svd" or "random".
+    Args: settings: a model's description: its priors, likelihood and biases.
     """
     num_rows, num_columns = num_lines(layout.rows), num_lines(layout.columns)
     num_factors = settings.num_factors

@@ -102,12 +102,9 @@ def prepare(
     """Data laid out, and one of the ones of some rows taken away as if it had not been observed.
 
     Args:
-      data: (N, D).
       num_validation: rows that lose a one; at most the rows with two or more.
       batch_size: rows of a batch; None for no batches.
-      seed: int or typed key.
       hold_out: rows that lose a one until most of the epochs are done; see `held_out`.
-
     Raises:
       ValueError: fewer rows have two ones.
     """

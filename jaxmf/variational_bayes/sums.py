@@ -74,16 +74,8 @@ def side_sums(
 ) -> Sums:
     """The sums of every line of one side.
 
-    Args:
-      view: the parameters seen from that side.
-      table: the cells seen from it.
-      zeros: which zeros to go through.
-      likelihood: of a cell.
-      noise: () float.
-      block: whether to take the whole matrix of second derivatives of a line or its diagonal.
-
-    Returns:
-      Sums, of the likelihood alone: priors are not in them.
+    Args: block: whether to take the whole matrix of second derivatives of a line or its diagonal.
+    Returns sums, of the likelihood alone: priors are not in them.
     """
     cells = _Cells(likelihood, noise, block)
     others, c = view.others, weights_of_others(zeros, table, view.others.mean.dtype)
@@ -212,10 +204,7 @@ def gatherer(others: Normal) -> Callable[[Array], Gathered]:
 def gathered_moments(factors: Normal, others: Gathered, intercept: Normal) -> tuple[Array, Array]:
     """Mean and variance of the scores of lines, each with separate others: (B, p) each.
 
-    Args:
-      factors: (B, L) each.
-      others: (B, L, p) each.
-      intercept: () each.
+    Args: factors (B, L) each; others (B, L, p) each; intercept () each.
     """
     mean = _over_factors(factors.mean, others.mean) + intercept.mean
     variance = (
@@ -325,10 +314,8 @@ def _per_line_zeros(cells: _Cells, view: Half, zeros: PerLine) -> Sums:
 def map_lines(function: Callable[[PyTree], PyTree], lines: object, *, num_cells: int) -> PyTree:
     """A function of blocks of lines over all lines, a block at a time, in bounded memory.
 
-    Args:
-      function: from a pytree of arrays (B, ...) to another.
-      lines: a pytree of arrays (N, ...).
-      num_cells: array elements that one line needs while it is computed.
+    Args: function: from a pytree of arrays (B, ...) to another; lines: a pytree of arrays (N, ...);
+    num_cells: array elements that one line needs while it is computed.
     """
     num_all, each = jax.tree.leaves(lines)[0].shape[0], max(1, num_cells)
     lines_fitting = max(_CACHED_CELLS // each, min(_LEAST_LINES, _MOST_CELLS // each))

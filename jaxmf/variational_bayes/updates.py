@@ -68,10 +68,7 @@ def new_variances(view: Half, slopes: Slopes, *, likelihood: Likelihood) -> Arra
 def step_lengths(view: Half, step: Array, *, likelihood: Likelihood) -> Array:
     """The share of a Newton step that a line's means take: (N, 1) float, or one.
 
-    Args:
-      view: the parameters seen from that side.
-      step: (N, L) float, whole Newton steps.
-      likelihood: of a cell.
+    Args: step (N, L) float, whole Newton steps.
     """
     if likelihood.is_quadratic:
         return jnp.ones((1, 1), step.dtype)

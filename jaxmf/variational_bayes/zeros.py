@@ -121,13 +121,7 @@ Zeros = All | Shared | PerLine
 
 
 def draw_zeros(key: Key, spec: ZerosSpec, table: Table) -> Zeros:
-    """The zeros that a sum seen from one side goes through.
-
-    Args:
-      key: typed PRNG key.
-      spec: how they are chosen.
-      table: the cells seen from that side.
-    """
+    """The zeros that a sum seen from one side goes through."""
     if isinstance(spec, Exact):
         return All()
     if isinstance(spec, SharedSample):
@@ -136,13 +130,7 @@ def draw_zeros(key: Key, spec: ZerosSpec, table: Table) -> Zeros:
 
 
 def draw_shared(key: Key, table: Table, num_samples: int) -> Shared:
-    """A stratified sample of the others, in strata of similar numbers of ones.
-
-    Args:
-      key: typed PRNG key.
-      table: the cells seen from one side.
-      num_samples: n.
-    """
+    """A stratified sample of the others, in strata of similar numbers of ones."""
     size = jnp.asarray(num_others(table), jnp.int32)
     rank, weight = _strata(key, size, min(num_samples, num_others(table)))
     return Shared(indices=table.order[rank], weight=weight)

@@ -1,8 +1,19 @@
 """Topics averaged over matched draws, topics of documents, coherence, diversity."""
 
 import dataclasses
+import itertools
+import json
 import math
+import pathlib
+import random
+import re
+import shutil
+import statistics
+import string
+import subprocess
 import sys
+import warnings
+from collections import Counter
 
 import jax
 import numpy as np
@@ -268,7 +279,7 @@ def npmi_by_hand(words, windows):
     return matrix
 
 
-@pytest.mark.parametrize("measure", ["npmi", "c_v"])
+@pytest.mark.parametrize("measure", ["npmi", "c_v", "u_mass"])
 @pytest.mark.parametrize("case", ["documents", "tokens", "lists", "windows"])
 def test_coherence_is_what_the_formula_gives(fitted, measure, case):
     lists = [[WORDS[w] for w in TOKEN_WORDS[d == DOCUMENTS]] for d in range(NUM_DOCUMENTS)]
@@ -297,6 +308,11 @@ def test_coherence_is_what_the_formula_gives(fitted, measure, case):
             total = matrix.sum(axis=0)
             cosines = [row @ total / np.sqrt((row @ row) * (total @ total)) for row in matrix]
             expected = np.mean(cosines)
+        if measure == "u_mass":
+            inside = np.array([[word in window for word in there] for window in windows]) * 1
+            with_both, alone = inside.T @ inside, inside.sum(axis=0)
+            pairs = [(i, j) for i in range(len(there)) for j in range(i)]
+            expected = np.mean([np.log((with_both[i, j] + 1) / alone[j]) for i, j in pairs])
         assert value == pytest.approx(expected, abs=1e-9)
     assert found.mean == pytest.approx(np.mean(found.values))
     assert np.ptp(found.values) > 0
@@ -319,6 +335,14 @@ def test_c_v_is_the_published_definition_worked_by_hand(fitted, window):
     options = {"n": 3, "reference": reference, "window": window}
     assert fitted.topic_coherence("c_v", **options).values[0] == pytest.approx(0.35629, abs=1e-5)
     assert fitted.topic_coherence("npmi", **options).values[0] == pytest.approx(-0.27576, abs=1e-5)
+
+
+def test_u_mass_worked_by_hand(fitted):
+    """Documents ab, ba, c, ca: b given a log(3/3), c given a log(2/3), c given b log(1/2)."""
+    a, b, c = fitted.topics(n=3).lists()[0]
+    reference = [[a, b], [b, a], [c], [c, a]]
+    found = fitted.topic_coherence("u_mass", n=3, reference=reference).values[0]
+    assert found == pytest.approx((np.log(2 / 3) + np.log(1 / 2)) / 3)
 
 
 def test_words_that_always_meet_are_coherent_and_those_that_never_meet_are_not(fitted):
@@ -528,7 +552,7 @@ def test_empty_documents_have_the_prior_and_positions_stand_for_ids():
         (lambda p: p.topics(relevance=1.5), "relevance must be"),
         (lambda p: p.topics(0), "n must be"),
         (lambda p: p.topics().lists("size"), "by: takes 'probability'"),
-        (lambda p: p.topic_coherence("u_mass"), "measure: takes 'npmi' or 'c_v'"),
+        (lambda p: p.topic_coherence("c_uci"), "measure: takes 'npmi', 'c_v', 'u_mass'"),
         (lambda p: p.topic_coherence(window=5), "window: needs texts in their order"),
         (lambda p: p.topic_coherence(reference=[["a"], "b c"]), "reference: the document at pos"),
         (lambda p: p.topic_coherence(reference=[[]]), "reference: all documents are empty"),
@@ -547,3 +571,51 @@ def test_models_without_topics_and_scalar_draws_are_refused(fitted):
     scalars = dataclasses.replace(fitted, draws={"log_joint": np.zeros((2, 3))})
     with pytest.raises(ValueError, match='without keep="scalars"'):
         scalars.topics()
+
+
+@pytest.mark.compare
+@pytest.mark.parametrize("measure", ["c_v", "npmi", "u_mass"])
+def test_coherence_is_that_of_gensim(fitted, measure, monkeypatch):
+    """On the descriptions of Python's functions, windows of 110, 10, and whole documents.
+
+    A word stands once in a text: gensim forgets one that leaves a window even where it stands in it
+    a second time.
+    """
+    models = pytest.importorskip("gensim.models.coherencemodel")
+    confirmation = pytest.importorskip("gensim.topic_coherence.direct_confirmation_measure")
+    from gensim.corpora import Dictionary
+
+    texts = descriptions()
+    dictionary = Dictionary(texts)
+    words = [word for word, _ in Counter(itertools.chain(*texts)).most_common(NUM_WORDS)]
+    tokens = fitted.data
+    renamed = mf.Tokens(tokens.columns, tokens.sizes, names=tokens.names | {"word": words})
+    post = dataclasses.replace(fitted, data=renamed)
+    window = {"c_v": 110, "npmi": 10, "u_mass": None}[measure]
+    if measure == "u_mass":
+        # Mimno and others add one document, gensim all but nothing
+        monkeypatch.setattr(confirmation, "EPSILON", 1 / len(texts))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        other = models.CoherenceModel(
+            topics=post.topics(n=6).lists(),
+            texts=texts,
+            corpus=[dictionary.doc2bow(text) for text in texts],
+            dictionary=dictionary,
+            coherence={"npmi": "c_npmi"}.get(measure, measure),
+            window_size=window,
+            topn=6,
+            processes=1,
+        )
+        expected = other.get_coherence_per_topic()
+    found = post.topic_coherence(measure, n=6, reference=texts, window=window)
+    np.testing.assert_allclose(found.values, expected, rtol=1e-6)
+    assert np.ptp(found.values) > 0.01
+
+
+def descriptions():
+    """Words of three letters and more of functions of Python's library."""
+    modules = (random, statistics, string, json, math, pathlib, shutil, subprocess)
+    found = (getattr(module, name) for module in modules for name in sorted(dir(module)))
+    texts = [re.findall("[a-z]{3,}", (one.__doc__ or "").lower()) for one in found]
+    return [list(dict.fromkeys(words)) for words in texts if len(words) > 5]

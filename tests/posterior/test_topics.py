@@ -133,6 +133,18 @@ def test_new_documents_find_their_topic_and_perplexity_is_that_of_six_words(fitt
     assert score.log_likelihood.size == 20 * 20
 
 
+def test_new_documents_without_any_word_have_the_proportions_of_the_prior(fitted):
+    post, _ = fitted
+    with pytest.warns(UserWarning, match="new_rows: have no word"):
+        shares = post.transform(np.zeros((2, len(WORDS)), int))
+    with_others = np.zeros((2, len(WORDS)), int)
+    with_others[0, 0] = 3
+    expected = post.transform(with_others)[1]
+    np.testing.assert_allclose(shares, [expected, expected], atol=1e-6)
+    with pytest.raises(ValueError, match="all counts are 0"):
+        post.document_completion(np.zeros((2, len(WORDS)), int))
+
+
 def test_halves_split_every_document(fitted):
     data = mf.Tokens.from_counts(np.array([[3, 2], [1, 0], [2, 2]]))
     known, rest = halves(data, seed=0)
@@ -155,7 +167,7 @@ def test_saved_and_loaded(fitted, tmp_path):
         again.top_entries("word", 3).entries.tolist()
         == post.top_entries("word", 3).entries.tolist()
     )
-    assert again.facts()["data"].startswith("1,600 tokens, 40 of document")
+    assert again.facts()["data"].startswith("1,600 tokens (document: 40, word: 12)")
     page = again.report(tmp_path / "r.html").read_text()
     assert "<h2>Topics</h2>" in page
     assert f'alt="Map of {len(again.topics())} topics; topic 0 has ' in page

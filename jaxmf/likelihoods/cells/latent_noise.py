@@ -52,7 +52,6 @@ class ProbitNoise(NamedTuple):
         """Latent values (T,) given cells and means, with the precision of one; and the noise.
 
         Args:
-            key: typed PRNG key.
             noise: (0,).
             values: (T,) of 0 and 1.
             eta: (T,) float, the means of the latent values.
@@ -103,7 +102,6 @@ class ThresholdNoise(NamedTuple):
         """Thresholds with the latent values summed out, then latent values; precision one.
 
         Args:
-            key: typed PRNG key.
             noise: (L-1,) thresholds.
             values: (T,) levels.
             eta: (T,) float, the means of the latent values.

@@ -30,14 +30,10 @@ class NormalNoise:
     def start(self, values: Array, unit: Array | float = 1.0) -> Array:
         """The spread of the values where the variance has a prior.
 
-        Args:
-          values: (T,) float in units.
-          unit: what a 1 of the values is in the data.
-
-        Returns:
-          () float, in units of the data; the square of `unit` where the values are alike:
-          a variance far below it would leave vectors of precisions that cannot be factorised. The
-          start of the prior where it has bounds and that is beyond them.
+        Args: values (T,) float in units; unit: what a 1 of the values is in the data.
+        Returns () float, in units of the data; the square of `unit` where the values are alike: a
+        variance far below it would leave vectors of precisions that cannot be factorised. The start
+        of the prior where it has bounds and that is beyond them.
         """
         import numpyro.distributions as dist
 

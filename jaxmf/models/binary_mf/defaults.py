@@ -31,8 +31,7 @@ def is_left_open(model: BinaryMF, name: str) -> bool:
 def stated(model: BinaryMF, name: str) -> Hyperparameter:
     """A hyperparameter as the user stated it, of the likelihood, of a prior of features or of W.
 
-    Returns:
-        Number, numpyro distribution, or None where it is left open or the likelihood has none.
+    Returns number, numpyro distribution, or None where it is left open or the likelihood has none.
     """
     return getattr(model.likelihood if name in _OF_LIKELIHOODS else model, name, None)
 
@@ -40,8 +39,7 @@ def stated(model: BinaryMF, name: str) -> Hyperparameter:
 def hyperprior(model: BinaryMF, name: str) -> Hyperparameter:
     """A hyperparameter of the model; LogNormal(0, 2) for a scale left open that no data fixed.
 
-    Returns:
-        Number, numpyro distribution, or None where the likelihood has none.
+    Returns number, numpyro distribution, or None where the likelihood has none.
     """
     if not is_left_open(model, name):
         return stated(model, name)
@@ -118,14 +116,9 @@ def _units(model: Any, data: Dense, *, is_open: bool) -> dict[str, Any]:
     Both of columns one a column where they are in different units, offsets one a column or a row
     where levels spread.
 
-    Args:
-        model: the description.
-        data: (I, J).
-        is_open: whether the scales of noise and weights are learned in the units of the data.
-
-    Returns:
-        "offset", "column_unit" and "row_offset", in this order: number, one a line, or, but for the
-        first, None, for none.
+    Args: is_open: whether the scales of noise and weights are learned in the units of the data.
+    Returns "offset", "column_unit" and "row_offset", in this order: number, one a line, or, but for
+    the first, None, for none.
     """
     offset = hyper.by_column("offset", model.offset, data)
     scale = hyper.by_column("column_unit", model.column_unit, data)

@@ -180,12 +180,7 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
     included; probabilities are averaged over the second half. They start where `_start` says. The
     bias is on; given features of new rows are not known and follow their frequency in training.
 
-    Args:
-      model: its description.
-      key: typed PRNG key.
-      draw: what a chain records.
-      data: the training data.
-      new_data: (M, J).
+    Args: new_data (M, J).
     """
     likelihood, weight_prior = at_draw(model, draw)
     x, observed = new_data.values, new_data.observed

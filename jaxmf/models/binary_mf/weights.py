@@ -28,14 +28,7 @@ def weight_moments(
     In closed form where cells are Gaussian. Others by 200 draws of W from its conditional
     distribution, started at the draw's, of which the last three quarters count.
 
-    Args:
-      model: its description.
-      key: typed PRNG key.
-      draw: what a chain records.
-      data: the training data, centred.
-
-    Returns:
-      (K, L) each; of a diagonal W zero beside the diagonal.
+    Returns (K, L) each; of a diagonal W zero beside the diagonal.
     """
     if not isinstance(model.likelihood, Gaussian):
         return _sampled(model, key, draw, data)

@@ -108,15 +108,9 @@ def update(
 ) -> tuple[Array, Mixture, dict[str, Array]]:
     """Groups of all vectors, and the hyperparameters of their prior.
 
-    Args:
-      model: its description.
-      key: typed PRNG key.
-      side: the present groups.
-      vectors: (N, D) float, without what features say of them.
-      split_merge: proposals to split a group or merge two, of those that have such.
-
-    Returns:
-      Groups (N,), what the prior keeps, and whether it ran out of groups.
+    Args: vectors (N, D) float, without what features say of them; split_merge: proposals to split a
+    group or merge two, of those that have such.
+    Returns groups (N,), what the prior keeps, and whether it ran out of groups.
     """
     assert side.mixture is not None
     blocks = network(model)

@@ -69,15 +69,8 @@ def update_row_prior(
 ) -> tuple[State, Array]:
     """Kernel: the prior of the rows' vectors given these: groups, means, covariances, the link.
 
-    Args:
-      model: its description.
-      draws: random numbers.
-      state: the present one.
-      data: prepared.
-      split_merge: proposals to split a group or merge two, of those that have such.
-
-    Returns:
-      The state, and whether there was no room for a new group, () bool.
+    Args: split_merge: proposals to split a group or merge two, of those that have such.
+    Returns the state, and whether there was no room for a new group, () bool.
     """
     state = _update_coefficients(model, jax.random.fold_in(draws.key, 1), state)
     if state.row_side.mixture is not None:
@@ -188,17 +181,9 @@ def update_row_vectors(
 ) -> tuple[State, Array]:
     """Kernel: the vectors of all rows given the rest, and the scale of a part of the coefficients.
 
-    Args:
-      model: its description.
-      normals: (N, D) float, standard normal.
-      state: the present one.
-      data: prepared.
-      targets: (T,) float, values that are normal about the means of the cells.
-      precision: () float, of these.
-      key: typed PRNG key.
-
-    Returns:
-      The state, and the sum of the squared residuals at it.
+    Args: normals (N, D) float, standard normal; targets (T,) float, values that are normal about
+    the means of the cells; precision () float, of these.
+    Returns the state, and the sum of the squared residuals at it.
     """
     side, parts = state.row_side, model.row_coefficients()
     has_scale = bool(parts.widths) and not is_fixed(model.coefficient_precision)

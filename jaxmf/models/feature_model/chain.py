@@ -102,10 +102,7 @@ def annealing_at(prior: dist.Distribution, data: Dense, progress: Array) -> Anne
     from the prior costs little where it does not fit. A weight that cannot start at a fifth leaves
     the rest of the factor to the likelihood.
 
-    Args:
-        prior: of a row of Y.
-        data: (N, D).
-        progress: () float, the share of the warm-up that is over.
+    Args: progress () float, the share of the warm-up that is over.
     """
     full = annealed_factor(progress)
     if not feature_values.can_shrink(prior):

@@ -240,11 +240,6 @@ def check_shape(value: Array | jax.ShapeDtypeStruct, x: Array, *, missing: bool)
 def check_likelihood(model: FeatureModel, data: Dense, name: str) -> None:
     """Tries log_likelihood on rows of the data, with features from their prior.
 
-    Args:
-        model: a `FeatureModel`.
-        data: (N, D).
-        name: what the user calls the data.
-
     Raises:
         ValueError, TypeError: it fails, returns the wrong shape, NaN or plus infinity.
     """

@@ -71,7 +71,6 @@ def at_values(model: FeatureModel, values: Mapping[str, Array | float]) -> Featu
     """The model with numbers for its hyperparameters; itself where it has nothing to fill in.
 
     Args:
-        model: a `FeatureModel`.
         values: () float by name, for instance a draw; other names are ignored, and fixed numbers
             may be left out.
     """

@@ -15,16 +15,8 @@ def update_particle(
 ) -> tuple[Array, Array, Array]:
     """One pass over the first `num_rows` rows, then over the features.
 
-    Args:
-        key: typed PRNG key.
-        model: a `FeatureModel`.
-        z: (N, K) bool, empty after the first `num_rows` rows.
-        y: (K, ...).
-        data: (N, D).
-        num_rows: () int.
-
-    Returns:
-        z, y, and () bool: whether more slots were needed.
+    Args: z (N, K) bool, empty after the first `num_rows` rows; y (K, ...).
+    Returns z, y, and () bool: whether more slots were needed.
     """
     row_key, feature_key = (jax.random.fold_in(key, index) for index in range(2))
     z, y, overflow = explicit_rows.sweep_rows(

@@ -51,13 +51,7 @@ def update_rows(
 ) -> tuple[FeatureState, Info]:
     """Kernel: bits of all rows, and features that one row alone has.
 
-    Args:
-        model: a `FeatureModel`.
-        key: typed PRNG key.
-        state: of the chain.
-        data: (N, D).
-        annealed: how an annealed start weakens the model.
-        sweep: "bits" or "particle_gibbs".
+    Args: annealed: how an annealed start weakens the model.
     """
     fixed = hyperparameters.at_values(model, state.hyperparameters).tempered(*annealed)
     overflow = jnp.zeros((), bool)

@@ -35,7 +35,6 @@ def completed(
     """The model with the settings that were left open filled in.
 
     Args:
-        model: the description.
         unit: spread of the data about the offset; 1 without data.
         offset: of the columns, (D,) or a number; None: that of the model.
     """

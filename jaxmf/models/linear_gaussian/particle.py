@@ -164,10 +164,7 @@ def particle_draw(
     """What a draw holds of one particle, whole Z included.
 
     Args:
-        model: the description.
-        particle: of the last cloud.
         path: what the history kept, "z" (N, K) bool; empty where the particle carries Z.
-        data: all rows that were taken in.
     """
     z = feature_particles.whole_z(particle, path)
     values = {name: getattr(particle, name) for name in HYPERPARAMETERS}
@@ -221,9 +218,8 @@ def spectrum_of(particle: Particle, num_rows: Array | int) -> gaussian.Spectrum:
 def recomputed(particle: Particle, before: Array) -> Particle:
     """(M, mu) and the sums of squares at the particle's scales.
 
-    Args:
-        particle: with new scales, all else still of the old ones.
-        before: () float, the ratio of the old scales.
+    Args: particle: with new scales, all else still of the old ones; before () float, the ratio of
+    the old scales.
     """
     assert particle.statistics is not None
     gram, cross, penalised = particle.statistics

@@ -85,14 +85,8 @@ def draw_new_row(
 ) -> NewRow:
     """The features of a further row x (D,) given a draw; its own new features are summed out.
 
-    Args:
-      key: typed PRNG key.
-      posterior: of Y.
-      conditional: prior of the row, as one more customer.
-      x: (D,) float.
-      seen: (D,) bool, or None when all cells are observed.
-      scales: of the draw.
-      always_on: (K,) bool, the bias slot.
+    Args: conditional: prior of the row, as one more customer; x (D,) float; seen (D,) bool, or None
+    when all cells are observed; always_on (K,) bool, the bias slot.
     """
 
     def log_weights(z: Array) -> Array:

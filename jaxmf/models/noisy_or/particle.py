@@ -104,10 +104,7 @@ def particle_draw(
     """What a draw holds of one particle, whole Z included.
 
     Args:
-        model: the description.
-        particle: of the last cloud.
         path: what the history kept, "z" (N, K) bool; empty where the particle carries Z.
-        data: all rows that were taken in.
     """
     z = feature_particles.whole_z(particle, path)
     z = slots.pad_axis(z, 1, max(z.shape[1], particle.y.shape[0]))

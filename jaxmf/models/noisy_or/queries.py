@@ -53,13 +53,7 @@ def draw_new_rows(
 ) -> NewRow:
     """Causes of further rows given a draw, each as the customer after the N of Z (N, K).
 
-    Args:
-      key: typed PRNG key.
-      z: (N, K) bool.
-      y: (K, D) bool.
-      new_data: (N_new, D).
-      prior: of Z.
-      parameters: of the likelihood.
+    Args: z (N, K) bool; y (K, D) bool; new_data (N_new, D).
     """
     dtype = new_data.values.dtype
     counts = jnp.sum(z, axis=0, dtype=dtype)

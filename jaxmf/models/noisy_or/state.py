@@ -44,10 +44,7 @@ def active_counts(
 ) -> tuple[Array, Array]:
     """How many entries of Y are ones, and zeros, among the causes there are: () float each.
 
-    Args:
-      prior: of Z.
-      counts: (K,) float, ones of each column of Z.
-      y: (K, D) bool.
+    Args: counts (K,) float, ones of each column of Z; y (K, D) bool.
     """
     exists = prior.exists(counts)
     ones = jnp.sum(y & exists[:, None], dtype=jnp.int32).astype(counts.dtype)

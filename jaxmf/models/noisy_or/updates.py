@@ -133,13 +133,10 @@ def update_at_counts(
     """The hyperparameters given what Z, Y and X say of them, in a chain and in a filter alike.
 
     Args:
-      model: the description.
-      key: typed PRNG key.
       state: of a chain, or a particle: y (K, D) bool, and the hyperparameters by their names.
       counts: (K,) float, ones of each column of Z.
       tally: of the observed cells; None where efficacy and leak are fixed.
       num_rows: () N.
-
     Returns:
       The state with other hyperparameters.
     """

@@ -74,11 +74,9 @@ def hold_out(
     """How many ones are held out.
 
     Args:
-      model: its description.
       data: `SparseBinary`.
       num_held_out: as stated; None for the default.
       by_itself: whether there are neither batches nor validation.
-
     Raises:
       TypeError, ValueError: see `jaxmf.variational`.
     """

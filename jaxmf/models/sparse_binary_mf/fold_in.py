@@ -27,10 +27,7 @@ def fold_in(model: SparseBinaryMF, draw: dict[str, Array], new_data: SparseBinar
 
     The updates of rows, all zeros included, again and again; the columns stay as they are.
 
-    Args:
-      model: its description.
-      draw: what a fit recorded.
-      new_data: (M, D).
+    Args: new_data (M, D).
     """
     parameters = from_draw(draw)
     view = half(parameters, "rows")

@@ -102,10 +102,7 @@ def fold_in(model: SparseBinarySeries, draw: Draw, new_data: SparseSeries) -> No
 
     The updates of rows, all zeros included, again and again; the columns stay as they are.
 
-    Args:
-      model: its description.
-      draw: what a fit recorded.
-      new_data: M rows at T times, which need not be those of the fit.
+    Args: new_data: M rows at T times, which need not be those of the fit.
     """
     times = jnp.asarray(new_data.times)
     parameters = _parameters(draw, jnp.abs(times[:, None] - times))

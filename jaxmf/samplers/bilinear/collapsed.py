@@ -153,12 +153,10 @@ def collapsed_bilinear_sweep(
     For V call it with x.T, observed.T, u and v exchanged and weight_mean.T.
 
     Args:
-      key: of the step.
       u: (I, K) bool.
       v: (J, L) bool.
       x: (I, J) float, missing cells imputed.
       observed: (I, J) bool, or None when nothing is missing.
-      prior: of U.
       noise_scale: () float, s_X.
       weight_scale: () float, s_W.
       weight_mean: w0, broadcasts to (K, L). Where features come and go, all slots but the fixed
@@ -166,7 +164,6 @@ def collapsed_bilinear_sweep(
       num_fixed: the first so many slots of U hold fixed features, which never change.
       whole_rows: draw each row from all its 2^K settings at once, not bit by bit.
       num_proposals: after the bits, so many Metropolis-Hastings proposals of several bits at once.
-
     Returns:
       u, x, and () bool: whether a row needed more slots than there are.
     """

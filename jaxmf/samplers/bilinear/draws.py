@@ -46,14 +46,7 @@ def bilinear_draws(
 ) -> Draws:
     """The random numbers of rows on a leading axis; a row's depend on its index.
 
-    Args:
-      key: for nothing but this.
-      rows: (R,) int, their indices.
-      num_slots: K, of U.
-      num_turned: L, of V.
-      num_columns: J where cells are missing, else None.
-      num_proposals: of several bits at once.
-      dtype: of the random numbers.
+    Args: rows (R,) int, their indices; num_columns: J where cells are missing, else None.
     """
 
     def draw_row(row: Array) -> Draws:

@@ -54,16 +54,10 @@ def explicit_sweep(
     """One pass over U and the weights of features of one row, given V and the other weights.
 
     Args:
-      key: of the step.
-      side: U, V, W and X.
-      prior: of U.
-      likelihood: of a cell.
-      weight_prior: of W.
       column_exists: (L,) bool, the slots of V that are features, whether a column has them or not.
       num_fixed: the first so many slots of U hold fixed features.
       num_proposals: after the bits, so many proposals to change several bits of a row at once.
       grows: whether the prior has an unbounded number of features.
-
     Returns:
       u, weights, and () bool: whether more slots were needed.
     """

@@ -44,10 +44,7 @@ class PlaidRow(NamedTuple):
 def log_density(row: PlaidRow, u: Array, noise_variance: Array) -> Array:
     """log p(observed cells of the row | its features, the other rows), () up to a constant.
 
-    Args:
-      row: the row.
-      u: (K,) bool, its features.
-      noise_variance: () float.
+    Args: u (K,) bool, its features.
     """
     bits = u.astype(row.mean.dtype)
     weights = bits * row.mean
@@ -198,21 +195,17 @@ def collapsed_plaid_sweep(
     observed.T, and u and v exchanged.
 
     Args:
-      key: of the step.
       u: (I, K) bool.
       v: (J, K) bool; layer k is the pair of the k-th columns of u and v.
       x: (I, J) float, missing cells imputed.
       observed: (I, J) bool, or None when nothing is missing.
-      prior: of U, with a fixed number of features.
       noise_scale: () float, s_X.
       weight_scale: () float, s_W.
       weight_mean: w0, () or (K,).
       num_fixed: the first so many slots hold fixed features, which never change.
       num_proposals: after the bits, so many Metropolis-Hastings proposals of several bits at once.
-
     Returns:
       u and x.
-
     Raises:
       ValueError: with the Indian buffet process, under which features would come without the other
         half of their layer.

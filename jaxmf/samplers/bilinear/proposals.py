@@ -18,11 +18,8 @@ def proposed_bits(
     chosen bits are proposed from their prior given the other rows, so the prior and the proposal
     cancel and the ratio of likelihoods decides.
 
-    Args:
-      draws: random numbers.
-      bits: (K,) bool, the row as it is.
-      prior_log_odds: (K,) float, of each bit being on given the other rows.
-      free_to_move: (K,) bool, the slots that may move.
+    Args: bits (K,) bool, the row as it is; prior_log_odds (K,) float, of each bit being on given
+    the other rows; free_to_move (K,) bool, the slots that may move.
     """
     num_movable = jnp.sum(free_to_move, dtype=draws.choice.dtype)
     chosen = free_to_move & (draws.choice * num_movable < _BITS_A_PROPOSAL)

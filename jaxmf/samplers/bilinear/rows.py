@@ -65,10 +65,8 @@ def row_fit(
     """The fit of a row with features z (K,) bool.
 
     Args:
-      posterior: of the other rows.
       z: (K,) bool.
       x: (L,) float, turned cells; not looked at where cells are missing.
-      turned: the turned columns.
       partial: the row where cells are missing, else None.
     """
     spread, mean = posterior
@@ -115,12 +113,8 @@ def flip_log_odds(
 ) -> Array:
     """Log odds () of flipping bit k against leaving it: the conditional of every bit.
 
-    Args:
-      fit: of the row as it is, its singletons subtracted from the gap.
-      k: () int.
-      extra: (L,) float, j q for the j singletons of the row.
-      noise_variance: () float.
-      prior_log_odds: (K,) float, of each bit being on.
+    Args: fit: of the row as it is, its singletons subtracted from the gap; extra (L,) float, j q
+    for the j singletons of the row; prior_log_odds (K,) float, of each bit being on.
     """
     return _flip(
         fit, k, extra, noise_variance, prior_log_odds, log_likelihood(fit, extra, noise_variance)
@@ -203,7 +197,6 @@ def scan_bits(
       uniforms: (K,) float, decides the bit of each slot.
       fit: of the row as it is.
       extra: (L,) float, j q for the j singletons of the row.
-      noise_variance: () float.
       prior_log_odds: (K,) float, of each bit being on given the other rows.
       free_to_move: (K,) bool, the slots to visit.
     """
@@ -260,8 +253,6 @@ def new_feature_log_weights(
       fit: of the row without singletons.
       turned: the turned columns; new features have the prior mean of the last slot.
       rate: () float, Poisson rate of new features; 0 gives weight to j = 0 alone.
-      noise_variance: () float.
-
     Returns:
       (K + 1,) log weights, -inf for what is negligible, and () float: the log of a bound on what
       lies beyond.
@@ -344,16 +335,8 @@ def draw_cells(
     corrected by what it leaves of the observed cells (Matheron), which gives a draw given them.
     The normals of a are turned by Q, so that the choice of eigenvectors does not matter.
 
-    Args:
-      draws: random numbers.
-      fit: of the row without singletons.
-      num_new: () int, its singletons.
-      turned: the turned columns.
-      partial: the row.
-      noise_scale: () float.
-
-    Returns:
-      (J,) float.
+    Args: fit: of the row without singletons; num_new () int, its singletons.
+    Returns (J,) float.
     """
     singleton_mean = num_new * turned.prior_mean[-1]
     fit = shifted(fit, singleton_mean)

@@ -48,8 +48,7 @@ def draw_singletons(
     from its exact sum with the new rows of W summed out, then these. Otherwise number and weights
     are proposed from the prior, as a set, and accepted by the likelihood ratio (equation 8).
 
-    Returns:
-      u, weights, and () bool: whether more slots were needed.
+    Returns u, weights, and () bool: whether more slots were needed.
     """
     counts = jnp.sum(side.u, axis=0, dtype=side.x.dtype)
     # `exists` without any one row: a column with a single one is free without it

@@ -60,12 +60,8 @@ def start_from_data(
 ) -> Start:
     """Features of rows and of columns, and weights between them.
 
-    Args:
-      key: typed PRNG key.
-      x: (I, J) float, about the mean of a cell without features.
-      observed: (I, J) bool, or None when nothing is missing.
-      fixed: (I, F) and (J, G) bool, features in the first slots.
-      slots: K and L.
+    Args: x (I, J) float, about the mean of a cell without features; observed (I, J) bool, or None
+    when nothing is missing; fixed (I, F) and (J, G) bool, features in the first slots.
     """
     keys = jax.random.split(key, 3)
     seen = jnp.ones(x.shape, bool) if observed is None else observed
@@ -209,8 +205,7 @@ def _price(bits: Array, points: Array) -> Array:
 def _shortened(z: Array, points: Array, noise: Array, num_fixed: int) -> tuple[Array, Array]:
     """Features taken away one after another, and refined: the shortest description on the way.
 
-    Returns:
-      Its length, () float in nats, and which features are left in it, (K,) bool.
+    Returns its length, () float in nats, and which features are left in it, (K,) bool.
     """
     size = z.shape[1]
 

@@ -31,13 +31,7 @@ def propose_weights(
 ) -> Array:
     """W (K, L) after some rounds of proposals to each of its rows, given U, V and observed cells.
 
-    Args:
-      key: typed PRNG key.
-      side: U, V, W and X.
-      likelihood: of a cell.
-      weight_prior: of W.
-      row_exists, column_exists: (K,) and (L,) bool, the slots that are features.
-      num_rounds: how many proposals each row has.
+    Args: row_exists, column_exists (K,) and (L,) bool, the slots that are features.
     """
     there = weight_prior.there(row_exists, column_exists)
     u, x = side.u.astype(side.x.dtype), side.x

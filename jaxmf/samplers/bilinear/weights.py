@@ -50,19 +50,15 @@ def draw_weights(
     """W (K, L) given U, V and the observed cells of X.
 
     Args:
-      key: of the step.
       u: (I, K) bool.
       v: (J, L) bool.
       weights: (K, L) float, as they are; the logistic and Poisson draws start from them.
       x: (I, J) float.
       observed: (I, J) bool, or None when nothing is missing.
-      likelihood: of a cell.
-      weight_prior: of W.
       row_exists, column_exists: (K,) and (L,) bool, the slots that are features.
       jointly: draw all of W at once rather than row by row, where it depends on normal terms of
         the cells. It must not change when slots are added, or a step repeated with more of them
         would make other choices.
-
     Returns:
       (K, L) float, zero where there is no weight.
     """

@@ -35,9 +35,7 @@ def propose_bits(
 
     `proposed_bits` says what is proposed.
 
-    Args:
-      draws: random numbers.
-      fit, extra, noise_variance, prior_log_odds, free_to_move: as in `scan_bits`.
+    Args: fit, extra, noise_variance, prior_log_odds, free_to_move: as in `scan_bits`.
     """
     proposal = moved(
         fit,

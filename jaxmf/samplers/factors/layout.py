@@ -72,9 +72,7 @@ class Arranged(NamedTuple):
 def arranged(data: Entries, sizes: tuple[int, int]) -> Arranged:
     """The cells in the order of both sides.
 
-    Args:
-      data: the cells.
-      sizes: entries of a row's vector, and of a column's.
+    Args: sizes: entries of a row's vector, and of a column's.
     """
     num_rows, num_columns = data.shape
     return Arranged(
@@ -107,16 +105,11 @@ def is_sequential(size: int) -> bool:
 def in_chunks(rows: Array, others: Array, shape: tuple[int, int], size: int) -> Chunks:
     """Cells (T,) by rows, in chunks.
 
-    Args:
-      rows: (T,) int32.
-      others: (T,) int32, their columns.
-      shape: N and M, of the matrix.
-      size: entries of a row's vector, on which the best width depends.
-
-    Returns:
-      Chunks, as many as T cells of N rows can need, and a piece of empty ones after them, so that
-      a piece may be read from wherever a row starts. Their number does not depend on where the
-      cells lie, so that another data set of the same size compiles nothing.
+    Args: rows (T,) int32; others (T,) int32, their columns; size: entries of a row's vector, on
+    which the best width depends.
+    Returns chunks, as many as T cells of N rows can need, and a piece of empty ones after them, so
+    that a piece may be read from wherever a row starts. Their number does not depend on where the
+    cells lie, so that another data set of the same size compiles nothing.
     """
     num_cells = rows.shape[0]
     num_rows, num_others = shape

@@ -125,14 +125,7 @@ def update_link(
 ) -> Link:
     """B of one part after the other given lambda, mean and covariance, then lambda given B.
 
-    Args:
-      key: typed PRNG key.
-      link: the present one.
-      vectors: (N, D) float, U.
-      features: N x F.
-      spectra: of its parts.
-      moments: of one group: mean (1, D) and factor (1, D, D).
-      precision_prior: of every lambda.
+    Args: vectors (N, D) float, U; moments: of one group: mean (1, D) and factor (1, D, D).
     """
     weights_key, precision_key = jax.random.split(key)
     num_rows, size = vectors.shape
@@ -175,14 +168,8 @@ def update_link_of_groups(
     One column of B after the other given the rest: column d has the precision
     sum_i P_i[d, d] x_i x_i' + diag(lambda), P_i that of the group of i.
 
-    Args:
-      key: typed PRNG key.
-      link: the present one.
-      vectors: (N, D) float, U.
-      features: N x F.
-      moments: of the groups: means (G, D) and factors (G, D, D).
-      groups: (N,) int32.
-      precision_prior: of every lambda.
+    Args: vectors (N, D) float, U; moments: of the groups: means (G, D) and factors (G, D, D);
+    groups (N,) int32.
     """
     weights_key, precision_key = jax.random.split(key)
     width, size = link.weights.shape

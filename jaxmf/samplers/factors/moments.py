@@ -54,10 +54,7 @@ def precisions(moments: Parameters) -> Array:
 def log_hyperprior(prior: NormalInverseWishart, moments: Parameters, inverse: Array) -> Array:
     """log p(mu, Sigma) of every group, (G,) float.
 
-    Args:
-      prior: of mean and covariance.
-      moments: (G, D) means and (G, D, D) factors.
-      inverse: (G, D, D), `precisions(moments)`.
+    Args: moments (G, D) means and (G, D, D) factors; inverse (G, D, D), `precisions(moments)`.
     """
     size = moments.mean.shape[1]
     determinant = log_determinant(moments)

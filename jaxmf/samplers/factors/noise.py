@@ -33,13 +33,10 @@ def update_variance(
     """Gibbs update of a variance: inverse-gamma where the prior is, a slice update elsewhere.
 
     Args:
-      key: typed PRNG key, of a slice update.
       prior: of the variance; a number or a numpyro distribution.
       variance: () float, the present one.
       squares: () float, the sum of squared residuals.
-      count: of residuals.
       log_gamma: () float, the logarithm of a Gamma draw of `variance_shape`, where that is one.
-
     Returns:
       () float, unchanged if it is fixed.
     """

@@ -127,13 +127,9 @@ def draw_rows(
     Args:
       normals: (N, D) float, standard normal.
       factors: (N, D) float, the present ones.
-      design: what they meet.
       targets: (T + 1,) float, values of the cells, normal about their means; the last is zero.
-      chunks: the cells by rows.
-      priors: of the factors.
       precision: () float, tau.
       part: (D,) float, one for the entries whose sums are asked for, zero for others; or None.
-
     Returns:
       The new factors (N, D), and what they leave of the targets.
     """

@@ -38,15 +38,9 @@ def scale_of_part(
 ) -> Array:
     """c by which coefficients with the precision `value` are multiplied: () float.
 
-    Args:
-      key: typed PRNG key.
-      value: () float, omega.
-      residuals: of the cells, and what the coefficients have to do with them.
-      noise_precision: () float, of a cell.
-      precision_prior: of omega, a numpyro distribution.
-
-    Returns:
-      c; omega is then omega / c^2.
+    Args: value () float, omega; residuals: of the cells, and what the coefficients have to do with
+    them; noise_precision () float, of a cell.
+    Returns c; omega is then omega / c^2.
     """
 
     def log_density(log_scale: Array) -> Array:
@@ -96,11 +90,7 @@ def scale_factors(
     One factor after the other, by a proposal that does not depend on where it is: normal at the
     mode that there is without prior locations and correlations.
 
-    Args:
-      normals: (K,) float, standard normal.
-      uniforms: (K,) float, between 0 and 1.
-      rows, columns: of one group each.
-      row_prior, column_prior: of their means and covariances.
+    Args: normals (K,) float, standard normal; uniforms (K,) float, between 0 and 1.
     """
     row_precisions, column_precisions = precisions_of_sides(rows, columns)
     row_terms = terms(row_precisions, rows.moments.mean[0], row_prior)
@@ -155,10 +145,7 @@ class Terms(NamedTuple):
 def terms(inverse: Array, mean: Array, prior: NormalInverseWishart) -> Terms:
     """The terms of all entries of a side, factors and bias.
 
-    Args:
-      inverse: (E, E) float, of the covariance.
-      mean: (E,) float.
-      prior: of mean and covariance.
+    Args: inverse (E, E) float, of the covariance; mean (E,) float.
     """
     dtype = mean.dtype
     location = jnp.broadcast_to(jnp.asarray(prior.location, dtype), mean.shape)

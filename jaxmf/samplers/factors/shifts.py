@@ -52,14 +52,9 @@ def shift_level(
 ) -> tuple[Side, Side]:
     """What the rows' factors and biases have in common, against the biases of the columns.
 
-    Args:
-      normals: (D,) float, standard normal.
-      rows, columns: both with D entries, the last the bias.
-      row_prior, column_prior: of their means and covariances.
-
-    Returns:
-      Both sides, z = (a, t) from its normal conditional: its density is that of the rows' mean less
-      z, and of the mean and covariance of the columns' vectors sheared by z.
+    Args: normals (D,) float, standard normal.
+    Returns both sides, z = (a, t) from its normal conditional: its density is that of the rows'
+    mean less z, and of the mean and covariance of the columns' vectors sheared by z.
     """
     row_precisions, column_precisions = precisions_of_sides(rows, columns)
     is_factor = jnp.arange(normals.shape[0]) < normals.shape[0] - 1
@@ -105,8 +100,6 @@ def shift_part(
       lines: (F, D) float, the link's of a part.
       precision: () float, theirs.
       length: () float, what every line of features sums to; 0 where lines differ: nothing moves.
-      prior: of the mean.
-
     Returns:
       The prior and the lines.
     """
@@ -123,10 +116,8 @@ def shift_shared(
 ) -> Array:
     """t (C,), to be added to the first of two means with a sum that matters, less from the second.
 
-    Args:
-      normals: (C,) float, standard normal.
-      means: each (C,) float, N(0, 1 / precision).
-      precision: each (C,) float.
+    Args: normals (C,) float, standard normal; means: each (C,) float, N(0, 1 / precision);
+    precision: each (C,) float.
     """
     total = precision[0] + precision[1]
     centre = (precision[1] * means[1] - precision[0] * means[0]) / total

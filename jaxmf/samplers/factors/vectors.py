@@ -63,10 +63,7 @@ def split(vectors: Array, num_factors: int, num_others: int, num_cells: int) -> 
 def design(v: Array, known: Known, num_factors: int) -> Design:
     """What meets the vectors of the rows.
 
-    Args:
-      v: (M, D) float, the columns' vectors.
-      known: of rows, columns and cells.
-      num_factors: K.
+    Args: v (M, D) float, the columns' vectors.
     """
     num_cells = known.cells.shape[1]
     parts = split(v, num_factors, known.rows.shape[1], num_cells)
@@ -91,14 +88,9 @@ def cell_means(
 ) -> Array:
     """mu of some cells.
 
-    Args:
-      u, v: (N, D) and (M, D') float.
-      known: of the rows and columns of u and v, and of the T cells.
-      rows, columns: (T,) int.
-      num_factors: K.
-
-    Returns:
-      (T,) float.
+    Args: u, v (N, D) and (M, D') float; known: of the rows and columns of u and v, and of the T
+    cells; rows, columns (T,) int.
+    Returns (T,) float.
     """
     row_parts = split(u, num_factors, known.columns.shape[1], known.cells.shape[1])
     column_parts = split(v, num_factors, known.rows.shape[1], known.cells.shape[1])

@@ -91,16 +91,11 @@ def repeat_moves(
     """Some proposals of each of these kernels, by turns; p(Z, Y | observed cells) stays invariant.
 
     Args:
-      key: of the step.
       z: (N, K) bool.
       y: (K, D) bool, False in free slots.
       x: (N, D) float, zeros and ones.
       observed: (N, D) bool, or None when nothing is missing.
-      prior: of Z.
-      parameters: of the likelihood.
-      num_moves: how many.
       kernels: as `split_or_merge`, with its arguments and results.
-
     Returns:
       z, y, and () bool: whether more slots were needed.
     """
@@ -212,13 +207,8 @@ def activity_log_weights(
 ) -> Activity:
     """Log weights of the activity of the causes of a pair, in every column.
 
-    Args:
-      z: (N, K) bool, without the causes of the pair.
-      y: (K, D) bool.
-      x: (N, D) float, zeros and ones.
-      observed: (N, D) bool, or None.
-      pair: the histories.
-      parameters: of the likelihood.
+    Args: z (N, K) bool, without the causes of the pair; y (K, D) bool; x (N, D) float, zeros and
+    ones; observed (N, D) bool, or None.
     """
     dtype = x.dtype
     num_rows, num_columns = x.shape
@@ -338,12 +328,8 @@ def log_birth_ratio(
 ) -> Array:
     """log A of the birth of a singleton of a row, () float.
 
-    Args:
-      eta: (D,) float, active causes of the row without this one.
-      cells: (D,) bool, of the row.
-      num_causes: () int, singletons of the row with this one.
-      rate: () float, of new causes of a row.
-      parameters: of the likelihood.
+    Args: eta (D,) float, active causes of the row without this one; cells (D,) bool, of the row;
+    num_causes () int, singletons of the row with this one; rate () float, of new causes of a row.
     """
     gain_of_ones = noisy_or.log_one(eta, parameters, 1.0) - noisy_or.log_one(eta, parameters)
     gain = jnp.where(cells.ones, gain_of_ones, 0)

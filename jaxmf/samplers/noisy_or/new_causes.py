@@ -70,7 +70,6 @@ def draw_new_causes(
       num_new: () int, their number.
       eta: (D,) float, active causes of the row without the new ones.
       cells: (D,) bool, of the row.
-      parameters: of the likelihood.
     """
     rank = jnp.cumsum(claimed) - 1
 

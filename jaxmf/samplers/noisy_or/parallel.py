@@ -67,14 +67,7 @@ def draw_all_bits(
 ) -> Array:
     """The bits of all rows given Y, each row in its own order, no column left empty.
 
-    Args:
-      key: of the probabilities of the causes.
-      draws: of all rows.
-      z: (N, K) bool.
-      y: (K, D) bool.
-      cells: (N, D) bool.
-      prior: of Z.
-      parameters: of the likelihood.
+    Args: z (N, K) bool; y (K, D) bool; cells (N, D) bool.
     """
     dtype = draws.bits.dtype
     num_rows = jnp.asarray(z.shape[0], dtype)
@@ -124,12 +117,8 @@ def draw_singleton_causes(
 ) -> tuple[Array, Array, Array]:
     """The singletons of every row and their rows of Y, given the causes that rows share.
 
-    Args:
-      key: of the rows of Y.
-      draws, z, y, cells, prior, parameters: as `draw_all_bits`.
-
-    Returns:
-      z (N, K) bool, y (K, D) bool, and () bool: whether more slots were needed.
+    Args: draws, z, y, cells, prior, parameters: as `draw_all_bits`.
+    Returns z (N, K) bool, y (K, D) bool, and () bool: whether more slots were needed.
     """
     num_rows, num_slots = z.shape
     dtype = draws.bits.dtype

@@ -31,14 +31,11 @@ def draw_shared_bits(
     """The bits of a row given Y; see `particle_rows`.
 
     Args:
-      key: of the row, for nothing but this.
       z: (K,) bool, without the causes that the row alone has.
       y: (K, D) float.
       cells: (D,) bool, of the row.
       num_singletons: () float, causes of the row alone, their activity summed out.
       table: of `new_causes.count_table`.
-      conditional: the prior of the row.
-
     Returns:
       (K,) bool.
     """

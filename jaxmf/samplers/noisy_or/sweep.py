@@ -54,17 +54,13 @@ def noisy_or_sweep(
     """One pass over the rows of Z and one over Y; p(Z, Y | observed cells) stays invariant.
 
     Args:
-      key: of the step.
       z: (N, K) bool.
       y: (K, D) bool, False in free slots.
       x: (N, D) float, zeros and ones; what lies in missing cells does not matter.
       observed: (N, D) bool, or None when nothing is missing.
-      prior: of Z.
-      parameters: of the likelihood.
       num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
         earlier rows once more. The others must have no causes.
       bits_together: whether the shared bits of a row are drawn together first (`shared_bits.py`).
-
     Returns:
       z, y, and () bool: whether a row needed more slots than there are.
     """
@@ -139,18 +135,9 @@ def draw_row(
 ) -> tuple[Array, Array, Array]:
     """One row of Z and the rows of Y of the causes that it alone has.
 
-    Args:
-      key: of the row.
-      z_row: (K,) bool.
-      y: (K, D) float.
-      cells: (D,) bool, of the row.
-      conditional: prior of the row given the others.
-      parameters: of the likelihood.
-      table: of `count_table`.
-      bits_together: as in `noisy_or_sweep`.
-
-    Returns:
-      The row (K,) bool, Y (K, D) float, and whether more slots were needed.
+    Args: z_row (K,) bool; y (K, D) float; cells (D,) bool, of the row; table: of `count_table`;
+    bits_together: as in `noisy_or_sweep`.
+    Returns the row (K,) bool, Y (K, D) float, and whether more slots were needed.
     """
     num_slots = z_row.shape[0]
     draws = row_draws(jax.random.fold_in(key, _ROW), num_slots, None, y.dtype)
@@ -230,10 +217,8 @@ _scan_bits_fused = fused_on_cpu(_scan_bits)
 def flip_log_odds(on: Array, prior_log_odds: Array, gain: Array) -> Array:
     """Log odds of flipping one bit, or many, against leaving it.
 
-    Args:
-      on: bool, whether the bit is on now.
-      prior_log_odds: of the bit being on.
-      gain: what the bit being on adds to the log likelihood.
+    Args: on: bool, whether the bit is on now; gain: what the bit being on adds to the log
+    likelihood.
     """
     return jnp.where(on, -1, 1) * (prior_log_odds + gain)
 
@@ -259,10 +244,8 @@ def scan_bits(
       y: (K, D) float.
       cells: (D,) bool, of the row.
       num_singletons: () float, causes of the row alone, their activity summed out.
-      parameters: of the likelihood.
       prior_log_odds: (K,) float, of each bit being on given the other rows.
       movable: (K,) bool, the slots to visit.
-
     Returns:
       The bits (K,) bool, and their number of active causes in each column, (D,) int32.
     """
@@ -294,17 +277,9 @@ def draw_activity(
 ) -> Array:
     """Gibbs-samples Y given Z, cause by cause in a fresh random order, all columns at once.
 
-    Args:
-      key: of the pass.
-      z: (N, K) bool.
-      y: (K, D) bool.
-      x: (N, D) float, zeros and ones.
-      observed: (N, D) bool, or None.
-      active: (K,) bool, slots that are causes.
-      parameters: of the likelihood.
-
-    Returns:
-      (K, D) bool, False in the other slots.
+    Args: z (N, K) bool; y (K, D) bool; x (N, D) float, zeros and ones; observed (N, D) bool, or
+    None; active (K,) bool, slots that are causes.
+    Returns (K, D) bool, False in the other slots.
     """
     num_rows, num_columns = x.shape
     order_key, bits_key = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
