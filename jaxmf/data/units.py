@@ -154,9 +154,6 @@ def levels_apart(data: Dense) -> tuple[bool, bool]:
 
     The standard deviation of their means is more than 1.3 times that of the cells about the means
     of their row and of their column. Fewer than ten lines say nothing about a spread.
-
-    Args:
-        data: (N, D).
     """
     columns = column_means(data).astype(float)
     rows, total, squares = [], 0.0, 0.0
@@ -183,9 +180,7 @@ def column_medians(data: Dense) -> np.ndarray:
 def row_medians(data: Dense, offset: object = 0.0) -> np.ndarray:
     """Medians (N,) of each row's observed cells about an offset; 0 of a row without any.
 
-    Args:
-        data: (N, D).
-        offset: number, or (D,) one a column.
+    Args: offset: number, or (D,) one a column.
     """
     whole = np.asarray(data.to_array())
     return _medians(whole - np.asarray(0.0 if offset is None else offset, whole.dtype))
@@ -204,15 +199,8 @@ def _medians(lines: np.ndarray) -> np.ndarray:
 def centred(data: Dense, offset: object, scale: object = None) -> Dense:
     """The data minus an offset, over a scale; missing cells 0 as before; in a transformation too.
 
-<<<<<<< HEAD
-    Args:
-        data: (N, D).
-        offset: number, (D,) one a column, (N, D), or None for no offset.
-        scale: number, (D,) one a column, or None for 1.
-=======
-    Args: offset: number, (D,) one a column, or None for no offset; scale: number, (D,) one a
+    Args: offset: number, (D,) one a column, (N, D), or None for no offset; scale: number, (D,) one a
     column, or None for 1.
->>>>>>> main
     """
     if offset is None and scale is None:
         return data
