@@ -199,8 +199,8 @@ def _medians(lines: np.ndarray) -> np.ndarray:
 def centred(data: Dense, offset: object, scale: object = None) -> Dense:
     """The data minus an offset, over a scale; missing cells 0 as before; in a transformation too.
 
-    Args: offset: number, (D,) one a column, (N, D), or None for no offset; scale: number, (D,) one a
-    column, or None for 1.
+    Args: offset: number, (D,) one a column, (N, D), or None for no offset; scale: number, (D,) one
+    a column, or None for 1.
     """
     if offset is None and scale is None:
         return data
