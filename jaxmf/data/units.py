@@ -20,7 +20,7 @@ _ROWS_A_BLOCK = 4096
 _UNEQUAL = 30.0
 # Levels of the lines of 2,400 matrices of features without levels spread .55 (half of them) to 1.1
 # (99 in 100) times as much as what rows and columns leave; a few lines may differ by chance.
-_LEVELS_APART = 1.3
+_LEVEL_SPREAD = 1.3
 _FEWEST_LEVELS = 10
 
 
@@ -149,7 +149,7 @@ def are_different(scales: np.ndarray) -> bool:
     return bool(varied.size) and bool(varied[-1] > _UNEQUAL * varied[(varied.size - 1) // 2])
 
 
-def levels_apart(data: Dense) -> tuple[bool, bool]:
+def levels_differ(data: Dense) -> tuple[bool, bool]:
     """Whether levels of rows, and of columns, spread more than what they leave of the cells.
 
     The standard deviation of their means is more than 1.3 times that of the cells about the means
@@ -166,10 +166,10 @@ def levels_apart(data: Dense) -> tuple[bool, bool]:
         rows.append(mean[count > 0])
     rest = np.sqrt(squares / total)
 
-    def are_apart(means: np.ndarray) -> bool:
-        return means.size >= _FEWEST_LEVELS and bool(np.std(means) > _LEVELS_APART * rest)
+    def differ(means: np.ndarray) -> bool:
+        return means.size >= _FEWEST_LEVELS and bool(np.std(means) > _LEVEL_SPREAD * rest)
 
-    return are_apart(np.concatenate(rows)), are_apart(columns)
+    return differ(np.concatenate(rows)), differ(columns)
 
 
 def column_medians(data: Dense) -> np.ndarray:

@@ -43,7 +43,7 @@ def test_weights_of_bases_are_ratios_of_the_joint_density(side, weight_mean):
             state.u,
             slots,
             prior=model.row_prior_at(state),
-            likelihood=updates._given_columns(model, state, data, 1.0),
+            likelihood=updates._pair_likelihood(model, state, data, 1.0),
             num_fixed=model.num_fixed_rows(),
         )
         joint = np.array(

@@ -129,12 +129,12 @@ def _units(model: Any, data: Dense, *, is_open: bool) -> dict[str, Any]:
         if units.are_different(spreads):
             offset, scale = units.column_means(data), _units_of_columns(data, spreads)
         elif rows is None:
-            rows_apart, columns_apart = units.levels_apart(data)
-            if columns_apart:
+            rows_differ, columns_differ = units.levels_differ(data)
+            if columns_differ:
                 offset = units.column_medians(data)
-            elif rows_apart:
+            elif rows_differ:
                 offset = units.overall_mean(data)
-            if rows_apart:
+            if rows_differ:
                 rows = units.row_medians(data, offset)
     if offset is None:
         is_centred = is_left_open(model, "weight_scale") and not has_mean
@@ -144,7 +144,7 @@ def _units(model: Any, data: Dense, *, is_open: bool) -> dict[str, Any]:
     return {"offset": offset, "column_unit": scale, "row_offset": rows}
 
 
-def _row_offset(model: BinaryMF, data: Dense) -> Any:
+def _row_offset(model: BinaryMF, data: Dense) -> np.ndarray | float | None:
     """`row_offset` as it is.
 
     Raises:

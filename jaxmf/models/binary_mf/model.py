@@ -243,7 +243,7 @@ class BinaryMF(SimulatedModel):
 
     def _new_levels(self, new_data: Dense) -> object:
         """Offsets of rows not seen in training: (M,), one number, or None."""
-        if np.ndim(self.row_offset) == 0:
+        if self.row_offset is None or np.ndim(self.row_offset) == 0:
             return self.row_offset
         about = units.centred(new_data, self.offset)
         if about.observed is None:
@@ -582,6 +582,6 @@ class BinaryMF(SimulatedModel):
         eta = queries.new_rows(self, key, draw, self.centred(data), new).eta
         likelihood, _ = queries.at_draw(self, draw)
         mean, variance = likelihood.moments(eta)
-        of_rows = jnp.asarray(0.0 if levels is None else levels)
-        of_rows = of_rows[:, None] if of_rows.ndim else of_rows
-        return self.in_data_units(mean, variance, slice(None), levels=of_rows)
+        new_levels = jnp.asarray(0.0 if levels is None else levels)
+        new_levels = new_levels[:, None] if new_levels.ndim else new_levels
+        return self.in_data_units(mean, variance, slice(None), levels=new_levels)

@@ -192,7 +192,7 @@ def _split_or_merge_rows(
         key,
         state.u,
         prior=model.row_prior_at(state),
-        likelihood=_given_columns(model, state, data, noise_factor),
+        likelihood=_pair_likelihood(model, state, data, noise_factor),
         num_proposals=num_proposals,
         num_scans=_NUM_SCANS,
         num_fixed=model.num_fixed_rows(),
@@ -214,24 +214,24 @@ def change_bases(
     `num_draws` times on either side, W summed out and not diagonal only.
     """
 
-    def of_rows(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
+    def change_rows(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
         u = change_of_basis(
             key,
             state.u,
             prior=model.row_prior_at(state),
-            likelihood=_given_columns(model, state, data, noise_factor),
+            likelihood=_pair_likelihood(model, state, data, noise_factor),
             num_draws=num_draws,
             num_fixed=model.num_fixed_rows(),
         )
         return state._replace(u=u)
 
-    state = of_rows(model, jax.random.fold_in(key, 0), state, data)
+    state = change_rows(model, jax.random.fold_in(key, 0), state, data)
     turned = state.transpose()
     key = jax.random.fold_in(key, 1)
-    return of_rows(model.transpose(), key, turned, transposed(data)).transpose()
+    return change_rows(model.transpose(), key, turned, transposed(data)).transpose()
 
 
-def _given_columns(
+def _pair_likelihood(
     model: BinaryMF, state: State, data: Dense, noise_factor: Array | float
 ) -> GaussianColumns:
     """p(X | U, V) as a function of pairs of columns of U."""
