@@ -131,9 +131,8 @@ def smc(
 def _run(search: Algorithm, data: Container, **options: Any) -> Run:
     """A run to its end, or to an interruption.
 
-    Raises:
-        RuntimeError: it ended because its state may not grow any more.
-        ValueError: no particle has a likelihood above zero.
+    Raises RuntimeError: it ended because its state may not grow any more. ValueError: no particle
+    has a likelihood above zero.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("error", engine.GrowthWarning)
@@ -155,8 +154,7 @@ def _search_powers(
 ) -> np.ndarray:
     """The powers of one adaptive run, (T,) float.
 
-    Raises:
-        ValueError: it does not arrive at 1.
+    Raises ValueError: it does not arrive at 1.
     """
     run_options = run_options | {"mesh": None}
     run: Run | None = None

@@ -18,9 +18,7 @@ MOST_SLOTS = 2**20
 def check_count(name: str, value: object, least: int = 1, most: int | None = None) -> int:
     """A whole number between bounds, as an int.
 
-    Raises:
-        TypeError: no whole number.
-        ValueError: beyond a bound.
+    Raises TypeError: no whole number. ValueError: beyond a bound.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
@@ -34,8 +32,7 @@ def check_count(name: str, value: object, least: int = 1, most: int | None = Non
 def check_flag(name: str, value: object) -> bool:
     """True or False, and nothing that merely counts as one of them.
 
-    Raises:
-        TypeError: anything else, such as the word "yes".
+    Raises TypeError: anything else, such as the word "yes".
     """
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, got {value!r}")
@@ -43,11 +40,7 @@ def check_flag(name: str, value: object) -> bool:
 
 
 def check_word(name: str, value: object, words: Iterable[str]) -> str:
-    """One of a few words.
-
-    Raises:
-        ValueError: anything else.
-    """
+    """One of a few words."""
     known = tuple(words)
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
@@ -55,11 +48,7 @@ def check_word(name: str, value: object, words: Iterable[str]) -> str:
 
 
 def check_function(name: str, value: object) -> Any:
-    """Something that can be called, or None.
-
-    Raises:
-        TypeError: anything else.
-    """
+    """Something that can be called, or None."""
     if value is not None and not callable(value):
         raise TypeError(f"{name} must be a function, got {value!r}")
     return value
@@ -68,8 +57,7 @@ def check_function(name: str, value: object) -> Any:
 def check_object(name: str, value: object, kinds: type | tuple[type, ...], example: str) -> Any:
     """An object of one of some classes.
 
-    Raises:
-        TypeError: anything else, a class in place of an object too.
+    Raises TypeError: anything else, a class in place of an object too.
     """
     if not isinstance(value, kinds):
         what = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
@@ -78,22 +66,14 @@ def check_object(name: str, value: object, kinds: type | tuple[type, ...], examp
 
 
 def check_text(name: str, value: object) -> str:
-    """A text.
-
-    Raises:
-        TypeError: anything else.
-    """
+    """A text."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a text, got {value!r}")
     return value
 
 
 def check_path(name: str, value: object) -> Path:
-    """The path of a file or folder.
-
-    Raises:
-        TypeError: neither a text nor a path.
-    """
+    """The path of a file or folder."""
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
         raise TypeError(f"{name} must be a text or a pathlib.Path, got {value!r}")
     return Path(value)
@@ -102,9 +82,7 @@ def check_path(name: str, value: object) -> Path:
 def check_seed(name: str, value: object) -> int:
     """A whole number from 0 on that a random key can be made of.
 
-    Raises:
-        TypeError: no whole number.
-        ValueError: negative, or beyond 63 bits.
+    Raises TypeError: no whole number. ValueError: negative, or beyond 63 bits.
     """
     return check_count(name, value, 0, 2**63 - 1)
 
@@ -112,9 +90,8 @@ def check_seed(name: str, value: object) -> int:
 def check_numbers(name: str, values: Any) -> np.ndarray:
     """Several real numbers, (N,) float.
 
-    Raises:
-        TypeError: no sequence, or something in it that is no number.
-        ValueError: not one axis, or no number at all.
+    Raises TypeError: no sequence, or something in it that is no number. ValueError: not one axis,
+    or no number at all.
     """
     is_array = hasattr(values, "dtype") and hasattr(values, "shape")
     if not is_array and not isinstance(values, list | tuple | range):
@@ -149,10 +126,7 @@ def check_number(
     """A finite real number between bounds, as a float.
 
     Args: above, below: bounds that are not.
-
-    Raises:
-        TypeError: no real number.
-        ValueError: not finite, or beyond a bound.
+    Raises TypeError: no real number. ValueError: not finite, or beyond a bound.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
@@ -170,9 +144,8 @@ def check_number(
 def check_file(path: str | Path) -> Path:
     """The path of a file that exists and is not empty.
 
-    Raises:
-        FileNotFoundError: there is none; the message says in which folder it was looked for.
-        ValueError: it is a folder, or empty.
+    Raises FileNotFoundError: there is none; the message says in which folder it was looked for.
+    ValueError: it is a folder, or empty.
     """
     path = Path(path)
     if path.is_dir():
@@ -187,11 +160,7 @@ def check_file(path: str | Path) -> Path:
 
 
 def check_folder(path: Path) -> Path:
-    """A folder that exists.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
+    """A folder that exists."""
     if not path.is_dir():
         raise FileNotFoundError(f"there is no folder {path}")
     return path

@@ -27,19 +27,14 @@ _MIXING = 0.11
 
 
 class SweepCosts(NamedTuple):
-    """What sweeps of a kind start on a GPU; `SWEEP_COSTS` says which numbers are counts.
+    """What sweeps of a kind start on a GPU; `SWEEP_COSTS` says which numbers are counts."""
 
-    Attributes:
-      sequential: the name of the sweep through items (rows or tokens) one after another.
-      launches, rounds: of this sweep, an item.
-      parallel: the name of the sweep over all at once.
-      parallel_launches, parallel_rounds: of that, whatever the number of items.
-    """
-
-    sequential: str
+    sequential: str  # the name of the sweep through items (rows or tokens) one after another
+    # launches, rounds: of this sweep, an item
     launches: float
     rounds: float
-    parallel: str
+    parallel: str  # the name of the sweep over all at once
+    # parallel_launches, parallel_rounds: of that, whatever the number of items
     parallel_launches: float
     parallel_rounds: float
 
@@ -79,11 +74,9 @@ def choose_sweep(
       platform: of the device that holds the data: "cpu", "gpu", "tpu", ...
       num_items: rows or tokens of the data; None for many.
       can_be_parallel: whether this model and its options have the parallel sweep.
-
     Returns:
       The name of the sequential one on a CPU, whatever the size; elsewhere of the parallel one,
       unless there are so few items that their loop is short.
-
     Example:
       >>> [choose_sweep("tokens", platform, 10**6) for platform in ("cpu", "gpu")]
       ['sequential', 'parallel']

@@ -44,7 +44,6 @@ class SimulatedModel(Readable, Model, ABC):
           num_columns: D.
           capacity: slots for features (on either side where both have some); raised to what the
             model needs where that is more.
-
         Returns:
           State and Dense (N, D). Nothing says so when `capacity` was too small: the last features
           are then missing from Z. Its chance is negligible at a few times alpha log N.

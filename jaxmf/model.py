@@ -107,7 +107,6 @@ class Model:
         Args:
             data: the container.
             name: what the user calls it, for the message.
-
         Raises:
             ValueError: with the first position that cannot be, and what to do.
         """

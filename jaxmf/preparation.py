@@ -20,22 +20,14 @@ from jaxmf.posterior import Meta
 
 
 def refuse_traced(function: str, **arguments: object) -> None:
-    """Refuses arguments without numbers: a run is a loop on the host, not part of a program.
-
-    Raises:
-        TypeError: there is one.
-    """
+    """Refuses arguments without numbers: a run is a loop on the host, not part of a program."""
     for name, value in arguments.items():
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
             raise TypeError(f"{name}: " + _why_not_inside(function, f"{name} has no"))
 
 
 def refuse_inside(function: str) -> None:
-    """Refuses to be part of a program of other arguments: no array made there has numbers.
-
-    Raises:
-        TypeError: it would be.
-    """
+    """Refuses to be part of a program of other arguments: no array made there has numbers."""
     if isinstance(jnp.zeros(()), jax.core.Tracer):
         raise TypeError(_why_not_inside(function, "nothing has"))
 
@@ -85,8 +77,7 @@ def with_device_options(
 ) -> dict[str, object]:
     """The options of a sampler, with those that are left to the device put in.
 
-    Raises:
-        ValueError: the mesh has an axis that the sampler cannot use.
+    Raises ValueError: the mesh has an axis that the sampler cannot use.
     """
     name = devices.platform_of(data, mesh)
     options = {**options, **model.device_options(options, platform=name, data=data)}
@@ -95,11 +86,7 @@ def with_device_options(
 
 
 def _check_tree(model: Model) -> None:
-    """Refuses a model that jax takes for a number.
-
-    Raises:
-        TypeError: it does; the message says what to write above the class.
-    """
+    """Refuses a model that jax takes for a number."""
     if jax.tree_util.all_leaves([model]):
         raise TypeError(
             f"{type(model).__name__} is not known to jax; put @jax.tree_util.register_dataclass "

@@ -54,7 +54,6 @@ def kernel(model: Model, data: object, **options: object) -> ChainKernel:
     Raises:
         ValueError: the model lacks the method, or does not have such data.
         TypeError: an unknown option; the message names the right ones.
-
     Example:
         >>> import jax, numpy as np, jaxmf as mf
         >>> X = np.random.default_rng(0).normal(size=(6, 3))
@@ -165,7 +164,6 @@ def free_energy(model: SparseBinaryMF, data: object) -> FreeEnergy:
     Raises:
         TypeError: another model.
         ValueError: data that the model does not have.
-
     Example:
         >>> import jax, numpy as np, jaxmf as mf
         >>> X = np.kron(np.eye(2), np.ones((4, 3)))

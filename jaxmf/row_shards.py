@@ -48,7 +48,6 @@ def sum_over_rows(
       function: `(*rows, *shared)` to a pytree of sums over the rows that it is passed.
       rows: arrays (N, ...).
       shared: arrays that every device has whole; nothing traced may be closed over.
-
     Returns:
       What the function returns for all rows. Sums of whole numbers do not depend on the number of
       devices while they are below 2^24 in single precision; others do by their rounding.

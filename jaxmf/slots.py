@@ -107,25 +107,11 @@ def normals(key: Array, num_slots: int, size: int, dtype: DTypeLike) -> Array:
     return jax.vmap(visit)(jnp.arange(num_slots))
 
 
-def compact(key: Array, occupied: Array, *arrays: Array, axis: int = -1) -> tuple[Array, ...]:
-    """Moves the occupied slots to the front, in a fresh uniformly random order.
-
-    A compaction that kept the order would let the slot tell the age of a feature.
-
-    Args: occupied (K,) bool; arrays: arrays with the slots on `axis`.
-    Returns the arrays in the new order.
-    """
-    order = random_order(key, occupied)
-    return tuple(jnp.take(array, order, axis=axis) for array in arrays)
-
-
 def pad_axis(array: Array, axis: int, size: int) -> Array:
     """The same array with zeros appended on one axis up to `size` slots.
 
     Returns the padded array.
-
-    Raises:
-        ValueError: if `size` is smaller than the present length.
+    Raises ValueError: if `size` is smaller than the present length.
 
     Example:
         >>> pad_axis(jnp.ones((2, 1)), 1, 3).tolist()

@@ -60,19 +60,6 @@ def test_random_order_does_not_depend_on_the_capacity():
     chex.assert_trees_all_equal(small[:3], large[:3])
 
 
-def test_compact_moves_all_arrays_in_one_random_order():
-    occupied = jnp.array([False, True, False, True, True])
-    z = occupied & jnp.array([[True] * 5, [False, True, False, False, True]])
-    labels = jnp.arange(5)
-    keys = jax.random.split(jax.random.key(2), 600)
-    new_z, new_labels = jax.vmap(lambda key: slots.compact(key, occupied, z, labels))(keys)
-    for matrix, order in zip(np.asarray(new_z), np.asarray(new_labels), strict=True):
-        np.testing.assert_array_equal(matrix, np.asarray(z)[:, order])
-        assert sorted(order[:3].tolist()) == [1, 3, 4]
-    first = np.bincount(np.asarray(new_labels)[:, 0], minlength=5)[[1, 3, 4]]
-    assert stats.chisquare(first).pvalue > LEVEL
-
-
 def test_pad_axis_appends_zeros_and_refuses_to_shrink():
     array = jnp.ones((2, 3), bool)
     padded = slots.pad_axis(array, 1, 5)

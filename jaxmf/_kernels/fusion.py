@@ -12,9 +12,12 @@ turns into scatters that must not be wrapped. Without it the same numbers come o
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import Array
+from jax.extend.core import Jaxpr, jaxprs_in_params
 from jax.tree_util import PyTreeDef
 
 from jaxmf._kernels import fusion_probe
@@ -22,6 +25,12 @@ from jaxmf.devices import default_platform
 from jaxmf.types import PyTree
 
 LONG_ROW = 256
+# What XLA's CPU backend cannot put into one kernel (jaxlib 0.10.2): float reductions of so many
+# numbers are left to a library, and without `sequential` results of so many numbers are shared out
+# to threads where there are several. Either ends in an error of the compiler.
+_MANY_REDUCED = 4_096
+_MANY_SHARED = 2**15
+_REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod")
 VARIABLE = "JAXMF_FUSE_LOOPS"
 
 
@@ -46,7 +55,6 @@ def fused_on_cpu(fn: Callable[..., PyTree], *, sequential: bool = False) -> Call
       sequential: for loops of many items. Under `vmap` one call follows the other, each a kernel of
         its own, instead of one loop over all. And what the loop calls is fused with it; it must
         change a table first and read it then, or the table is copied for every item.
-
     Returns:
       A function of the same arguments and values.
     """
@@ -88,9 +96,30 @@ def fused_on_cpu(fn: Callable[..., PyTree], *, sequential: bool = False) -> Call
                 out = jax.vmap(plain, in_axes=axes)(*leaves)
             return out, jax.tree.map(lambda _: True, out)
 
-        return fused(*leaves) if is_available() else plain(*leaves)
+        return fused(*leaves) if is_available() and fits(leaves, structure) else plain(*leaves)
+
+    def fits(leaves: Sequence[Array], structure: PyTreeDef) -> bool:
+        with set_xla_metadata(xla_cpu_small_call="true", inlineable="false"):
+            traced = inner.trace(*leaves, structure=structure)  # which the call then finds traced
+        return _fits_one_kernel(traced.jaxpr.jaxpr, shares=not sequential)
 
     return call
+
+
+def _fits_one_kernel(jaxpr: Jaxpr, *, shares: bool) -> bool:
+    """Whether no operation of a program, at any depth, is too large for a fused kernel."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name in _REDUCTIONS:
+            operand: Any = equation.invars[0].aval
+            if operand.size >= _MANY_REDUCED and jnp.issubdtype(operand.dtype, jnp.floating):
+                return False
+        inside = [getattr(each, "jaxpr", each) for each in jaxprs_in_params(equation.params)]
+        if not all(_fits_one_kernel(each, shares=shares) for each in inside):
+            return False
+        results: list[Any] = [] if inside else [each.aval for each in equation.outvars]
+        if shares and any(each.size >= _MANY_SHARED for each in results):
+            return False
+    return True
 
 
 def wide_vectors() -> dict[str, object]:

@@ -17,6 +17,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def is_granted() -> bool:
         return False
     file = _answers_file()
     answers = _read(file)
-    name = f"jaxlib {jaxlib.__version__}, {platform.machine()}, trial {_VERSION}"
+    name = f"jaxlib {jaxlib.__version__}, {_processor()}, trial {_VERSION}"
     if name not in answers:
         try:
             answers = {**_read(file), name: _is_sound(_run_child())}
@@ -48,6 +49,20 @@ def is_granted() -> bool:
             return False
         _write(file, answers)
     return answers[name]
+
+
+def _processor() -> str:
+    """A name of this processor that others which share a home folder do not have.
+
+    Code is made for what a processor can do: Linux lists that, other systems name the processor.
+    """
+    marks = ("model name", "flags", "CPU implementer", "CPU part", "Features")
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    known = sorted({line for line in lines if line.startswith(marks)}) or [platform.processor()]
+    return f"{platform.machine()} {zlib.crc32(chr(10).join(known).encode()):08x}"
 
 
 def is_tested(version: str) -> bool:
@@ -68,9 +83,7 @@ def _is_sound(findings: dict[str, Any] | None) -> bool:
 def _run_child() -> dict[str, Any] | None:
     """What the child printed; None if it ended in any other way.
 
-    Raises:
-        subprocess.TimeoutExpired: it did not end in time.
-        OSError: it could not be started.
+    Raises subprocess.TimeoutExpired: it did not end in time. OSError: it could not be started.
     """
     if not sys.executable:
         return None

@@ -24,7 +24,6 @@ def poisson(key: Array, rate: Array) -> Array:
     Args:
         key: typed PRNG key.
         rate: () float.
-
     Returns:
         () int32.
     """
@@ -191,7 +190,6 @@ def log_rising(start: Array, amount: Array | float) -> Array:
     Args:
         start: float, positive.
         amount: float, not negative; of a shape that goes with it.
-
     Returns:
         Float, of the common shape.
     """
@@ -219,7 +217,6 @@ def accepts(uniform: Array, log_probability: Array) -> Array:
     Args:
         uniform: in [0, 1).
         log_probability: of the same shape; above zero it happens, where it is NaN it does not.
-
     Returns:
         Bool, of that shape.
     """

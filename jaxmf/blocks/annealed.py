@@ -8,7 +8,6 @@ predictive density to the power b: every sweep leaves the path invariant once fa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
@@ -32,18 +31,13 @@ if TYPE_CHECKING:
 _FIRST_SLOTS = 16
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["family", "power"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class RaisedFamily(SweptFamily):
-    """A family as a sweep sees it where the likelihood of a group is raised to a power.
+    """A family as a sweep sees it where the likelihood of a group is raised to a power."""
 
-    Args:
-        family: of the values; its hyperparameters are fixed.
-        power: () float above 0.
-    """
-
-    family: Family
-    power: Array
+    family: Family  # of the values; its hyperparameters are fixed
+    power: Array  # () float above 0
 
     hyperparameters = ()  # none to draw
 
@@ -74,7 +68,6 @@ def annealed(
     Args:
         model: with one indicator of every token.
         keep, capacity, split_merge: as in `NetworkModel.sampler`.
-
     Raises:
         ValueError: options that are none, or a family whose hyperparameters are learned.
     """

@@ -50,25 +50,15 @@ _MOST_TABLES = 4  # a product of more probabilities may be too small for a float
 
 
 class Turns(NamedTuple):
-    """How a set of indicators is drawn, decided when the sweep is traced.
+    """How a set of indicators is drawn, decided when the sweep is traced."""
 
-    Attributes:
-        names: the indicators, parents first.
-        sizes: the number of groups of each.
-        column: of the tokens, whose levels are the batches.
-        num_batches: G.
-        roles: of the blocks.
-        collapsed: the indicators whose probabilities in a batch are summed out.
-        is_first: whether tokens join one after the other, as where a chain starts.
-    """
-
-    names: tuple[str, ...]
-    sizes: tuple[int, ...]
-    column: str
-    num_batches: int
-    roles: tuple[Role, ...]
-    collapsed: tuple[str, ...]
-    is_first: bool
+    names: tuple[str, ...]  # the indicators, parents first
+    sizes: tuple[int, ...]  # the number of groups of each
+    column: str  # of the tokens, whose levels are the batches
+    num_batches: int  # G
+    roles: tuple[Role, ...]  # of the blocks
+    collapsed: tuple[str, ...]  # the indicators whose probabilities in a batch are summed out
+    is_first: bool  # whether tokens join one after the other, as where a chain starts
 
     @property
     def drawn(self) -> list[Role]:
@@ -83,36 +73,25 @@ class Turns(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What the draw of every token reads.
+    """What the draw of every token reads."""
 
-    Attributes:
-        probabilities: block -> of indicators that are drawn (P, K); of others (V, P), so that the
-            parts of a value stand side by side.
-        hyperparameters: collapsed indicator -> its hyperparameters.
-        look_up: block -> parts of combinations of values.
-        smallest: growing indicator -> (K,) float, the uniforms of the holders of its groups.
-    """
-
+    # block -> of indicators that are drawn (P, K); of others (V, P), so that the parts of a value
+    # stand side by side
     probabilities: dict[str, Array]
-    hyperparameters: dict[str, dict[str, Array]]
-    look_up: dict[str, Array]
+    hyperparameters: dict[str, dict[str, Array]]  # collapsed indicator -> its hyperparameters
+    look_up: dict[str, Array]  # block -> parts of combinations of values
+    # growing indicator -> (K,) float, the uniforms of the holders of its groups
     smallest: dict[str, Array]
 
 
 class AllTokens(NamedTuple):
-    """All tokens.
+    """All tokens."""
 
-    Attributes:
-        order: (T,) int32, those of a batch side by side; so are the rest on a CPU.
-        columns: the variables that are needed, (T,) each.
-        marks: growing indicator -> (T,) float, the uniforms that decide who holds a group.
-        uniforms: for the draws, (T, n) float; (T,) on accelerators.
-    """
-
-    order: Array
-    columns: dict[str, Array]
+    order: Array  # (T,) int32, those of a batch side by side; so are the rest on a CPU
+    columns: dict[str, Array]  # the variables that are needed, (T,) each
+    # growing indicator -> (T,) float, the uniforms that decide who holds a group
     marks: dict[str, Array]
-    uniforms: Array
+    uniforms: Array  # for the draws, (T, n) float; (T,) on accelerators
 
 
 def turns_of(

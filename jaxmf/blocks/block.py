@@ -41,11 +41,9 @@ class Block(Readable):
             one value for every combination of theirs, not one for every token: with
             per="document" all tokens of a document are in one group, with per=("document", "table")
             all at a table. `by` is of columns among them.
-
     Raises:
         TypeError, ValueError: `distribution` is neither a family nor a prior of partitions, a name
             is not a string, or the settings contradict each other.
-
     Example:
         >>> from jaxmf.priors.partitions import Dirichlet
         >>> Block(Dirichlet(3), by="document").by

@@ -30,7 +30,7 @@ from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import is_fixed
 from jaxmf.priors.partition_prior import PartitionPrior, is_kind, missing_hook
 from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.blocks.model import NetworkModel
@@ -80,8 +80,7 @@ def plan(
 ) -> SamplerPlan:
     """The plan of checked options.
 
-    Raises:
-        ValueError: options that are none.
+    Raises ValueError: options that are none.
     """
     if keep not in KEEP:
         raise ValueError(f"keep must be one of {', '.join(map(repr, KEEP))}, got {keep!r}")
@@ -264,9 +263,7 @@ def _split_merge(
     return state, overflow
 
 
-def record(
-    plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: object
-) -> dict[str, Array]:
+def record(plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: object) -> Draw:
     """What a draw keeps; names of a block's quantities begin with the block's.
 
     Fixed hyperparameters are the model's and not a draw's.

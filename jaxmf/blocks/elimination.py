@@ -14,15 +14,10 @@ from jaxmf._kernels.tables import choose
 
 
 class Factor(NamedTuple):
-    """A table over some variables.
+    """A table over some variables."""
 
-    Attributes:
-        names: of the variables, one an axis.
-        values: not negative.
-    """
-
-    names: tuple[str, ...]
-    values: Array
+    names: tuple[str, ...]  # of the variables, one an axis
+    values: Array  # not negative
 
 
 def draw(
@@ -42,7 +37,6 @@ def draw(
         factors: tables whose names follow the order of `names`.
         uniforms: one for each variable, () in [0, 1).
         num_lanes: one for each variable, see `choose`.
-
     Returns:
         The values, () int32 each.
 
@@ -90,13 +84,9 @@ _PIECE = 16  # weights that a draw sums at once
 def draw_all(names: Sequence[str], factors: Sequence[Factor], uniforms: Array) -> list[Array]:
     """As `draw`, for many tokens at once and in logarithms.
 
-    Args:
-        names: the variables; each stands in some factor.
-        factors: log tables (B or 1, ...) whose names follow the order of `names`.
-        uniforms: (B, n) float in [0, 1), one for each variable.
-
-    Returns:
-        The values, (B,) int32 each.
+    Args: factors: log tables (B or 1, ...) whose names follow the order of `names`; uniforms (B, n)
+    float in [0, 1), one for each variable.
+    Returns the values, (B,) int32 each.
     """
     waiting, tables = list(factors), []
     for name in reversed(names):

@@ -35,11 +35,7 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["distribution", "known", "hyperparameters"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class _KnownFamily(SweptFamily):
     """A family whose groups have the statistics of the training data, whatever joins them."""
@@ -70,7 +66,7 @@ class _KnownFamily(SweptFamily):
         return self.distribution.predictive(cache, lanes, value)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["table"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class _KnownPartition(PartitionPrior):
     """Groups with fixed probabilities in every batch: (G, K) float."""
@@ -144,7 +140,6 @@ def fold_in(
     The answer for a level depends on its tokens, their order and the key alone.
 
     Args:
-        network: the network, as it was fitted.
         new: tokens whose levels of `column` are the new ones; all other columns have the levels of
             the training data.
         column: such as "document".

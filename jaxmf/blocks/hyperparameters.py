@@ -105,8 +105,8 @@ def _update_other(
 ) -> Hyperparameters:
     """By the prior's or family's `update_hyperparameters`, or slice sampling of its probability.
 
-    Raises:
-        TypeError: it has neither that method nor hyperparameters that are single positive numbers.
+    Raises TypeError: it has neither that method nor hyperparameters that are single positive
+    numbers.
     """
     base = PartitionPrior if isinstance(distribution, PartitionPrior) else Family
     if type(distribution).update_hyperparameters is not base.update_hyperparameters:

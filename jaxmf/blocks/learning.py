@@ -89,10 +89,8 @@ def contrastive_divergence(
         num_prior_sweeps: sweeps without the likelihood from there.
         capacity: slots to begin with, or one value for every growing indicator.
         seed: of everything.
-
     Returns:
         Learned.
-
     Raises:
         TypeError, ValueError: the block has no flexible prior, or the form returns another prior;
             settings that are none.
@@ -328,10 +326,8 @@ def match_moments_by_sampling(
         num_sweeps: sweeps of every chain before each.
         num_chains: whose mean is taken.
         seed: of everything.
-
     Returns:
         Learned; the parameters are the weights (N,).
-
     Raises:
         ValueError: counts that no distribution of partitions has.
     """

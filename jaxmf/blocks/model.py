@@ -52,7 +52,6 @@ class NetworkModel(Readable, Model, ABC):
         """The data as the tokens of the network."""
 
     def over(self, data: Any) -> tuple[Network, Tokens]:
-        """The network with its sizes, and the tokens."""
         tokens = self.tokens(data)
         return self.network().at(tokens), tokens
 
@@ -73,7 +72,6 @@ class NetworkModel(Readable, Model, ABC):
         Args:
             state: of these data.
             data: as the model takes it.
-
         Returns:
             () float.
         """
@@ -92,7 +90,6 @@ class NetworkModel(Readable, Model, ABC):
         return network.simulate(key, tokens)
 
     def names(self, data: Any, column: str) -> Names | None:
-        """The ids of the levels of a column, or None."""
         return data.names.get(column)
 
     def token_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -171,10 +168,8 @@ class NetworkModel(Readable, Model, ABC):
                 keeps "assignments" of mixtures of up to 10,000 rows unless it is passed.
             capacity: slots of growing indicators to begin with, by default two for each
                 group that the chain starts with; they double when a sweep needs more.
-
         Returns:
             Algorithm, whose growing axes are the indicators with a growing prior.
-
         Raises:
             ValueError: options that are none.
         """

@@ -34,14 +34,11 @@ class Network(NetworkModel):
 
     Args:
         blocks: name -> `Block`; as keywords, or as one mapping.
-
     Attributes:
         order: the names, parents before children.
-
     Raises:
         TypeError, ValueError: blocks that are no network: unknown kinds, circles, labels that mean
             nothing where they are used.
-
     Example:
         >>> import jaxmf as mf
         >>> lda = mf.Network(
@@ -119,12 +116,7 @@ class Network(NetworkModel):
         return Network(blocks, self.order)
 
     def sizes(self, data: Tokens, slots: Mapping[str, int]) -> dict[str, int]:
-        """The number of values of every column and indicator.
-
-        Args:
-            data: the tokens.
-            slots: of the indicators.
-        """
+        """The number of values of every column and indicator."""
         return {**data.sizes, **slots}
 
     def check_data(self, data: Tokens, name: str) -> None:
@@ -178,10 +170,8 @@ class Network(NetworkModel):
                 and say how many values a family has whose size is None.
             capacity: slots of growing indicators; by default as many as there are tokens, so that
                 there is always room.
-
         Returns:
             State and Tokens.
-
         Raises:
             ValueError: a family without a size, and no column that it follows from.
         """
@@ -195,7 +185,6 @@ class Network(NetworkModel):
         return self
 
     def tokens(self, data: Tokens) -> Tokens:
-        """The data themselves."""
         return data
 
 

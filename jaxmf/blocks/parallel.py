@@ -53,17 +53,11 @@ _LEAST_PRODUCT = 1e-20  # with a prior probability still a float
 
 
 class _Holders(NamedTuple):
-    """Who holds the groups of a growing indicator.
+    """Who holds the groups of a growing indicator."""
 
-    Attributes:
-        uniforms: (T,) float, the tokens' uniforms.
-        batches: (T,) int32, the batch of a token; zeros where all batches share their groups.
-        smallest: (G, K) float, the number of a group's holder; infinite where it is not in use.
-    """
-
-    uniforms: Array
-    batches: Array
-    smallest: Array
+    uniforms: Array  # (T,) float, the tokens' uniforms
+    batches: Array  # (T,) int32, the batch of a token; zeros where all batches share their groups
+    smallest: Array  # (G, K) float, the number of a group's holder; infinite where it is not in use
 
 
 def sweep(network: Network, names: tuple[str, ...], key: Key, state: State, data: Tokens) -> State:

@@ -20,21 +20,13 @@ if TYPE_CHECKING:
 
 
 class Role(NamedTuple):
-    """One block in the sweep over some indicators.
+    """One block in the sweep over some indicators."""
 
-    Attributes:
-        name: of the block.
-        distribution: the family or prior of the block.
-        parts: of the block.
-        over: its parents among the indicators that are drawn.
-        is_drawn: whether it is one of them itself.
-    """
-
-    name: str
-    distribution: Any
-    parts: Parts
-    over: tuple[str, ...]
-    is_drawn: bool
+    name: str  # of the block
+    distribution: Any  # the family or prior of the block
+    parts: Parts  # of the block
+    over: tuple[str, ...]  # its parents among the indicators that are drawn
+    is_drawn: bool  # whether it is one of them itself
 
     @property
     def is_indicator(self) -> bool:
@@ -73,17 +65,11 @@ def roles_of(
 
 
 class Below(NamedTuple):
-    """The observed blocks that an indicator partitions, as a loop over tokens works on them.
+    """The observed blocks that an indicator partitions, as a loop over tokens works on them."""
 
-    Attributes:
-        name: of the indicator.
-        num_groups: K, how many values it has.
-        roles: those of the blocks.
-    """
-
-    name: str
-    num_groups: int
-    roles: tuple[Role, ...]
+    name: str  # of the indicator
+    num_groups: int  # K, how many values it has
+    roles: tuple[Role, ...]  # those of the blocks
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ def assign_all(
     """Indicators of all tokens from their prior, each given those before it.
 
     Args:
-        hyperparameters: its hyperparameters, before any item.
         batches: (T,) int32.
         first: (T,) int32, of each token the first that shares its indicator; none by default.
     Returns:

@@ -49,28 +49,18 @@ if TYPE_CHECKING:
 
 
 class Problem(NamedTuple):
-    """What both sweeps work on.
+    """What both sweeps work on."""
 
-    Attributes:
-        distribution: the prior of the dishes.
-        below: the blocks that they partition.
-        columns: name -> (T,) or (T, D), all that these need.
-        look_up: the parts of those that have a function of their parents.
-        batches: (T,) int32, the batch of dishes that a token's set is in; None where there is one
-            only, see `batch_of`.
-        sets: (T,) int32.
-        cache: of dishes, a customer a set.
-        caches: block -> what a sweep works on.
-    """
-
-    distribution: Any
-    below: Below
-    columns: dict[str, Array]
-    look_up: dict[str, Array]
+    distribution: Any  # the prior of the dishes
+    below: Below  # the blocks that they partition
+    columns: dict[str, Array]  # name -> (T,) or (T, D), all that these need
+    look_up: dict[str, Array]  # the parts of those that have a function of their parents
+    # (T,) int32, the batch of dishes that a token's set is in; None where there is one only, see
+    # `batch_of`
     batches: Array | None
-    sets: Array
-    cache: Any
-    caches: dict[str, PyTree]
+    sets: Array  # (T,) int32
+    cache: Any  # of dishes, a customer a set
+    caches: dict[str, PyTree]  # block -> what a sweep works on
 
 
 def problem_of(

@@ -92,17 +92,11 @@ def sweep(network: Network, name: str, key: Key, state: State, data: Tokens) -> 
 
 
 class _Tokens(NamedTuple):
-    """The tokens, those of a document side by side: (T,) int32 each.
+    """The tokens, those of a document side by side: (T,) int32 each."""
 
-    Attributes:
-        order: where they stand in the data.
-        words: their words.
-        topics: their topics.
-    """
-
-    order: Array
-    words: Array
-    topics: Array
+    order: Array  # where they stand in the data
+    words: Array  # their words
+    topics: Array  # their topics
 
 
 class _Lists(NamedTuple):
@@ -111,18 +105,12 @@ class _Lists(NamedTuple):
     A topic stands at most once in a list. One whose count has fallen to zero leaves a hole, which
     the next new one takes; a list never has more entries than the word has tokens or there are
     topics.
-
-    Attributes:
-        starts: (V,) int32, where the list of a word starts.
-        lengths: (V,) int32, how many entries it has, holes included.
-        topics: (M,) int32.
-        counts: (M,) float, exact up to 2^24; zero behind the end of a list.
     """
 
-    starts: Array
-    lengths: Array
-    topics: Array
-    counts: Array
+    starts: Array  # (V,) int32, where the list of a word starts
+    lengths: Array  # (V,) int32, how many entries it has, holes included
+    topics: Array  # (M,) int32
+    counts: Array  # (M,) float, exact up to 2^24; zero behind the end of a list
 
 
 def _lists(tokens: _Tokens, num_words: int, num_topics: int) -> tuple[_Lists, Array]:
@@ -172,15 +160,10 @@ def _build(
 
 
 class _Table(NamedTuple):
-    """G_k of the document that is worked on, and its sums.
+    """G_k of the document that is worked on, and its sums."""
 
-    Attributes:
-        weights: (64 P,) float; zeros at the end.
-        sums: (P,) float, over pieces of 64.
-    """
-
-    weights: Array
-    sums: Array
+    weights: Array  # (64 P,) float; zeros at the end
+    sums: Array  # (P,) float, over pieces of 64
 
 
 class _Sweep(NamedTuple):

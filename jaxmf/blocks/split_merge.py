@@ -54,29 +54,21 @@ _SIDES = 3  # a, b, and both together
 
 
 class Scan(NamedTuple):
-    """What a pass over the members leaves.
+    """What a pass over the members leaves, tokens or, of `split_merge_shared`, tables."""
 
-    Attributes:
-        sides: (T,) int32, 0 in a and 1 in b, of the members in order.
-        counts: (3,) float, members of a, b and c.
-        cache: child -> what a sweep works on, for the groups a, b and c.
-        log_ratio: () float, the sum over t in the log of A, of a first pass.
-        log_proposal: () float, log q.
-    """
-
-    sides: Array
-    counts: Array
-    cache: dict[str, PyTree]
-    log_ratio: Array
-    log_proposal: Array
+    sides: Array  # (T,) int32, 0 in a and 1 in b, of the members in order
+    counts: Array  # (3,) float, members of a, b and c
+    cache: dict[str, PyTree]  # child -> what a sweep works on, for the groups a, b and c
+    log_ratio: Array  # () float, the sum over t in the log of A, of a first pass
+    log_proposal: Array  # () float, log q
 
 
-def can_split(network: Network, name: str) -> bool:
-    """Whether the move is for this indicator: a process whose groups partition observed blocks."""
-    below = network.children(name)
-    is_process = is_kind(network.blocks[name].distribution, DirichletProcess, PitmanYor)
-    is_process &= not network.blocks[name].per and name not in network.tables
-    return is_process and all(child in network.observed for child in below)
+def can_split(network: Network, name: str, *kinds: type) -> bool:
+    """Whether the groups of this indicator are of a process and partition observed blocks only."""
+    block = network.blocks[name]
+    is_process = is_kind(block.distribution, *(kinds or (DirichletProcess, PitmanYor)))
+    is_process &= not block.per and name not in network.tables
+    return is_process and all(child in network.observed for child in network.children(name))
 
 
 def split_merge(

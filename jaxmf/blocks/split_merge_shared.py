@@ -52,12 +52,11 @@ from jaxmf._kernels.fusion import fused_on_cpu, sequential_on_cpu
 from jaxmf._kernels.special import accepts
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.roles import Below, below, look_up_of
-from jaxmf.blocks.split_merge import choose_side
+from jaxmf.blocks.split_merge import Scan, can_split, choose_side
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.priors.hdp import HDP
-from jaxmf.priors.partition_prior import is_kind
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
@@ -68,68 +67,32 @@ _BLOCK = 4096  # uniforms that are drawn at once
 
 
 class TableMembers(NamedTuple):
-    """Tables of the tokens of the two groups, in the order of their first tokens.
+    """Tables of the tokens of the two groups, in the order of their first tokens."""
 
-    Attributes:
-        members: (T,) int32, positions of the tokens, those of a table side by side.
-        starts: (T + 1,) int32, where the tokens of a table begin among the members.
-        sides: (T,) int32, 0 of a table in the group of i, 1 in that of j.
-        seeds: (2,) int32, the tables of i and j.
-        num_tables: () int32.
-    """
-
-    members: Array
-    starts: Array
-    sides: Array
-    seeds: Array
-    num_tables: Array
-
-
-class Scan(NamedTuple):
-    """What a pass over the tables leaves.
-
-    Attributes:
-        sides: (T,) int32, 0 in a and 1 in b.
-        counts: (3,) float, tables of a, b and c.
-        cache: child -> what a sweep works on, for the groups a, b and c.
-        log_ratio: () float, the logarithm of A q / gamma.
-        log_proposal: () float, log q.
-    """
-
-    sides: Array
-    counts: Array
-    cache: dict[str, PyTree]
-    log_ratio: Array
-    log_proposal: Array
+    members: Array  # (T,) int32, positions of the tokens, those of a table side by side
+    starts: Array  # (T + 1,) int32, where the tokens of a table begin among the members
+    sides: Array  # (T,) int32, 0 of a table in the group of i, 1 in that of j
+    seeds: Array  # (2,) int32, the tables of i and j
+    num_tables: Array  # () int32
 
 
 class _Problem(NamedTuple):
-    """What all proposals of a step work on; tokens in the order of their batches.
+    """What all proposals of a step work on; tokens in the order of their batches."""
 
-    Attributes:
-        batches: (T,) int32.
-        columns: what the partitioned blocks need of the tokens.
-        values: (T,) int32, by which a second token is chosen; None where no block has such.
-        empty: child -> what a sweep works on, for three groups without tokens.
-        look_up: the parts of blocks that have a function of their parents.
-        concentration, base: () float, alpha and gamma.
-    """
-
-    batches: Array
-    columns: dict[str, Array]
+    batches: Array  # (T,) int32
+    columns: dict[str, Array]  # what the partitioned blocks need of the tokens
+    # (T,) int32, by which a second token is chosen; None where no block has such
     values: Array | None
-    empty: dict[str, PyTree]
-    look_up: dict[str, Array]
+    empty: dict[str, PyTree]  # child -> what a sweep works on, for three groups without tokens
+    look_up: dict[str, Array]  # the parts of blocks that have a function of their parents
+    # concentration, base: () float, alpha and gamma
     concentration: Array
     base: Array
 
 
 def can_split_shared(network: Network, name: str) -> bool:
     """Whether the move is for this indicator: an HDP whose groups partition observed blocks."""
-    children = network.children(name)
-    is_process = is_kind(network.blocks[name].distribution, HDP)
-    is_process &= not network.blocks[name].per and name not in network.tables
-    return is_process and all(child in network.observed for child in children)
+    return can_split(network, name, HDP)
 
 
 def split_merge_shared(

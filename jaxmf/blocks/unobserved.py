@@ -56,8 +56,7 @@ def has_tables(network: Network, name: str) -> bool:
 def num_hidden(network: Network, name: str, num_batches: int) -> np.ndarray:
     """(G,) int: unobserved items of every batch, as they were declared.
 
-    Raises:
-        ValueError: not as many values as batches.
+    Raises ValueError: not as many values as batches.
     """
     distribution = network.blocks[name].distribution
     num_unobserved = getattr(distribution, "num_unobserved", None)
@@ -74,8 +73,7 @@ def num_hidden(network: Network, name: str, num_batches: int) -> np.ndarray:
 def check_coverage(network: Network, data: Tokens) -> None:
     """Refuses more items in a batch than the weights of a flexible prior cover.
 
-    Raises:
-        ValueError: naming the indicator and the largest batch.
+    Raises ValueError: naming the indicator and the largest batch.
     """
     for name in network.indicators:
         distribution = network.blocks[name].distribution
@@ -113,15 +111,10 @@ def num_representatives(network: Network, name: str, data: Tokens) -> int:
 
 
 class _Hidden(NamedTuple):
-    """The items of one indicator that no data belong to.
+    """The items of one indicator that no data belong to."""
 
-    Attributes:
-        batches: (M,) int32, of as many as there may be.
-        waiting: (M,) bool, which of them are there before any was moved.
-    """
-
-    batches: Array
-    waiting: Array
+    batches: Array  # (M,) int32, of as many as there may be
+    waiting: Array  # (M,) bool, which of them are there before any was moved
 
 
 def _hidden(network: Network, name: str, state: State, data: Tokens) -> _Hidden:

@@ -25,14 +25,9 @@ def sample_log_weights(
         HDP                  Dirichlet(n_g1 + alpha tau_1, ..., n_gK + alpha tau_K, alpha tau_rest)
 
     Args:
-        key: typed PRNG key.
-        distribution: a prior of partitions with `weight_shapes`.
         counts: (G, K) int32.
-        hyperparameters: its hyperparameters.
-
     Returns:
         (G, K) float, -inf where a group is not in use.
-
     Raises:
         TypeError: the prior has no `weight_shapes`.
 

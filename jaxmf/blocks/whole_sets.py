@@ -104,17 +104,11 @@ class _SetLoop(NamedTuple):
 
 
 class _SetTokens(NamedTuple):
-    """The tokens of sets: those of one set stand side by side.
+    """The tokens of sets: those of one set stand side by side."""
 
-    Attributes:
-        below: the blocks that dishes partition.
-        columns: name -> (T,) or (T, D).
-        look_up: see there.
-    """
-
-    below: Below
-    columns: Any
-    look_up: Any
+    below: Below  # the blocks that dishes partition
+    columns: Any  # name -> (T,) or (T, D)
+    look_up: Any  # see there
 
     def moved(self, caches: PyTree, dish: Array, where: tuple[Array, Array], amount: int) -> PyTree:
         """All tokens of a set to a dish (amount 1) or from it (-1)."""

@@ -20,8 +20,7 @@ _LARGEST_TABLE = 2**22
 def check_wiring(blocks: Mapping[str, Block]) -> tuple[str, ...]:
     """The names of the blocks, parents before children.
 
-    Raises:
-        TypeError, ValueError: an unknown parent, a circle, or blocks that cannot be combined.
+    Raises TypeError, ValueError: an unknown parent, a circle, or blocks that cannot be combined.
     """
     if not blocks:
         raise ValueError("a network needs at least one block")
@@ -136,19 +135,13 @@ def children(blocks: Mapping[str, Block], name: str) -> tuple[str, ...]:
 
 
 class Parts(NamedTuple):
-    """The parts of one block, for the numbers of values of its parents.
+    """The parts of one block, for the numbers of values of its parents."""
 
-    Attributes:
-        by: the parents.
-        sizes: how many values each has.
-        table: None, or (prod sizes,) int32: the part of every combination of values.
-        num_parts: how many parts there are.
-    """
-
-    by: tuple[str, ...]
-    sizes: tuple[int, ...]
+    by: tuple[str, ...]  # the parents
+    sizes: tuple[int, ...]  # how many values each has
+    # None, or (prod sizes,) int32: the part of every combination of values
     table: np.ndarray | None
-    num_parts: int
+    num_parts: int  # how many parts there are
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -185,8 +178,8 @@ class Parts(NamedTuple):
 def parts(name: str, block: Block, sizes: Mapping[str, int]) -> Parts:
     """The parts of a block.
 
-    Raises:
-        ValueError: an unknown parent, too many parts for int32, a function whose values are none.
+    Raises ValueError: an unknown parent, too many parts for int32, a function whose values are
+    none.
     """
     unknown = [parent for parent in block.by if parent not in sizes]
     if unknown:

@@ -139,8 +139,11 @@ def fit(
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
     checkpoint_every: Annotated[
-        float, typer.Option(help="Seconds between checkpoints; 0 for as many as there can be.")
-    ] = 10.0,
+        float | None,
+        typer.Option(
+            help="Seconds between checkpoints, 10 unless given; 0 for as many as there can be."
+        ),
+    ] = None,
     progress: Annotated[
         bool | None, typer.Option(help="Show a bar; by default on a terminal.")
     ] = None,
@@ -196,13 +199,7 @@ def fit(
     from jaxmf.engine.interrupt import Interrupts
     from jaxmf.engine.lock import refuse_if_locked
 
-    if chosen == "smc":
-        if resume:
-            raise ValueError("--resume: smc keeps no checkpoint to continue from; leave it out")
-        keeping: dict[str, Any] = {}
-    else:
-        keeping = {"checkpoint": out / _CHECKPOINT, "checkpoint_seconds": checkpoint_every}
-        keeping["resume"] = resume
+    keeping = _keeping(chosen, out, resume=resume, seconds=checkpoint_every)
     if overwrite:
         refuse_if_locked(out / _CHECKPOINT)
         shutil.rmtree(out / _CHECKPOINT, ignore_errors=True)
@@ -238,6 +235,18 @@ def fit(
             _say_stopped(stop.signal.name, out, "the draws so far are written")
         # what a shell or a scheduler sees of a program that died of the signal
         raise typer.Exit(128 + stop.signal)
+
+
+def _keeping(method: str, out: Path, *, resume: bool, seconds: float | None) -> dict[str, Any]:
+    """Settings of a method's checkpoints."""
+    if method != "smc":
+        every = {} if seconds is None else {"checkpoint_seconds": seconds}
+        return {"checkpoint": out / _CHECKPOINT, "resume": resume, **every}
+    if resume:
+        raise ValueError("--resume: smc keeps no checkpoint to continue from; leave it out")
+    if seconds is not None:
+        raise ValueError("--checkpoint-every: smc keeps no checkpoint; leave it out")
+    return {}
 
 
 def _num_draws(posterior: Posterior) -> int:

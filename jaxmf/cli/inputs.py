@@ -197,7 +197,6 @@ def read_cells(
         path: the file.
         data: of the run, with the columns.
         new: new rows, in which the cells are; None for those of the data.
-
     Raises:
         ValueError: a file without headings; ids that cannot be those of the data.
     """

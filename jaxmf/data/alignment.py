@@ -17,11 +17,7 @@ UNKNOWN = ("error", "drop", "prior")
 
 
 def check_unknown(unknown: object, allowed: Sequence[str]) -> None:
-    """Refuses another word than those that a question takes.
-
-    Raises:
-        ValueError: the message names the words that are taken.
-    """
+    """Refuses another word than those that a question takes."""
     if unknown in allowed:
         return
     words = " or ".join(f'"{word}"' for word in allowed)
@@ -44,7 +40,6 @@ def matched_positions(
         names: ids of the new ones, or None.
         known: ids of those of the data, or None.
         sizes: how many new and how many known ones there are.
-        argument: how the user calls the new data, for the message.
         unknown: "error", or "drop" for -1 in the place of an id that the data lacks.
         can_drop: whether the message may name that option.
     Returns:
@@ -67,11 +62,7 @@ def matched_positions(
 def check_complete(
     positions: np.ndarray, known: Names | None, size: int, *, argument: str, word: str = "column"
 ) -> None:
-    """Refuses new data that lack a known column.
-
-    Raises:
-        ValueError: the message names the first one.
-    """
+    """Refuses new data that lack a known column."""
     there = np.zeros(size, bool)
     there[positions[positions >= 0]] = True
     if there.all():
@@ -92,7 +83,6 @@ def warn_of_dropped(
     Args:
         kept: (T,) bool.
         new_levels: for each column of new levels, such as documents, (T,) the level of each token.
-        argument: how the user calls the tokens.
 
     Warns:
         UserWarning: more than half of the tokens are left out, or all those of a level.
@@ -119,9 +109,7 @@ def continued_names(
     Ids 0, 1, 2, ..., as a table has them by default, continue those of the rows above.
 
     Args: old: ids of the rows there are, or None; new: ids of the further ones, or None.
-
-    Raises:
-        ValueError: a further row has the id of a row above.
+    Raises ValueError: a further row has the id of a row above.
     """
     if old is None and new is None:
         return None

@@ -42,11 +42,9 @@ class CellFeatures:
         shape: (N, D) of the data.
         row_names: N ids, or None.
         column_names: D ids, or None.
-
     Raises:
         TypeError, ValueError: lengths that differ, indices out of range, a cell given twice, no
             cells, values that are not finite, ids that do not fit.
-
     Example:
         >>> days = CellFeatures([1, 0], [0, 1], [[3.0], [5.0]], (2, 2))
         >>> days.take(np.array([0, 0]), np.array([1, 0])).tolist()
@@ -104,7 +102,6 @@ class CellFeatures:
             column: its column with the ids of the columns.
             features: its columns that are features.
             options: as of `Features.from_columns`.
-
         Raises:
             TypeError, ValueError: as the class; a column that the table lacks, a missing id.
         """
@@ -148,7 +145,6 @@ class CellFeatures:
             row_names: the ids of its rows, or None.
             column_names: the ids of its columns, or None.
             shape: its shape (N, D).
-
         Raises:
             ValueError: ids on one side alone and another number of rows or columns; no cell of
                 the features has a row and a column of the data.

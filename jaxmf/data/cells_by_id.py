@@ -62,12 +62,8 @@ class CellsById(ABC):
         is not there has no observed cell (`Entries`), holds zeros (ones of a sparse matrix), or is
         an error (`Dense`). Cells come out by rows, and by columns within a row.
 
-        Args:
-            known: the data.
-            argument: how errors call this container.
-            unknown: of columns that the data lacks: "error", or "drop" to leave them out.
-            can_drop: whether errors may advise the latter.
-            word: what errors call a column.
+        Args: unknown: of columns that the data lacks: "error", or "drop" to leave them out;
+        can_drop: whether errors may advise the latter.
 
         Raises:
             ValueError: an unknown column; one of a `Dense` that is not there; other sizes where

@@ -69,9 +69,7 @@ def offence(
 def as_mask(name: str, x: object, shape: tuple[int, ...]) -> np.ndarray:
     """A bool array of the shape of the data.
 
-    Raises:
-        TypeError: another dtype.
-        ValueError: ragged, or another shape.
+    Raises TypeError: another dtype. ValueError: ragged, or another shape.
     """
     mask = as_numeric(name, x)
     if mask.dtype != bool:
@@ -86,8 +84,7 @@ def as_mask(name: str, x: object, shape: tuple[int, ...]) -> np.ndarray:
 def as_lines(name: str, x: object, needed: str) -> list[Any]:
     """What there is one of for each line, as a list.
 
-    Raises:
-        TypeError: a text, or nothing that has lines.
+    Raises TypeError: a text, or nothing that has lines.
     """
     if isinstance(x, str | bytes | Mapping) or not isinstance(x, Iterable):
         raise TypeError(f"{name}: is {x!r}; {needed} is needed.")
@@ -97,8 +94,7 @@ def as_lines(name: str, x: object, needed: str) -> list[Any]:
 def as_mapping(name: str, x: Any) -> dict[Any, Any]:
     """A mapping from headings, as a dict; nothing where it is None.
 
-    Raises:
-        TypeError: no mapping.
+    Raises TypeError: no mapping.
     """
     if x is None:
         return {}
@@ -110,8 +106,7 @@ def as_mapping(name: str, x: Any) -> dict[Any, Any]:
 def as_numeric(name: str, x: object) -> np.ndarray:
     """The array of real numbers behind ``x``; masked elements of a masked array become NaN.
 
-    Raises:
-        TypeError: objects, text, dates or complex numbers.
+    Raises TypeError: objects, text, dates or complex numbers.
     """
     if isinstance(x, np.ma.MaskedArray):
         if np.ma.is_masked(x):
@@ -181,9 +176,8 @@ def check_not_empty(name: str, shape: Sequence[int]) -> None:
 def as_float(name: str, array: np.ndarray, *, offset: tuple[int, ...] | None = None) -> np.ndarray:
     """The array in the default floating dtype; rounding of fractions is fine, losing more is not.
 
-    Raises:
-        ValueError: whole numbers of an integer dtype that the floating dtype cannot hold exactly,
-            or finite values too large for it.
+    Raises ValueError: whole numbers of an integer dtype that the floating dtype cannot hold
+    exactly, or finite values too large for it.
     """
     dtype = np.dtype(jnp.result_type(float))
     if np.issubdtype(array.dtype, np.integer):
@@ -301,9 +295,8 @@ def check_vector(
 def as_index(name: str, x: object, *, size: int | None = None) -> np.ndarray:
     """Indices as int32, in ``0..size - 1``.
 
-    Raises:
-        TypeError: not whole numbers.
-        ValueError: more lines than int32 can index, or an index out of range.
+    Raises TypeError: not whole numbers. ValueError: more lines than int32 can index, or an index
+    out of range.
     """
     array = as_numeric(name, x)
     check_vector(name, array)

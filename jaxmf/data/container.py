@@ -79,11 +79,9 @@ def lookup(
     """Positions of ids, and all ids: those ``known``, or else those of ``ids``, as they appear.
 
     Args:
-        argument: how the user calls the ids, for the message.
         ids: (T,) ids.
         known: all ids in order, or None.
         line: what one of them is called, such as "row"; the argument without its s by default.
-
     Raises:
         ValueError: a missing id, or one that ``known`` lacks.
     """
@@ -104,9 +102,8 @@ def checked_cells(
 ) -> tuple[np.ndarray, np.ndarray, tuple[Names | None, Names | None]]:
     """Indices of cells as int32, each cell once, and the ids of rows and columns.
 
-    Raises:
-        ValueError: lengths that differ, indices out of range, no cells, a cell given twice, ids
-            that do not fit.
+    Raises ValueError: lengths that differ, indices out of range, no cells, a cell given twice, ids
+    that do not fit.
     """
     row_indices = checks.as_index("rows", rows, size=shape[0])
     column_indices = checks.as_index("columns", columns, size=shape[1])
@@ -149,8 +146,7 @@ def is_sparse(x: object) -> bool:
 def peel(argument: str, x: Any) -> Table:
     """The matrix and the ids of an array, DataFrame, scipy.sparse matrix, AnnData or Table.
 
-    Raises:
-        TypeError: no matrix, or a DataFrame with a column that holds no numbers.
+    Raises TypeError: no matrix, or a DataFrame with a column that holds no numbers.
     """
     x = as_pandas(x)
     if isinstance(x, Table):

@@ -55,11 +55,9 @@ def as_container(
         container_type: ``Dense``, ``Entries``, ``SparseBinary``, ``SparseSeries`` or ``Tokens``.
         name: what the user calls the data, for the message.
         can_be_empty: whether all counts may be 0, as those of new documents.
-
     Raises:
         TypeError: another container, or an object with more than one reading; says what to write.
         ValueError: what the container says.
-
     Example:
         >>> as_container([[0, 1], [1, 1]], Dense)
         Dense(2 x 2, 0 missing)

@@ -67,7 +67,6 @@ def read_tokens(
         real: columns of real values that are wanted.
         vocabulary: a text file with the words of a matrix of counts, one a line.
         key: which array of an ``.npz``.
-
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: a column is not there, counts that are none, a vocabulary of another length.
@@ -177,7 +176,6 @@ def read_entries(path: str | Path, *, form: str | None = None, key: str | None =
         form: one of these; None for triples where a text has three or four cells a line, or such
             headings.
         key: which array of an ``.npz``.
-
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: a value that is no number, lines that are no triples, no cells.

@@ -35,13 +35,10 @@ def open_up(counts: object, *, can_be_empty: bool = False) -> Counted:
     A sweep, which takes tokens as they stand, then finds in the cache what it knows of a word, and
     of the documents of a block.
 
-    Args:
-        counts: (N, D) whole numbers, an array or a scipy.sparse matrix.
-        can_be_empty: whether all counts may be 0.
-
-    Raises:
-        TypeError, ValueError: no matrix of counts, no token, or more than int32 can index.
-        MemoryError: so many tokens do not fit.
+    Args: counts (N, D) whole numbers, an array or a scipy.sparse matrix; can_be_empty: whether all
+    counts may be 0.
+    Raises TypeError, ValueError: no matrix of counts, no token, or more than int32 can index.
+    MemoryError: so many tokens do not fit.
     """
     matrix = _checked_sparse(counts) if is_sparse(counts) else _checked_shape(counts)
     total = sum(int(cells.counts.sum(dtype=np.int64)) for cells in _blocks(matrix))

@@ -37,12 +37,10 @@ class Dense(CellsById):
         observed: (N, D) bool, or None.
         row_names: N ids of any type, or None.
         column_names: D ids of any type, or None.
-
     Raises:
         TypeError: objects, text or complex numbers.
         ValueError: not a matrix, no rows or columns, infinite values, numbers that the floating
             dtype cannot hold, nothing observed, ids that do not fit.
-
     Example:
         >>> data = Dense([[1.0, 2.0], [float("nan"), 4.0]])
         >>> data.num_missing, data.missing_cells()
@@ -93,7 +91,6 @@ class Dense(CellsById):
             observed: (N, D) bool, or None: the NaN cells are the missing ones.
             row_names: N ids, instead of those of ``x``.
             column_names: D ids, instead of those of ``x``.
-
         Raises:
             TypeError, ValueError: as the class.
         """
@@ -161,9 +158,7 @@ class Dense(CellsById):
 
         Ids 0, 1, 2, ... of further rows, as a table has them by default, continue the ids above.
 
-        Args:
-            new: (M, D), see `align_columns`.
-            argument: how errors call it.
+        Args: new (M, D), see `align_columns`.
 
         Raises:
             ValueError: a further row has the id of one that there is.
@@ -211,7 +206,6 @@ class Dense(CellsById):
 
     @classmethod
     def tree_unflatten(cls, _: tuple[int, ...] | None, children: tuple[PyTree, ...]) -> Self:
-        """Built without checks: the leaves may be anything jax puts there."""
         values, observed = children
         return bare(cls, values=values, observed=observed, row_names=None, column_names=None)
 

@@ -14,23 +14,14 @@ MISSING = ("refuse", "zero")
 
 
 class Column(NamedTuple):
-    """One column of features: where it comes from and what was done to it.
+    """One column of features: where it comes from and what was done to it."""
 
-    Attributes:
-        block: the columns of one name belong together.
-        name: the heading in the table it was made of.
-        level: the level it indicates; None for a number.
-        centre: what was subtracted from a number.
-        scale: what it was then divided by.
-        separator: what stands between the levels of a cell that holds several.
-    """
-
-    block: str
-    name: str
-    level: Hashable = None
-    centre: float = 0.0
-    scale: float = 1.0
-    separator: str | None = None
+    block: str  # the columns of one name belong together
+    name: str  # the heading in the table it was made of
+    level: Hashable = None  # the level it indicates; None for a number
+    centre: float = 0.0  # what was subtracted from a number
+    scale: float = 1.0  # what it was then divided by
+    separator: str | None = None  # what stands between the levels of a cell that holds several
 
     @property
     def label(self) -> str:
@@ -49,9 +40,8 @@ def encode_columns(
 ) -> tuple[scipy.sparse.csc_array, list[Column]]:
     """The numbers (N, F) of a table's columns, and what each of them is.
 
-    Raises:
-        TypeError: a column of neither numbers nor levels.
-        ValueError: columns that differ in length, a value that is missing or not finite.
+    Raises TypeError: a column of neither numbers nor levels. ValueError: columns that differ in
+    length, a value that is missing or not finite.
     """
     separators = dict(lists or {})
     for argument, headings in (("categorical", categorical), ("lists", separators)):
@@ -91,8 +81,7 @@ def encode_one(
 ) -> scipy.sparse.csc_array:
     """The numbers (N, F) of one heading in given columns, for new lines as for old ones.
 
-    Raises:
-        ValueError: a value that is missing, or a level that has no column.
+    Raises ValueError: a value that is missing, or a level that has no column.
     """
     first = columns[0]
     if first.level is None:

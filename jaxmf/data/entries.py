@@ -51,12 +51,10 @@ class Entries(CellsById):
         shape: (N, D).
         row_names: N ids of any type, or None.
         column_names: D ids of any type, or None.
-
     Raises:
         TypeError: objects, text or complex numbers.
         ValueError: lengths that differ, indices out of range, duplicate cells, values that are not
             finite or that the floating dtype cannot hold, no cells, ids that do not fit.
-
     Example:
         >>> Entries([0, 2], [1, 0], [5.0, 3.0], (3, 2))
         Entries(3 x 2, 2 observed)
@@ -122,10 +120,8 @@ class Entries(CellsById):
             row_names: all ids of rows, in order, for instance those of a training set; None takes
                 the ids in order of appearance.
             column_names: the same for columns.
-
         Raises:
             TypeError, ValueError: as the class; a column that the table lacks, a missing id.
-
         Example:
             >>> import pandas as pd
             >>> df = pd.DataFrame({"who": ["ann", "bo"], "what": ["tea", "tea"], "stars": [5, 3]})
@@ -173,7 +169,6 @@ class Entries(CellsById):
             matrix: (N, D) sparse.
             row_names: N ids, or None.
             column_names: D ids, or None.
-
         Raises:
             TypeError: not a sparse matrix.
             ValueError: as the class.
@@ -196,7 +191,6 @@ class Entries(CellsById):
             x: (N, D) numbers, an array, a wide DataFrame or an AnnData.
             row_names: N ids, instead of those of ``x``.
             column_names: D ids, instead of those of ``x``.
-
         Raises:
             TypeError, ValueError: as the class.
         """

@@ -15,9 +15,6 @@ def in_columns_of(features: Features, known: Features, what: str) -> object:
     """The values of features in the columns of others; None where they are so already.
 
     Returns (N, F) numpy array or scipy.sparse matrix.
-
-    Raises:
-        ValueError: other columns.
     """
     order = _order_of(features, known, what)
     pairs = [

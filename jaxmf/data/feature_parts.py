@@ -18,8 +18,7 @@ _NAMES = ("ids", "row_names", "column_names")
 def described(features: Features | CellFeatures) -> dict[str, Any]:
     """All that JSON can hold of features: shape, ids, columns, fingerprint.
 
-    Raises:
-        TypeError: an id or a level that is neither text, number nor truth.
+    Raises TypeError: an id or a level that is neither text, number nor truth.
     """
     words: dict[str, object] = {
         "features": type(features).__name__,
@@ -48,8 +47,7 @@ def arrays(features: Features | CellFeatures) -> dict[str, np.ndarray]:
 def put_together(words: Mapping[str, Any], held: Mapping[str, np.ndarray]) -> object:
     """The features that `described` and `arrays` took apart, bit for bit.
 
-    Raises:
-        ValueError: the arrays are not those that were described.
+    Raises ValueError: the arrays are not those that were described.
     """
     kind: Any = {"Features": Features, "CellFeatures": CellFeatures}[words["features"]]
     leaves = ("values", "rows", "columns") if kind is Features else ("offsets", "columns", "values")
@@ -77,8 +75,7 @@ def put_together(words: Mapping[str, Any], held: Mapping[str, np.ndarray]) -> ob
 def read_ids(name: str, written: object) -> np.ndarray:
     """Ids as they are written in JSON, values and dtype; texts are as wide as the longest.
 
-    Raises:
-        ValueError: they are not what is written for ids.
+    Raises ValueError: they are not what is written for ids.
     """
     if not isinstance(written, Mapping) or written.keys() != {"values", "dtype"}:
         raise ValueError(f"{name}: ids are an object with 'values' and 'dtype'")

@@ -48,11 +48,9 @@ class Features(FeatureProducts):
         columns: what each column is, or their names; None numbers them.
         missing: of a value, a level or a line that is not there: "refuse", or "zero", which is
             the mean where numbers were standardised.
-
     Raises:
         TypeError: no numbers.
         ValueError: no lines or columns, values that are not finite, ids that do not fit.
-
     Example:
         >>> users = Features.from_columns({"age": [20, 40], "sex": ["F", "M"]}, ids=["ann", "bo"])
         >>> users.labels
@@ -127,11 +125,9 @@ class Features(FeatureProducts):
                 lines; indicators never are.
             sparse: whether only what is not zero is held; for many levels.
             missing: as of the class.
-
         Raises:
             TypeError, ValueError: as the class; a heading that is not there, columns that differ in
                 length, a missing value.
-
         Example:
             >>> genres = {"genres": ["War|Drama", "War"]}
             >>> films = Features.from_columns(genres, lists={"genres": "|"})
@@ -159,10 +155,8 @@ class Features(FeatureProducts):
             frame: a DataFrame of pandas, polars, pyarrow or any other that narwhals knows.
             id: its column with the ids; None takes its index.
             options: as of `from_columns`.
-
         Raises:
             TypeError, ValueError: as `from_columns`; a column that the table lacks.
-
         Example:
             >>> import pandas as pd
             >>> Features.from_pandas(pd.DataFrame({"who": ["ann"], "age": [20]}), id="who")
@@ -185,7 +179,6 @@ class Features(FeatureProducts):
         Args:
             blocks: name -> features; their lines are matched by id to those of the first, where it
                 has ids. Sparse if one of them is.
-
         Raises:
             ValueError: no block, different lengths, an id that a block lacks and may not.
         """
@@ -247,12 +240,9 @@ class Features(FeatureProducts):
     def separate(self, heading: str, *, what: str = "features") -> tuple[Self | None, Self]:
         """The features without the columns of one heading, and those alone.
 
-        Args:
-            heading: of a column with one level a line, such as occupation.
-            what: how these features are called in errors.
-
-        Returns:
-            The others, None where there are none; the indicators of the levels.
+        Args: heading: of a column with one level a line, such as occupation; what: how these
+        features are called in errors.
+        Returns the others, None where there are none; the indicators of the levels.
 
         Raises:
             ValueError: an unknown heading, or its cells are no single levels.
@@ -290,7 +280,6 @@ class Features(FeatureProducts):
                 ids then are 0..size-1.
             size: how many lines are asked for; of no use where ``ids`` are passed.
             what: how these features are called in errors.
-
         Raises:
             ValueError: an id without a line, unless missing is "zero"; another number of lines
                 where the features have no ids; ids that are no positions in data without ids.
@@ -351,7 +340,6 @@ class Features(FeatureProducts):
         Args:
             table: heading -> cells, or a DataFrame; headings that are not needed are left aside.
             ids: ids of the new lines, or None.
-
         Raises:
             ValueError: a heading that is not there, a missing value, a level that is new (unless
                 missing is "zero": it has no indicator then).
@@ -374,9 +362,7 @@ class Features(FeatureProducts):
         Columns are matched by their labels, by position where one side has none but x0, x1, ....
         Numbers that were standardised otherwise are brought to the units of those others.
 
-        Args:
-            known: such as those in training.
-            what: how errors call these features.
+        Args: known: such as those in training.
 
         Raises:
             ValueError: other columns; the message names the first difference.

@@ -12,8 +12,7 @@ def as_pandas(x: object) -> Any:
 
     Missing numbers become NaN, other missing cells None; levels of categories become their labels.
 
-    Raises:
-        ImportError: pandas is not installed.
+    Raises ImportError: pandas is not installed.
     """
     if type(x).__module__.partition(".")[0] not in _LIBRARIES:
         return x

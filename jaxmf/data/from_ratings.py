@@ -45,14 +45,11 @@ def implicit_features(train: Entries, *, of: str = "rows", sparse: bool = True) 
         of: "rows" or "columns".
         sparse: whether only what is not zero is held. Where more than a few in a hundred of all
             cells are there, products are as fast without.
-
     Returns:
         `Features` of N lines and as many columns as the data, one part; or of as many lines as the
         data has columns. A line without cells has zeros.
-
     Raises:
         ValueError: neither rows nor columns.
-
     Example:
         >>> train = Entries([0, 0, 1], [0, 1, 1], [5, 1, 4], (2, 2))
         >>> print(implicit_features(train).to_array().round(2))
@@ -104,14 +101,11 @@ def rating_features(
         num_neighbours: how many similar items.
         shrinkage: correlations over n common users are multiplied by n / (n + shrinkage), as those
             over a few users are mostly chance.
-
     Returns:
         `CellFeatures` of T + M cells; the ids are those of ``train``.
-
     Raises:
         ValueError: times for one of the two alone or of another length, ids that the data lacks, a
             new cell that is a training cell, nothing to compute.
-
     Example:
         >>> train = Entries([0, 0, 1, 1], [0, 1, 0, 1], [5, 1, 4, 2], (2, 2))
         >>> found = rating_features(train, times=[1, 3, 2, 3], num_previous=1, num_neighbours=0)

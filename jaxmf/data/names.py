@@ -20,7 +20,6 @@ class Positions(NamedTuple):
     Args:
         rows: (M,) whole numbers.
         columns: (M,) likewise, of cells; left out where a question is about rows.
-
     Example:
         >>> Positions([0, 3], [2, 2]).columns
         [2, 2]
@@ -36,10 +35,8 @@ def as_names(argument: str, names: object, *, size: int | None = None) -> Names 
     Scalars of NumPy in a list become the numbers and texts that they are, so that they can be
     saved.
 
-    Raises:
-        TypeError: no list of ids, or an id that cannot be hashed.
-        ValueError: not one id for each row or column, an id that is missing, or one that
-            stands twice.
+    Raises TypeError: no list of ids, or an id that cannot be hashed. ValueError: not one id for
+    each row or column, an id that is missing, or one that stands twice.
     """
     if names is None:
         return None
@@ -109,9 +106,7 @@ def is_missing_id(name: object) -> bool:
 def encode(argument: str, ids: object) -> tuple[np.ndarray, Names]:
     """Positions (T,) int32 of the ids among the unique ones, and these in order of appearance.
 
-    Raises:
-        ValueError: an id is missing.
-        TypeError: an id cannot be hashed.
+    Raises ValueError: an id is missing. TypeError: an id cannot be hashed.
     """
     array = object_array(ids)
     table: dict[Hashable, int] = {}
@@ -153,7 +148,6 @@ def positions(
     """Positions (T,) int32 of ids; where the data has no ids, they are the positions themselves.
 
     Args:
-        argument: how the user calls them, for the message.
         names: the ids of the data, or None.
         line: what one of them is called, such as "row"; the argument without its s unless given.
     Raises:
@@ -236,9 +230,7 @@ def titled(names: Names | None, titles: object, size: int) -> np.ndarray:
 def series_as_mapping(argument: str, values: object) -> object:
     """A pandas Series as a mapping from its index; all else as it is.
 
-    Raises:
-        TypeError: a table.
-        ValueError: an id is twice in the index.
+    Raises TypeError: a table. ValueError: an id is twice in the index.
     """
     if not hasattr(values, "to_dict"):
         return values

@@ -55,7 +55,6 @@ def read_ones(
             of them stands in its column again; else it holds headings.
         mask: a file that says which cells were observed, the others being missing: pairs of ids,
             one line a cell, or a matrix of ones (observed) and zeros.
-
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: what the form, or the matrix, says; lines of several lengths that hold nothing
@@ -101,7 +100,6 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
             timestamp, in any order, and further columns do not count; with others, or none, in this
             order.
         headings: whether the first line holds headings; None sees it by its time.
-
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: a line that is no triple, a time that is no number, no lines.

@@ -51,14 +51,12 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
     Args:
         path: the file.
         key: which array of a ``.npz``.
-
     Returns:
         ``Table(values, row_names, column_names)``, values (N, D) an array or scipy.sparse matrix.
 
     Warns:
         UserWarning: of what is left out, of numbers such as 99 that may stand for missing cells, of
             a first column of numbers that may be ids.
-
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: an extension not listed, lines that differ in length, a column that holds no
@@ -101,7 +99,6 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
     Args:
         path: the file; its first line holds the headings.
         names: the columns wanted.
-
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: an extension not listed, lines that differ in length, a heading that is not
@@ -148,7 +145,6 @@ def read_features(
         separator: what stands between levels; empty for nothing.
         standardise: whether numbers are brought to mean 0 and standard deviation 1.
         missing: of empty cells and of ids without a line: "refuse", or "zero".
-
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: no headings, lines that differ in length, an empty cell, ids given twice.
@@ -502,8 +498,7 @@ def is_number(text: str) -> bool:
 def as_number(text: str) -> float:
     """A number as it is written in a table: in digits 0 to 9, without underscores.
 
-    Raises:
-        ValueError: anything else, as what Python takes beyond that is a number by accident.
+    Raises ValueError: anything else, as what Python takes beyond that is a number by accident.
     """
     if "_" in text or not text.isascii():
         raise ValueError(f"{text!r} is no number")

@@ -34,8 +34,7 @@ class Part(NamedTuple):
 def as_part(name: str, matrix: object) -> Part:
     """The ones of a matrix given in any form.
 
-    Raises:
-        TypeError, ValueError: no matrix of zeros and ones.
+    Raises TypeError, ValueError: no matrix of zeros and ones.
     """
     if isinstance(matrix, SparseBinary):
         ones = matrix.rows, matrix.columns
@@ -72,8 +71,7 @@ def common_ids(parts: list[Part], name: str, passed: object) -> object:
 def as_times(times: object) -> np.ndarray:
     """Times as (T,) float64, in their order.
 
-    Raises:
-        TypeError: no numbers.
+    Raises TypeError: no numbers.
     """
     if isinstance(times, (str, bytes)) or not isinstance(times, Iterable):
         raise TypeError(f"times: is {times!r}; a list of numbers is needed.")

@@ -51,12 +51,10 @@ class SparseBinary(CellsById):
         column_names: D ids of any type, or None.
         missing_rows: (U,) whole numbers, rows of cells that were not observed; None where all were.
         missing_columns: (U,) whole numbers.
-
     Raises:
         TypeError: objects, text or complex numbers.
         ValueError: lengths that differ, indices out of range, a cell given twice, no ones, ids that
             do not fit.
-
     Example:
         >>> SparseBinary([0, 1], [1, 0], (2, 2))
         SparseBinary(2 x 2, 2 ones)
@@ -138,11 +136,9 @@ class SparseBinary(CellsById):
             baskets: N collections of ids of any type; a mapping or a Series gives ids of rows too.
             row_names: N ids of the baskets, or None.
             column_names: all ids of items, in order; None takes them in order of appearance.
-
         Raises:
             TypeError: a basket that is a text or no collection.
             ValueError: as the class; an item that ``column_names`` lacks.
-
         Example:
             >>> data = SparseBinary.from_baskets([["milk", "bread"], [], ["milk"]])
             >>> data, data.column_names.tolist()
@@ -186,10 +182,8 @@ class SparseBinary(CellsById):
             pairs: T pairs of ids of any type, or a DataFrame of two columns.
             row_names: all ids of rows, in order; None takes them in order of appearance.
             column_names: the same for columns.
-
         Raises:
             TypeError, ValueError: as the class; a line that is no pair, an unknown or missing id.
-
         Example:
             >>> SparseBinary.from_pairs([("ann", "tea"), ("bo", "tea")])
             SparseBinary(2 x 1, 2 ones)
@@ -230,7 +224,6 @@ class SparseBinary(CellsById):
             matrix: (N, D) sparse.
             row_names: N ids, or None.
             column_names: D ids, or None.
-
         Raises:
             TypeError: not a sparse matrix.
             ValueError: as the class; a stored value that is neither 0 nor 1.
@@ -263,7 +256,6 @@ class SparseBinary(CellsById):
                 others does not matter, but must be 0 or 1. Not with scipy.sparse.
             row_names: N ids, instead of those of ``x``.
             column_names: D ids, instead of those of ``x``.
-
         Raises:
             TypeError, ValueError: as the class; a value that is neither 0 nor 1.
         """
@@ -337,7 +329,6 @@ class SparseBinary(CellsById):
         return f"{sides}, {self.num_missing:,} cells missing"
 
     def fingerprint(self) -> str:
-        """SHA-256 of shape and ones, in hex; ids do not enter."""
         arrays = {"rows": self.rows, "columns": self.columns}
         if self.missing_rows is not None and self.missing_columns is not None:
             arrays |= {"missing_rows": self.missing_rows, "missing_columns": self.missing_columns}

@@ -53,12 +53,10 @@ class SparseSeries(CellsById):
         missing_rows: (U,) rows of cells that were not observed; None where all were.
         missing_steps: (U,) whole numbers.
         missing_columns: (U,) whole numbers.
-
     Raises:
         TypeError: objects, text or complex numbers.
         ValueError: lengths that differ, indices out of range, a cell given twice, a time that
             stands twice, ids that do not fit.
-
     Example:
         >>> SparseSeries([0, 1], [0, 1], [2, 0], [2023.5, 2024.0], (2, 2, 3))
         SparseSeries(2 x 3 at 2 times from 2023.5 to 2024, 2 ones)
@@ -129,11 +127,9 @@ class SparseSeries(CellsById):
             times: (T,) numbers, in the order of the matrices.
             row_names: N ids, instead of those of the matrices.
             column_names: D ids, instead of those of the matrices.
-
         Raises:
             TypeError, ValueError: as the class; shapes or ids that differ, a value other than 0
                 and 1.
-
         Example:
             >>> SparseSeries.from_matrices([[[0, 1]], [[1, 1]]], [1.0, 2.5])
             SparseSeries(1 x 2 at 2 times from 1 to 2.5, 3 ones)
@@ -201,10 +197,8 @@ class SparseSeries(CellsById):
             row_names: all ids of rows, in order; None takes them in order of appearance.
             column_names: the same for columns.
             times: all times, those without a one included; None takes those of the triples.
-
         Raises:
             TypeError, ValueError: as the class; a line that is no triple, an unknown id or time.
-
         Example:
             >>> SparseSeries.from_triples([("ann", "tea", 1.0), ("bo", "tea", 3.0)])
             SparseSeries(2 x 1 at 2 times from 1 to 3, 2 ones)

@@ -81,11 +81,8 @@ def numbered_lines(
 
     Args: first: whether the first line that is not empty is enough; whole: whether lines are texts,
     each one cell.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: lines that cannot be taken apart; numbers that can be read in two ways; an
-            archive of several files.
+    Raises FileNotFoundError: the file does not exist. ValueError: lines that cannot be taken apart;
+    numbers that can be read in two ways; an archive of several files.
     """
     path = check_file(path)
     text = _text(path)

@@ -36,17 +36,11 @@ class Vectorizer(Protocol):
 
 
 class CountedTexts(NamedTuple):
-    """Counts of words in documents.
+    """Counts of words in documents."""
 
-    Attributes:
-        counts: (N, D) scipy.sparse matrix of whole numbers.
-        vocabulary: D words.
-        documents: N ids, or None.
-    """
-
-    counts: object
-    vocabulary: Names
-    documents: Names | None
+    counts: object  # (N, D) scipy.sparse matrix of whole numbers
+    vocabulary: Names  # D words
+    documents: Names | None  # N ids, or None
 
 
 def count_texts(texts: object, *, vectorizer: object, documents: object) -> CountedTexts:

@@ -35,12 +35,10 @@ class Tokens:
         sizes: for each name how many levels there are; the names are those of ``columns``.
         values: for each name (T,) finite numbers, or (T, D) vectors of them.
         names: for each name the ids of the levels, or leave it out.
-
     Raises:
         TypeError: objects, text or complex numbers.
         ValueError: lengths that differ, indices out of range, values that are not finite, no
             tokens, ids that do not fit.
-
     Example:
         >>> Tokens({"document": [0, 0, 1], "word": [2, 2, 0]}, {"document": 2, "word": 3})
         Tokens(3 tokens, document: 2, word: 3)
@@ -116,10 +114,8 @@ class Tokens:
             values: for each name (T,) numbers.
             names: for each name all ids, in order; ids are taken in order of appearance for names
                 that are left out.
-
         Raises:
             TypeError, ValueError: as the class; a missing id, an id that ``names`` lacks.
-
         Example:
             >>> Tokens.from_columns({"user": ["ann", "bo", "ann"], "rating": [5, 3, 3]})
             Tokens(3 tokens, user: 2, rating: 2)
@@ -160,11 +156,9 @@ class Tokens:
             row_names: N ids of the rows, instead of those of ``counts``.
             row: the name of the tokens' column for the rows.
             column: the name of the tokens' column for the columns.
-
         Raises:
             TypeError, ValueError: as the class; negative, fractional or missing counts, more tokens
                 than int32 can index.
-
         Example:
             >>> Tokens.from_counts([[2, 0], [0, 1]], vocabulary=["yes", "no"])
             Tokens(3 tokens, document: 2, word: 2)
@@ -218,13 +212,11 @@ class Tokens:
                 two letters and more. One that is fitted already is not fitted again, words beyond
                 its vocabulary are left out; else this call fits it.
             documents: N ids of the documents, instead of those of ``texts``.
-
         Raises:
             TypeError: one text in place of several, no text, no vectoriser.
             ValueError: a text is missing, no text has a word, weights in place of counts, ids that
                 do not fit.
             ImportError: scikit-learn is not installed.
-
         Example:
             >>> Tokens.from_texts(["green tea", "tea with milk"])
             Tokens(5 tokens, document: 2, word: 4)
@@ -240,11 +232,9 @@ class Tokens:
             lists_of_tokens: N lists of words, of any length; a list, a Series, or a mapping from
                 ids to lists. A document may be empty.
             documents: N ids of the documents, instead of those of ``lists_of_tokens``.
-
         Raises:
             TypeError: a text in place of a list, a word that cannot be hashed.
             ValueError: a word is missing, all lists are empty, ids that do not fit.
-
         Example:
             >>> Tokens.from_lists([["green", "tea"], ["tea", "milk", "tea"]])
             Tokens(5 tokens, document: 2, word: 3)
@@ -284,13 +274,11 @@ class Tokens:
             unknown: of levels that the data lacks: "error", or "drop" to leave their tokens out.
             can_drop: whether errors may advise the latter.
             new: columns whose levels are new, and stay as they are.
-
         Returns:
             The tokens; with "drop" none may be left, a document then has the prior.
 
         Warns:
             UserWarning: more than half of the tokens are left out, or all those of a document.
-
         Raises:
             ValueError: a column that is not there, an unknown level; other sizes where one side
                 has no ids.

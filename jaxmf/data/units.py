@@ -116,9 +116,8 @@ def scale_about(data: Dense, offset: object = 0.0) -> float:
 def check_magnitude(data: Dense, name: str) -> None:
     """Refuses numbers whose squares, summed and divided, leave the range of the data's floats.
 
-    Raises:
-        ValueError: the largest absolute value is above 2.5e15 or, not 0, below 2.7e-16 (with
-            32-bit floats; the 0.4th power of their range).
+    Raises ValueError: the largest absolute value is above 2.5e15 or, not 0, below 2.7e-16 (with
+    32-bit floats; the 0.4th power of their range).
     """
     if checks.is_traced(data.values):
         return

@@ -46,13 +46,10 @@ def section_5_2(
         num_columns: D.
         alpha: mass of the process.
         cause_probability, efficacy, leak: p, lambda and epsilon of the paper.
-
     Returns:
         x (N, D), z (N, K) and y (K, D).
-
     Raises:
         ValueError: sizes below 1, settings out of range, or a Z of that width never came.
-
     Example:
         >>> causes = section_5_2(0)
         >>> causes.x.shape, causes.z.shape, causes.y.shape

@@ -51,13 +51,10 @@ def section_4_2(seed: Seed, *, num_rows: int = 100, noise_scale: float = 0.5) ->
         seed: int or typed key.
         num_rows: N.
         noise_scale: standard deviation of the noise, σ_X in the paper.
-
     Returns:
         x (N, 36), z (N, 4) and y (4, 36).
-
     Raises:
         ValueError: no rows, or a noise that is negative or not finite.
-
     Example:
         >>> images = section_4_2(0)
         >>> images.x.shape, images.z.shape, images.y.shape
@@ -88,7 +85,6 @@ def cambridge_bars() -> LatentFeatures:
 
     Returns:
         x (1000, 36), shifted to mean 0 as published, z (1000, 4) and y (4, 36).
-
     Raises:
         FileNotFoundError: it is not in the folder of data sets; it has no official source.
     """

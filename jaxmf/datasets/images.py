@@ -33,7 +33,6 @@ def digits() -> Images:
 
     Raises:
         ImportError: scikit-learn is not installed.
-
     Example:
         >>> digits().train.shape
         (1797, 64)
@@ -82,7 +81,6 @@ def mnist() -> Images:
 
     Raises:
         FileNotFoundError: it is not in the folder of data sets and cannot be fetched.
-
     Reference:
         LeCun, Bottou, Bengio, Haffner (1998), Gradient-based learning applied to document
         recognition.
@@ -122,7 +120,6 @@ def usps() -> Images:
 
     Raises:
         FileNotFoundError: it is not in the folder of data sets and cannot be fetched.
-
     Reference:
         Hastie, Tibshirani, Friedman, The Elements of Statistical Learning (the "zip" data).
     """

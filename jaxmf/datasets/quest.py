@@ -103,13 +103,10 @@ def quest_baskets(
         corruption: mean of the corruption levels before they are cut; at 0 nothing is left out.
         equal_items: whether all items are as likely to be put into an itemset; otherwise their
             weights are exponential.
-
     Returns:
         The transactions, and the table of itemsets.
-
     Raises:
         TypeError, ValueError: sizes below 1, settings out of range.
-
     Example:
         >>> made = quest_baskets(0, num_transactions=200, num_items=50, num_itemsets=20)
         >>> made.data.shape, len(made.itemsets.members)
@@ -174,13 +171,10 @@ def quest_customers(
         equal_items: as in `quest_baskets`.
         keep_sequence: whether a customer is given one sequence, again and again, instead of a new
             one each time; customers then come in groups, one a sequence.
-
     Returns:
         The transactions with their customers, and both tables.
-
     Raises:
         TypeError, ValueError: sizes below 1, settings out of range.
-
     Example:
         >>> made = quest_customers(0, num_customers=20, mean_transactions=5)
         >>> made.counts().shape

@@ -88,10 +88,8 @@ def algorithm(
     Args:
         init, step, record, grow, capacity, average, compiler_options, prepare: see `Algorithm`.
         limit, row_arrays: see `Algorithm`.
-
     Returns:
         An Algorithm whose fields are pytrees.
-
     Example:
         >>> import jax
         >>> from jaxmf.engine import Info, algorithm
@@ -142,7 +140,6 @@ def sequence(*kernels: Kernel) -> Kernel:
 
     Args:
         *kernels: kernels that leave the same distribution invariant.
-
     Returns:
         A kernel; its overflow is that of any of them.
     """
@@ -156,7 +153,6 @@ def merge_overflow(*overflows: dict[str, Array]) -> dict[str, Array]:
 
     Args:
         *overflows: axis name -> () bool, as in `Info`; they need not name the same axes.
-
     Example:
         >>> from jaxmf.engine import merge_overflow
         >>> full, free = jax.numpy.array(True), jax.numpy.array(False)
@@ -177,7 +173,6 @@ def repeat(kernel: Kernel, num_times: int) -> Kernel:
     Args:
         kernel: the kernel to repeat.
         num_times: how often; a number passed as data, so another one compiles nothing new.
-
     Returns:
         A kernel; its overflow is that of any of the times.
     """

@@ -42,7 +42,7 @@ class ChainState(NamedTuple):
     overflow: dict[str, Array]
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["algorithm", "data"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)  # hashed by identity, as jax.jit does with functions
 class ChainKernel:
     """A Markov chain as pure functions: ``init, step = kernel``, which may be jitted and mapped.

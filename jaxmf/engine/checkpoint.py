@@ -29,17 +29,11 @@ _OURS = re.compile(r"(state|draws)-\d+\.npz|.*\.partial")
 
 
 class Saved(NamedTuple):
-    """A checkpoint as it lies on disk.
+    """A checkpoint as it lies on disk."""
 
-    Attributes:
-        manifest: the parsed manifest.
-        arrays: the arrays of the state file; empty when there is no state yet.
-        draws: one dict a file, name -> (chains, rows, ...).
-    """
-
-    manifest: dict[str, Any]
-    arrays: dict[str, np.ndarray]
-    draws: list[dict[str, np.ndarray]]
+    manifest: dict[str, Any]  # the parsed manifest
+    arrays: dict[str, np.ndarray]  # the arrays of the state file; empty when there is no state yet
+    draws: list[dict[str, np.ndarray]]  # one dict a file, name -> (chains, rows, ...)
 
 
 class SaveError(OSError):
@@ -107,10 +101,8 @@ class Folder:
 
         Args: progress: what the manifest says of this moment: step, num_draws, complete, capacity;
         draws: the draws since the last save, name -> (chains, num_draws, ...).
-
-        Raises:
-            SaveError: something could not be written; the folder holds the save before it, and
-                nothing of this one.
+        Raises SaveError: something could not be written; the folder holds the save before it, and
+        nothing of this one.
         """
         before = self._draw_files, self._state_file, self._progress
         name = "the draws"
@@ -168,8 +160,7 @@ class Folder:
 def is_fresh(path: str | os.PathLike[str]) -> bool:
     """Whether nothing was saved in the folder: it is not there, or holds no checkpoint or data.
 
-    Raises:
-        ValueError: if it holds files but no manifest, or is no folder.
+    Raises ValueError: if it holds files but no manifest, or is no folder.
     """
     path = Path(path)
     if not path.exists():
@@ -189,11 +180,7 @@ def is_fresh(path: str | os.PathLike[str]) -> bool:
 
 
 def require_empty(path: str | os.PathLike[str]) -> None:
-    """Refuses a folder in which a new run would mix with an earlier one.
-
-    Raises:
-        ValueError: if there is anything in it.
-    """
+    """Refuses a folder in which a new run would mix with an earlier one."""
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise ValueError(f"checkpoint: {path} is a file; give a folder")
@@ -212,9 +199,8 @@ def _content(path: Path) -> list[Path]:
 def read(path: str | os.PathLike[str]) -> Saved:
     """Reads a checkpoint.
 
-    Raises:
-        ValueError: if the manifest or a file that it names is missing, damaged, a link, or not
-            what the manifest says; the message names file and key.
+    Raises ValueError: if the manifest or a file that it names is missing, damaged, a link, or not
+    what the manifest says; the message names file and key.
     """
     path = Path(path)
     found = _read_manifest(path)
@@ -271,8 +257,7 @@ def unpack(
 ) -> PyTree:
     """The tree of these shapes from what `pack` made.
 
-    Raises:
-        ValueError: if names, shapes or dtypes are not those.
+    Raises ValueError: if names, shapes or dtypes are not those.
     """
     expected = [f"{prefix}.{index:03d}.{name}" for index, name in enumerate(names)]
     there = [name for name in arrays if name.startswith(f"{prefix}.")]

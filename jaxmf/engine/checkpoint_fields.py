@@ -71,8 +71,7 @@ _SETTINGS: dict[str, json_file.Check] = {
 def check(path: Path, manifest: Mapping[str, Any]) -> None:
     """Refuses a manifest whose fields are not those of a checkpoint.
 
-    Raises:
-        DamagedFileError: naming the file and the key.
+    Raises DamagedFileError: naming the file and the key.
     """
     json_file.check_fields(str(path), manifest, _FIELDS)
     settings = json_file.check_fields(f"{path}: 'settings'", manifest["settings"], _SETTINGS)

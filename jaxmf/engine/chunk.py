@@ -32,26 +32,17 @@ class Plan(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a chunk gives back; C is there for vectorized chains only.
+    """What a chunk gives back; C is there for vectorized chains only."""
 
-    Attributes:
-        state: state before step `step`, (C, ...); of no use where `bad`.
-        averages: running means over the kept draws, (C, ...).
-        draws: name -> (rows, C, ...); the first `num_draws` rows count. If the last step of the
-            plan was no draw, the next row shows it.
-        num_draws: () int32.
-        step: () int32, steps done.
-        overflow: axis -> () bool, whether step `step` ran out of it.
-        bad: quantity -> (C,) bool, what was not finite after the last step.
-    """
-
-    state: PyTree
-    averages: dict[str, Array]
+    state: PyTree  # state before step `step`, (C, ...); of no use where `bad`
+    averages: dict[str, Array]  # running means over the kept draws, (C, ...)
+    # name -> (rows, C, ...); the first `num_draws` rows count. If the last step of the plan was no
+    # draw, the next row shows it.
     draws: dict[str, Array]
-    num_draws: Array
-    step: Array
-    overflow: dict[str, Array]
-    bad: dict[str, Array]
+    num_draws: Array  # () int32
+    step: Array  # () int32, steps done
+    overflow: dict[str, Array]  # axis -> () bool, whether step `step` ran out of it
+    bad: dict[str, Array]  # quantity -> (C,) bool, what was not finite after the last step
 
 
 class Batch(NamedTuple):
@@ -143,9 +134,7 @@ def run_chunk(
 
     Args:
         chain_keys: (C,) keys, one a chain; () without a chain axis.
-        state: the state before step `plan.step`.
         averages: name -> mean over the draws kept so far.
-        plan: see `Plan`.
         draw_shapes: what `record` gives, from `record_draw`.
         batch: whether there is a chain axis.
     Returns:
@@ -260,11 +249,7 @@ def _advance(
 
 
 def check_axes(overflow: Collection[str], axes: Collection[str]) -> None:
-    """Refuses overflow of an axis that cannot grow.
-
-    Raises:
-        ValueError: the capacity does not name it.
-    """
+    """Refuses overflow of an axis that cannot grow."""
     unknown = sorted(set(overflow) - set(axes))
     if unknown:
         raise ValueError(

@@ -21,10 +21,8 @@ def use_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path 
         folder: where; by default the environment variable JAXMF_CACHE, else ``jaxmf`` in
             XDG_CACHE_HOME, else in ``~/.cache``. JAXMF_CACHE set to an empty string, "0" or "off"
             turns the cache off.
-
     Returns:
         The folder, or None if the cache is off or the folder cannot be made.
-
     Raises:
         TypeError: a folder that is neither a text nor a path.
     """

@@ -21,6 +21,7 @@ def describe_environment() -> dict[str, Any]:
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "device": f"{device.platform} {device.device_kind}",
         "machine": platform.machine(),
+        "threefry_partitionable": bool(config_value("jax_threefry_partitionable")),
         "default_matmul_precision": str(config_value("jax_default_matmul_precision")),
     }
 

@@ -6,6 +6,7 @@ so that its memory can be read first, and lets a test count what was compiled.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -16,7 +17,7 @@ import numpy as np
 
 from jaxmf.engine.environment import config_value
 from jaxmf.engine.fixed_order import in_fixed_order, restored
-from jaxmf.engine.turns import Turns, batched_factorisations, factorises_in_batches
+from jaxmf.engine.turns import Turns, batched_factorisations, batches_of
 from jaxmf.programs import jit
 from jaxmf.types import Array, PyTree
 
@@ -25,6 +26,7 @@ MAX_EXECUTABLES = 256
 CONFIG = (
     "jax_enable_x64",
     "jax_default_matmul_precision",
+    "jax_threefry_partitionable",
     "jax_debug_nans",
     "jax_numpy_dtype_promotion",
     "jax_numpy_rank_promotion",
@@ -39,7 +41,6 @@ class Executable:
         self._lock = threading.Lock()
         self._compiled: Any = None
         self._memory: tuple[int, int] | None = None
-        self._turns: Turns | None = None
 
     @property
     def shapes(self) -> PyTree:
@@ -55,13 +56,15 @@ class Executable:
                 CACHE.num_compilations += 1
             return self._compiled
 
-    @property
+    @functools.cached_property
+    def batches(self) -> frozenset[int]:
+        """How many matrices its factorisations take at once, where it is more than one."""
+        return batches_of(self._traced.jaxpr)
+
+    @functools.cached_property
     def turns(self) -> Turns:
         """Whose turn it is to run such a program."""
-        if self._turns is None:
-            batched = factorises_in_batches(self._traced.jaxpr)
-            self._turns = batched_factorisations() if batched else Turns(None)
-        return self._turns
+        return batched_factorisations() if self.batches else Turns(None)
 
     def __call__(self, *args: PyTree) -> PyTree:
         return self.compiled(*map(in_fixed_order, args))

@@ -48,9 +48,8 @@ def is_name(name: object) -> bool:
 def open_plain(path: Path) -> BinaryIO:
     """Open a plain file for reading.
 
-    Raises:
-        FileNotFoundError: there is none.
-        DamagedFileError: it is a link, a folder, a pipe or a device.
+    Raises FileNotFoundError: there is none. DamagedFileError: it is a link, a folder, a pipe or a
+    device.
     """
     if path.is_symlink():
         raise DamagedFileError(f"{path} is a link, and links are not followed")

@@ -31,23 +31,14 @@ class Limit(NamedTuple):
 
 
 class Exceeded(NamedTuple):
-    """What a step needed and may not have.
+    """What a step needed and may not have."""
 
-    Attributes:
-        axis: the growing axis.
-        size: its capacity when it could not grow any more.
-        chains: the chains of the group that needs more.
-        step: at which step, counted from 0, warm-up included.
-        reason: why it may not grow, one sentence, and what to do.
-        is_memory: whether it is the memory that does not allow it.
-    """
-
-    axis: str
-    size: int
-    chains: slice
-    step: int
-    reason: str
-    is_memory: bool = False
+    axis: str  # the growing axis
+    size: int  # its capacity when it could not grow any more
+    chains: slice  # the chains of the group that needs more
+    step: int  # at which step, counted from 0, warm-up included
+    reason: str  # why it may not grow, one sentence, and what to do
+    is_memory: bool = False  # whether it is the memory that does not allow it
 
     def describe(self) -> str:
         """The axis, the size, the chain, the step and the reason, as a sentence."""

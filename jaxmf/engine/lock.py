@@ -29,7 +29,6 @@ class FolderLock:
 
     Args:
         folder: it must exist.
-
     Raises:
         LockedError: naming the folder and the process that holds it.
     """
@@ -62,8 +61,7 @@ class FolderLock:
 def refuse_if_locked(folder: Path) -> None:
     """Refuses a folder that a run writes to, before it is removed or replaced.
 
-    Raises:
-        LockedError: naming the folder and the process that holds it.
+    Raises LockedError: naming the folder and the process that holds it.
     """
     if (folder / LOCK).exists():
         FolderLock(folder).release()

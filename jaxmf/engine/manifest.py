@@ -45,10 +45,8 @@ def check_sum(content: Mapping[str, object]) -> str:
 def read(path: Path, *, version: int) -> dict[str, object]:
     """What a manifest says, its check sum compared and left out.
 
-    Raises:
-        FileNotFoundError: the file does not exist.
-        DamagedFileError: it is a link, no JSON, or its check sum differs.
-        OtherFormatError: it is of another format.
+    Raises FileNotFoundError: the file does not exist. DamagedFileError: it is a link, no JSON, or
+    its check sum differs. OtherFormatError: it is of another format.
     """
     with files.open_plain(path) as file:
         written = file.read()
@@ -100,9 +98,7 @@ def check_fields(
     """A JSON object with the keys that it must have, and values of the right types.
 
     Args: fields: key -> whether a value is right.
-
-    Raises:
-        DamagedFileError: a key is missing or unknown, or a value is wrong; the message names it.
+    Raises DamagedFileError: a key is missing or unknown, or a value is wrong; the message names it.
     """
     if not isinstance(content, dict):
         raise files.DamagedFileError(f"{where} should be a JSON object, not {shown(content)}")

@@ -14,19 +14,12 @@ from jaxmf.types import PyTree
 
 
 class Needs(NamedTuple):
-    """Bytes a run needs on its fullest device, by purpose.
+    """Bytes a run needs on its fullest device, by purpose."""
 
-    Attributes:
-        data: the data and the numbers of the model.
-        states: the states of all chains.
-        temporary: what the compiled steps need beside them, for all chains that run at once.
-        draws: the kept draws on the host, counted where host and device share their memory.
-    """
-
-    data: int
-    states: int
-    temporary: int
-    draws: int
+    data: int  # the data and the numbers of the model
+    states: int  # the states of all chains
+    temporary: int  # what the compiled steps need beside them, for all chains that run at once
+    draws: int  # the kept draws on the host, counted where host and device share their memory
 
 
 class MemoryGuard:
@@ -62,8 +55,7 @@ class MemoryGuard:
     def approve(self, program: Executable) -> None:
         """Checks a chunk's program before it runs.
 
-        Raises:
-            MemoryError: if it does not fit.
+        Raises MemoryError: if it does not fit.
         """
         if id(program) in self._approved:
             return
@@ -112,8 +104,7 @@ def available_host_bytes() -> int | None:
 def refuse_if_too_large(needs: Needs, limit: int | None) -> None:
     """Checks an estimate against the limit.
 
-    Raises:
-        MemoryError: with both figures, where the memory goes, and what to lower.
+    Raises MemoryError: with both figures, where the memory goes, and what to lower.
     """
     total = sum(needs)
     if limit is None or total <= limit:
@@ -129,9 +120,7 @@ def refuse_if_too_large(needs: Needs, limit: int | None) -> None:
 def check_limit(limit: object) -> int | None:
     """The argument memory_limit, checked.
 
-    Raises:
-        TypeError: no whole number of bytes, such as the text "4GB".
-        ValueError: below 1.
+    Raises TypeError: no whole number of bytes, such as the text "4GB". ValueError: below 1.
     """
     if limit is None:
         return None
@@ -148,9 +137,6 @@ def refuse_copy(num_bytes: int, limit: int | None) -> None:
     Args:
         num_bytes: of the container that would be made of the data.
         limit: memory_limit; the free memory of the host if None.
-
-    Raises:
-        MemoryError: with both figures.
     """
     available = available_host_bytes() if limit is None else limit
     if available is None or num_bytes <= available:

@@ -67,22 +67,16 @@ class Failure(NamedTuple):
 
 @dataclass
 class Progress:
-    """What a group did in a chunk.
+    """What a group did in a chunk."""
 
-    Attributes:
-        draws: pieces of kept draws in order, each name -> (chains, rows, ...).
-        scalars: name -> (chains,), of the last record.
-        seconds: wall time of running, compilation left out, other groups' turns included.
-        failure: what was not finite, if anything.
-        exceeded: what it needed and may not have, if anything.
-    """
-
+    # pieces of kept draws in order, each name -> (chains, rows, ...)
     draws: list[dict[str, np.ndarray]] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
+    # name -> (chains,), of the last record
     scalars: dict[str, np.ndarray] = field(default_factory=dict)
-    seconds: float = 0.0
-    failure: Failure | None = None
-    exceeded: Exceeded | None = None
+    seconds: float = 0.0  # wall time of running, compilation left out, other groups' turns included
+    failure: Failure | None = None  # what was not finite, if anything
+    exceeded: Exceeded | None = None  # what it needed and may not have, if anything
 
     @property
     def is_stopped(self) -> bool:
@@ -92,24 +86,18 @@ class Progress:
 
 @dataclass(frozen=True)
 class Program:
-    """An algorithm bound to its data and to devices.
+    """An algorithm bound to its data and to devices."""
 
-    Attributes:
-        algorithm, data: on their devices.
-        placement: one chain or many a program, and where they lie.
-        num_warmup, thin: which steps are kept.
-        approve: called with every chunk program before it runs; raises a MemoryError if it is too
-            large.
-        limits: axis -> how far it may grow.
-    """
-
+    # algorithm, data: on their devices
     algorithm: Algorithm
     data: PyTree
-    placement: Placement
+    placement: Placement  # one chain or many a program, and where they lie
+    # num_warmup, thin: which steps are kept
     num_warmup: int
     thin: int
+    # called with every chunk program before it runs; raises a MemoryError if it is too large
     approve: Callable[[Executable], None] = lambda executable: None
-    limits: dict[str, Limit] = field(default_factory=dict)
+    limits: dict[str, Limit] = field(default_factory=dict)  # axis -> how far it may grow
     _chunk_programs: dict[tuple[Hashable, ...], Executable] = field(default_factory=dict)
 
     def start_program(self, keys: Key) -> Executable:
@@ -369,7 +357,9 @@ class Program:
             compiler_options |= self.algorithm.compiler_options()
         options["compiler_options"] = compiler_options
         with self.placement.context():
-            return CACHE.get(function, args, {"batch": self.placement.batch, **static}, **options)
+            found = CACHE.get(function, args, {"batch": self.placement.batch, **static}, **options)
+        self.placement.check_threads(found.batches, args[2].shape)
+        return found
 
 
 @dataclass(frozen=True)

@@ -19,23 +19,14 @@ from jaxmf.types import Key, PyTree
 
 @dataclass
 class Progression:
-    """A run under way: its groups of chains, what they kept, and the time so far.
+    """A run under way: its groups of chains, what they kept, and the time so far."""
 
-    Attributes:
-        schedule: steps and draws there are to be.
-        groups: the chains.
-        store: the draws kept.
-        num_dropped: draws of an earlier run that the store was not given.
-        seconds_before: time of earlier parts of a resumed run.
-        num_saved: draws of the store that are in a checkpoint.
-    """
-
-    schedule: Schedule
-    groups: list[Group]
-    store: DrawStore
-    num_dropped: int = 0
-    seconds_before: float = 0.0
-    num_saved: int = 0
+    schedule: Schedule  # steps and draws there are to be
+    groups: list[Group]  # the chains
+    store: DrawStore  # the draws kept
+    num_dropped: int = 0  # draws of an earlier run that the store was not given
+    seconds_before: float = 0.0  # time of earlier parts of a resumed run
+    num_saved: int = 0  # draws of the store that are in a checkpoint
     began: float = field(default_factory=time.perf_counter)
 
     @property
@@ -65,8 +56,7 @@ def start_from(
 ) -> Progression:
     """All chains where an earlier run left them.
 
-    Raises:
-        ValueError: if its state is not one of this algorithm and these chains.
+    Raises ValueError: if its state is not one of this algorithm and these chains.
     """
     batched = program.placement.batch.batched
     capacity = capacity_of(program.algorithm, initial.state, Batch(batched=True))

@@ -83,10 +83,8 @@ def run(
         identity: what model and data these are, written as JSON; a resumed run must agree.
         initial: an earlier run to continue: `num_samples` more draws follow its own.
         note: how steps are made, shown beside the progress.
-
     Returns:
         A Run.
-
     Raises:
         NonFiniteError: if a state or a kept log joint is not finite.
         MemoryError: if the run cannot fit.
@@ -98,7 +96,6 @@ def run(
         LockedError: if another run writes to the checkpoint folder.
         OSError: if the checkpoint folder cannot be written to at the start. Later that is a
             `CheckpointWarning`, and the run continues.
-
     Example:
         >>> import jax
         >>> from jaxmf.engine import Info, algorithm, run

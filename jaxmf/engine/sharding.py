@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmf.engine.chunk import Batch, Outcome, grow_chain, leaf_names, run_chunk, start_chain
 from jaxmf.engine.executables import shapes_of
+from jaxmf.engine.turns import num_pool_threads
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import PyTree
 
@@ -61,8 +63,7 @@ class Placement:
     def put_data(self, data: PyTree) -> PyTree:
         """Data: rows on the devices that they are spread over, all else on every device.
 
-        Raises:
-            ValueError: the devices cannot have equally many rows.
+        Raises ValueError: the devices cannot have equally many rows.
         """
         if self._row_arrays:
             self._check_rows(data)
@@ -116,6 +117,28 @@ class Placement:
             )
         return options
 
+    def check_threads(self, batches: frozenset[int], chains: tuple[int, ...]) -> None:
+        """Refuses a program whose devices may wait for one another for ever, see `turns`.
+
+        Args:
+            batches: how many matrices its factorisations take at once, on all devices together.
+            chains: the chains of the program, (C,).
+        Raises:
+            ValueError: a device takes several, and the pool has no thread beside those of devices.
+        """
+        if self.mesh is None or self.mesh.devices.flat[0].platform != "cpu":
+            return
+        num_chains, size = math.prod(chains), self.mesh.size
+        spread = 1 if self.batch.spmd_axis is None else int(self.mesh.shape[CHAIN_AXIS])
+        on_device = (n // (spread if n % num_chains == 0 else 1) for n in batches)
+        if max(on_device, default=1) > 1 and 1 < num_pool_threads() <= size:
+            raise ValueError(
+                f"mesh: here every device factorises several matrices at once, and {size} devices "
+                f"of a CPU would wait for ever for a free one of XLA's {num_pool_threads()} "
+                f"threads (jaxlib 0.10). Start Python with PJRT_NPROC={size + 1} in its "
+                "environment, use fewer devices, or leave out the mesh"
+            )
+
     def _shardings(self, tree: PyTree, *leading: str | None) -> PyTree:
         """Where the arrays of a tree lie: these axes first, then that of their rows."""
         leaves, structure = jax.tree.flatten(tree)
@@ -155,9 +178,8 @@ def _put(leaf: PyTree, sharding: NamedSharding | None = None) -> PyTree:
 def validate_mesh(mesh: object, num_chains: int) -> None:
     """Checks that the chains can be spread over the mesh.
 
-    Raises:
-        TypeError: it is no mesh.
-        ValueError: it has devices of other processes, or chains that cannot be shared evenly.
+    Raises TypeError: it is no mesh. ValueError: it has devices of other processes, or chains that
+    cannot be shared evenly.
     """
     if mesh is None:
         return
@@ -188,9 +210,6 @@ def check_mesh_axes(
 
     Args:
         mesh: what the user passes; what is no mesh is left to `validate_mesh`.
-        name: of the model or the method, for the message.
-    Raises:
-        ValueError: an axis of several devices that is none of these.
     """
     if not isinstance(mesh, Mesh):
         return

@@ -70,11 +70,8 @@ class Storage:
 
         The folder is locked until this object is left as a context.
 
-        Raises:
-            ValueError: if it is damaged or another run, or if there is one that is not to be
-                continued.
-            LockedError: if another run writes to it.
-            OSError: if it cannot be written to.
+        Raises ValueError: if it is damaged or another run, or if there is one that is not to be
+        continued. LockedError: if another run writes to it. OSError: if it cannot be written to.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"checkpoint: {self.path} is a file; give a folder")
@@ -209,11 +206,9 @@ def load_run(path: str | os.PathLike[str]) -> tuple[Run, dict[str, object]]:
 
     Args:
         path: the folder.
-
     Returns:
         The Run as far as it got, with draws and averages and no state, and the identity it was
         started with.
-
     Raises:
         ValueError: if the folder holds no checkpoint, or a damaged one.
     """

@@ -35,22 +35,15 @@ class SlowStepWarning(RuntimeWarning):
 
 
 class Attempt(NamedTuple):
-    """A program under way.
+    """A program under way."""
 
-    Attributes:
-        chains: of its group.
-        first, end: the steps it is to do: from `first` up to `end`.
-        usual: seconds a step so far; None if nothing is known.
-        began: when, by `time.perf_counter`.
-        was_named: whether a user was warned that it is late.
-    """
-
-    chains: slice
+    chains: slice  # of its group
+    # first, end: the steps it is to do: from `first` up to `end`
     first: int
     end: int
-    usual: float | None
-    began: float
-    was_named: bool = False
+    usual: float | None  # seconds a step so far; None if nothing is known
+    began: float  # when, by `time.perf_counter`
+    was_named: bool = False  # whether a user was warned that it is late
 
     def allowed(self) -> float:
         """Seconds it may take before it is called late."""
@@ -104,8 +97,7 @@ class Supervisor:
     def map(self, function: Callable[[Call], Result], calls: list[Call]) -> list[Result]:
         """The function of every call, in threads; the results in order.
 
-        Raises:
-            Exception: the first that a call raised, once all have ended.
+        Raises Exception: the first that a call raised, once all have ended.
         """
         results: dict[int, Result] = {}
         errors: list[BaseException] = []

@@ -4,12 +4,14 @@ On CPU a batch of factorisations is shared out to the threads of XLA's pool, and
 asked for it waits. That thread may be one of the pool: with two threads and two such programs, both
 may wait for a free thread, and there is none (seen with jaxlib 0.10). With one thread the batch is
 not shared out. So of the programs that factorise in batches fewer run at once than the pool has
-threads, in the whole process; other programs are not held up.
+threads, in the whole process; other programs are not held up. A program on a mesh takes a thread
+for each of its devices, so there it is refused where the pool has no thread more than these.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 from collections.abc import Iterator
@@ -55,12 +57,10 @@ class Turns:
 
 
 def num_pool_threads() -> int:
-    """Threads of XLA's pool on CPU: PJRT_NPROC, else NPROC, else the cores of this process."""
-    for name in ("PJRT_NPROC", "NPROC"):
-        value = os.environ.get(name, "")
-        if value.isdigit() and int(value) > 0:
-            return int(value)
-    return num_cores()
+    """Threads of XLA's pool on CPU: PJRT_NPROC, else NPROC, else cores; at least one a device."""
+    set_by_user = (os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC"))
+    stated = (int(value) for value in set_by_user if value.isdigit() and int(value) > 0)
+    return max(next(stated, num_cores()), jax.local_device_count("cpu"))
 
 
 def num_cores() -> int:
@@ -93,20 +93,18 @@ def batched_factorisations() -> Turns:
         return _TURNS[0]
 
 
-def factorises_in_batches(jaxpr: Any) -> bool:
-    """Whether a program holds a factorisation of several matrices at once.
+def batches_of(jaxpr: Any) -> frozenset[int]:
+    """How many matrices the factorisations of a program take at once, where it is more than one.
 
     Args: jaxpr: `jax.extend.core.Jaxpr` of the program, or a closed one.
     """
-    jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
-    for equation in jaxpr.eqns:
-        if equation.primitive.name in FACTORISATIONS and any(
-            len(variable.aval.shape) > 2 for variable in equation.invars
-        ):
-            return True
-        if any(factorises_in_batches(inner) for inner in _inner(equation.params)):
-            return True
-    return False
+    found: set[int] = set()
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        if equation.primitive.name in FACTORISATIONS:
+            found.update(math.prod(variable.aval.shape[:-2]) for variable in equation.invars)
+        for inner in _inner(equation.params):
+            found |= batches_of(inner)
+    return frozenset(found - {0, 1})
 
 
 def _inner(value: object) -> Iterator[PyTree]:

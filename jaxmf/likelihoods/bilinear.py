@@ -15,6 +15,7 @@ Source: Meeds, Ghahramani, Neal & Roweis (2006), section 3.1, whose (theta V'V (
 solved here in its eigenbasis; theta = 1 / s_X^2, phi = 1 / s_W^2.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -27,43 +28,28 @@ from jaxmf.types import Array, Key
 
 
 class WeightConditional(NamedTuple):
-    """The distribution of W given U, V and X, up to the noise variance.
+    """The distribution of W given U, V and X, up to the noise variance."""
 
-    Attributes:
-      mean: (K, L) float, of W.
-      row_vectors: (K, K) float, P, the eigenvectors of U'U in its columns.
-      row_values: (K,) float, t.
-      column_vectors: (L, L) float, Q, those of V'V.
-      column_values: (L,) float, s.
-      ratio: () float, r; the entry (k, l) of P'WQ has variance s_X^2 / (t_k s_l + r).
-    """
-
-    mean: Array
-    row_vectors: Array
-    row_values: Array
-    column_vectors: Array
-    column_values: Array
-    ratio: Array
+    mean: Array  # (K, L) float, of W
+    row_vectors: Array  # (K, K) float, P, the eigenvectors of U'U in its columns
+    row_values: Array  # (K,) float, t
+    column_vectors: Array  # (L, L) float, Q, those of V'V
+    column_values: Array  # (L,) float, s
+    ratio: Array  # () float, r; the entry (k, l) of P'WQ has variance s_X^2 / (t_k s_l + r)
 
 
 class Spectrum(NamedTuple):
-    """What the collapsed likelihood needs to be evaluated at any two scales in O(K L).
+    """What the collapsed likelihood needs to be evaluated at any two scales in O(K L)."""
 
-    Attributes:
-      eigenvalues: (K, L) float, t_k s_l.
-      projections: (K, L) float, squared entries of P'U'(X - U w0 V')VQ.
-      is_positive: (K, L) bool, eigenvalues that are not zero up to rounding, those of free slots.
-      residual: () float, sum of squares of X less its least-squares fit by the positive ones. It is
-        a sum of squares of differences: the difference of two sums would lose its digits where the
-        weights are far larger than the noise.
-      num_cells: () float.
-    """
-
-    eigenvalues: Array
-    projections: Array
+    eigenvalues: Array  # (K, L) float, t_k s_l
+    projections: Array  # (K, L) float, squared entries of P'U'(X - U w0 V')VQ
+    # (K, L) bool, eigenvalues that are not zero up to rounding, those of free slots
     is_positive: Array
+    # () float, sum of squares of X less its least-squares fit by the positive ones. It is a sum of
+    # squares of differences: the difference of two sums would lose its digits where the weights are
+    # far larger than the noise.
     residual: Array
-    num_cells: Array
+    num_cells: Array  # () float
 
 
 class _Statistics(NamedTuple):
@@ -279,13 +265,14 @@ def log_marginal(
     noise_scale: Array,
     weight_scale: Array,
     weight_mean: Array | float = 0.0,
+    spectrum_fn: Callable[..., Spectrum] = spectrum,
 ) -> Array:
-    """log p(X | U, V) with W summed out, () float.
+    """log p(X | U, V) with W summed out, () float; that of the plaid model by its `spectrum`.
 
     Args: u, v, x, noise_scale, weight_scale, weight_mean: as in `weight_conditional`.
     """
     return log_marginal_of_spectrum(
-        spectrum(u, v, x, weight_mean=weight_mean),
+        spectrum_fn(u, v, x, weight_mean=weight_mean),
         noise_scale=noise_scale,
         weight_scale=weight_scale,
     )

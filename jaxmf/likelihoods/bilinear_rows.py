@@ -27,31 +27,19 @@ _COLUMNS_A_PIECE = 4096
 
 
 class Turned(NamedTuple):
-    """The columns that X is turned into, given V.
+    """The columns that X is turned into, given V."""
 
-    Attributes:
-      basis: (J, L) float, B; zero where there is no strength.
-      vectors: (L, L) float, Q.
-      strength: (L,) float, q.
-      prior_mean: (K, L) float, of the weights (WQ)_kl sqrt(s_l).
-    """
-
-    basis: Array
-    vectors: Array
-    strength: Array
-    prior_mean: Array
+    basis: Array  # (J, L) float, B; zero where there is no strength
+    vectors: Array  # (L, L) float, Q
+    strength: Array  # (L,) float, q
+    prior_mean: Array  # (K, L) float, of the weights (WQ)_kl sqrt(s_l)
 
 
 class TurnedPosterior(NamedTuple):
-    """The weights of every turned column given U and X: normal, up to the noise variance.
+    """The weights of every turned column given U and X: normal, up to the noise variance."""
 
-    Attributes:
-      spread: (K, K, L) float, M_l = (U'U + I / q_l)^-1.
-      mean: (K, L) float, mu.
-    """
-
-    spread: Array
-    mean: Array
+    spread: Array  # (K, K, L) float, M_l = (U'U + I / q_l)^-1
+    mean: Array  # (K, L) float, mu
 
 
 def turn(

@@ -27,36 +27,24 @@ _ROUNDING = 4.0
 
 
 class RowPosterior(NamedTuple):
-    """The distribution of Y given Z and X, up to the noise variance.
+    """The distribution of Y given Z and X, up to the noise variance."""
 
-    Attributes:
-      spread: (K, K) float, M = (Z'Z + r I)^-1; noise variance * M is a column of Y's covariance.
-      mean: (K, D) float, mu = M Z'X.
-    """
-
+    # (K, K) float, M = (Z'Z + r I)^-1; noise variance * M is a column of Y's covariance
     spread: Array
-    mean: Array
+    mean: Array  # (K, D) float, mu = M Z'X
 
 
 class Spectrum(NamedTuple):
-    """What the collapsed likelihood needs of Z and X to be evaluated at any two scales in O(K).
+    """What the collapsed likelihood needs of Z and X to be evaluated at any two scales in O(K)."""
 
-    Attributes:
-      eigenvalues: (K,) float, of Z'Z.
-      projections: (K,) float, squared lengths of the rows of U'Z'X, U the eigenvectors.
-      residual: () float, the least sum of squares of X - Z Y over Y in the span of the
-        eigenvectors whose eigenvalues are above rounding.
-      is_removed: (K,) bool, these eigenvectors.
-      num_rows: () float.
-      num_columns: () float.
-    """
-
-    eigenvalues: Array
-    projections: Array
+    eigenvalues: Array  # (K,) float, of Z'Z
+    projections: Array  # (K,) float, squared lengths of the rows of U'Z'X, U the eigenvectors
+    # () float, the least sum of squares of X - Z Y over Y in the span of the eigenvectors whose
+    # eigenvalues are above rounding
     residual: Array
-    is_removed: Array
-    num_rows: Array
-    num_columns: Array
+    is_removed: Array  # (K,) bool, these eigenvectors
+    num_rows: Array  # () float
+    num_columns: Array  # () float
 
 
 def gram_statistics(z: Array, x: Array) -> tuple[Array, Array]:
@@ -175,7 +163,6 @@ def log_normal_row(
     Args:
       squared_error: sum over the observed cells of (x - m)^2.
       inflation: 1 + z M z', how much the unknown Y widens the noise; same shape.
-      num_observed: () float, number of observed cells.
     """
     # M has rounding where the noise is next to nothing, and z M z' is not negative
     variance = noise_variance * jnp.maximum(inflation, 1)

@@ -33,17 +33,11 @@ _CELLS_A_BLOCK = 2**19
 
 
 class Parameters(NamedTuple):
-    """The three probabilities of the model.
+    """The three probabilities of the model."""
 
-    Attributes:
-      cause_probability: () float, p, that a cause is active in a column.
-      efficacy: () float, lambda, that an active cause makes a cell of its rows one.
-      leak: () float, epsilon, that a cell is one without a cause.
-    """
-
-    cause_probability: Array
-    efficacy: Array
-    leak: Array
+    cause_probability: Array  # () float, p, that a cause is active in a column
+    efficacy: Array  # () float, lambda, that an active cause makes a cell of its rows one
+    leak: Array  # () float, epsilon, that a cell is one without a cause
 
     @property
     def log_absent(self) -> Array:
@@ -84,16 +78,11 @@ class PoweredParameters:
     Given its active causes a cell has P(x; eta)^power. Causes whose activity is summed out are no
     longer one factor in a one: of j of them m are active with the binomial probability of m, and
     what is summed is P(x = 1; eta + m)^power. A zero keeps one factor a cause.
-
-    Attributes:
-      parameters: at power one.
-      power: () float, above 0.
-      most_unseen: the most causes that are ever summed out, static.
     """
 
-    parameters: Parameters
-    power: Array
-    most_unseen: int
+    parameters: Parameters  # at power one
+    power: Array  # () float, above 0
+    most_unseen: int  # the most causes that are ever summed out, static
 
     @property
     def cause_probability(self) -> Array:

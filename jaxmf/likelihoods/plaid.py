@@ -5,7 +5,7 @@ noise N(0, s_X^2). The design has the K columns u_k (x) v_k, whose Gram matrix i
 entry by entry: with r = s_X^2 / s_W^2 the weights have precision (H + r I) / s_X^2. X must be
 complete: missing cells imputed. Layers without a one on either side keep the prior and drop out.
 
-`weight_mean` is w0: () or (K,).
+`weight_mean` is w0: () or (K,). The rest is as of the bilinear likelihood.
 
 Source: the bilinear model of Meeds, Ghahramani, Neal & Roweis (2006) with W diagonal, which is the
 plaid model of Lazzeroni & Owen (2002).
@@ -14,7 +14,7 @@ plaid model of Lazzeroni & Owen (2002).
 import jax.numpy as jnp
 
 from jaxmf.likelihoods import gaussian
-from jaxmf.likelihoods.bilinear import Spectrum, above_rounding, log_marginal_of_spectrum
+from jaxmf.likelihoods.bilinear import Spectrum, above_rounding
 from jaxmf.types import Array
 
 
@@ -52,25 +52,4 @@ def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) 
         is_positive=is_positive,
         residual=jnp.sum((x - fit) ** 2),
         num_cells=jnp.asarray(x.size, x.dtype),
-    )
-
-
-def log_marginal(
-    u: Array,
-    v: Array,
-    x: Array,
-    *,
-    noise_scale: Array,
-    weight_scale: Array,
-    weight_mean: Array | float = 0.0,
-) -> Array:
-    """log p(X | U, V) with w summed out, () float.
-
-    Args: u, v, x, weight_mean: as in `spectrum`; noise_scale () float, s_X; weight_scale () float,
-    s_W.
-    """
-    return log_marginal_of_spectrum(
-        spectrum(u, v, x, weight_mean=weight_mean),
-        noise_scale=noise_scale,
-        weight_scale=weight_scale,
     )

@@ -29,17 +29,11 @@ _CELLS_A_PIECE = 2**15
 
 
 class Cells(NamedTuple):
-    """Cells in pieces (P, B), the last filled up.
+    """Cells in pieces (P, B), the last filled up."""
 
-    Attributes:
-      eta: float, the means of the latent values.
-      codes: int, the levels from 0 on.
-      there: bool, whether there is a cell at all.
-    """
-
-    eta: Array
-    codes: Array
-    there: Array
+    eta: Array  # float, the means of the latent values
+    codes: Array  # int, the levels from 0 on
+    there: Array  # bool, whether there is a cell at all
 
 
 class _Normal(NamedTuple):

@@ -25,6 +25,7 @@ from jaxmf.plot.style import (
     empty,
     figure_of,
 )
+from jaxmf.posterior.biclusters import by_frequency
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +43,7 @@ def column_features(
     image; max_features: how many are shown at most.
     """
     v = _reference(posterior)["v"]
-    order = _by_count(v)[:max_features]
+    order = by_frequency(v)[:max_features]
     if order.size == 0:
         return empty("the reference draw has no features of columns")
     share = v[:, order].mean(axis=0)
@@ -61,7 +62,7 @@ def average_images(
     Args: image_shape (height, width); max_features: how many are shown at most.
     """
     u = posterior.reference_draw()["z"]
-    order = _by_count(u)[:max_features]
+    order = by_frequency(u)[:max_features]
     if order.size == 0:
         return empty("the reference draw has no features of rows")
     values = posterior.data.to_array()
@@ -235,7 +236,7 @@ def draw_blocks(
     max_pairs: int = 8,
 ) -> Figure:
     """The picture of `blocks` from arrays: values (I, J), U (I, K), V (J, L), W (K, L)."""
-    row_features, column_features = _by_count(u), _by_count(v)
+    row_features, column_features = by_frequency(u), by_frequency(v)
     rows = order_by_features(u[:, row_features])
     columns = order_by_features(v[:, column_features])
     u, v = u[rows][:, row_features], v[columns][:, column_features]
@@ -337,10 +338,3 @@ def _reference(posterior: Posterior) -> dict[str, np.ndarray]:
 
 def _weights(posterior: Posterior, draw: dict[str, np.ndarray]) -> np.ndarray:
     return np.asarray(posterior.model.expected_weights(draw, posterior.data))
-
-
-def _by_count(bits: np.ndarray) -> np.ndarray:
-    """Slots that are used, most frequent first."""
-    counts = bits.sum(axis=0)
-    used = np.flatnonzero(counts)
-    return used[np.argsort(-counts[used], kind="stable")]

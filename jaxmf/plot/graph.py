@@ -29,8 +29,6 @@ def causal_graph(
         z: (N, K) bool; causes that no row has are left out.
         row_names: N labels of the observed variables; their positions by default.
         cause_names: K labels of the causes; none by default.
-        title: above the picture.
-
     Returns:
         A Figure.
     """

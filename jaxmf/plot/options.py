@@ -20,9 +20,7 @@ def check_options(posterior: Posterior, options: Mapping[str, object]) -> dict[s
 
     Args: options: name -> value, those at their defaults included.
     Returns the options; rows as positions.
-
-    Raises:
-        TypeError, ValueError: names the option.
+    Raises TypeError, ValueError: names the option.
     """
     checked = dict(options)
     checks: dict[str, Callable[[Any], Any]] = {

@@ -184,7 +184,6 @@ class Plots:
 
         Args:
             names: which quantities; all scalars by default.
-
         Raises:
             ValueError: an unknown name, or a run that kept no draw.
         """
@@ -273,7 +272,6 @@ class Plots:
             topic: one whose most relevant words are shown beside the map; all topics with their
                 most probable words by default.
             max_topics: how many are shown at most, the first ones.
-
         Raises:
             ValueError: a topic that there is not, or that is not among the first `max_topics`.
         """
@@ -291,7 +289,6 @@ class Plots:
                 in their order. Documents with NaN or NaT are left out.
             num_bins: bins of equal width; one for each value where there are no more values.
             max_topics: how many are shown at most, the first ones.
-
         Raises:
             TypeError: a value that is no number, and dates beside other values.
             ValueError: a document without a value, or all of them missing.

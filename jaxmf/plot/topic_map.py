@@ -32,15 +32,10 @@ _NUM_WORDS = 20
 
 
 class Scaled(NamedTuple):
-    """Points in the plane.
+    """Points in the plane."""
 
-    Attributes:
-        positions: (G, 2) float.
-        explained: (2,) float, what part of the squared distances each axis has.
-    """
-
-    positions: np.ndarray
-    explained: np.ndarray
+    positions: np.ndarray  # (G, 2) float
+    explained: np.ndarray  # (2,) float, what part of the squared distances each axis has
 
 
 def squared_distances(probabilities: np.ndarray) -> np.ndarray:

@@ -282,11 +282,7 @@ def extend(
 
 
 def _check_settings(settings: Mapping[str, object]) -> None:
-    """Refuses what extend() does not take.
-
-    Raises:
-        TypeError: names the first such setting and those there are.
-    """
+    """Refuses what extend() does not take."""
     known = [name for name in inspect.signature(run_engine).parameters if name not in _FIXED]
     unknown = [name for name in settings if name not in known]
     if not unknown:

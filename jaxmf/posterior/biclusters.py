@@ -154,7 +154,7 @@ def biclusters(posterior: Draws, num_sd: float, seed: int) -> Biclusters:
     reference, data = posterior.reference_draw(), posterior.data
     found = _weight_moments(posterior.model, jax.random.key(seed), reference, data)
     weights, sd = (np.asarray(each) for each in found)
-    row_slots, column_slots = (np.asarray(_by_frequency(reference[name])) for name in ("z", "v"))
+    row_slots, column_slots = (np.asarray(by_frequency(reference[name])) for name in ("z", "v"))
     num_row_biases, num_column_biases = posterior.model.num_bias_features()
     row_matches = _matches(posterior, "z", row_slots, num_row_biases)
     column_matches = _matches(posterior, "v", column_slots, num_column_biases)
@@ -187,7 +187,7 @@ def biclusters(posterior: Draws, num_sd: float, seed: int) -> Biclusters:
     )
 
 
-def _by_frequency(bits: np.ndarray) -> np.ndarray:
+def by_frequency(bits: np.ndarray) -> np.ndarray:
     """Slots in use, the most frequent first, as `Posterior.features` has them."""
     counts = bits.sum(axis=0)
     used = np.flatnonzero(counts)

@@ -20,15 +20,11 @@ from jaxmf.types import Array
 
 
 class CellDistribution(NamedTuple):
-    """A family of distributions of one cell, by mean and variance.
+    """A family of distributions of one cell, by mean and variance."""
 
-    Attributes:
-        log_density: (values, mean, variance) -> log density, arrays of one shape.
-        draw: (generator, mean, variance, num_draws) -> (num_draws, M) float32, for means (M,); on
-            the host.
-    """
-
+    # (values, mean, variance) -> log density, arrays of one shape
     log_density: Callable[[Any, Any, Any], Any]
+    # (generator, mean, variance, num_draws) -> (num_draws, M) float32, for means (M,); on the host
     draw: Callable[[np.random.Generator, np.ndarray, np.ndarray, int], np.ndarray]
 
 

@@ -34,11 +34,7 @@ Cells = tuple[np.ndarray, np.ndarray]
 
 
 def check_cells(posterior: Draws) -> None:
-    """Refuses models without cells.
-
-    Raises:
-        ValueError: the model predicts no cells.
-    """
+    """Refuses models without cells."""
     if not isinstance(posterior.model, PredictsCells):
         raise ValueError(
             f"{type(posterior.model).__name__} has no cells to predict; see top_entries, transform "
@@ -49,8 +45,7 @@ def check_cells(posterior: Draws) -> None:
 def check_levels(quantiles: object) -> tuple[float, ...]:
     """Levels of quantiles as floats.
 
-    Raises:
-        TypeError, ValueError: no numbers between 0 and 1.
+    Raises TypeError, ValueError: no numbers between 0 and 1.
     """
     levels = tuple(check_numbers("quantiles", quantiles).tolist())
     for position, level in enumerate(levels):
@@ -62,11 +57,7 @@ def check_levels(quantiles: object) -> tuple[float, ...]:
 
 
 def check_draws(posterior: Draws) -> None:
-    """Refuses draws that were made without what predictions need.
-
-    Raises:
-        ValueError: the run kept no draws, or draws without factors.
-    """
+    """Refuses draws that were made without what predictions need."""
     if kept_cells.lacks(posterior.model, posterior.draws):
         raise ValueError(
             "the draws were made without what this needs (keep_factors=False); sample again with "
@@ -127,8 +118,7 @@ def predict(
 def _refuse_unknown(cells: object, data: object) -> None:
     """Says what may be done about ids that the data lack, of a model that can.
 
-    Raises:
-        ValueError: a cell has such an id.
+    Raises ValueError: a cell has such an id.
     """
     if cells is None:
         return

@@ -177,8 +177,7 @@ def _together_in_lists(
 def _list_of_words(position: int, document: object) -> list[object]:
     """The words of one document.
 
-    Raises:
-        TypeError: it is not split, a mapping, or has a word that cannot be hashed.
+    Raises TypeError: it is not split, a mapping, or has a word that cannot be hashed.
     """
     where = f"reference: the document at position {position}"
     if isinstance(document, str | bytes | Mapping) or not isinstance(document, Iterable):

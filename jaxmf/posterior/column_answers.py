@@ -70,7 +70,6 @@ class ColumnAnswers(Draws):
         Of topics of baskets (`LDA`, `HDPLDA`, `PAM` on `Tokens`) rows are documents and columns
         words: `new_rows` are tokens or counts, and words are ranked by the probability of being
         the next one, averaged over draws, with its standard deviation over these.
-
         Raises:
             ValueError: the model ranks no columns, or takes no new rows; the rows are not in the
                 data.

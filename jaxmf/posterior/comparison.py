@@ -76,19 +76,12 @@ class Score(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """The scores of all posteriors, and what they are of.
+    """The scores of all posteriors, and what they are of."""
 
-    Attributes:
-        scores: name -> score of the same M cells or words.
-        cells: their rows and columns, (M,) int each; None of held-out rows and words.
-        num_units: how many there are, of which M are scored.
-        kind: "cells", "tokens", "rows", "held-out cells", "held-out rows" or "held-out words".
-    """
-
-    scores: dict[str, Score]
-    cells: Cells | None
-    num_units: int
-    kind: str
+    scores: dict[str, Score]  # name -> score of the same M cells or words
+    cells: Cells | None  # their rows and columns, (M,) int each; None of held-out rows and words
+    num_units: int  # how many there are, of which M are scored
+    kind: str  # "cells", "tokens", "rows", "held-out cells", "held-out rows" or "held-out words"
 
 
 class ModelComparison(Summary):

@@ -26,20 +26,7 @@ NO_DRAWS = (
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Draws:
-    """Draws of a posterior, with the model and the data they belong to.
-
-    Args:
-        model: the description.
-        data: the container.
-        draws: name -> (chains, draws, ...) array; a filter's are (runs, particles, ...).
-        meta: the facts of the run.
-        run: the finished run with its last state, from which it can continue.
-        averages: name -> (chains, ...) running means, where asked for.
-        particle_log_weights: (runs, particles) of a filter, comparable across runs.
-        evidence: of a filter.
-        trace: name -> (chains, steps) scalars of every step of a filter, for pictures.
-        predicted_at: "rows" and "columns" of the cells named by predict_at, (M,) int each, if any.
-    """
+    """Draws of a posterior, with the model and the data they belong to: see `Posterior`."""
 
     model: Any
     data: Any

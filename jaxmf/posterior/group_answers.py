@@ -59,10 +59,8 @@ class GroupAnswers(Draws):
             The largest group first: its rows, its probability, the mean of every column with their
             standard deviations. It prints itself; `.to_pandas()` is the table. After
             ``sample(keep="assignments")`` also `.labels` (N,) and `.members()`.
-
         Raises:
             ValueError: the model has no groups of rows, or the draws are scalars.
-
         Example:
             >>> import jaxmf as mf
             >>> x = [[0.0], [0.1], [0.2], [9.0], [9.1]]

@@ -113,8 +113,7 @@ def _record(
 def is_answered(posterior: Draws) -> bool:
     """Whether predictions are those of named cells, as the draws lack what others need.
 
-    Raises:
-        ValueError: nothing was kept that predictions could be made of.
+    Raises ValueError: nothing was kept that predictions could be made of.
     """
     if not lacks(posterior.model, posterior.draws):
         return False
@@ -136,8 +135,7 @@ def is_answered(posterior: Draws) -> bool:
 def positions(posterior: Draws, where: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Which of the cells that were named before the run these are: (M,) int.
 
-    Raises:
-        ValueError: a cell that is none of them.
+    Raises ValueError: a cell that is none of them.
     """
     width = posterior.data.num_columns
     named = posterior.predicted_at["rows"] * width + posterior.predicted_at["columns"]

@@ -101,17 +101,12 @@ def standard_error_of_mean(values: np.ndarray, rows: np.ndarray, columns: np.nda
 
 
 class Conditionals(NamedTuple):
-    """What S draws say of M cells, (S, M) float each.
+    """What S draws say of M cells, (S, M) float each."""
 
-    Attributes:
-        mean: of a cell given a draw and all other cells.
-        log_density: of the observed value, likewise.
-        log_replicate: of the observed value as that of a second cell at the same position, given a
-            draw and all cells; the same where cells are independent given a draw.
-    """
-
-    mean: np.ndarray
-    log_density: np.ndarray
+    mean: np.ndarray  # of a cell given a draw and all other cells
+    log_density: np.ndarray  # of the observed value, likewise
+    # of the observed value as that of a second cell at the same position, given a draw and all
+    # cells; the same where cells are independent given a draw
     log_replicate: np.ndarray
 
 

@@ -28,17 +28,11 @@ Draw = Mapping[str, Any]
 
 
 class LeftOut(NamedTuple):
-    """Tokens given a draw and all other tokens.
+    """Tokens given a draw and all other tokens."""
 
-    Attributes:
-        log_probability: (M,) of the value that the token has.
-        probabilities: (M, V) of all values, where asked for; else None.
-        log_replicate: (M,) of the same value for one more token with these columns, given the draw
-            and all tokens.
-    """
-
-    log_probability: np.ndarray
-    probabilities: np.ndarray | None
+    log_probability: np.ndarray  # (M,) of the value that the token has
+    probabilities: np.ndarray | None  # (M, V) of all values, where asked for; else None
+    # (M,) of the same value for one more token with these columns, given the draw and all tokens
     log_replicate: np.ndarray
 
 

@@ -147,8 +147,7 @@ def _score(
 def _padded(tokens: Tokens, document: str, word: str) -> tuple[np.ndarray, np.ndarray]:
     """Words of every document, (M, N) int32, zeros at the end, and how many: (M,) int32.
 
-    Raises:
-        ValueError: no document has a word.
+    Raises ValueError: no document has a word.
     """
     documents, words = np.asarray(tokens.columns[document]), np.asarray(tokens.columns[word])
     lengths = np.bincount(documents, minlength=tokens.sizes[document])

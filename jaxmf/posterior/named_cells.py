@@ -20,10 +20,8 @@ def read_cells(
     Args: drop: whether cells with an id that the data lacks are left out; name: what the user calls
     them, for the message.
     Returns positions (M,) int64 of rows and of columns.
-
-    Raises:
-        ValueError: the cells cannot be read, or lie outside the matrix; a whole number where ids
-            are texts, or a text where they are whole numbers; all are left out.
+    Raises ValueError: the cells cannot be read, or lie outside the matrix; a whole number where ids
+    are texts, or a text where they are whole numbers; all are left out.
     """
     pair = pair_of(cells, data, name)
     if isinstance(pair, Positions):
@@ -49,8 +47,7 @@ def pair_of(cells: Any, data: Any, name: str = "cells") -> tuple[Any, Any]:
 
     A boolean matrix, and what is a `Positions` already, come out as checked `Positions`.
 
-    Raises:
-        ValueError: the cells cannot be read; positions outside the data.
+    Raises ValueError: the cells cannot be read; positions outside the data.
     """
     if isinstance(cells, Positions):
         return _checked_positions(cells, data, name)
@@ -164,8 +161,7 @@ def _index_array(index: object, argument: str) -> np.ndarray:
 def _check_kind(array: np.ndarray, names: np.ndarray, word: str, argument: str) -> None:
     """Refuses whole numbers where all ids are texts, and texts where all are whole numbers.
 
-    Raises:
-        ValueError: the message names the first one, and how positions are passed.
+    Raises ValueError: the message names the first one, and how positions are passed.
     """
     known = names.tolist()
     for kind, other in ((str, int), (int, str)):

@@ -52,24 +52,18 @@ _WITHOUT_CELLS = {
 
 
 class Units(NamedTuple):
-    """What a posterior has a likelihood of: cells, tokens, or whole rows.
+    """What a posterior has a likelihood of: cells, tokens, or whole rows."""
 
-    Attributes:
-        kind: "cell", "token" or "row".
-        dependence: what the likelihood of one is conditional on: "independent" (the draw), "summed
-            out" (the draw and all other cells), "tokens" or "rows" (the draw and all others).
-        rows, columns: (T,) int; of tokens the first two columns that they hang on, such as the
-            document and the word; of rows zeros instead of columns.
-        values: (T,) float, or int of tokens; of rows zeros.
-        is_discrete: whether it has a probability, and not a density.
-    """
-
-    kind: str
+    kind: str  # "cell", "token" or "row"
+    # what the likelihood of one is conditional on: "independent" (the draw), "summed out" (the draw
+    # and all other cells), "tokens" or "rows" (the draw and all others)
     dependence: str
+    # rows, columns: (T,) int; of tokens the first two columns that they hang on, such as the
+    # document and the word; of rows zeros instead of columns
     rows: np.ndarray
     columns: np.ndarray
-    values: np.ndarray
-    is_discrete: bool
+    values: np.ndarray  # (T,) float, or int of tokens; of rows zeros
+    is_discrete: bool  # whether it has a probability, and not a density
 
     @property
     def is_of_cells(self) -> bool:
@@ -151,8 +145,7 @@ class LogLikelihood(Answer):
 def units_of(posterior: Draws) -> Units:
     """What the posterior has a likelihood of.
 
-    Raises:
-        ValueError: the model, or the run, has none; the message says why and what to do.
+    Raises ValueError: the model, or the run, has none; the message says why and what to do.
     """
     model = posterior.model
     name = type(model).__name__
@@ -306,8 +299,7 @@ def log_likelihood(posterior: Draws, cells: object) -> LogLikelihood:
 def chosen_units(posterior: Draws, units: Units, cells: object) -> np.ndarray:
     """Positions of the units that are asked about: (M,) int.
 
-    Raises:
-        ValueError: cells that are missing in the data, or cells of a model of tokens.
+    Raises ValueError: cells that are missing in the data, or cells of a model of tokens.
     """
     if cells is None:
         return np.arange(units.values.size)

@@ -98,7 +98,6 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, TopicAnswers, ColumnAnswer
             log_likelihood: whether there is a group ``log_likelihood``, from which ArviZ computes
                 leave-one-out: ``x`` (chain, draw, cell), with ``cell_row`` and ``cell_column``. See
                 `log_likelihood` for what it is conditional on.
-
         Raises:
             ModuleNotFoundError: arviz-base is not installed.
             ValueError: a log likelihood that the posterior does not have.

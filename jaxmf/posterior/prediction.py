@@ -124,8 +124,7 @@ def _positions_in(
 ) -> tuple[np.ndarray, int]:
     """Where the rows, or columns, of cells (M,) are in an AnnData, by id or as they are; its size.
 
-    Raises:
-        ValueError: it lacks one, or is of another size than `expected` and there are no ids.
+    Raises ValueError: it lacks one, or is of another size than `expected` and there are no ids.
     """
     size = len(getattr(adata, f"{side}_names"))
     if ids is not None:
@@ -336,8 +335,6 @@ def predict_cells(
     """Conditional mean and variance of cells for every draw, block by block.
 
     Args:
-        model: its description.
-        data: the training data.
         draws: name -> (S, ...).
         rows, columns: (M,) int.
         once: whether nobody will ask again, so that compiling is what costs where these are few.

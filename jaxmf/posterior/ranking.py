@@ -34,19 +34,13 @@ ORDERS = ("score", "probability")
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Scores:
-    """Scores of cells, on the scale of the likelihood's argument.
+    """Scores of cells, on the scale of the likelihood's argument."""
 
-    Args:
-        mean: of the score, any shape.
-        sd: standard deviation of the score under the fitted distribution.
-        probability: of a one, with the uncertainty of the score averaged over.
-        plain_probability: of a one at the mean of the score. Gaussian cells have no probability:
-            both are the mean of the cell as 0 or 1, cut off there.
-    """
-
-    mean: np.ndarray
-    sd: np.ndarray
-    probability: np.ndarray
+    mean: np.ndarray  # of the score, any shape
+    sd: np.ndarray  # standard deviation of the score under the fitted distribution
+    probability: np.ndarray  # of a one, with the uncertainty of the score averaged over
+    # of a one at the mean of the score. Gaussian cells have no probability: both are the mean of
+    # the cell as 0 or 1, cut off there.
     plain_probability: np.ndarray
 
     def table(self) -> dict[str, np.ndarray]:
@@ -219,11 +213,7 @@ def recommend(
 
 
 def check_question(model: Model, n: object, by: object) -> None:
-    """Refuses a model that ranks no columns, and an order that it has not.
-
-    Raises:
-        ValueError: the message names what there is.
-    """
+    """Refuses a model that ranks no columns, and an order that it has not."""
     if not can_recommend(model):
         raise ValueError(f"{type(model).__name__} has no recommendations; see predict(cells)")
     check_count("n", n)

@@ -67,7 +67,6 @@ def _recommend_new_rows(
     """The best columns of new rows; all of their cells are predicted at once.
 
     Args:
-        posterior: with the model for questions about these rows.
         rows: which of them, ids or positions; None for all.
         n, by, include_known, seed: as of `Posterior.recommend`.
     """

@@ -22,8 +22,8 @@ _MOST_REPLICAS = 128
 def check_temper(model: Model, temper: object) -> int:
     """The number of replicas.
 
-    Raises:
-        TypeError, ValueError: it is not from 2 to 128; the model has no powers of its likelihood.
+    Raises TypeError, ValueError: it is not from 2 to 128; the model has no powers of its
+    likelihood.
     """
     num_replicas = check_count("temper", temper, 2, most=_MOST_REPLICAS)
     if not isinstance(model, Anneals):

@@ -74,8 +74,7 @@ class RowGroups(Answer):
     def labels(self) -> np.ndarray:
         """(N,) int: the group of every row of the data, 0 for the largest.
 
-        Raises:
-            ValueError: the run did not keep assignments.
+        Raises ValueError: the run did not keep assignments.
         """
         if self.group_of_rows is None:
             raise ValueError(f"labels: {_NO_ROWS}")
@@ -84,8 +83,7 @@ class RowGroups(Answer):
     def members(self) -> list[list[object]]:
         """The rows of every group: ids, or positions.
 
-        Raises:
-            ValueError: the run did not keep assignments.
+        Raises ValueError: the run did not keep assignments.
         """
         if self.group_of_rows is None:
             raise ValueError(f"members: {_NO_ROWS}")
@@ -155,9 +153,7 @@ def probability_of_one_group(posterior: Draws, rows: np.ndarray) -> np.ndarray:
     """How probable it is that two rows are in one group: (R, R) float.
 
     Args: rows (R,) positions.
-
-    Raises:
-        ValueError: the run did not keep assignments.
+    Raises ValueError: the run did not keep assignments.
     """
     if "group_of_tokens" not in posterior.draws:
         posterior.require_draws()

@@ -13,11 +13,7 @@ from jaxmf.posterior.leave_one_out import known_cells
 
 
 def check(posteriors: Mapping[str, Draws]) -> None:
-    """Refuses posteriors whose data are not those of the first.
-
-    Raises:
-        ValueError: the message names two posteriors and what differs.
-    """
+    """Refuses posteriors whose data are not those of the first."""
     first = next(iter(posteriors))
     data = posteriors[first].data
     prints = fingerprint(data)

@@ -127,10 +127,8 @@ class Summaries(Draws):
 
         Args:
             block: the indicator that they are the values of; needed where several grow.
-
         Returns:
             values and probabilities, with `.mean` and `.mode`.
-
         Raises:
             ValueError: the model has no groups whose number is learned, or several and no name.
         """

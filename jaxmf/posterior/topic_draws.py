@@ -25,42 +25,29 @@ MIN_SIMILARITY = 0.5
 
 
 class TopicBlocks(NamedTuple):
-    """The names of the variables of a topic model.
+    """The names of the variables of a topic model."""
 
-    Attributes:
-        word: the observed block of categories, by topic.
-        topic: the indicator.
-        document: the column whose levels have topics.
-    """
-
-    word: str
-    topic: str
-    document: str
+    word: str  # the observed block of categories, by topic
+    topic: str  # the indicator
+    document: str  # the column whose levels have topics
 
 
 class MatchedTopics(NamedTuple):
-    """G topics of the reference draw, by their size in it, and where S draws have them.
+    """G topics of the reference draw, by their size in it, and where S draws have them."""
 
-    Attributes:
-        chains, draws: (S,) int, which draws.
-        weights: (S,) float, summing to one.
-        labels: (S, G) int, the label that a topic has in a draw; -1 where the draw lacks it.
-        similarity: (S, G) float, of the words of the best match, whether it counts or not.
-        shares: (S, G) float, of all tokens; 0 where the draw lacks the topic.
-        word_probabilities: (G, V) float, averaged over the draws that have the topic.
-        nearest: (G,) float, similarity of the words of a topic to those of the most similar other
-            topic of the reference draw; 0 where it is the only one.
-        has_word: (G, V) bool, whether a token of the word is in the topic in one of these draws.
-    """
-
+    # chains, draws: (S,) int, which draws
     chains: np.ndarray
     draws: np.ndarray
-    weights: np.ndarray
+    weights: np.ndarray  # (S,) float, summing to one
+    # (S, G) int, the label that a topic has in a draw; -1 where the draw lacks it
     labels: np.ndarray
-    similarity: np.ndarray
-    shares: np.ndarray
-    word_probabilities: np.ndarray
+    similarity: np.ndarray  # (S, G) float, of the words of the best match, whether it counts or not
+    shares: np.ndarray  # (S, G) float, of all tokens; 0 where the draw lacks the topic
+    word_probabilities: np.ndarray  # (G, V) float, averaged over the draws that have the topic
+    # (G,) float, similarity of the words of a topic to those of the most similar other topic of the
+    # reference draw; 0 where it is the only one
     nearest: np.ndarray
+    # (G, V) bool, whether a token of the word is in the topic in one of these draws
     has_word: np.ndarray
 
 
@@ -74,8 +61,7 @@ def has_topics(posterior: Draws) -> bool:
 def topic_blocks(posterior: Draws) -> TopicBlocks:
     """What is word, topic and document in a model.
 
-    Raises:
-        ValueError: the model has no topics, or its draws do not have their counts.
+    Raises ValueError: the model has no topics, or its draws do not have their counts.
     """
     name = type(posterior.model).__name__
     network = posterior.model.network() if isinstance(posterior.model, HasNetwork) else None
@@ -116,8 +102,7 @@ def _blocks_of(network: Network) -> TopicBlocks | None:
 def document_counts(posterior: Draws, blocks: TopicBlocks, chain: int, draw: int) -> np.ndarray:
     """Tokens of every topic in every document of a draw: (N, K) int.
 
-    Raises:
-        ValueError: the draws do not have them.
+    Raises ValueError: the draws do not have them.
     """
     by_document = f"{blocks.topic}_by_{blocks.document}"
     if by_document in posterior.draws:

@@ -84,7 +84,6 @@ class Topics(Answer):
 
         Args:
             by: "probability", "relevance" or "exclusivity".
-
         Raises:
             ValueError: another word.
         """

@@ -142,8 +142,7 @@ def halves(tokens: Tokens, seed: int) -> tuple[Tokens, Tokens]:
 
     Documents of a single token have nothing to be scored by.
 
-    Raises:
-        ValueError: no document has two tokens.
+    Raises ValueError: no document has two tokens.
     """
     documents = np.asarray(tokens.columns["document"])
     order = np.lexsort((np.random.default_rng(seed).random(documents.size), documents))

@@ -82,8 +82,7 @@ def topics_over(
 def _checked_values(documents: np.ndarray, values: object) -> tuple[np.ndarray, bool]:
     """The value of every document, (N,) float, and whether they are dates, then in microseconds.
 
-    Raises:
-        ValueError: a document has none, or there are more or fewer than documents.
+    Raises ValueError: a document has none, or there are more or fewer than documents.
     """
     values = series_as_mapping("values", values)
     if isinstance(values, Mapping):

@@ -38,9 +38,7 @@ def model_of_new(posterior: Draws, target: Any, features: Any) -> Any:
     """The model for questions about new rows, with their features and classes.
 
     Args: target: the new rows, as a container; features: of the new rows, or None.
-
-    Raises:
-        ValueError: features of a model that was fitted without, or others than these.
+    Raises ValueError: features of a model that was fitted without, or others than these.
     """
     model, classes = posterior.model, None
     if features is not None:
@@ -61,11 +59,7 @@ def model_of_new(posterior: Draws, target: Any, features: Any) -> Any:
 def _same_columns(
     features: Features | None, training: Features | None, name: str
 ) -> Features | None:
-    """Features with the columns of those in training; both are None where there are none.
-
-    Raises:
-        ValueError: other columns.
-    """
+    """Features with the columns of those in training; both are None where there are none."""
     if features is not None and training is not None:
         return features.in_columns_of(training, what=name)
     widths = [0 if one is None else one.width for one in (features, training)]

@@ -22,7 +22,6 @@ def with_unknown(posterior: Draws, cells: object, seed: int) -> tuple[Draws, PyT
     """The posterior with a row and a column for every unknown id of some cells.
 
     Args:
-        posterior: of a model that draws rows and columns from their prior.
         cells: as a user names them; None for the missing ones, which have no unknown id.
     Returns:
         The posterior of the larger matrix, and the positions of the cells in it.
@@ -46,9 +45,7 @@ def with_unknown_rows(posterior: Draws, rows: object, seed: int) -> tuple[Draws,
 
     Args: posterior: of a model that draws rows from their prior; rows: ids, or positions, as a user
     names them.
-
-    Raises:
-        ValueError: the model draws none.
+    Raises ValueError: the model draws none.
     """
     _check_prior(posterior)
     positions, new = _with_new_ids(rows, posterior.data, "row")

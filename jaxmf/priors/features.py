@@ -122,11 +122,7 @@ def _check_hyperparameters(prior: object) -> None:
             hyper.validate(name, value)
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["alpha", "concentration"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class IndianBuffet(Readable):
     """The Indian buffet process with numbers of features without bound.
@@ -155,7 +151,6 @@ class IndianBuffet(Readable):
         Args:
             counts_without_row: (K,) counts among the other N - 1 rows.
             num_rows: () N, this row included; i for row i = 1, 2, ... of a filter.
-
         Returns:
             (K,) float; -inf for a feature that no other row has.
         """
@@ -189,7 +184,6 @@ class IndianBuffet(Readable):
             counts: (K,) counts of all N rows.
             gram: (K, K) the matrix Z'Z.
             num_rows: () N.
-
         Returns:
             () float.
         """
@@ -207,7 +201,6 @@ class IndianBuffet(Readable):
         Args:
             counts: (K,) counts of all N rows.
             num_rows: () N.
-
         Returns:
             () float.
         """
@@ -229,7 +222,6 @@ class IndianBuffet(Readable):
             key: typed PRNG key.
             num_rows: N.
             capacity: K, the number of slots.
-
         Returns:
             z (N, K) bool, features in the order in which they appear, and overflow () bool,
             whether more slots were needed.
@@ -279,7 +271,6 @@ class BetaBernoulli(Readable):
         Args:
             counts_without_row: (K,) counts among the other N - 1 rows.
             num_rows: () N, this row included.
-
         Returns:
             (K,) float; -inf at slots that are not features.
         """
@@ -310,7 +301,6 @@ class BetaBernoulli(Readable):
         Args:
             counts: (K,) counts of all N rows.
             num_rows: () N.
-
         Returns:
             () float.
         """
@@ -328,10 +318,8 @@ class BetaBernoulli(Readable):
             key: typed PRNG key.
             num_rows: N.
             capacity: the number of slots, at least `num_features`.
-
         Returns:
             z (N, capacity) bool, and overflow () bool, always False.
-
         Raises:
             ValueError: if `capacity` is smaller than `num_features`.
         """

@@ -67,10 +67,8 @@ class FlexiblePrior(PartitionPrior):
             number for each.
         log_steps: in place of `log_weights`, (L,) lambda_i - lambda_{i-1} with lambda_0 = 0: of
             many items the differences of large values would lose their digits.
-
     Raises:
         TypeError, ValueError: weights that are not finite, or lengths that do not agree.
-
     Example:
         >>> prior = FlexiblePrior.dirichlet_process(2.0, num_items=3)
         >>> prior.log_weights.round(3).tolist()
@@ -245,7 +243,6 @@ class FlexiblePrior(PartitionPrior):
         Args:
             groups: (N,) int, a label for each item.
             normalised: without the normaliser where this is false.
-
         Raises:
             ValueError: as `log_normaliser`.
         """
@@ -266,10 +263,8 @@ class FlexiblePrior(PartitionPrior):
             key: typed PRNG key.
             num_items: N.
             num_samples: S.
-
         Returns:
             (S, N) int32, labels without order.
-
         Raises:
             ValueError: as `log_normaliser`.
         """
@@ -423,11 +418,7 @@ class FlexiblePrior(PartitionPrior):
 
 
 def check_flexible(name: str, value: object) -> None:
-    """Refuses what is no flexible prior.
-
-    Raises:
-        TypeError: `value` is another prior, or no prior at all.
-    """
+    """Refuses what is no flexible prior."""
     if isinstance(value, PartitionPrior) and not isinstance(value, FlexiblePrior):
         raise TypeError(
             f"{name} must be a FlexiblePrior, got {type(value).__name__}; "

@@ -13,20 +13,13 @@ from jaxmf.types import PyTree
 
 
 class FlexibleCache(NamedTuple):
-    """Counts as a sweep works on them.
+    """Counts as a sweep works on them."""
 
-    Attributes:
-        counts: (G, K) float, items of batch g in group k.
-        joining: (G, K) float, the weight of every group for one more item; 0 where it has none.
-        weights: (L + 1,) float, that of a group of 0 to L items.
-        hyperparameters: what else the state holds.
-        unobserved: (G, K) float, items that no data belong to; None where there are none.
-    """
-
-    counts: Array
-    joining: Array
-    weights: Array
-    hyperparameters: Hyperparameters
+    counts: Array  # (G, K) float, items of batch g in group k
+    joining: Array  # (G, K) float, the weight of every group for one more item; 0 where it has none
+    weights: Array  # (L + 1,) float, that of a group of 0 to L items
+    hyperparameters: Hyperparameters  # what else the state holds
+    # (G, K) float, items that no data belong to; None where there are none
     unobserved: Array | None
 
 

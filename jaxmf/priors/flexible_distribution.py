@@ -109,15 +109,10 @@ def _dealt(key: Array, batches: Array, batch_sizes: Array, ends: Array) -> Array
 
 
 class Signatures(NamedTuple):
-    """All ways in which so many items can make groups, up to who is in which.
+    """All ways in which so many items can make groups, up to who is in which."""
 
-    Attributes:
-        counts: (S, N) int, m_i of each signature.
-        log_num_partitions: (S,) float, the logarithm of how many partitions have it: N! / prod
-            (i!)^m m!.
-    """
-
-    counts: np.ndarray
+    counts: np.ndarray  # (S, N) int, m_i of each signature
+    # (S,) float, the logarithm of how many partitions have it: N! / prod (i!)^m m!
     log_num_partitions: np.ndarray
 
 
@@ -125,8 +120,7 @@ class Signatures(NamedTuple):
 def signatures(num_items: int) -> Signatures:
     """All signatures of N items.
 
-    Raises:
-        ValueError: more items than `MOST_SIGNATURES`.
+    Raises ValueError: more items than `MOST_SIGNATURES`.
     """
     from scipy.special import gammaln as log_gamma
 

@@ -61,8 +61,7 @@ def _checked_table(name: str, values: object) -> np.ndarray:
 def checked_steps(log_steps: object) -> Any:
     """Steps (L,) float.
 
-    Raises:
-        ValueError: not finite, or too far apart for a sweep.
+    Raises ValueError: not finite, or too far apart for a sweep.
     """
     if is_placeholder(log_steps):
         return log_steps

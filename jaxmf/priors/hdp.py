@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -32,11 +31,7 @@ from jaxmf.priors.partition_prior import (
 from jaxmf.types import PyTree
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["concentration", "base_concentration"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class HDP(PartitionPrior):
     """Groups that all batches share, as many as the items need: a hierarchical Dirichlet process.
@@ -48,10 +43,8 @@ class HDP(PartitionPrior):
         concentration: alpha of a batch around the shared weights, the sum over groups; a number or
             a numpyro distribution, by default Gamma(1, 1).
         base_concentration: gamma of the shared weights; likewise.
-
     Raises:
         TypeError, ValueError: a concentration that is neither a positive number nor a distribution.
-
     Example:
         >>> HDP(concentration=1.0, base_concentration=1.0).labels_shared
         True

@@ -93,7 +93,6 @@ def initial_value_near(prior: Hyperparameter, guess: Array) -> Array:
     Args:
         prior: a number or a numpyro distribution over positive numbers.
         guess: () float, from the data; not positive where the data know nothing.
-
     Returns:
         () float, of a distribution inside its support.
     """
@@ -159,10 +158,8 @@ def _log_density(prior: dist.Distribution, value: Array) -> Array:
 def validate(name: str, prior: Hyperparameter) -> None:
     """Refuses what cannot be a positive hyperparameter. Values inside jit are not looked at.
 
-    Raises:
-        TypeError: if it is neither a number nor a numpyro distribution.
-        ValueError: if it is not positive and finite, or a distribution over anything else than
-            one positive real number.
+    Raises TypeError: if it is neither a number nor a numpyro distribution. ValueError: if it is not
+    positive and finite, or a distribution over anything else than one positive real number.
     """
     leaves = jax.tree.leaves(prior)
     if any(is_placeholder(leaf) for leaf in leaves):
@@ -204,9 +201,8 @@ def validate_probability(
 def validate_number(name: str, prior: Hyperparameter) -> None:
     """Refuses what cannot be a hyperparameter of any sign. Values inside jit are not looked at.
 
-    Raises:
-        TypeError: if it is neither a number nor a numpyro distribution.
-        ValueError: if it is not finite, or a distribution over anything else than one real number.
+    Raises TypeError: if it is neither a number nor a numpyro distribution. ValueError: if it is not
+    finite, or a distribution over anything else than one real number.
     """
     if any(is_placeholder(leaf) for leaf in jax.tree.leaves(prior)):
         return  # the model is being rebuilt inside a transformation
@@ -223,9 +219,7 @@ def validate_concentrations(
 
     Args: value: a number, `size` numbers, a numpyro distribution of one number for all, or a batch
     of `size` of them; size: None where it is not known yet.
-
-    Raises:
-        TypeError, ValueError: not positive, or not as many as asked for.
+    Raises TypeError, ValueError: not positive, or not as many as asked for.
     """
     if is_placeholder(value) or any(is_placeholder(leaf) for leaf in jax.tree.leaves(value)):
         return value
@@ -278,12 +272,7 @@ def effect_prior(unit: float) -> dist.Distribution:
 
 
 def validate_columns(name: str, value: object, *, is_positive: bool = False) -> None:
-    """Refuses what is no number, and no vector of numbers, one a column.
-
-    Raises:
-        TypeError: not a number nor a vector of numbers.
-        ValueError: of more than one dimension, not finite, or not positive where it must be.
-    """
+    """Refuses what is no number, and no vector of numbers, one a column."""
     if value is None or is_placeholder(value):
         return
     try:
@@ -305,9 +294,8 @@ def validate_columns(name: str, value: object, *, is_positive: bool = False) -> 
 def by_column(name: str, value: Any, data: Dense) -> np.ndarray | float | None:
     """A number as it is, or one a column in the order of the data: those of a Series by id.
 
-    Raises:
-        ValueError: other than one number a column, with both numbers; a Series that has an id twice
-            or lacks one of the data.
+    Raises ValueError: other than one number a column, with both numbers; a Series that has an id
+    twice or lacks one of the data.
     """
     if hasattr(value, "to_dict") and data.column_names is not None:
         found: Any = series_as_mapping(name, value)

@@ -45,9 +45,8 @@ class Matched(NamedTuple):
 def check_expected_counts(expected_counts: object, shrinkage: float) -> np.ndarray:
     """The expected counts (N,) as float64.
 
-    Raises:
-        ValueError: not one count for every size, negative, or counts that no distribution of
-            partitions of N items has.
+    Raises ValueError: not one count for every size, negative, or counts that no distribution of
+    partitions of N items has.
     """
     targets = check_numbers("expected_counts", expected_counts)
     check_number("shrinkage", shrinkage, least=0)
@@ -85,13 +84,10 @@ def match_moments(expected_counts: object, *, shrinkage: float = 0.0) -> Matched
     Args:
         expected_counts: (N,) E[m_i] of groups of 1 to N items; sum i E[m_i] = N.
         shrinkage: alpha; above zero where the counts cannot be met, or need not be exactly.
-
     Returns:
         Matched.
-
     Raises:
         ValueError: counts that no distribution has, or weights too far apart for a sweep.
-
     Example:
         >>> wanted = FlexiblePrior([0.0, 0.5, -0.5]).expected_counts(3)
         >>> match_moments(wanted).missed < 1e-4

@@ -25,27 +25,20 @@ Hyperparameters = dict[str, Array]
 
 
 class CountCache(NamedTuple):
-    """Counts as a sweep works on them.
+    """Counts as a sweep works on them."""
 
-    Attributes:
-        counts: (G, K) float, items of batch g in group k; exact up to 2^24.
-        sizes: (G,) float, items of a batch; None where nothing asks for it.
-        totals: (K,) int32, items of a group, of a prior whose groups are shared by batches and
-            come and go; otherwise None.
-        hyperparameters: the hyperparameters.
-        pseudo: (K,) float, what is added to the counts of a batch; of priors whose groups are
-            shared by batches, otherwise None.
-        whole: () float, the sum of it and of what other groups have; likewise.
-        free: () int32, the lowest group that no item has, K where there is none; of priors with
-            `totals`, otherwise None.
-    """
-
-    counts: Array
-    sizes: Array | None
+    counts: Array  # (G, K) float, items of batch g in group k; exact up to 2^24
+    sizes: Array | None  # (G,) float, items of a batch; None where nothing asks for it
+    # (K,) int32, items of a group, of a prior whose groups are shared by batches and come and go;
+    # otherwise None
     totals: Array | None
-    hyperparameters: Hyperparameters
+    hyperparameters: Hyperparameters  # the hyperparameters
+    # (K,) float, what is added to the counts of a batch; of priors whose groups are shared by
+    # batches, otherwise None
     pseudo: Array | None = None
-    whole: Array | None = None
+    whole: Array | None = None  # () float, the sum of it and of what other groups have; likewise
+    # () int32, the lowest group that no item has, K where there is none; of priors with `totals`,
+    # otherwise None
     free: Array | None = None
 
 
@@ -171,11 +164,9 @@ class PartitionPrior(Readable, ABC):
         Args:
             counts: (G, K) int32.
             hyperparameters: the hyperparameters.
-
         Returns:
             Parameters (G, K), 0 where a group is not in use, and that of all other groups together,
             () or (G,); None if there are no others.
-
         Raises:
             TypeError: the prior does not say.
         """
@@ -192,7 +183,6 @@ class PartitionPrior(Readable, ABC):
             key: typed PRNG key.
             hyperparameters: before.
             counts: (G, K) int32.
-
         Returns:
             The hyperparameters after.
         """

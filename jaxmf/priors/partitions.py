@@ -49,10 +49,8 @@ class Dirichlet(PartitionPrior):
         concentration: a, that of each group (a / K of some packages is theirs, the sum is K times
             this); a number or K numbers, which stay fixed, or a numpyro distribution of one number
             for all or a batch of K, `Gamma(1, 1).expand([K])`, whose values are learned.
-
     Raises:
         TypeError, ValueError: a setting is neither in its range nor a distribution over it.
-
     Example:
         >>> Dirichlet(3, concentration=0.1).num_groups(16)
         3
@@ -102,7 +100,7 @@ class Dirichlet(PartitionPrior):
         return jnp.broadcast_to(hyperparameters["concentration"], (self.num_components,))
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["concentration"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DirichletProcess(PartitionPrior):
     """A Dirichlet process a batch: as many groups as the items need.
@@ -112,10 +110,8 @@ class DirichletProcess(PartitionPrior):
 
     Args:
         concentration: alpha, a number or a numpyro distribution; by default Gamma(1, 1).
-
     Raises:
         TypeError, ValueError: it is neither a positive number nor a distribution of one.
-
     Example:
         >>> DirichletProcess(1.0).grows
         True
@@ -146,9 +142,7 @@ class DirichletProcess(PartitionPrior):
         return _exchangeable_shapes(counts, concentration, jnp.zeros_like(concentration))
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=["concentration", "discount"], meta_fields=[]
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PitmanYor(PartitionPrior):
     """A Pitman-Yor process a batch: more small groups than a Dirichlet process has.
@@ -156,10 +150,8 @@ class PitmanYor(PartitionPrior):
     Args:
         concentration: alpha, a positive number or a numpyro distribution; by default Gamma(1, 1).
         discount: d in [0, 1), a number or a numpyro distribution.
-
     Raises:
         TypeError, ValueError: a setting is neither in its range nor a distribution over it.
-
     Example:
         >>> PitmanYor(1.0, 0.5).discount
         0.5

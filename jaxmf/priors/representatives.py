@@ -16,15 +16,10 @@ from jaxmf.types import PyTree
 
 
 class RepresentativeCache(NamedTuple):
-    """Of every group how many representatives are at tables, and how many have none.
+    """Of every group how many representatives are at tables, and how many have none."""
 
-    Attributes:
-        counts: (1, K) float.
-        unobserved: (1, K) float.
-    """
-
-    counts: Array
-    unobserved: Array
+    counts: Array  # (1, K) float
+    unobserved: Array  # (1, K) float
 
 
 class Representatives(PartitionPrior):

@@ -7,7 +7,6 @@ whose density is p(v) = p_s(sqrt(v)) / (2 sqrt(v)).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     import numpyro.distributions as dist
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["concentration", "rate"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class RootInverseGamma(Readable):
     """A standard deviation whose square is InverseGamma(concentration, rate).
@@ -32,10 +31,8 @@ class RootInverseGamma(Readable):
     Args:
         concentration: a, positive; the prior weighs as much as 2 a observations.
         rate: b, positive, in squared units of the data; the mean of s^2 is b / (a - 1) if a > 1.
-
     Raises:
         TypeError, ValueError: an argument is not a positive number.
-
     Example:
         >>> import jax
         >>> scale = RootInverseGamma(3.0, 2.0).sample(jax.random.key(0))
@@ -76,7 +73,7 @@ class RootInverseGamma(Readable):
         return log_prior(self.squared(), value**2) + jnp.log(2 * value)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["scale"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class _Squared:
     """The distribution of s^2 where s has a prior."""

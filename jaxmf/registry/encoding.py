@@ -32,8 +32,7 @@ def encode_model(model: Any) -> dict[str, Any]:
 def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None = None) -> Model:
     """The model that `encode_model` wrote down, with the arrays of its features by setting.
 
-    Raises:
-        ValueError: an unknown model or setting, or a setting that cannot be read.
+    Raises ValueError: an unknown model or setting, or a setting that cannot be read.
     """
     if "module" in written and written["name"] not in REGISTERED:
         raise ValueError(names.not_registered(written["name"], written["module"]))

@@ -96,9 +96,7 @@ def check_data(model: Model, data: object, name: str) -> None:
 
     Args: model: calls its method `check_data(data, name)`; name: what the user calls it, for the
     message.
-
-    Raises:
-        ValueError: from the model.
+    Raises ValueError: from the model.
     """
     model.check_data(data, name)
 
@@ -129,8 +127,7 @@ def method_settings(entry: Entry, method: str) -> list[Setting]:
 def annealing_settings(entry: Entry) -> list[Setting]:
     """The options that `jaxmf.smc` takes for a model.
 
-    Raises:
-        ValueError: the model has no path from its prior to its posterior.
+    Raises ValueError: the model has no path from its prior to its posterior.
     """
     check_method(entry, "smc")
     settings = _settings_of(entry.model.annealed)  # type: ignore[attr-defined]
@@ -155,10 +152,8 @@ def read_options(
     Args: options: what was given beyond the verb's own arguments; verb: the function of
     `jaxmf.api`, whose own arguments are named too.
     Returns the options, words for functions replaced by these.
-
-    Raises:
-        TypeError: an option is unknown, or its value is of another type than the method takes.
-        ValueError: a word that names no function.
+    Raises TypeError: an option is unknown, or its value is of another type than the method takes.
+    ValueError: a word that names no function.
     """
     verb_settings = [
         s.name for s in _settings_of(verb) if s.name not in ("model", "data", "options")

@@ -34,22 +34,16 @@ _NEEDS: dict[str, tuple[type, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class RegisteredEntry(Entry):
-    """A model of another package.
+    """A model of another package."""
 
-    Args:
-        registered: its class.
-    """
-
-    registered: type[Model] = Model
+    registered: type[Model] = Model  # its class
 
     @property
     def model(self) -> type:
-        """The class."""
         return self.registered
 
     @property
     def container(self) -> type:
-        """The class of the container."""
         assert self.registered.data_type is not None
         return self.registered.data_type
 
@@ -61,8 +55,7 @@ class RegisteredEntry(Entry):
     def example(self) -> tuple[Model, object]:
         """A tiny model and tiny data, if the class has them.
 
-        Raises:
-            ValueError: the class has no `example`.
+        Raises ValueError: the class has no `example`.
         """
         example = getattr(self.registered, "example", None)
         if example is None:
@@ -86,10 +79,8 @@ def register(thing: Registered, *, name: str | None = None) -> Registered:
             family or a prior; or a function.
         name: what saved runs, and of a model the command line, call it. By default the name of the
             class, of a model in small letters joined by dashes; of a function its name.
-
     Returns:
         The thing itself.
-
     Raises:
         TypeError: it is none of these, or no frozen dataclass.
         ValueError: the name is taken, or a method that the class needs is missing; the message
@@ -129,10 +120,7 @@ def register(thing: Registered, *, name: str | None = None) -> Registered:
 def check_draws(model: Model, algorithm: Algorithm, data: object) -> None:
     """Refuse a sampler of another package whose draws lack what the posterior needs of all.
 
-    Args:
-        model: any model; those of jaxmf are not looked at.
-    Raises:
-        TypeError: its draws have no `log_joint`.
+    Raises TypeError: its draws have no `log_joint`.
     """
     if type(model) not in {entry.model for entry in REGISTERED.values()}:
         return

@@ -48,10 +48,8 @@ def report(
         title: heading of the page.
         titles: of columns, or of words, shown instead of their ids: a mapping from ids to
             titles (a Series is read by its index), or one for each in the order of the data.
-
     Returns:
         The path.
-
     Raises:
         ValueError: `path` is a folder, an argument does not fit the data, or the run kept no draw.
     """

@@ -68,30 +68,20 @@ class AnnealedModel(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """The particles at one power, weighted for the next.
+    """The particles at one power, weighted for the next."""
 
-    Attributes:
-        particles: pytree with leading axis P, states of one chain side by side.
-        log_weights: (P,) float; zeros at the end.
-        log_evidence: sum of the increments, () float.
-        power: () float, for which the particles are weighted.
-        num_done: () int32, generations so far.
-        variance: () float, estimate of the relative variance of the evidence from one run: sum
-            over the powers of that of the mean weight, which the spread of the chains tells.
-        effective_share: () float, effective sample size over P at the last rise of the power.
-        moved_share: () float, chains of the last generation that ended where they did not start.
-        is_done: () bool, whether the particles have been moved at power 1.
-    """
-
-    particles: PyTree
-    log_weights: Array
-    log_evidence: compensated.Sum
-    power: Array
-    num_done: Array
+    particles: PyTree  # pytree with leading axis P, states of one chain side by side
+    log_weights: Array  # (P,) float; zeros at the end
+    log_evidence: compensated.Sum  # sum of the increments, () float
+    power: Array  # () float, for which the particles are weighted
+    num_done: Array  # () int32, generations so far
+    # () float, estimate of the relative variance of the evidence from one run: sum over the powers
+    # of that of the mean weight, which the spread of the chains tells
     variance: Array
-    effective_share: Array
+    effective_share: Array  # () float, effective sample size over P at the last rise of the power
+    # () float, chains of the last generation that ended where they did not start
     moved_share: Array
-    is_done: Array
+    is_done: Array  # () bool, whether the particles have been moved at power 1
 
 
 @partial(

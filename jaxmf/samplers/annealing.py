@@ -29,17 +29,12 @@ _POWER_STEPS = 6  # the singular value is then known to a few per cent, which is
 
 
 class LeadingDirection(NamedTuple):
-    """The first singular vectors of data, about.
+    """The first singular vectors of data, about."""
 
-    Attributes:
-      rows: (I,) float, the left one times its singular value.
-      columns: (J,) float, the right one.
-      noise_scale: () float, the standard deviation of a matrix of noise alone with as large a
-        first singular value.
-    """
-
-    rows: Array
-    columns: Array
+    rows: Array  # (I,) float, the left one times its singular value
+    columns: Array  # (J,) float, the right one
+    # () float, the standard deviation of a matrix of noise alone with as large a first singular
+    # value
     noise_scale: Array
 
 
@@ -104,11 +99,9 @@ def noise_while_annealed(
     up, it is a fifth of the start all along.
 
     Args:
-      progress: () float, the share of the warm-up that is over.
       prior: of the scale; a number stays as it is, as does what lies outside the prior's support.
       free: () float, the scale after its update.
       start: () float, where the scale started.
-      factor: () float, that on the weights.
     """
     if is_fixed(prior):
         return free

@@ -33,15 +33,11 @@ from jaxmf.types import Array, Key
 
 
 class Bases(NamedTuple):
-    """The bases of the plane of two columns.
+    """The bases of the plane of two columns."""
 
-    Attributes:
-      columns: (3, N, 2) bool, the pair as it is, then with the first replaced, then the second.
-      log_weights: (3,) float; -inf for a basis that is not allowed.
-    """
-
+    # (3, N, 2) bool, the pair as it is, then with the first replaced, then the second
     columns: Array
-    log_weights: Array
+    log_weights: Array  # (3,) float; -inf for a basis that is not allowed
 
 
 def change_of_basis(

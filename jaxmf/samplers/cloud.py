@@ -22,29 +22,17 @@ TriggerFn = Callable[[Array], Array]
 
 
 class Cloud(NamedTuple):
-    """The state of a filter: P weighted particles.
+    """The state of a filter: P weighted particles."""
 
-    Attributes:
-        particles: pytree with leading axis P.
-        log_weights: (P,) float, scaled to a mean weight of one.
-        log_evidence: () float, log of the estimate of p(rows so far).
-        log_evidence_rest: () float, what rounding has cut off the sum in log_evidence.
-        ancestor: (P,) int32, each particle's parent in the step before.
-        eve: (P,) int32, each particle's ancestor at the start.
-        num_resampled: () int32, how often the cloud was resampled.
-        row: () int32, rows taken in.
-        num_tempered: () int32, tempering steps done.
-    """
-
-    particles: PyTree
-    log_weights: Array
-    log_evidence: Array
-    log_evidence_rest: Array
-    ancestor: Array
-    eve: Array
-    num_resampled: Array
-    row: Array
-    num_tempered: Array
+    particles: PyTree  # pytree with leading axis P
+    log_weights: Array  # (P,) float, scaled to a mean weight of one
+    log_evidence: Array  # () float, log of the estimate of p(rows so far)
+    log_evidence_rest: Array  # () float, what rounding has cut off the sum in log_evidence
+    ancestor: Array  # (P,) int32, each particle's parent in the step before
+    eve: Array  # (P,) int32, each particle's ancestor at the start
+    num_resampled: Array  # () int32, how often the cloud was resampled
+    row: Array  # () int32, rows taken in
+    num_tempered: Array  # () int32, tempering steps done
 
 
 def one_of_identical(particles: PyTree, log_weights: Array) -> Array:
@@ -175,7 +163,6 @@ def log_evidence_variance(cloud: Cloud) -> Array:
 
     Args:
         cloud: last state of a filter, without chain axis.
-
     Returns:
         () float.
 

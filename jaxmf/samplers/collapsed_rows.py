@@ -27,19 +27,12 @@ _ROWS_A_BLOCK = 128
 
 
 class DrawnRow(NamedTuple):
-    """A row drawn anew.
+    """A row drawn anew."""
 
-    Attributes:
-      z: (K,) bool, bits of existing features.
-      num_new: () int, new features; None where their number is fixed.
-      cut_off: () bool, whether the sum over their number was cut off.
-      cells: as the row brought them, the missing ones drawn; None where none is missing.
-    """
-
-    z: Array
-    num_new: Array | None
-    cut_off: Array | None
-    cells: PyTree
+    z: Array  # (K,) bool, bits of existing features
+    num_new: Array | None  # () int, new features; None where their number is fixed
+    cut_off: Array | None  # () bool, whether the sum over their number was cut off
+    cells: PyTree  # as the row brought them, the missing ones drawn; None where none is missing
 
 
 class CollapsedRows(Protocol):

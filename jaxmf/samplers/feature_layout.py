@@ -35,19 +35,12 @@ class Scales(NamedTuple):
 
 
 class RowPrior(NamedTuple):
-    """The prior of one row of Z given the others.
+    """The prior of one row of Z given the others."""
 
-    Attributes:
-      log_odds: (K,) float, of each bit.
-      rate: () float, Poisson rate of the row's new features.
-      movable: (K,) bool, slots whose bits may change.
-      free: (K,) bool, slots for new features.
-    """
-
-    log_odds: Array
-    rate: Array
-    movable: Array
-    free: Array
+    log_odds: Array  # (K,) float, of each bit
+    rate: Array  # () float, Poisson rate of the row's new features
+    movable: Array  # (K,) bool, slots whose bits may change
+    free: Array  # (K,) bool, slots for new features
 
 
 def row_prior(

@@ -36,27 +36,16 @@ _FEATURES_ADVICE = (
 
 
 class RowFit(NamedTuple):
-    """How a row with features z fits, and how that changes with each bit.
+    """How a row with features z fits, and how that changes with each bit."""
 
-    Attributes:
-      z: (K,) bool.
-      slope: (K,) float, mu (x - z mu), over the observed cells.
-      curvature: (K, K) float, mu mu', over the observed cells.
-      m_z: (K,) float, M z.
-      spread: (K, K) float, M.
-      squared_error: () float, |x - z mu|^2 over the observed cells.
-      inflation: () float, z M z'.
-      num_observed: () float.
-    """
-
-    z: Array
-    slope: Array
-    curvature: Array
-    m_z: Array
-    spread: Array
-    squared_error: Array
-    inflation: Array
-    num_observed: Array
+    z: Array  # (K,) bool
+    slope: Array  # (K,) float, mu (x - z mu), over the observed cells
+    curvature: Array  # (K, K) float, mu mu', over the observed cells
+    m_z: Array  # (K,) float, M z
+    spread: Array  # (K, K) float, M
+    squared_error: Array  # () float, |x - z mu|^2 over the observed cells
+    inflation: Array  # () float, z M z'
+    num_observed: Array  # () float
 
 
 def row_fit(posterior: RowPosterior, z: Array, x: Array, observed: Array | None) -> RowFit:
@@ -171,7 +160,6 @@ def scan_bits(
     Args:
       order: (K,) float uniforms; slots are visited from the smallest up.
       uniforms: (K,) float, decides the bit of each slot.
-      fit: of the row as it is.
       extra: () float, j / r for the j new features of the row that stay as they are.
       prior_log_odds: (K,) float, of each bit being on given the other rows.
       free_to_move: (K,) bool, the slots to visit.
@@ -285,8 +273,7 @@ def draw_index(uniform: Array, log_weights: Array) -> Array:
 def check_whole_rows(num_slots: int, *, remedy: str) -> None:
     """Refuses to go through the settings of too many slots.
 
-    Raises:
-      ValueError: more than `MAX_WHOLE_ROW_SLOTS`.
+    Raises ValueError: more than `MAX_WHOLE_ROW_SLOTS`.
     """
     if num_slots > MAX_WHOLE_ROW_SLOTS:
         raise ValueError(
@@ -332,9 +319,7 @@ def whole_row_log_weights(
     Args:
       fit: of the row at any setting in which the slots not `free_to_move` are as they shall stay.
       rate, ratio, noise_variance, num_candidates: as in `new_feature_log_weights`.
-      prior_log_odds: (K,) float.
       free_to_move: (K,) bool; settings that differ elsewhere have weight 0.
-
     Returns:
       patterns (2^K, K) bool; log weights (2^K, num_candidates), with the factor prod_k P(bit_k = 0)
       left out; () bool, whether mass beyond the last candidate was left out.

@@ -35,16 +35,12 @@ _NUM_WIDTH_DRAWS = 64
 
 
 class Values(NamedTuple):
-    """What the moves ask of the likelihood, the features being fixed.
+    """What the moves ask of the likelihood, the features being fixed."""
 
-    Attributes:
-        by_column: y (K, D) -> (D,) log likelihoods of the observed cells of each column, where that
-            of column d depends on y[:, d] alone; None where cells may depend on all of Y.
-        total: y (K, ...) -> () log likelihood of all observed cells.
-    """
-
+    # y (K, D) -> (D,) log likelihoods of the observed cells of each column, where that of column d
+    # depends on y[:, d] alone; None where cells may depend on all of Y
     by_column: Callable[[Array], Array] | None
-    total: Callable[[Array], Array]
+    total: Callable[[Array], Array]  # y (K, ...) -> () log likelihood of all observed cells
 
 
 def update_values(

@@ -23,7 +23,6 @@ class History:
 
     Args:
         num_particles: P.
-
     Example:
         >>> import numpy as np
         >>> history = History(2)
@@ -68,7 +67,6 @@ class History:
                 has grown since the last chunk is padded with zeros in what is stored.
             ancestors: (T, P) int, each particle's parent in the step before.
             is_row: (T,) bool, False where a step took in no row (tempering); None for all rows.
-
         Raises:
             ValueError: shapes that do not fit.
         """
@@ -109,7 +107,6 @@ class History:
 
         Args:
             particles: (n,) int indices; None for all.
-
         Returns:
             Arrays (n, N, ...), by name.
         """
@@ -119,35 +116,6 @@ class History:
             paths[row] = nodes
             nodes = self._parent[nodes]
         return {name: values[paths.T] for name, values in self._values.items()}
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return all that `from_arrays` needs, as plain arrays for an npz file."""
-        arrays: dict[str, np.ndarray] = {
-            "leaves": self._leaves,
-            "parent": self._parent,
-            "num_children": self._num_children,
-            "free": self._free,
-            "num_rows": np.asarray(self.num_rows),
-        }
-        arrays.update({f"value.{name}": values for name, values in self._values.items()})
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> History:
-        """Rebuild a history from the arrays of `to_arrays`."""
-        history = cls(len(arrays["leaves"]))
-        history.num_rows = int(arrays["num_rows"])
-        history._leaves = np.array(arrays["leaves"])
-        history._parent = np.array(arrays["parent"])
-        history._num_children = np.array(arrays["num_children"])
-        history._free = np.array(arrays["free"])
-        prefix = "value."
-        history._values = {
-            name.removeprefix(prefix): np.array(values)
-            for name, values in arrays.items()
-            if name.startswith(prefix)
-        }
-        return history
 
     def _fit_values(self, kept: dict[str, np.ndarray]) -> None:
         """Make the stores for new names and pad those whose trailing axes have grown."""

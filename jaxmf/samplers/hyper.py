@@ -7,6 +7,7 @@ is fixed is known when the program is traced.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -109,7 +110,6 @@ def update_probability(
 
     Args:
         prior: a number or a numpyro distribution over numbers between 0 and 1.
-        value: () float, the present value.
         log_density_fn: v () -> () log likelihood of v; the prior is added here.
         width: first width of the slice, in units of the log odds.
     Returns:
@@ -146,11 +146,7 @@ def update_parameter(
     on the scale u with v = T(u), T the bijection of numpyro for the support of the prior: log v of
     a positive one, log odds of one between bounds, v itself of any number.
 
-    Args:
-        value: () float, the present value.
-        log_density_fn: v () -> () log likelihood of v; the prior is added here.
-    Returns:
-        () float, unchanged if the hyperparameter is fixed.
+    Returns () float, unchanged if the hyperparameter is fixed.
     """
     if is_fixed(prior):
         return value
@@ -221,10 +217,8 @@ def update_feature_prior(
     concentration = jnp.asarray(features.concentration, jnp.result_type(float))
 
     def log_density(alpha: Array, concentration: Array) -> Array:
-        if isinstance(features, BetaBernoulli):
-            prior = BetaBernoulli(alpha, concentration, features.num_features)
-            return prior.log_prob_labelled(counts, num_rows)
-        return IndianBuffet(alpha, concentration).log_prob_labelled(counts, num_rows)
+        prior = replace(features, alpha=alpha, concentration=concentration)
+        return prior.log_prob_labelled(counts, num_rows)
 
     if isinstance(features, BetaBernoulli):
         # Not conjugate: features that no row has count as well.

@@ -49,18 +49,14 @@ _LARGEST_LOG_ODDS = 1e4
 
 
 class RowTarget(NamedTuple):
-    """The likelihood of one row at any bits, given everything else.
+    """The likelihood of one row at any bits, given everything else."""
 
-    Attributes:
-      at: z (K,) bool -> what the other two need of a row with these bits, a named tuple of arrays
-        with the bits as its field z.
-      flip: (that, slot k () int32) -> the same with bit k the other way.
-      log_likelihood: that -> () float.
-    """
-
+    # z (K,) bool -> what the other two need of a row with these bits, a named tuple of arrays with
+    # the bits as its field z
     at: Callable[[Array], PyTree]
+    # (that, slot k () int32) -> the same with bit k the other way
     flip: Callable[[PyTree, Array], PyTree]
-    log_likelihood: Callable[[PyTree], Array]
+    log_likelihood: Callable[[PyTree], Array]  # that -> () float
 
 
 class Bits(NamedTuple):
@@ -79,23 +75,14 @@ class RowUniforms(NamedTuple):
 
 
 class Children(NamedTuple):
-    """The children of all particles, C = 2 P of them; those that do not exist have weight zero.
+    """The children of all particles, C = 2 P of them; those that do not exist have weight zero."""
 
-    Attributes:
-      rows: of `RowTarget`, with a leading axis C.
-      log_prior: (C,) float, of the bits decided so far.
-      log_likelihood: (C,) float.
-      log_target: (C,) float, log gamma_t.
-      log_weight: (C,) float.
-      retained: () int32, which one leads to the present row.
-    """
-
-    rows: PyTree
-    log_prior: Array
-    log_likelihood: Array
-    log_target: Array
-    log_weight: Array
-    retained: Array
+    rows: PyTree  # of `RowTarget`, with a leading axis C
+    log_prior: Array  # (C,) float, of the bits decided so far
+    log_likelihood: Array  # (C,) float
+    log_target: Array  # (C,) float, log gamma_t
+    log_weight: Array  # (C,) float
+    retained: Array  # () int32, which one leads to the present row
 
 
 def draw_uniforms(key: Key, num_slots: int) -> RowUniforms:

@@ -27,7 +27,6 @@ def count_tables(
         groups: (T,) int32 in 0..K-1.
         pseudo: (K,) float, p: concentration times weight of each group.
         num_batches: G.
-
     Returns:
         (K,) int32.
 

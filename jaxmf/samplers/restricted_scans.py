@@ -47,21 +47,13 @@ class PairLikelihood(Protocol):
 
 
 class Pair(NamedTuple):
-    """The two columns that a proposal is about.
+    """The two columns that a proposal is about."""
 
-    Attributes:
-      splits: () bool, whether a split is proposed; else a merge.
-      slots: (2,) int32, the columns picked; equal for a split.
-      now: (N, 2) bool, the columns as they are; for a split the second is empty.
-      held: (N, 2) bool, the bits that the picked ones hold: (i, a) and (j, b).
-      rest: (N, K) bool, Z with the two columns emptied.
-    """
-
-    splits: Array
-    slots: Array
-    now: Array
-    held: Array
-    rest: Array
+    splits: Array  # () bool, whether a split is proposed; else a merge
+    slots: Array  # (2,) int32, the columns picked; equal for a split
+    now: Array  # (N, 2) bool, the columns as they are; for a split the second is empty
+    held: Array  # (N, 2) bool, the bits that the picked ones hold: (i, a) and (j, b)
+    rest: Array  # (N, K) bool, Z with the two columns emptied
 
     @property
     def rows(self) -> Array:
@@ -77,17 +69,11 @@ class Passes(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The two columns while a pass goes over their rows.
+    """The two columns while a pass goes over their rows."""
 
-    Attributes:
-      bits: (N, 2) float.
-      counts: (2,) float, the ones of each.
-      statistics: of the likelihood.
-    """
-
-    bits: Array
-    counts: Array
-    statistics: PyTree
+    bits: Array  # (N, 2) float
+    counts: Array  # (2,) float, the ones of each
+    statistics: PyTree  # of the likelihood
 
 
 # The settings that a row of a split column can have.
@@ -162,7 +148,6 @@ def pass_over_rows(
       order: (N,) int32, the rows to visit in front.
       num_visits: () int32, how many they are.
       uniforms: (N,) float, decides each row.
-      fixed: what stays, from `PairLikelihood.start`.
     """
     bits, dtype = columns.bits, columns.bits.dtype
     candidates = jnp.asarray(SETTINGS, dtype)

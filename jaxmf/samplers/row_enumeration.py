@@ -197,17 +197,11 @@ def _settings(
 
 
 class _Terms(NamedTuple):
-    """The terms of the sum over the number of new features, up to one of them.
+    """The terms of the sum over the number of new features, up to one of them."""
 
-    Attributes:
-        next_count: () float, the first number of new features that is not in the sum yet.
-        log_poisson: () float, log of rate^next_count / next_count!.
-        total: (...) float, log of the sum so far.
-    """
-
-    next_count: Array
-    log_poisson: Array
-    total: Array
+    next_count: Array  # () float, the first number of new features that is not in the sum yet
+    log_poisson: Array  # () float, log of rate^next_count / next_count!
+    total: Array  # (...) float, log of the sum so far
 
 
 def _no_terms(settings: _Settings) -> _Terms:

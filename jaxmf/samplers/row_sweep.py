@@ -26,7 +26,6 @@ class UpdateRow(Protocol):
           z_row: (K,) bool.
           y: (K, ...), rows of Y, which a row may change.
           conditional: prior of the row given the others.
-
         Returns:
           z_row, y, and () bool: whether more slots were needed.
         """

@@ -129,12 +129,10 @@ def particle_filter(
         rejuvenate_every: rejuvenate after every so many rows; 0 for never.
         batch_size: how many particles are worked on at once; bounds the memory of the
             temporaries. None for all.
-
     Returns:
         Algorithm with state `Cloud`. Its draws hold what the model keeps of each row for every
         particle, with ``ancestor``, where the model keeps a history; and the scalars
         ``log_evidence`` and ``effective_sample_size``.
-
     Raises:
         ValueError: an option out of its range, or rejuvenation for a model that has none.
     """

@@ -121,19 +121,12 @@ def split_merge(
 
 
 class Proposal(NamedTuple):
-    """What came of one proposal.
+    """What came of one proposal."""
 
-    Attributes:
-      z: (N, K) bool, as it was where it was refused.
-      slots: (2,) int32, those of the two columns; after a merge the second is empty.
-      overflow: () bool, whether an accepted split has no free slot.
-      accepted: () bool.
-    """
-
-    z: Array
-    slots: Array
-    overflow: Array
-    accepted: Array
+    z: Array  # (N, K) bool, as it was where it was refused
+    slots: Array  # (2,) int32, those of the two columns; after a merge the second is empty
+    overflow: Array  # () bool, whether an accepted split has no free slot
+    accepted: Array  # () bool
 
 
 def propose(
@@ -254,14 +247,10 @@ def log_slot_choices(num_empty: Array, is_finite: Array) -> Array:
 
 
 class EmptySlots(NamedTuple):
-    """Where the second column of a split can go.
+    """Where the second column of a split can go."""
 
-    Attributes:
-      open: (K,) bool.
-      num_features: () int32, how many of them are features of a finite model; -1 for a process.
-    """
-
-    open: Array
+    open: Array  # (K,) bool
+    # () int32, how many of them are features of a finite model; -1 for a process
     num_features: Array
 
     def choose(self, key: Key) -> tuple[Array, Array]:

@@ -29,7 +29,6 @@ to be added.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -42,43 +41,25 @@ from jaxmf.types import Array
 
 
 class Fixed(NamedTuple):
-    """What does not change while the two columns do.
+    """What does not change while the two columns do."""
 
-    Attributes:
-      features: (N, K) float, R.
-      r_m: (N, G, K) float, R M.
-      leverage: (N, G) float, the diagonal of P.
-      residual: (N, G, C) float, P X.
-      squares: (N, G) float, |(P X)_i|^2.
-      weight: (G,) float, gain / (2 s^2).
-      mean: (G, C) float, w, or None for zero.
-      tilt: (N, G) float, (P X)_i w; None as well.
-    """
-
-    features: Array
-    r_m: Array
-    leverage: Array
-    residual: Array
-    squares: Array
-    weight: Array
-    mean: Array | None
-    tilt: Array | None
+    features: Array  # (N, K) float, R
+    r_m: Array  # (N, G, K) float, R M
+    leverage: Array  # (N, G) float, the diagonal of P
+    residual: Array  # (N, G, C) float, P X
+    squares: Array  # (N, G) float, |(P X)_i|^2
+    weight: Array  # (G,) float, gain / (2 s^2)
+    mean: Array | None  # (G, C) float, w, or None for zero
+    tilt: Array | None  # (N, G) float, (P X)_i w; None as well
 
 
 class PairStatistics(NamedTuple):
-    """What changes with the two columns.
+    """What changes with the two columns."""
 
-    Attributes:
-      through: (K, 2) float, R'A.
-      gram: (G, 2, 2) float, A'PA.
-      cross: (G, 2, C) float, A'PX.
-      product: (G, 2, 2) float, A'PX X'PA.
-    """
-
-    through: Array
-    gram: Array
-    cross: Array
-    product: Array
+    through: Array  # (K, 2) float, R'A
+    gram: Array  # (G, 2, 2) float, A'PA
+    cross: Array  # (G, 2, C) float, A'PX
+    product: Array  # (G, 2, 2) float, A'PX X'PA
 
 
 class _Quantities(NamedTuple):
@@ -89,26 +70,16 @@ class _Quantities(NamedTuple):
     along: Array | None
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["x", "gain", "noise_variance", "mean"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class GaussianColumns:
-    """Columns whose loadings are summed out; see the module.
+    """Columns whose loadings are summed out; see the module."""
 
-    Args:
-      x: (N, G, C) float, the columns by group, missing cells imputed.
-      gain: (G,) float, loading variance over noise variance; 0 for a group without signal.
-      noise_variance: () float, s^2.
-      mean: (K, G, C) float, prior means of the loadings of the feature of every slot; the slots of
-        features that come and go have one and the same, which is read off the last. None for zero.
-    """
-
-    x: Array
-    gain: Array
-    noise_variance: Array
+    x: Array  # (N, G, C) float, the columns by group, missing cells imputed
+    gain: Array  # (G,) float, loading variance over noise variance; 0 for a group without signal
+    noise_variance: Array  # () float, s^2
+    # (K, G, C) float, prior means of the loadings of the feature of every slot; the slots of
+    # features that come and go have one and the same, which is read off the last. None for zero.
     mean: Array | None = None
 
     def start(self, rest: Array) -> Fixed:
@@ -150,7 +121,6 @@ class GaussianColumns:
         )
 
     def log_likelihood(self, fixed: Fixed, statistics: PairStatistics) -> Array:
-        """See `PairLikelihood`."""
         along = None if fixed.mean is None else _along(fixed.mean, statistics)
         return self._log_density(fixed, _Quantities(statistics.gram, statistics.product, along))
 
@@ -162,14 +132,12 @@ class GaussianColumns:
         setting: Array,
         candidates: Array,
     ) -> Array:
-        """See `PairLikelihood`."""
         changes = (candidates - setting)[:, None, :]
         return self._log_density(fixed, _changed(fixed, statistics, row, setting, changes))
 
     def change(
         self, fixed: Fixed, statistics: PairStatistics, row: Array, setting: Array, new: Array
     ) -> PairStatistics:
-        """See `PairLikelihood`."""
         change = new - setting
         after = _changed(fixed, statistics, row, setting, change)
         features, residual = (_row(leaf, row) for leaf in (fixed.features, fixed.residual))

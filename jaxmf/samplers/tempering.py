@@ -67,26 +67,17 @@ class Report(NamedTuple):
 
 
 class Replicas(NamedTuple):
-    """The replicas of one chain, in the order of their powers.
+    """The replicas of one chain, in the order of their powers."""
 
-    Attributes:
-        states: pytree with leading axis R, states of the model's sampler.
-        log_gaps: (R - 1,) float, log of the gaps between -log b of neighbours.
-        last_end: (R,) int8, of the state that is at each power now: 0 it has been at neither end,
-            1 it was last at power 1, 2 it was at the lowest power since.
-        num_steps: () int32.
-        num_kept_steps: () int32, steps after the warm-up, over which the next two are gathered.
-        acceptance: (R - 1,) float, mean probability that a proposed swap is accepted.
-        round_trips: () int32, states that came back to power 1 from the lowest.
-    """
-
-    states: PyTree
-    log_gaps: Array
+    states: PyTree  # pytree with leading axis R, states of the model's sampler
+    log_gaps: Array  # (R - 1,) float, log of the gaps between -log b of neighbours
+    # (R,) int8, of the state that is at each power now: 0 it has been at neither end, 1 it was last
+    # at power 1, 2 it was at the lowest power since
     last_end: Array
-    num_steps: Array
-    num_kept_steps: Array
-    acceptance: Array
-    round_trips: Array
+    num_steps: Array  # () int32
+    num_kept_steps: Array  # () int32, steps after the warm-up, over which the next two are gathered
+    acceptance: Array  # (R - 1,) float, mean probability that a proposed swap is accepted
+    round_trips: Array  # () int32, states that came back to power 1 from the lowest
 
 
 def tempered(
@@ -101,7 +92,6 @@ def tempered(
         num_replicas: R, at least 2.
         side_by_side: whether all replicas are moved at once, as accelerators want it, or one after
             the other. The draws are the same to rounding.
-
     Returns:
         Algorithm with state `Replicas`.
     """

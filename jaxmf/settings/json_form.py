@@ -145,8 +145,7 @@ def decode(written: object, *, name: str = "setting") -> Any:
     Functions, priors and distributions are looked up in the tables of `jaxmf.settings.names`; no
     module and no attribute that a file names is ever looked into.
 
-    Raises:
-        ValueError: it is nothing that `encode` writes; the message names the part.
+    Raises ValueError: it is nothing that `encode` writes; the message names the part.
     """
     return _decode(written, name, 0)
 
@@ -319,8 +318,7 @@ def encode_seed(seed: Seed) -> object:
 def decode_seed(written: object) -> Any:
     """The seed that `encode_seed` wrote down.
 
-    Raises:
-        ValueError: it is neither a whole number nor a key of a generator of jax.
+    Raises ValueError: it is neither a whole number nor a key of a generator of jax.
     """
     import jax
     import jax.numpy as jnp

@@ -109,10 +109,8 @@ def registered(name: object, module: object) -> Callable[..., object]:
     """The class or function that was registered under a name.
 
     Args:
-        name: as a file names it.
         module: where it was defined when the file was written; for the message alone, never
             imported.
-
     Raises:
         ValueError: nothing is registered under this name.
     """
@@ -137,8 +135,7 @@ def makes_prior(name: Any) -> bool:
 def prior_class(name: object) -> Callable[..., object]:
     """The class of a prior or a part of a model.
 
-    Raises:
-        ValueError: there is none of this name.
+    Raises ValueError: there is none of this name.
     """
     if isinstance(name, str) and isinstance(REGISTERED.get(name), type):
         return REGISTERED[name]
@@ -173,8 +170,7 @@ def distribution_class(name: object, *, makers: bool = False) -> Callable[..., A
 def function(name: object) -> Callable[..., Any]:
     """The function of a name in `FUNCTIONS`.
 
-    Raises:
-        ValueError: there is none of this name.
+    Raises ValueError: there is none of this name.
     """
     if not isinstance(name, str) or name not in FUNCTIONS:
         raise ValueError(

@@ -108,9 +108,7 @@ def hide_cells(values: np.ndarray, seed: int) -> tuple[np.ndarray, tuple[np.ndar
     """A copy without a tenth of the observed cells, one at least, and which these are.
 
     Args: values (N, D) float, NaN for missing cells.
-
-    Raises:
-        ValueError: fewer than two cells are observed.
+    Raises ValueError: fewer than two cells are observed.
     """
     rows, columns = np.nonzero(~np.isnan(values))
     if rows.size < 2:
@@ -127,9 +125,7 @@ def error_of_hidden_cells(posterior: Posterior, values: np.ndarray, seed: int) -
     """Mean squared error of a tenth of the observed cells of further rows, given their others.
 
     Args: values (N, D) float, NaN for missing cells.
-
-    Raises:
-        ValueError: fewer than two cells are observed.
+    Raises ValueError: fewer than two cells are observed.
     """
     rest, cells = hide_cells(values, seed)
     mean = posterior.predict(cells, new_rows=rest, num_draws=1).mean
@@ -144,8 +140,7 @@ def count_or_none(name: str, value: object) -> int | None:
 def likelihood_of(likelihood: object, known: Mapping[str, Callable[[], T]]) -> T:
     """A likelihood by its name, or the one that was passed.
 
-    Raises:
-        ValueError: an unknown name.
+    Raises ValueError: an unknown name.
     """
     if not isinstance(likelihood, str):
         return cast(T, likelihood)
@@ -155,8 +150,7 @@ def likelihood_of(likelihood: object, known: Mapping[str, Callable[[], T]]) -> T
 def check_ratings(y: object) -> np.ndarray:
     """y (n,) float, finite.
 
-    Raises:
-        ValueError: another shape, or values that are NaN or infinite.
+    Raises ValueError: another shape, or values that are NaN or infinite.
     """
     values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
     if values.ndim == 2 and values.shape[1] == 1:

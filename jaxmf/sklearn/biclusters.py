@@ -54,7 +54,6 @@ class BiclusterMF(BiclusterMixin, SampledEstimator):
         num_samples: draws kept of each chain.
         num_chains: independent chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
-
     Attributes:
         posterior_: the `jaxmf.Posterior`; `posterior_.biclusters()` has probabilities of members.
         rows_: (B, N) bool, the rows of every bicluster.
@@ -64,7 +63,6 @@ class BiclusterMF(BiclusterMixin, SampledEstimator):
         weight_sd_: (B,) float, its standard deviation.
         n_biclusters_: B, which may be 0.
         n_features_in_: D.
-
     Example:
         >>> import numpy as np
         >>> X = np.kron([[1.0, 0.0], [0.0, -1.0]], np.ones((4, 3)))

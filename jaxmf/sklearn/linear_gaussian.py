@@ -40,14 +40,12 @@ class LinearGaussianIBPTransformer(
         num_samples: draws kept of each chain.
         num_chains: independent chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
-
     Attributes:
         posterior_: the `jaxmf.Posterior`.
         components_: (K, D) features, the bias first if there is one.
         offset_: (D,) what rows without features are about; the bias has it in itself.
         n_components_: K.
         n_features_in_: D.
-
     Example:
         >>> import numpy as np
         >>> X = np.random.default_rng(0).normal(size=(20, 4))

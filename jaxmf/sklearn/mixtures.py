@@ -38,7 +38,6 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
         num_samples: draws kept of each chain.
         num_chains: independent chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
-
     Attributes:
         posterior_: the `jaxmf.Posterior`.
         labels_: (N,) int, the cluster of every row in the reference draw, 0 for the largest.
@@ -47,7 +46,6 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
             one is that of a new cluster.
         n_clusters_: G, clusters with rows.
         n_features_in_: D.
-
     Example:
         >>> import numpy as np
         >>> X = np.array([[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]])

@@ -43,14 +43,12 @@ class NoisyOrTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Samp
         num_samples: draws kept of each chain.
         num_chains: independent chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
-
     Attributes:
         posterior_: the `jaxmf.Posterior`.
         components_: (K, D) float, probability that each cause is active in each column; the cause
             that most rows have comes first.
         n_components_: K.
         n_features_in_: D.
-
     Example:
         >>> import numpy as np
         >>> X = np.kron(np.eye(2), np.ones((4, 3)))

@@ -40,11 +40,9 @@ class RatingRecommender(RegressorMixin, SampledEstimator):
         num_samples: draws kept of each chain.
         num_chains: independent chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
-
     Attributes:
         posterior_: the `jaxmf.Posterior`; rows are users, columns items, with their ids.
         n_features_in_: 2.
-
     Example:
         >>> X = [["ann", "tea"], ["ann", "milk"], ["bob", "tea"], ["bob", "jam"]]
         >>> y = [5.0, 1.0, 4.0, 2.0]

@@ -43,13 +43,11 @@ class SparseBinaryRecommender(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             `jaxmf.Gaussian` with other settings.
         num_epochs: passes over the data, at most.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
-
     Attributes:
         posterior_: the `jaxmf.Posterior`.
         components_: (K, D) float, means of the factors of the columns.
         n_components_: K.
         n_features_in_: D.
-
     Example:
         >>> import numpy as np
         >>> X = np.kron(np.eye(2), np.ones((6, 4)))

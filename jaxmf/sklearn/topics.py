@@ -35,13 +35,11 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SampledEstim
         num_samples: draws kept of each chain.
         num_chains: independent chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
-
     Attributes:
         posterior_: the `jaxmf.Posterior`.
         components_: (K, D) float, probabilities of the words in each topic; rows sum to one.
         n_components_: K.
         n_features_in_: D.
-
     Example:
         >>> import numpy as np
         >>> X = np.array([[3, 1, 0, 0], [2, 2, 0, 0], [0, 0, 1, 3], [0, 0, 2, 2]])

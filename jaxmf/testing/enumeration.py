@@ -60,10 +60,8 @@ def enumerate_features(num_rows: int, max_features: int) -> FeatureClasses:
     Args:
         num_rows: N, small: there are 2^N - 1 histories.
         max_features: K.
-
     Returns:
         `FeatureClasses`, by number of features; N = 3, K = 12 has 50,388 classes.
-
     Example:
         >>> classes = enumerate_features(2, 2)
         >>> classes.z.shape, classes.num_features.tolist()
@@ -93,10 +91,8 @@ def enumerate_partitions(num_items: int) -> np.ndarray:
 
     Args:
         num_items: n, small: there are as many as the n-th Bell number.
-
     Returns:
         (B_n, n) int; row entries are group labels, the first item has label 0.
-
     Example:
         >>> enumerate_partitions(3).tolist()
         [[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1], [0, 1, 2]]

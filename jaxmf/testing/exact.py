@@ -20,7 +20,6 @@ def z_test(name: str, samples: np.ndarray, expected: float, *, test: str = "mean
         samples: (C,) float.
         expected: the exact mean.
         test: what to call it.
-
     Returns:
         A `Comparison`; samples without any spread must be equal to `expected` to rounding.
     """
@@ -55,10 +54,8 @@ def check_means(
         title: what is checked.
         max_standard_error: refuses a comparison that would be too weak to see anything.
         level: false-alarm probability of the whole check.
-
     Returns:
         A `Report` with one z test for each entry.
-
     Raises:
         AssertionError: if a mean differs, or a standard error is above `max_standard_error`.
     """
@@ -106,10 +103,8 @@ def check_filter(
         title: what is checked.
         level: false-alarm probability of the check.
         compiler_options: of XLA, as in `check_kernel`.
-
     Returns:
         A `Report` on the mean of evidence / exact evidence.
-
     Raises:
         AssertionError: if that mean is not one.
     """

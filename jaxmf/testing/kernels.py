@@ -51,10 +51,8 @@ def check_kernel(
         level: false-alarm probability of the whole check.
         compiler_options: of XLA; most of the time goes into compiling, which
             `{"xla_backend_optimization_level": 0}` shortens.
-
     Returns:
         A `Report` with two comparisons for each statistic.
-
     Raises:
         AssertionError: if a comparison fails.
         RuntimeError: if a replicate overflows, or a statistic is not finite.
@@ -120,10 +118,8 @@ def check_prior(
             in `check_kernel`.
         data: without information about the state, for example with every cell missing.
         num_steps: how often the kernel is applied.
-
     Returns:
         A `Report`.
-
     Raises:
         AssertionError: if a comparison fails.
         RuntimeError: if a replicate overflows, or a statistic is not finite.

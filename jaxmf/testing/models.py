@@ -103,15 +103,12 @@ def check_model(
         seed: of everything.
         level: false-alarm probability of that test.
         compiler_options: of XLA, as in `check_kernel`.
-
     Returns:
         A `ModelReport`: what was tried.
-
     Raises:
         AssertionError: a check fails; the message says which one.
         ValueError: the model has no `simulate_like`, or lacks the method.
         TypeError: it is no model, or its data are of another kind.
-
     Example:
         >>> import jaxmf as mf
         >>> model, data = mf.registry.get("lda").example()

@@ -37,19 +37,12 @@ def coded_ones(ones: sparray, *, zero: float = -1.0) -> SparsePlusConstant:
 
 
 class Components(NamedTuple):
-    """What the posterior has of each factor: lengths of the mean vectors, variances of entries.
+    """What the posterior has of each factor: lengths of the mean vectors, variances of entries."""
 
-    Attributes:
-        row_length: (K,), of the mean of column k of A.
-        column_length: (K,), of the mean of column k of S.
-        row_variance: (K,), of every entry of column k of A.
-        column_variance: (K,), of every entry of column k of S.
-    """
-
-    row_length: np.ndarray
-    column_length: np.ndarray
-    row_variance: np.ndarray
-    column_variance: np.ndarray
+    row_length: np.ndarray  # (K,), of the mean of column k of A
+    column_length: np.ndarray  # (K,), of the mean of column k of S
+    row_variance: np.ndarray  # (K,), of every entry of column k of A
+    column_variance: np.ndarray  # (K,), of every entry of column k of S
 
 
 def shrunk_components(
@@ -149,29 +142,17 @@ def empirical_prior_variance(
 
 
 class AnalyticSolution(NamedTuple):
-    """A posterior of Gaussian factors, every entry independent, float64 on the host.
+    """A posterior of Gaussian factors, every entry independent, float64 on the host."""
 
-    Attributes:
-        row_means: (N, K), of A.
-        row_variances: (N, K).
-        column_means: (D, K), of S.
-        column_variances: (D, K).
-        row_prior_variance: (K,), u.
-        column_prior_variance: (K,), v.
-        noise_variance: sigma^2.
-        divergence: Kullback-Leibler, of the posterior from the prior.
-        free_energy: its value, an upper bound of -log p(X).
-    """
-
-    row_means: np.ndarray
-    row_variances: np.ndarray
-    column_means: np.ndarray
-    column_variances: np.ndarray
-    row_prior_variance: np.ndarray
-    column_prior_variance: np.ndarray
-    noise_variance: float
-    divergence: float
-    free_energy: float
+    row_means: np.ndarray  # (N, K), of A
+    row_variances: np.ndarray  # (N, K)
+    column_means: np.ndarray  # (D, K), of S
+    column_variances: np.ndarray  # (D, K)
+    row_prior_variance: np.ndarray  # (K,), u
+    column_prior_variance: np.ndarray  # (K,), v
+    noise_variance: float  # sigma^2
+    divergence: float  # Kullback-Leibler, of the posterior from the prior
+    free_energy: float  # its value, an upper bound of -log p(X)
 
     def as_parameters(self) -> Parameters:
         """The posterior in the form of every other fit: no intercept, no biases."""
@@ -216,7 +197,6 @@ def analytic_solution(
         column_scale: of its columns, sqrt(v); None learns one for each (empirical Bayes), and
             leaves out the factors whose best v is 0: K may then be smaller than num_factors.
         noise_scale: sigma, the standard deviation of a cell; None learns it.
-        tolerance: of the decomposition.
     Raises:
         ValueError: a number of factors out of range, a scale that is not positive, a cell that
             is not finite, a matrix of zeros.

@@ -25,15 +25,11 @@ _MOST_CELLS = 400_000_000
 
 
 class SigmoidSolution(NamedTuple):
-    """The last solution, and the bound on -log p(X) after every iteration.
+    """The last solution, and the bound on -log p(X) after every iteration."""
 
-    Attributes:
-        solution: its noise variance is that of the bound, 4; its free energy the last bound.
-        bounds: (T,) float64, never rising.
-    """
-
+    # its noise variance is that of the bound, 4; its free energy the last bound
     solution: AnalyticSolution
-    bounds: np.ndarray
+    bounds: np.ndarray  # (T,) float64, never rising
 
 
 def sigmoid_solution(

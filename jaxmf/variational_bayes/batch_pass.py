@@ -40,33 +40,20 @@ from jaxmf.variational_bayes.zeros import draw_zeros
 
 
 class Optimizers(NamedTuple):
-    """States of an optax transformation.
+    """States of an optax transformation."""
 
-    Attributes:
-      rows: those of the batches, stacked.
-      shared: of the columns, and with gradients the intercept.
-    """
-
-    rows: object
-    shared: object
+    rows: object  # those of the batches, stacked
+    shared: object  # of the columns, and with gradients the intercept
 
 
 class Rule(NamedTuple):
-    """How parameters move by a batch.
+    """How parameters move by a batch."""
 
-    Attributes:
-      settings: a model's description: likelihood, zeros and biases.
-      update: "block", "partial_newton" or "gradient".
-      optimizer: an optax transformation; None with blocks.
-      decay: () float, kappa, between 1/2 and 1.
-      value: () float, the free energy as far as it is known, for steps that adapt to it.
-    """
-
-    settings: Any
-    update: str
-    optimizer: Any
-    decay: Array
-    value: Array
+    settings: Any  # a model's description: likelihood, zeros and biases
+    update: str  # "block", "partial_newton" or "gradient"
+    optimizer: Any  # an optax transformation; None with blocks
+    decay: Array  # () float, kappa, between 1/2 and 1
+    value: Array  # () float, the free energy as far as it is known, for steps that adapt to it
 
 
 class _Here(NamedTuple):
@@ -109,10 +96,6 @@ def one_pass(
     """One pass over all batches.
 
     Args:
-      rule: see `Rule`.
-      key: typed PRNG key, of the samples of zeros.
-      parameters: as they are.
-      batches: see `Batches`.
       optimizers: their states; None with blocks.
       first: () int32, steps done before.
     """

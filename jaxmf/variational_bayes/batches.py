@@ -13,15 +13,10 @@ from jaxmf.variational_bayes.pieces import Layout, Pieces, lay_out
 
 
 class Batches(NamedTuple):
-    """Rows in batches of one size.
+    """Rows in batches of one size."""
 
-    Attributes:
-      rows: (M, B) int32; the last batch is filled up with rows of the first.
-      layouts: `Layout` of each batch, stacked: (M, ...).
-    """
-
-    rows: Array
-    layouts: Layout
+    rows: Array  # (M, B) int32; the last batch is filled up with rows of the first
+    layouts: Layout  # `Layout` of each batch, stacked: (M, ...)
 
 
 def make(

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Pair
-from jaxmf.types import Array
+from jaxmf.types import Array, Draw
 from jaxmf.variational_bayes import answers
 from jaxmf.variational_bayes.likelihood import Likelihood
 
@@ -22,17 +22,14 @@ class ScoredCells(ABC):
         return "normal" if isinstance(self.likelihood, Gaussian) else "bernoulli"
 
     @abstractmethod
-    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Pair:
+    def score_cells(self, draw: Draw, rows: Array, columns: Array) -> Pair:
         """Mean and variance of the scores m of cells (M,): (M,) each."""
 
-    def predict_cells(
-        self, draw: dict[str, Array], data: object, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
+    def predict_cells(self, draw: Draw, data: object, rows: Array, columns: Array) -> Pair:
         """Mean and variance of cells as 0 or 1, the uncertainty of their scores included."""
         del data
         mean, variance = self.score_cells(draw, rows, columns)
         return answers.cell_moments(self.likelihood, draw, mean, variance)
 
     def probability(self, mean: Array, variance: Array) -> Array:
-        """Probability of a one at scores of some mean and variance."""
         return answers.probability(self.likelihood, mean, variance)

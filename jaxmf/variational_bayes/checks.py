@@ -24,9 +24,8 @@ STARTS = ("svd", "random")
 def cell_settings(model: Any) -> dict[str, object]:
     """The settings `likelihood`, `zeros` and `bias` of a model, classes made objects.
 
-    Raises:
-      TypeError, ValueError: see `SparseBinaryMF`; also of `num_factors`, `column_mean` and
-        `column_scale`, `bias_scale` and `intercept_scale`.
+    Raises TypeError, ValueError: see `SparseBinaryMF`; also of `num_factors`, `column_mean` and
+    `column_scale`, `bias_scale` and `intercept_scale`.
     """
     check_count("num_factors", model.num_factors)
     likelihood = Bernoulli() if model.likelihood is None else model.likelihood
@@ -53,8 +52,7 @@ def cell_settings(model: Any) -> dict[str, object]:
 def check_stopping(options: Mapping[str, object]) -> None:
     """Options of when an ascent looks at its free energy, and when it stops.
 
-    Raises:
-      TypeError, ValueError: an option of a wrong type, or outside its range.
+    Raises TypeError, ValueError: an option of a wrong type, or outside its range.
     """
     for name in ("num_epochs", "evaluate_every", "num_evaluation", "patience"):
         check_count(name, options[name])

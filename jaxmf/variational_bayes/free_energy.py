@@ -44,7 +44,6 @@ def free_energy(
       data: the matrix.
       zeros: which zeros to go through, as seen from the rows.
       likelihood: `Gaussian` or `Bernoulli`.
-
     Returns:
       () float.
     """

@@ -32,19 +32,12 @@ _MACKAY = math.pi / 8
 
 
 class HeldOut(NamedTuple):
-    """Ones that are left out, and what the pieces of the ones count without them.
+    """Ones that are left out, and what the pieces of the ones count without them."""
 
-    Attributes:
-      row: (M,) int32, no row twice.
-      column: (M,) int32.
-      row_counts: of the pieces by row, as `Pieces.counts`.
-      column_counts: of the pieces by column, likewise.
-    """
-
-    row: Array
-    column: Array
-    row_counts: Array
-    column_counts: Array
+    row: Array  # (M,) int32, no row twice
+    column: Array  # (M,) int32
+    row_counts: Array  # of the pieces by row, as `Pieces.counts`
+    column_counts: Array  # of the pieces by column, likewise
 
 
 class Unknowing(NamedTuple):
@@ -128,7 +121,6 @@ def comparison(unknowing: Unknowing, data: SparseBinary) -> dict[str, np.ndarray
     Args:
       unknowing: parameters that do not know them.
       data: `SparseBinary`, all of it.
-
     Returns:
       ``held_out_score`` and ``held_out_popularity``: (M,) float, 1 / log2(1 + rank) of each one;
       ties take the middle of their ranks.

@@ -51,7 +51,6 @@ def partial_newton(
     Reference:
       T. Raiko, A. Ilin and J. Karhunen, Principal component analysis for large scale problems with
       lots of missing values (2007).
-
     Example:
       >>> step = partial_newton(step_size=1.0)
       >>> x = jnp.array([3.0])

@@ -41,25 +41,15 @@ class Priors(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """The approximate posterior Q and the hyperparameters learned beside it.
+    """The approximate posterior Q and the hyperparameters learned beside it."""
 
-    Attributes:
-      rows: factors of the rows, (N, K) each.
-      columns: factors of the columns, (D, K) each.
-      row_bias: (N,) each; None without biases.
-      column_bias: (D,) each; None without biases.
-      intercept: () each; held at zero without an intercept.
-      priors: see `Priors`.
-      noise: () float, variance of the noise of Gaussian cells.
-    """
-
-    rows: Normal
-    columns: Normal
-    row_bias: Normal | None
-    column_bias: Normal | None
-    intercept: Normal
-    priors: Priors
-    noise: Array
+    rows: Normal  # factors of the rows, (N, K) each
+    columns: Normal  # factors of the columns, (D, K) each
+    row_bias: Normal | None  # (N,) each; None without biases
+    column_bias: Normal | None  # (D,) each; None without biases
+    intercept: Normal  # () each; held at zero without an intercept
+    priors: Priors  # see `Priors`
+    noise: Array  # () float, variance of the noise of Gaussian cells
 
 
 class Half(NamedTuple):

@@ -34,15 +34,10 @@ _FARTHEST = 1e3
 
 
 class Paths(NamedTuple):
-    """Q of N x L paths at T times.
+    """Q of N x L paths at T times."""
 
-    Attributes:
-      weight: (N, T, L) float, w.
-      precision: (N, T, L) float, h; zero or more.
-    """
-
-    weight: Array
-    precision: Array
+    weight: Array  # (N, T, L) float, w
+    precision: Array  # (N, T, L) float, h; zero or more
 
 
 def correlation(kernel: str, gaps: Array, lengthscale: Array) -> Array:
@@ -74,15 +69,10 @@ def drift(weight: Array, correlations: Array, variance: Array) -> Array:
 
 
 class Spread(NamedTuple):
-    """What the covariance of Q says.
+    """What the covariance of Q says."""
 
-    Attributes:
-      variance: (B, T, L) float, of the values.
-      divergence: (B,) float, the part of KL(Q || prior) that the covariance makes.
-    """
-
-    variance: Array
-    divergence: Array
+    variance: Array  # (B, T, L) float, of the values
+    divergence: Array  # (B,) float, the part of KL(Q || prior) that the covariance makes
 
 
 def spread(precision: Array, correlations: Array, variance: Array) -> Spread:
@@ -131,7 +121,6 @@ def moments(paths: Paths, *, correlations: Array, prior: Normal) -> tuple[Normal
       paths: (N, T, L) each.
       correlations: (T, T).
       prior: mean m and variance v, (L,) each.
-
     Returns:
       Normal, (N, T, L) each, and the divergence () float.
     """
@@ -177,14 +166,10 @@ class Quadratic(NamedTuple):
 
     In a step d of the values and a change e of their variances it is, up to a constant,
     slope d + d' curvature d / 2 + diag(curvature) e / 2.
-
-    Attributes:
-      slope: (B, T, L) float.
-      curvature: (B, T, L, L) float, positive definite.
     """
 
-    slope: Array
-    curvature: Array
+    slope: Array  # (B, T, L) float
+    curvature: Array  # (B, T, L, L) float, positive definite
 
 
 def joint_weights(weight: Array, quadratic: Quadratic, prior: Array) -> Array:
@@ -247,17 +232,11 @@ def _one_plus(matrix: Array) -> Array:
 
 
 class Updated(NamedTuple):
-    """Paths after an update.
+    """Paths after an update."""
 
-    Attributes:
-      paths: (N, T, L) each.
-      values: means and variances of their values, (N, T, L) each.
-      change: () float, of the bound at fixed zeta, with KL(Q || prior) as it is after.
-    """
-
-    paths: Paths
-    values: Normal
-    change: Array
+    paths: Paths  # (N, T, L) each
+    values: Normal  # means and variances of their values, (N, T, L) each
+    change: Array  # () float, of the bound at fixed zeta, with KL(Q || prior) as it is after
 
 
 def update(

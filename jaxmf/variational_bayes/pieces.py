@@ -24,17 +24,11 @@ _FEW_PIECES = 512
 
 
 class Pieces(NamedTuple):
-    """Cells of a matrix by line, cut into pieces: C chunks of B pieces of P = 8 or 32 cells.
+    """Cells of a matrix by line, cut into pieces: C chunks of B pieces of P = 8 or 32 cells."""
 
-    Attributes:
-      indices: (C, B, P) int32, where in its line a cell lies; 0 in the padding.
-      line: (C, B) int32, the line of a piece; the number of lines for an empty piece.
-      counts: (C, B) int32, cells of a piece.
-    """
-
-    indices: Array
-    line: Array
-    counts: Array
+    indices: Array  # (C, B, P) int32, where in its line a cell lies; 0 in the padding
+    line: Array  # (C, B) int32, the line of a piece; the number of lines for an empty piece
+    counts: Array  # (C, B) int32, cells of a piece
 
 
 def max_pieces(num_cells: int, num_lines: int, length: int) -> int:
@@ -106,19 +100,12 @@ class Table(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A matrix of -1 and 1 in the form that the updates go through.
+    """A matrix of -1 and 1 in the form that the updates go through."""
 
-    Attributes:
-      rows: the cells by row.
-      columns: the cells by column.
-      num_ones: () float.
-      num_observed: () float; a product of sizes, which int32 may not hold.
-    """
-
-    rows: Table
-    columns: Table
-    num_ones: Array
-    num_observed: Array
+    rows: Table  # the cells by row
+    columns: Table  # the cells by column
+    num_ones: Array  # () float
+    num_observed: Array  # () float; a product of sizes, which int32 may not hold
 
 
 def lay_out(

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.engine import Info
+from jaxmf.types import Array, Draw, Key, PyTree
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.held_out import Unknowing
 from jaxmf.variational_bayes.parameters import Parameters, half
@@ -23,17 +24,26 @@ from jaxmf.variational_bayes.sums import map_lines
 
 
 class Value(NamedTuple):
-    """What a look at parameters finds.
+    """What a look at parameters finds."""
 
-    Attributes:
-      parameters: of the model, with new noise where that is learned.
-      free_energy: () float, theirs.
-      plain: `Parameters`, by which rows are ranked.
-    """
+    parameters: object  # of the model, with new noise where that is learned
+    free_energy: Array  # () float, theirs
+    plain: Parameters  # `Parameters`, by which rows are ranked
 
-    parameters: object
-    free_energy: Array
-    plain: Parameters
+
+def step(
+    epoch: Callable[[Key, State, Prepared], State],
+    key: Key,
+    state: State,
+    data: Prepared,
+    progress: Array,
+) -> tuple[State, Info]:
+    """One epoch; nothing once the ascent is done."""
+    del progress
+    state = jax.lax.cond(
+        state.done, lambda state: state, lambda state: epoch(key, state, data), state
+    )
+    return state, Info(overflow={})
 
 
 def first_state(key: Key, parameters: object, data: Prepared, *, optimizer: object) -> State:
@@ -69,12 +79,9 @@ def look(
 ) -> State:
     """Free energy, noise and validation score after an epoch, and whether to stop.
 
-    Args:
-      plan: has `num_epochs`, `evaluate_every`, `hold_priors`, `tolerance` and `patience`.
-      state: after the updates of an epoch.
-      value_of: from the model's parameters to their `Value`.
-      always: whether to look after every epoch.
-      may_stop: False while the ascent must continue, beside the epochs that hold priors.
+    Args: plan: has `num_epochs`, `evaluate_every`, `hold_priors`, `tolerance` and `patience`;
+    value_of: from the model's parameters to their `Value`; always: whether to look after every
+    epoch; may_stop: False while the ascent must continue, beside the epochs that hold priors.
     """
     held = (state.epoch < plan.hold_priors) | ~jnp.asarray(may_stop)
     epoch = state.epoch + 1
@@ -157,14 +164,14 @@ def validation_score(parameters: Parameters, validation: Validation) -> Array:
     return jnp.mean(map_lines(one_block, lines, num_cells=columns.shape[0]))
 
 
-def record(key: Key, state: State, data: Prepared) -> dict[str, Array]:
+def record(key: Key, state: State, data: Prepared) -> Draw:
     """What is kept of every epoch: scalars alone."""
     del key, data
     kept = {"free_energy": state.free_energy, "num_epochs": state.epoch}
     return kept if state.best is None else kept | {"validation_score": state.score}
 
 
-def draw_of(state: State, named: Callable[[PyTree], dict[str, Array]]) -> dict[str, Array]:
+def draw_of(state: State, named: Callable[[PyTree], dict[str, Array]]) -> Draw:
     """What is kept of the last state: the parameters, or the best ones by validation.
 
     Args: named: from the model's parameters to arrays by name.

@@ -17,17 +17,11 @@ LAST_STEP = 0.2
 
 
 class Chosen(NamedTuple):
-    """What one epoch goes by.
+    """What one epoch goes by."""
 
-    Attributes:
-      key: typed PRNG key, of the samples of this epoch.
-      zeros: of the rows and of the columns.
-      evaluation: of the free energy that is watched, the same in every epoch.
-    """
-
-    key: Key
-    zeros: tuple[Zeros, Zeros]
-    evaluation: Zeros
+    key: Key  # typed PRNG key, of the samples of this epoch
+    zeros: tuple[Zeros, Zeros]  # of the rows and of the columns
+    evaluation: Zeros  # of the free energy that is watched, the same in every epoch
 
 
 def choose_zeros(plan: Any, settings: Any, key: Key, *, state: State, layout: Layout) -> Chosen:

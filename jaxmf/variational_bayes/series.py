@@ -33,27 +33,16 @@ _SMALLEST_STEP, _LARGEST_STEP = 1e-3, 1.0
 
 
 class SeriesParameters(NamedTuple):
-    """What is fitted to a series.
+    """What is fitted to a series."""
 
-    Attributes:
-      paths: of the rows' factors and, with biases, of the row's bias as the last: (N, T, L).
-      columns: factors of the columns, (D, K) each.
-      column_bias: (D,) each; None without biases.
-      intercept: () each; held at zero without an intercept.
-      priors: see `Priors`; the rows' are those of a path at any one time.
-      noise: () float, variance of the noise of Gaussian cells.
-      lengthscale: () float, of the kernel.
-      gaps: (T, T) float, how far apart the times are; never changed.
-    """
-
-    paths: Paths
-    columns: Normal
-    column_bias: Normal | None
-    intercept: Normal
-    priors: Priors
-    noise: Array
-    lengthscale: Array
-    gaps: Array
+    paths: Paths  # of the rows' factors and, with biases, of the row's bias as the last: (N, T, L)
+    columns: Normal  # factors of the columns, (D, K) each
+    column_bias: Normal | None  # (D,) each; None without biases
+    intercept: Normal  # () each; held at zero without an intercept
+    priors: Priors  # see `Priors`; the rows' are those of a path at any one time
+    noise: Array  # () float, variance of the noise of Gaussian cells
+    lengthscale: Array  # () float, of the kernel
+    gaps: Array  # (T, T) float, how far apart the times are; never changed
 
 
 def path_prior(parameters: SeriesParameters) -> Normal:
@@ -111,15 +100,8 @@ def series_free_energy(
 ) -> Array:
     """The free energy of a series: pure, differentiable in all that stands in its parameters.
 
-    Args:
-      parameters: Q and the hyperparameters, the length scale among them.
-      data: the matrices below each other.
-      kernel: one of `paths.KERNELS`.
-      zeros: which zeros to go through, as seen from the rows.
-      likelihood: `Gaussian` or `Bernoulli`.
-
-    Returns:
-      () float.
+    Args: kernel: one of `paths.KERNELS`; zeros: which zeros to go through, as seen from the rows.
+    Returns () float.
     """
     row_values, divergence = values(parameters, kernel=kernel)
     plain = stacked(parameters, row_values)
@@ -186,12 +168,9 @@ def quadratic(view: Half, sums: Sums, *, num_times: int) -> Quadratic:
 
 
 class Search(NamedTuple):
-    """A search for the length scale: steps of its logarithm, kept where the bound falls.
+    """A search for the length scale: steps of its logarithm, kept where the bound falls."""
 
-    Attributes:
-      step: () float, the next one; it grows while steps are kept, and turns and shrinks otherwise.
-    """
-
+    # () float, the next one; it grows while steps are kept, and turns and shrinks otherwise
     step: Array
 
 
@@ -212,14 +191,9 @@ def update_rows(
     that is kept whose bound at fixed zeta is the lower; both bounds are exact, so nothing has to be
     differentiated and the data are gone through once.
 
-    Args:
-      parameters: as they were.
-      search: None to leave the length scale as it is.
-      kernel: one of `paths.KERNELS`.
-      joint: whether to solve for all factors of a row at once.
-      held: whether the search rests.
-    Returns:
-      Parameters, values of their paths, and the search.
+    Args: search: None to leave the length scale as it is; kernel: one of `paths.KERNELS`; joint:
+    whether to solve for all factors of a row at once; held: whether the search rests.
+    Returns Parameters, values of their paths, and the search.
     """
 
     def at(lengthscale: Array) -> gp.Updated:

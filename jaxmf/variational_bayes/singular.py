@@ -13,15 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SparsePlusConstant:
-    """A sparse matrix with one constant added to every cell; never made dense.
+    """A sparse matrix with one constant added to every cell; never made dense."""
 
-    Args:
-        sparse: (N, D) scipy.sparse, no cell stored twice.
-        constant: what is added to every cell.
-    """
-
-    sparse: Any
-    constant: float = 0.0
+    sparse: Any  # (N, D) scipy.sparse, no cell stored twice
+    constant: float = 0.0  # what is added to every cell
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -55,17 +50,11 @@ class SparsePlusConstant:
 
 
 class SingularVectors(NamedTuple):
-    """The leading part of a singular value decomposition, largest value first.
+    """The leading part of a singular value decomposition, largest value first."""
 
-    Attributes:
-        left: (N, K) float64.
-        values: (K,) float64.
-        right: (D, K) float64.
-    """
-
-    left: np.ndarray
-    values: np.ndarray
-    right: np.ndarray
+    left: np.ndarray  # (N, K) float64
+    values: np.ndarray  # (K,) float64
+    right: np.ndarray  # (D, K) float64
 
 
 def truncated_svd(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import SparseBinary
-from jaxmf.types import Array
+from jaxmf.types import Array, Draw
 from jaxmf.variational_bayes import batches
 from jaxmf.variational_bayes.batches import Batches
 from jaxmf.variational_bayes.held_out import HeldOut, Unknowing, choose, leave_out
@@ -18,49 +18,30 @@ from jaxmf.variational_bayes.pieces import Layout, lay_out
 
 
 class Validation(NamedTuple):
-    """Rows that lost one of their ones, to be ranked among what they do not have.
+    """Rows that lost one of their ones, to be ranked among what they do not have."""
 
-    Attributes:
-      row: (V,) int32.
-      column: (V,) int32, the one it lost.
-      known: (V, M) int32, its other ones; the number of columns in the padding.
-    """
-
-    row: Array
-    column: Array
-    known: Array
+    row: Array  # (V,) int32
+    column: Array  # (V,) int32, the one it lost
+    known: Array  # (V, M) int32, its other ones; the number of columns in the padding
 
 
 class Prepared(NamedTuple):
-    """The data of an ascent.
+    """The data of an ascent."""
 
-    Attributes:
-      layout: the matrix; those of a series below each other.
-      validation: see `Validation`; None without.
-      batches: see `Batches`; None without.
-      gaps: (T, T) float, how far apart the times of a series are; None for one matrix.
-      held_out: see `HeldOut`; None without.
-    """
-
-    layout: Layout
-    validation: Validation | None
-    batches: Batches | None = None
+    layout: Layout  # the matrix; those of a series below each other
+    validation: Validation | None  # see `Validation`; None without
+    batches: Batches | None = None  # see `Batches`; None without
+    # (T, T) float, how far apart the times of a series are; None for one matrix
     gaps: Array | None = None
-    held_out: HeldOut | None = None
+    held_out: HeldOut | None = None  # see `HeldOut`; None without
 
 
 class Best(NamedTuple):
-    """What an ascent returns where it was validated: the parameters of the best score.
+    """What an ascent returns where it was validated: the parameters of the best score."""
 
-    Attributes:
-      parameters: see `jaxmf.variational_bayes.Parameters`.
-      free_energy: () float, theirs.
-      score: () float, their validation score.
-    """
-
-    parameters: object
-    free_energy: Array
-    score: Array
+    parameters: object  # see `jaxmf.variational_bayes.Parameters`
+    free_energy: Array  # () float, theirs
+    score: Array  # () float, their validation score
 
 
 class State(NamedTuple):
@@ -159,7 +140,7 @@ def _take_away(
     return Validation(*parts), index
 
 
-def as_draw(parameters: Parameters) -> dict[str, Array]:
+def as_draw(parameters: Parameters) -> Draw:
     """Parameters as a draw keeps them, by name."""
     p = parameters
     named = {"row": p.rows, "column": p.columns, "row_bias": p.row_bias}
@@ -183,7 +164,7 @@ def _root(variance: Array) -> Array:
     return jax.numpy.sqrt(variance)
 
 
-def from_draw(draw: dict[str, Array]) -> Parameters:
+def from_draw(draw: Draw) -> Parameters:
     """The parameters that `as_draw` wrote down."""
 
     def normal(name: str, mean: str) -> Normal:

@@ -51,22 +51,14 @@ class Sums(NamedTuple):
     """Sums over the cells of each line; M is L, or L (L + 1) / 2 for the block form.
 
     The first axis is 1 instead of N where all lines have the same.
-
-    Attributes:
-      residual_cross: (N, L), sum of r s.
-      residual: (N, 1), sum of r.
-      weight: (N, 1), sum of q.
-      cross: (N, L), sum of q s.
-      spread: (N, L), sum of q times the variance of s.
-      square: (N, M), sum of q s s', its upper triangle by rows; or its diagonal alone.
     """
 
-    residual_cross: Array
-    residual: Array
-    weight: Array
-    cross: Array
-    spread: Array
-    square: Array
+    residual_cross: Array  # (N, L), sum of r s
+    residual: Array  # (N, 1), sum of r
+    weight: Array  # (N, 1), sum of q
+    cross: Array  # (N, L), sum of q s
+    spread: Array  # (N, L), sum of q times the variance of s
+    square: Array  # (N, M), sum of q s s', its upper triangle by rows; or its diagonal alone
 
 
 def side_sums(
@@ -182,17 +174,11 @@ def shared_moments(factors: Normal, others: Normal, intercept: Normal) -> tuple[
 
 
 class Gathered(NamedTuple):
-    """What the sums need of the others of cells (B, p), each (B, L, p) float.
+    """What the sums need of the others of cells (B, p), each (B, L, p) float."""
 
-    Attributes:
-      mean: s.
-      variance: of s.
-      square: s^2.
-    """
-
-    mean: Array
-    variance: Array
-    square: Array
+    mean: Array  # s
+    variance: Array  # of s
+    square: Array  # s^2
 
 
 def gatherer(others: Normal) -> Callable[[Array], Gathered]:

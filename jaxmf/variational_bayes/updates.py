@@ -26,15 +26,10 @@ from jaxmf.variational_bayes.sums import Sums, map_lines
 
 
 class Slopes(NamedTuple):
-    """First and second derivatives of the free energy in the means of one side.
+    """First and second derivatives of the free energy in the means of one side."""
 
-    Attributes:
-      gradient: (N, L) float; zero for the factor that is one.
-      curvature: (N, L) float, positive.
-    """
-
-    gradient: Array
-    curvature: Array
+    gradient: Array  # (N, L) float; zero for the factor that is one
+    curvature: Array  # (N, L) float, positive
 
 
 def slopes(view: Half, sums: Sums, *, block: bool) -> Slopes:

@@ -31,7 +31,7 @@ from jaxmf.variational_bayes.pieces import Table, num_lines, num_others
 MAX_SAMPLES = 2**24
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Exact(Readable):
     """All zeros: in the time of the ones for Gaussian cells, by blocks of products for others."""
@@ -94,27 +94,17 @@ class All(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """Others that stand for all, for every line.
+    """Others that stand for all, for every line."""
 
-    Attributes:
-      indices: (n,) int32.
-      weight: (n,) float, c at these; it sums to the number of others.
-    """
-
-    indices: Array
-    weight: Array
+    indices: Array  # (n,) int32
+    weight: Array  # (n,) float, c at these; it sums to the number of others
 
 
 class PerLine(NamedTuple):
-    """Zeros of each line that stand for all of its zeros.
+    """Zeros of each line that stand for all of its zeros."""
 
-    Attributes:
-      indices: (N, n) int32.
-      weight: (N, n) float; it sums to the number of zeros of the line.
-    """
-
-    indices: Array
-    weight: Array
+    indices: Array  # (N, n) int32
+    weight: Array  # (N, n) float; it sums to the number of zeros of the line
 
 
 Zeros = All | Shared | PerLine

@@ -70,8 +70,11 @@ def test_a_release_on_the_list_is_tried(answers, monkeypatch, version):
     assert calls
 
 
-def test_an_answer_to_an_earlier_trial_is_not_read(answers, monkeypatch):
-    name = f"jaxlib 0.10.9, {fusion_probe.platform.machine()}"
+@pytest.mark.parametrize("trial", ["", f", trial {fusion_probe._VERSION}"])
+def test_answers_to_an_earlier_trial_or_of_another_processor_are_not_read(
+    answers, monkeypatch, trial
+):
+    name = f"jaxlib 0.10.9, {fusion_probe.platform.machine()}{trial}"
     answers.write_text(json.dumps({name: False}))
     findings(monkeypatch)
     assert fusion.is_available()

@@ -98,6 +98,8 @@ def test_annealed_runs_are_made_by_their_flags(matrix, tmp_path, capsys):
     (out / "checkpoint" / "checkpoint.json").write_text("{}")
     assert cli.run([*arguments, "--resume"]) == 2
     assert "--resume: smc keeps no checkpoint" in capsys.readouterr().err
+    assert cli.run([*arguments, "--overwrite", "--checkpoint-every", "5"]) == 2
+    assert "--checkpoint-every: smc keeps no checkpoint" in capsys.readouterr().err
 
 
 def test_help_is_what_comes_without_a_command(capsys):

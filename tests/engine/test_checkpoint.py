@@ -3,6 +3,7 @@
 import json
 import os
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -221,6 +222,16 @@ def test_another_environment_is_a_warning(tmp_path):
     with pytest.warns(UserWarning, match="versions jax was '0.0.1' and is now"):
         resumed = go_on(tmp_path)
     assert_same_run(whole, resumed)
+
+
+def test_other_random_bits_from_the_same_key_are_a_warning(tmp_path):
+    start(tmp_path, stop=8)
+    was = jax.config.jax_threefry_partitionable
+    with (
+        jax.threefry_partitionable(not was),
+        pytest.warns(UserWarning, match=f"threefry partitionable was {was} and is now {not was}"),
+    ):
+        go_on(tmp_path)
 
 
 def _truncate(path):

@@ -104,3 +104,48 @@ def test_chains_that_cannot_be_spread_are_refused():
     with pytest.raises(ValueError, match="cannot use a mesh"):
         run(pair_gibbs(), np.zeros(2), num_samples=1, mesh=one, chain_method="sequential")
     assert Placement(one, batched=True).chains.spec == jax.sharding.PartitionSpec("chain")
+
+
+FACTORISING = """
+import jax, numpy as np, os
+from jax.sharding import Mesh
+from jaxmf.engine import Info, algorithm, run
+
+def step(key, state, data, progress):
+    noise = jax.random.normal(key, state.shape)
+    whole = state @ state.T + 9 * np.eye(4, dtype=np.float32)
+    values, vectors = jax.numpy.linalg.eigh(whole)
+    return 0.1 * vectors @ jax.numpy.linalg.cholesky(whole) + noise, Info(overflow={})
+
+toy = algorithm(
+    init=lambda key, data: jax.random.normal(key, (4, 4)),
+    step=step,
+    record=lambda key, state, data: {"x": state},
+)
+assert jax.device_count() == 8
+
+def spread(num_chains, axis="chain"):
+    mesh = Mesh(np.array(jax.devices()), (axis,))
+    try:
+        run(toy, None, num_samples=100, num_chains=num_chains, mesh=mesh)
+        print(num_chains, axis, "ended")
+    except ValueError as error:
+        print(num_chains, axis, str(error).split("Start Python with ")[1].split()[0])
+
+spread(8)
+spread(16)
+spread(8, "particle")
+spread(1, "particle")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("threads", "answer"), [("1", "PJRT_NPROC=9"), ("9", "ended")])
+def test_devices_of_a_cpu_do_not_wait_for_ever_for_its_threads(monkeypatch, threads, answer):
+    monkeypatch.setenv("PJRT_NPROC", threads)
+    assert run_on_eight_devices(FACTORISING) == [
+        "8 chain ended",
+        f"16 chain {answer}",
+        f"8 particle {answer}",
+        "1 particle ended",
+    ]

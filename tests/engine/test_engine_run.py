@@ -142,6 +142,15 @@ def test_transfers_of_chains_in_threads_are_allowed_where_the_caller_allows_them
     assert_same_run(plain, guarded)
 
 
+def test_draws_follow_how_random_bits_are_made():
+    settings = {"num_samples": 3, "num_chains": 2}
+    plain = run(pair_gibbs(), DATA, **settings)
+    with jax.threefry_partitionable(not jax.config.jax_threefry_partitionable):
+        other = run(pair_gibbs(), DATA, **settings)
+    assert not np.array_equal(plain.draws["x"], other.draws["x"])
+    assert_same_run(plain, run(pair_gibbs(), DATA, **settings))
+
+
 def test_a_seed_is_a_number_or_a_typed_key():
     toy = pair_gibbs()
     number = run(toy, DATA, seed=7, num_samples=3)

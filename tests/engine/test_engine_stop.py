@@ -160,6 +160,7 @@ def test_programs_with_batches_of_factorisations_take_turns_and_others_do_not():
     one = CACHE.get(batched, (jnp.zeros((3, 3)),), {})
     assert many.turns is turns.batched_factorisations()
     assert one.turns.num_turns is None
+    assert (many.batches, one.batches) == ({4}, frozenset())
     # always a thread of the pool that waits for nobody; a pool of one thread shares nothing out
     assert turns.num_turns(1) is None
     for pool in range(2, 9):

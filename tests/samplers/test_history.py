@@ -97,17 +97,6 @@ def test_features_may_grow():
     np.testing.assert_array_equal(path.sum(1), [3, 3, 5, 5, 4])
 
 
-def test_saved_and_loaded_goes_on(tmp_path):
-    values, ancestors = simulate(np.random.default_rng(3), 80, 9)
-    history = History(9)
-    history.append({"v": values[:50]}, ancestors[:50])
-    np.savez(tmp_path / "history.npz", **history.to_arrays())
-    with np.load(tmp_path / "history.npz", allow_pickle=False) as arrays:
-        loaded = History.from_arrays(arrays)
-    loaded.append({"v": values[50:]}, ancestors[50:])
-    np.testing.assert_array_equal(loaded.trace()["v"], brute_force(values, ancestors))
-
-
 def test_shapes_are_checked():
     history = History(3)
     with pytest.raises(ValueError, match="ancestors"):

@@ -13,6 +13,7 @@ import jaxmf as mf
 from jaxmf import cli
 from jaxmf.data import read_series
 from jaxmf.models.sparse_binary_series import ascent
+from jaxmf.variational_bayes import progress
 from jaxmf.variational_bayes.paths import Paths
 
 TIMES = np.array([0.0, 1.5, 2.0, 4.5, 7.0, 8.0])
@@ -205,8 +206,9 @@ def path_in_float64(update, relaxation=None):
         prepared = model.prepare(data)
         algorithm = model.ascent(update=update, tolerance=0.0, hold_priors=2, num_epochs=25)
         if relaxation is not None:
-            plan = dataclasses.replace(algorithm.step.args[0], relaxation=relaxation)
-            algorithm = algorithm._replace(step=Partial(ascent.step, plan, model))
+            plan = dataclasses.replace(algorithm.step.args[0].args[0], relaxation=relaxation)
+            epoch = Partial(ascent.epoch, plan, model)
+            algorithm = algorithm._replace(step=Partial(progress.step, epoch))
         state = state_of(algorithm, prepared)
         path, lengths = [], []
         for epoch in range(25):

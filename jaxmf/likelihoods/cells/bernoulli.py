@@ -32,10 +32,8 @@ class Bernoulli(Likelihood):
         charges a zero of a sparse matrix variance / (4 |mean|), a hundred times the exact value, so
         that rows of few ones lose all of their factors. None chooses by the data: tilted where rows
         have fewer than 20 ones on average, quadratic where they have more and in a series.
-
     Raises:
       ValueError: another bound.
-
     Example:
       >>> import jax.numpy as jnp, jaxmf as mf
       >>> mf.Bernoulli().mean(jnp.array([0.0])).tolist()

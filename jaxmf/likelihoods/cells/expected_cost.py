@@ -29,15 +29,10 @@ _LOG_TERMS = {4: 7, 8: 17}
 
 
 class Slopes(NamedTuple):
-    """Derivatives of F at scores, arrays of one shape.
+    """Derivatives of F at scores, arrays of one shape."""
 
-    Attributes:
-      mean: dF / dmean.
-      weight: q = 2 dF / dvariance, positive.
-    """
-
-    mean: Array
-    weight: Array
+    mean: Array  # dF / dmean
+    weight: Array  # q = 2 dF / dvariance, positive
 
 
 def gaussian_slopes(mean: Array, noise: Array) -> Slopes:

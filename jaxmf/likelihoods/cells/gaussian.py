@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["noise_scale"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
     """Cells with normal noise: x ~ N(eta, noise_scale^2).
@@ -25,7 +24,6 @@ class Gaussian(Likelihood):
       noise_scale: standard deviation of a cell about its mean, in the units of the data: a number,
         or, where the model learns it, a numpyro distribution; None for the prior that the model
         takes from the data. `SparseBinaryMF` takes a number or None.
-
     Raises:
       TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """
@@ -44,7 +42,6 @@ class Gaussian(Likelihood):
         return self.log_kernel(x, eta) - 0.5 * jnp.log(2 * jnp.pi * self.noise_scale**2)
 
     def annealed(self, noise_factor: Array | float) -> Gaussian:
-        """The likelihood to the power 1 / noise_factor^2, up to a constant: wider noise."""
         return self.at_values({"noise_scale": self.noise_scale * noise_factor})
 
     def sample(self, key: Key, eta: Array) -> Array:

@@ -101,11 +101,7 @@ class ThresholdNoise(NamedTuple):
     ) -> tuple[Targets, Array]:
         """Thresholds with the latent values summed out, then latent values; precision one.
 
-        Args:
-            noise: (L-1,) thresholds.
-            values: (T,) levels.
-            eta: (T,) float, the means of the latent values.
-            there: (T,) bool, whether there is a cell; elsewhere the latent value is the mean.
+        Args: noise (L-1,) thresholds; values (T,) levels.
         """
         threshold_key, latent_key = jax.random.split(key)
         codes = self.likelihood.codes(values)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import ClassVar, Self
 
 import jax
@@ -93,7 +92,6 @@ class Likelihood(Readable, ABC):
           values: array of cells, of any shape.
           name: what the user calls it.
           observed: bool of the same shape, which cells are looked at; None for all.
-
         Raises:
           ValueError: there is one; the message names the first.
         """
@@ -124,18 +122,13 @@ class Likelihood(Readable, ABC):
                 hyper.validate(name, value)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["likelihood", "power"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Tempered(Likelihood):
-    """A likelihood to a power, as in an annealed start; its moments and draws stay as they are.
+    """A likelihood to a power, as in an annealed start; its moments and draws stay as they are."""
 
-    Args:
-      likelihood: any.
-      power: () float, positive.
-    """
-
-    likelihood: Likelihood
-    power: Array | float
+    likelihood: Likelihood  # any
+    power: Array | float  # () float, positive
 
     def log_density(self, x: Array, eta: Array) -> Array:
         """The power times log p(x | eta), not normalised."""

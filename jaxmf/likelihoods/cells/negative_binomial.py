@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["dispersion", "base_rate"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NegativeBinomial(Likelihood):
     """Counts with mean m = base_rate + eta, eta >= 0, and variance m + dispersion m^2.
@@ -25,7 +24,6 @@ class NegativeBinomial(Likelihood):
     Args:
       dispersion: a positive number or a numpyro distribution; near 0 the counts are Poisson.
       base_rate: mean of a cell without features, likewise.
-
     Raises:
       TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["efficacy", "leak"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NoisyOr(Likelihood):
     """Each of eta active causes turns a cell on with probability `efficacy`, nothing with `leak`.
@@ -25,7 +24,6 @@ class NoisyOr(Likelihood):
     Args:
       efficacy: a probability, or a numpyro distribution of one.
       leak: likewise.
-
     Raises:
       TypeError, ValueError: neither a number between 0 and 1 nor a numpyro distribution of one.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,16 +15,12 @@ from jaxmf.types import Array, Key
 _ALIKE = 1e-8  # a variance, in units
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["noise_variance"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NormalNoise:
-    """The prior of the noise of Gaussian cells; the noise in a state is the variance, () float.
+    """The prior of the noise of Gaussian cells; the noise in a state is the variance, () float."""
 
-    Args:
-      noise_variance: a number or a numpyro distribution.
-    """
-
-    noise_variance: Hyperparameter
+    noise_variance: Hyperparameter  # a number or a numpyro distribution
 
     def start(self, values: Array, unit: Array | float = 1.0) -> Array:
         """The spread of the values where the variance has a prior.

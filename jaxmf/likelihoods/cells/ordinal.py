@@ -36,11 +36,9 @@ class Ordinal(Likelihood):
         levels: L ascending numbers.
         threshold_scale: standard deviation of the prior, in units of the noise.
         thresholds: (L-1,) ascending numbers, known; None, as `BPMF` needs it, to learn them.
-
     Raises:
         ValueError: fewer than two levels, or not ascending; a scale that is not positive;
             thresholds of another number or not ascending.
-
     Example:
         >>> import jax.numpy as jnp, jaxmf as mf
         >>> likelihood = mf.Ordinal(levels=(1, 2, 3), thresholds=(-1.0, 1.0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +14,13 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["base_rate"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Poisson(Likelihood):
     """Counts: x ~ Poisson(base_rate + eta), eta >= 0.
 
     Args:
       base_rate: mean of a cell without features: a positive number or a numpyro distribution.
-
     Raises:
       TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """

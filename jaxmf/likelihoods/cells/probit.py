@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.types import Array, Key
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Probit(Likelihood):
     """Cells 0 and 1: p(x = 1 | eta) = Phi(eta).

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +14,7 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["degrees_of_freedom", "noise_scale"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class StudentT(Likelihood):
     """Cells eta + noise_scale t, t of a Student t distribution: a few may lie far from their means.
@@ -29,7 +24,6 @@ class StudentT(Likelihood):
         variance, and predictions that use one are infinitely wide.
       noise_scale: likewise, in the units of the data; the standard deviation of a cell is
         noise_scale sqrt(degrees_of_freedom / (degrees_of_freedom - 2)).
-
     Raises:
       TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """

@@ -56,7 +56,6 @@ class AdditiveFamily(Family):
 
         Args:
             value: () float, or (D,).
-
         Returns:
             A NamedTuple of arrays of fixed shapes, of which one is ``number``, () int32: one.
         """
@@ -104,7 +103,6 @@ class AdditiveFamily(Family):
         return jnp.zeros((0, *self.value_shape), jnp.result_type(float))
 
     def empty(self, num_groups: int) -> PyTree:
-        """The statistics of G groups without values: zeros."""
         value = jax.ShapeDtypeStruct(self.value_shape, jnp.result_type(float))
         one = jax.eval_shape(self.statistic, value)
         if "number" not in getattr(one, "_fields", ()):
@@ -115,7 +113,6 @@ class AdditiveFamily(Family):
         return jax.tree.map(lambda leaf: jnp.zeros((num_groups, *leaf.shape), leaf.dtype), one)
 
     def statistics(self, groups: Array, values: Array, num_groups: int) -> PyTree:
-        """The statistics of G groups: sums over the values (T,) or (T, D) of each."""
         each = jax.vmap(self.statistic)(values.astype(jnp.result_type(float)))
         return jax.tree.map(
             lambda total, one: total.at[groups].add(one.astype(total.dtype)),
@@ -128,7 +125,6 @@ class AdditiveFamily(Family):
         return statistics, hyperparameters
 
     def move(self, cache: PyTree, group: Array, value: Array, amount: int) -> PyTree:
-        """A value joins a group (amount 1) or leaves it (-1)."""
         statistics, hyperparameters = cache
         one = self.statistic(value.astype(jnp.result_type(float)))
         moved = jax.tree.map(
@@ -137,7 +133,6 @@ class AdditiveFamily(Family):
         return moved, hyperparameters
 
     def predictive(self, cache: PyTree, lanes: Lanes, value: Array) -> Array:
-        """log p(value | values of the group) of several groups: (lanes.size,)."""
         statistics, hyperparameters = cache
         groups = jax.tree.map(lambda leaf: tables.take(leaf, lanes), statistics)
         return self.log_predictive(groups, value.astype(jnp.result_type(float)), hyperparameters)

@@ -26,15 +26,10 @@ _EXACT = 2**24
 
 
 class Counts(NamedTuple):
-    """How often a group has a value.
+    """How often a group has a value."""
 
-    Attributes:
-        cells: (V, G) int32; a value's groups stand side by side, as a sweep reads them.
-        totals: (G,) int32.
-    """
-
-    cells: Array
-    totals: Array
+    cells: Array  # (V, G) int32; a value's groups stand side by side, as a sweep reads them
+    totals: Array  # (G,) int32
 
 
 class _Cache(NamedTuple):
@@ -119,7 +114,6 @@ class _Categories(Family):
             cache, lanes, value: as in `predictive`.
             same: () float, how many of these values are this one.
             before: () float, how many there are.
-
         Returns:
             (lanes.size,) float.
         """
@@ -179,10 +173,8 @@ class DirichletMultinomial(_Categories):
         size: V; by default as many as the column of the tokens has levels.
         concentration: b, that of each value; a number or V numbers, which stay fixed, or a numpyro
             distribution of one number for all or a batch of V, which are learned.
-
     Raises:
         TypeError, ValueError: size is not a positive integer, or a concentration is not positive.
-
     Example:
         >>> DirichletMultinomial(5).size
         5
@@ -209,7 +201,7 @@ class DirichletMultinomial(_Categories):
         return {"concentration": hyper.sample_prior(key, self.concentration)}
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["a", "b"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class BetaBinary(_Categories):
     """0 or 1, with a Beta(a, b) probability of 1 for every group: the beta-Bernoulli family.
@@ -218,10 +210,8 @@ class BetaBinary(_Categories):
 
     Args:
         a, b: positive numbers, the pseudo-counts of 1 and of 0.
-
     Raises:
         TypeError, ValueError: size is not a positive integer, or a concentration is not positive.
-
     Example:
         >>> BetaBinary(1.0, 2.0).size
         2

@@ -84,7 +84,6 @@ class Family(SweptFamily):
         Args:
             values: a column of whole numbers (T,), or real values (T,) or (T, D), of Tokens.
             name: of the block, for the message.
-
         Raises:
             ValueError: values outside the support.
         """
@@ -117,7 +116,6 @@ class Family(SweptFamily):
             key: typed PRNG key.
             hyperparameters: before.
             statistics: of all groups.
-
         Returns:
             The hyperparameters after.
         """
@@ -146,7 +144,6 @@ class Family(SweptFamily):
             parameters: of all groups.
             groups: (B, n) int32.
             values: (B,) or (B, D).
-
         Returns:
             (B, n) float.
         """
@@ -166,11 +163,7 @@ class Family(SweptFamily):
 
 
 def check_family(family: object) -> None:
-    """Refuses what is no family; placeholders of jax pass unchecked.
-
-    Raises:
-        TypeError: anything else.
-    """
+    """Refuses what is no family; placeholders of jax pass unchecked."""
     if not hyper.is_placeholder(family):
         check_object(
             "family", family, SweptFamily, "NormalInverseWishart() or DirichletMultinomial()"

@@ -24,17 +24,11 @@ from jaxmf.types import Key
 
 
 class Wisharts(NamedTuple):
-    """The posterior of mean and covariance of every group.
+    """The posterior of mean and covariance of every group."""
 
-    Attributes:
-        number: (G,) int32, values of the group.
-        location: (G, D) float, the mean's.
-        scale: (G, D, D) float, that of the inverse-Wishart distribution of the covariance.
-    """
-
-    number: Array
-    location: Array
-    scale: Array
+    number: Array  # (G,) int32, values of the group
+    location: Array  # (G, D) float, the mean's
+    scale: Array  # (G, D, D) float, that of the inverse-Wishart distribution of the covariance
 
 
 class _Cache(NamedTuple):
@@ -72,11 +66,9 @@ class NormalInverseWishart(Family):
         degrees: of the inverse-Wishart distribution, above D - 1; by default D + 2, with which the
             prior mean of the covariance is `scale`.
         scale: its matrix: a number for that multiple of the identity, or (D, D), positive definite.
-
     Raises:
         TypeError, ValueError: `weight`, `degrees` or `scale` is not positive (definite), or the
             length of `location` or `scale` is not `size`.
-
     Example:
         >>> NormalInverseWishart(2).degrees
         4.0
@@ -155,7 +147,6 @@ class NormalInverseWishart(Family):
 
         Source: Fraley & Raftery (2007), Bayesian regularization for normal mixture estimation and
         model-based clustering, section 2.
-
         Example:
             >>> NormalInverseWishart.from_data(jnp.array([[9.0, 5.0], [11.0, 5.0]])).location
             Array([10.,  5.], dtype=float32)

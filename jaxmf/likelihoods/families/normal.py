@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -22,17 +21,11 @@ from jaxmf.types import Key
 
 
 class Normals(NamedTuple):
-    """The posterior of mean and variance of every group.
+    """The posterior of mean and variance of every group."""
 
-    Attributes:
-        number: (G,) int32, values of the group.
-        location: (G,) float, the mean's.
-        rate: (G,) float, that of the inverse-Gamma distribution of the variance.
-    """
-
-    number: Array
-    location: Array
-    rate: Array
+    number: Array  # (G,) int32, values of the group
+    location: Array  # (G,) float, the mean's
+    rate: Array  # (G,) float, that of the inverse-Gamma distribution of the variance
 
 
 class _Cache(NamedTuple):
@@ -45,11 +38,7 @@ class _Cache(NamedTuple):
     prior: Array  # (4,): weight, shape, rate, location
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["location", "weight", "shape", "rate"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NormalInverseGamma(Family):
     """Real values, with a mean and a variance for every group.
@@ -63,10 +52,8 @@ class NormalInverseGamma(Family):
         weight: how many values the prior mean counts as; positive.
         shape, rate: of the inverse-Gamma distribution of the variances; positive numbers. With a
             shape of at most 1 a group without values predicts with infinite variance.
-
     Raises:
         TypeError, ValueError: `location` is not a number, or another setting is not positive.
-
     Example:
         >>> NormalInverseGamma(location=3.0, shape=2.0).weight
         1.0

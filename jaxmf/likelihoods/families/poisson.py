@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +26,7 @@ class Sums(NamedTuple):
     log_factorials: Array
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["shape", "rate"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class GammaPoisson(Family):
     """Counts, with a Gamma-distributed mean for every group.
@@ -37,10 +36,8 @@ class GammaPoisson(Family):
 
     Args:
         shape, rate: positive numbers.
-
     Raises:
         TypeError, ValueError: a setting is not a positive number.
-
     Example:
         >>> GammaPoisson(2.0, 1.0).shape
         2.0

@@ -36,7 +36,7 @@ from jaxmf.samplers.annealing import (
 )
 from jaxmf.samplers.bilinear.start import start_from_data
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.binary_mf.model import BinaryMF
@@ -261,7 +261,7 @@ def _keep_features(
     )
 
 
-def record(model: BinaryMF, key: Key, state: State, data: Dense) -> dict[str, Array]:
+def record(model: BinaryMF, key: Key, state: State, data: Dense) -> Draw:
     """What a draw keeps; U under the name `z`, as posteriors know row features."""
     del key
     draw = {

@@ -219,8 +219,7 @@ def _diagonal(model: BinaryMF, found: Mapping[str, object]) -> None:
 def weights_option(model: BinaryMF, weights: object) -> str:
     """How the sampler treats W: "collapsed" or "explicit".
 
-    Raises:
-      ValueError: an unknown way, or one that the model does not have.
+    Raises ValueError: an unknown way, or one that the model does not have.
     """
     can_collapse = isinstance(model.likelihood, Gaussian)
     if weights is None:
@@ -238,9 +237,8 @@ def weights_option(model: BinaryMF, weights: object) -> str:
 def sweep_option(model: BinaryMF, sweep: object, weights: str, num_slots: int) -> None:
     """Refuses a sweep that is not there.
 
-    Raises:
-      ValueError: an unknown one; whole rows where the rows are not drawn with W summed out, or with
-        too many slots.
+    Raises ValueError: an unknown one; whole rows where the rows are not drawn with W summed out, or
+    with too many slots.
     """
     if sweep not in SWEEPS:
         raise ValueError(f"sweep must be one of auto, {', '.join(SWEEPS)}, got {sweep!r}")
@@ -258,8 +256,7 @@ def sweep_option(model: BinaryMF, sweep: object, weights: str, num_slots: int) -
 def several_option(num_proposals: int | None, weights: str, sweep: str) -> int:
     """How many proposals of several bits a row gets in a sweep, the default put in.
 
-    Raises:
-      ValueError: not a number of proposals, or some for rows that are drawn whole.
+    Raises ValueError: not a number of proposals, or some for rows that are drawn whole.
     """
     if num_proposals is None:
         return 0 if sweep == "whole_rows" else _NUM_SEVERAL[weights]
@@ -282,8 +279,7 @@ def _check_proposals(name: str, num_proposals: object) -> None:
 def split_merge_option(model: BinaryMF, num_proposals: object) -> None:
     """Refuses split-merge proposals where there are none.
 
-    Raises:
-      ValueError: not a number of proposals, or a model without them.
+    Raises ValueError: not a number of proposals, or a model without them.
     """
     _check_proposals("split_merge", num_proposals)
     why = _why_features_stay(model)
@@ -333,9 +329,8 @@ def _why_features_stay(model: BinaryMF) -> str | None:
 def start_option(model: BinaryMF, start: object) -> None:
     """Refuses a start that is not there.
 
-    Raises:
-      ValueError: an unknown one; from the data where features are tied to slots or to each other,
-        or weights cannot be negative, as those between the features that it finds may be.
+    Raises ValueError: an unknown one; from the data where features are tied to slots or to each
+    other, or weights cannot be negative, as those between the features that it finds may be.
     """
     if start not in STARTS:
         raise ValueError(f"start must be one of {', '.join(STARTS)}, got {start!r}")

@@ -46,14 +46,14 @@ def log_joint(model: BinaryMF, state: State, data: Dense) -> Array:
 def log_likelihood(model: BinaryMF, state: State, data: Dense) -> Array:
     """log p(X | U, V) with W summed out, or log p(X | U, V, W) + log p(W): () float."""
     if state.weights is None:
-        marginal = plaid.log_marginal if model.diagonal else bilinear.log_marginal
-        return marginal(
+        return bilinear.log_marginal(
             state.u,
             state.v,
             complete(state, data),
             noise_scale=state.noise_scale,
             weight_scale=state.weight_scale,
             weight_mean=model.summed_out_mean(),
+            spectrum_fn=plaid.spectrum if model.diagonal else bilinear.spectrum,
         )
     prior = model.weight_prior(state)
     there = prior.there(model.row_exists(state), model.column_exists(state))

@@ -23,8 +23,7 @@ SIDES = {"fixed_row_features": "row", "fixed_column_features": "column"}
 def as_fixed(name: str, features: Any) -> Features | np.ndarray | None:
     """Zeros and ones as a bool array, or as `Features` where they have ids.
 
-    Raises:
-      TypeError, ValueError: no matrix of zeros and ones.
+    Raises TypeError, ValueError: no matrix of zeros and ones.
     """
     if features is None or hyper.is_placeholder(features):
         return features
@@ -72,8 +71,7 @@ def matched(model: BinaryMF, data: Dense) -> BinaryMF:
 
     They are matched by id where both sides have ids, else by position.
 
-    Raises:
-      ValueError: a row or column of the data without known features.
+    Raises ValueError: a row or column of the data without known features.
     """
     found: dict[str, Any] = {}
     for name, word in SIDES.items():
@@ -87,11 +85,7 @@ def matched(model: BinaryMF, data: Dense) -> BinaryMF:
 
 
 def check_fit(model: BinaryMF, data: Dense, name: str) -> None:
-    """Refuses known features of other numbers of rows, or columns, than the data has.
-
-    Raises:
-      ValueError: with both numbers.
-    """
+    """Refuses known features of other numbers of rows, or columns, than the data has."""
     for setting, word in SIDES.items():
         features, size = getattr(model, setting), getattr(data, f"num_{word}s")
         is_of_training = word == "row" and name != "data"

@@ -15,7 +15,7 @@ Source: Meeds, Ghahramani, Neal & Roweis (2006), Modeling dyadic data with binar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from jaxmf.feature_models import SimulatedModel
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.poisson import Poisson
-from jaxmf.model import settings_of
+from jaxmf.model import Pair, settings_of
 from jaxmf.models.binary_mf import (
     annealed,
     chain,
@@ -55,7 +55,7 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.programs import full_products
 from jaxmf.samplers.annealed_smc import AnnealedModel
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 
 
 @partial(
@@ -124,11 +124,9 @@ class BinaryMF(SimulatedModel):
         are inferred. They follow the bias in U. Those of a DataFrame or of `Features` with ids are
         matched to the data by id where the data has ids, all others by position.
       fixed_column_features: (J, F) bool, those of the columns, likewise.
-
     Raises:
       TypeError, ValueError: a setting of a wrong type or out of range, or settings that contradict
         each other.
-
     Example:
       >>> import jaxmf as mf
       >>> mf.BinaryMF(row_prior=mf.BetaBernoulli(1.0, 1.0, 3), likelihood=mf.Bernoulli()).row_alpha
@@ -159,7 +157,6 @@ class BinaryMF(SimulatedModel):
 
     @property
     def has_bias_feature(self) -> bool:
-        """Whether slot 0 of U is on in every row."""
         return self.row_bias
 
     @property
@@ -217,9 +214,6 @@ class BinaryMF(SimulatedModel):
     def matched(self, data: Dense) -> BinaryMF:
         """The model with the offset and the scales that were left open taken from a data set.
 
-        Args:
-          data: (I, J).
-
         Raises:
           ValueError: Gaussian cells so large or small that their squares leave the range of floats.
         """
@@ -265,7 +259,6 @@ class BinaryMF(SimulatedModel):
         return jnp.sum(each)
 
     def unit_at(self, columns: Array | slice) -> Array:
-        """`column_unit` of some columns: (M,) float, or () one number."""
         unit = jnp.asarray(1.0 if self.column_unit is None else self.column_unit)
         return unit[columns] if unit.ndim else unit
 
@@ -293,9 +286,7 @@ class BinaryMF(SimulatedModel):
         """Refuses data that the likelihood does not have, or that does not fit given features.
 
         Args:
-          data: (I, J).
           name: what the user calls it; only "data" is held against the features of rows.
-
         Raises:
           ValueError: values that the likelihood does not have.
         """
@@ -305,11 +296,13 @@ class BinaryMF(SimulatedModel):
 
     def row_prior_at(self, state: State) -> FeatureSpec:
         """The prior of U at the values of a state."""
-        return sides.at_values(self.row_prior, state.row_alpha, state.row_concentration)
+        return replace(self.row_prior, alpha=state.row_alpha, concentration=state.row_concentration)
 
     def column_prior_at(self, state: State) -> FeatureSpec:
         """The prior of V at the values of a state."""
-        return sides.at_values(self.column_prior, state.column_alpha, state.column_concentration)
+        return replace(
+            self.column_prior, alpha=state.column_alpha, concentration=state.column_concentration
+        )
 
     def likelihood_at(self, values: State | Hyperparameters) -> Gaussian | Bernoulli | Poisson:
         """The likelihood of a cell given U W V', at the values of a state or a draw."""
@@ -350,7 +343,6 @@ class BinaryMF(SimulatedModel):
         Args:
           state: of data with I rows and J columns.
           data: (I, J).
-
         Returns:
           () float.
         """
@@ -436,10 +428,8 @@ class BinaryMF(SimulatedModel):
             are made of. By default 2 where W is summed out, with the limits of `split_merge`, else
             none. See `samplers/change_of_basis.py`.
           capacity: slots to begin with, on either side; they double when a sweep needs more.
-
         Returns:
           Algorithm with the growing axes "row_features" and "column_features".
-
         Raises:
           ValueError: options that the model does not have, a capacity below 1, or too many slots
             for "whole_rows".
@@ -494,7 +484,6 @@ class BinaryMF(SimulatedModel):
             features than the posterior has, is held to the 12 slots too.
           several: as in `sampler`.
           capacity: slots to begin with, on either side; they double when a state needs more.
-
         Raises:
           ValueError: as `sampler`, or "collapsed" where cells are missing.
         """
@@ -524,23 +513,22 @@ class BinaryMF(SimulatedModel):
 
     # --- queries on one draw ----------------------------------------------------------------------
 
-    def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
+    def features(self, draw: Draw, data: Dense) -> Pair:
         """Basis images W V' and their standard deviations given U, V and X, each (K, J) float.
 
-        Args:
-          draw: what a chain records: z (I, K) bool, which is U, v (J, L) bool, numbers, weights.
-          data: the training data.
+        Args: draw: what a chain records: z (I, K) bool, which is U, v (J, L) bool, numbers,
+        weights.
         """
         images = queries.basis(self, draw, self.centred(data))
         if self.column_unit is None:
             return images
         return images[0] * self.column_unit, images[1] * self.column_unit
 
-    def expected_weights(self, draw: dict[str, Array], data: Dense) -> Array:
+    def expected_weights(self, draw: Draw, data: Dense) -> Array:
         """W (K, L) of a draw: its mean given U, V and the observed cells, or the draw's own."""
         return queries.expected_weights(self, draw, self.centred(data))
 
-    def weight_moments(self, key: Key, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
+    def weight_moments(self, key: Key, draw: Draw, data: Dense) -> Pair:
         """Mean and sd of W (K, L) given U, V and the observed cells; see `weights.py`."""
         return weights.weight_moments(self, key, draw, self.centred(data))
 
@@ -548,9 +536,7 @@ class BinaryMF(SimulatedModel):
         """How many first slots of U and of V every row, or every column, has."""
         return int(self.row_bias), int(self.column_bias)
 
-    def predict_cells(
-        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
+    def predict_cells(self, draw: Draw, data: Dense, rows: Array, columns: Array) -> Pair:
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m]).
 
         Gaussian: W is summed out given the observed cells, whether the chain kept it or not. For a
@@ -562,16 +548,12 @@ class BinaryMF(SimulatedModel):
         levels = levels[rows] if levels.ndim else levels
         return self.in_data_units(mean, variance, columns, levels=levels)
 
-    def transform_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> Array:
+    def transform_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
         """Probabilities (I_new, K) of the draw's row features in rows not seen in training."""
         new = units.centred(new_data, self._offsets(self._new_levels(new_data)), self.column_unit)
         return queries.new_rows(self, key, draw, self.centred(data), new).probabilities
 
-    def predict_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> tuple[Array, Array]:
+    def predict_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Pair:
         """Predictive mean and variance, each (I_new, J), of the cells of new rows.
 
         W and the features of each row are drawn given the observed cells, so that a mixture over

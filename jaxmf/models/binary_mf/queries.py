@@ -7,6 +7,7 @@ the formulas, not imputed. With other cells the weights of the draw are used.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
@@ -20,7 +21,6 @@ from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import Likelihood
-from jaxmf.models.binary_mf.sides import at_values
 from jaxmf.models.binary_mf.state import Hyperparameters
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.bilinear import weights as weight_moves
@@ -154,15 +154,10 @@ def draw_weights(model: BinaryMF, key: Key, draw: Draw, data: Dense) -> Array:
 
 
 class NewRows(NamedTuple):
-    """Rows that were not in training.
+    """Rows that were not in training."""
 
-    Attributes:
-      probabilities: (M, K) float, that the row has each feature.
-      eta: (M, J) float, their entries of U W V' in a draw of their features.
-    """
-
-    probabilities: Array
-    eta: Array
+    probabilities: Array  # (M, K) float, that the row has each feature
+    eta: Array  # (M, J) float, their entries of U W V' in a draw of their features
 
 
 class _Chain(NamedTuple):
@@ -247,9 +242,8 @@ def _new_row_prior(model: BinaryMF, draw: Draw, dtype: DTypeLike) -> tuple[Array
     """Prior log odds (K,) and whether each bit of a new row may move (K,); rate of new features."""
     num_fixed = model.num_fixed_rows()
     num_rows = draw["z"].shape[0]
-    prior = at_values(
-        model.row_prior, jnp.asarray(draw["row_alpha"]), jnp.asarray(draw["row_concentration"])
-    )
+    alpha, concentration = jnp.asarray(draw["row_alpha"]), jnp.asarray(draw["row_concentration"])
+    prior = replace(model.row_prior, alpha=alpha, concentration=concentration)
     counts = jnp.sum(draw["z"], axis=0, dtype=dtype)
     conditional = row_prior(prior, counts, num_rows + 1, num_fixed=num_fixed)
     slot = jnp.arange(counts.shape[0])

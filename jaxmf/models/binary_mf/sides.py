@@ -10,13 +10,6 @@ from jaxmf.types import Array, Key
 FeatureSpec = IndianBuffet | BetaBernoulli
 
 
-def at_values(spec: FeatureSpec, alpha: Array, concentration: Array) -> FeatureSpec:
-    """A prior of features whose hyperparameters are these numbers."""
-    if isinstance(spec, BetaBernoulli):
-        return BetaBernoulli(alpha, concentration, spec.num_features)
-    return IndianBuffet(alpha, concentration)
-
-
 def exists(prior: FeatureSpec, bits: Array, num_fixed: int) -> Array:
     """(K,) bool: slots that are features, the given ones among them."""
     free = prior.exists(jnp.sum(bits[:, num_fixed:], axis=0))

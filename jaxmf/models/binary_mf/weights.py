@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxmf._kernels.linalg import after
 from jaxmf.data import Dense
 from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.model import Pair
 from jaxmf.models.binary_mf import queries
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.types import Array, Key
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 _NUM_SWEEPS = 200
 
 
-def weight_moments(
-    model: BinaryMF, key: Key, draw: queries.Draw, data: Dense
-) -> tuple[Array, Array]:
+def weight_moments(model: BinaryMF, key: Key, draw: queries.Draw, data: Dense) -> Pair:
     """Mean and standard deviation of W given U, V, the hyperparameters and the observed cells.
 
     In closed form where cells are Gaussian. Others by 200 draws of W from its conditional

@@ -30,7 +30,7 @@ from jaxmf.models.bpmf.updates import (
 )
 from jaxmf.priors import hyper
 from jaxmf.samplers.factors import coefficients
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.bpmf.model import BPMF
@@ -214,7 +214,7 @@ def _draws(model: BPMF, key: Key, state: State, data: Prepared) -> _Draws:
 
 def record(
     plan: SamplerPlan, model: BPMF, key: Key, state: State, data: Entries | Prepared
-) -> dict[str, Array]:
+) -> Draw:
     """What a draw keeps: priors, noise, and the vectors unless they are left out."""
     del key
     data = model.prepare(data)

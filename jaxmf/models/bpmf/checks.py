@@ -84,8 +84,7 @@ def _sizes(model: BPMF) -> None:
 def classes(model: BPMF) -> dict[str, Any]:
     """Features of both sides without the columns that name classes, and these.
 
-    Raises:
-      TypeError, ValueError: see `BPMF`.
+    Raises TypeError, ValueError: see `BPMF`.
     """
     found: dict[str, Any] = {}
     for side in ("row", "column"):
@@ -146,8 +145,7 @@ def _prior_of_groups(prior: object, side: str, classes: object) -> None:
 def capacity(value: object) -> int:
     """Slots for groups to begin with.
 
-    Raises:
-      TypeError, ValueError: no whole number from 1 on.
+    Raises TypeError, ValueError: no whole number from 1 on.
     """
     if value is None:
         return _FIRST_SLOTS
@@ -155,11 +153,7 @@ def capacity(value: object) -> int:
 
 
 def flag(name: str, value: object) -> bool:
-    """True or False.
-
-    Raises:
-      TypeError: anything else.
-    """
+    """True or False."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}")
     return value

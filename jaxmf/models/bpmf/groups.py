@@ -39,14 +39,10 @@ _FIRST_GROUPS = 10  # of a chain's start without splits
 
 
 class Mixture(NamedTuple):
-    """What the prior of the groups keeps beside the groups themselves.
+    """What the prior of the groups keeps beside the groups themselves."""
 
-    Attributes:
-      hyperparameters: block -> hyperparameters of its prior.
-      slots: (K,) bool by indicator, groups that some vector has; of growing priors.
-    """
-
-    hyperparameters: dict[str, dict[str, Array]]
+    hyperparameters: dict[str, dict[str, Array]]  # block -> hyperparameters of its prior
+    # (K,) bool by indicator, groups that some vector has; of growing priors
     slots: dict[str, Array]
 
 

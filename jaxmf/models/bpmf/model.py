@@ -40,7 +40,7 @@ from jaxmf.likelihoods.cells.normal_noise import NormalNoise
 from jaxmf.likelihoods.cells.ordinal import Ordinal
 from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
-from jaxmf.model import Model
+from jaxmf.model import Model, Pair
 from jaxmf.models.bpmf import chain, checks, density, queries, simulation, unknown
 from jaxmf.models.bpmf.state import Prepared, State
 from jaxmf.priors.hyper import Hyperparameter
@@ -51,9 +51,7 @@ from jaxmf.samplers.factors.coefficients import Parts
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
 from jaxmf.samplers.factors.vectors import Known
-from jaxmf.types import Array, Key, PyTree
-
-Draw = dict[str, Array]
+from jaxmf.types import Array, Draw, Key, PyTree
 
 
 @partial(
@@ -115,10 +113,8 @@ class BPMF(Readable, Model):
       offset: what is subtracted from the cells; None for their mean. Gaussian cells only.
       scale: what they are then divided by; None for their standard deviation. Predictions and noise
         are in units of the data again.
-
     Raises:
       TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
       >>> import jaxmf as mf
       >>> mf.BPMF(10, likelihood=mf.Gaussian(0.8)).num_factors
@@ -391,7 +387,6 @@ class BPMF(Readable, Model):
             more.
           split_merge: proposals a step to split a group or merge two, of DirichletProcess and
             PitmanYor groups, which alone seldom split a large one; 0 compiles faster.
-
         Returns:
           Algorithm, with the growing axes "row_groups" and "column_groups" of mixtures.
         """
@@ -411,7 +406,6 @@ class BPMF(Readable, Model):
         )
 
     def whole_draw(self, key: Key, state: State, data: Entries | Prepared) -> Draw:
-        """What a draw keeps that keeps everything."""
         return chain.record(chain.SamplerPlan(keep_factors=True), self, key, state, data)
 
     # --- queries on one draw ----------------------------------------------------------------------
@@ -423,14 +417,10 @@ class BPMF(Readable, Model):
         return {"thresholds": noise} if noise.size else {}
 
     def cell_probabilities(self, draw: Draw, data: object, rows: Array, columns: Array) -> Array:
-        """Probability of every value of cells: (M, V) float; of cells with few values only."""
         means = queries.means_of_cells(self, draw, data, rows, columns)
         return queries.likelihood_of(self, draw).probabilities(means)
 
-    def predict_cells(
-        self, draw: Draw, data: object, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
-        """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m])."""
+    def predict_cells(self, draw: Draw, data: object, rows: Array, columns: Array) -> Pair:
         return queries.cell_moments(self, draw, data, rows, columns)
 
     def expected_values(self, draw: Draw, data: object, rows: Array) -> Array:
@@ -438,11 +428,9 @@ class BPMF(Readable, Model):
         return queries.expected_values(self, draw, data, rows)
 
     def known_cells(self, data: Entries) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and columns of the cells that are not recommended: the observed ones."""
         return np.asarray(data.rows), np.asarray(data.columns)
 
     def group_means(self, draw: Draw, data: object) -> Array:
-        """Expected values (K, M) of all columns for a row at the mean of each group of rows."""
         return queries.group_means(self, draw, data)
 
     # --- rows not seen in training ----------------------------------------------------------------
@@ -454,7 +442,6 @@ class BPMF(Readable, Model):
 
         Args:
           features: of the new rows; None for zeros.
-          num_rows: of new rows.
           classes: indicators of their classes; None where these are not known.
         """
         present = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -471,7 +458,7 @@ class BPMF(Readable, Model):
 
     def predict_rows(
         self, key: Key, draw: Draw, data: Entries | Prepared, new_data: Entries
-    ) -> tuple[Array, Array]:
+    ) -> Pair:
         """Predictive mean and variance, each (N', M), of the cells of rows not seen in training.
 
         Their vectors are drawn given their observed cells and the columns' vectors, so that a
@@ -482,7 +469,6 @@ class BPMF(Readable, Model):
     def new_cell_probabilities(
         self, key: Key, draw: Draw, data: object, new_data: Entries, rows: Array, columns: Array
     ) -> Array:
-        """Probability of every value of cells of rows not seen in training: (M, V) float."""
         return queries.new_cell_probabilities(self, key, draw, data, new_data, rows, columns)
 
     def transform_rows(self, key: Key, draw: Draw, data: object, new_data: Entries) -> Array:
@@ -494,11 +480,9 @@ class BPMF(Readable, Model):
         return unknown.with_unknown(self, num_new, shape)
 
     def draw_unknown(self, key: Key, draw: Draw, data: object, num_new: tuple[int, int]) -> Draw:
-        """Vectors of all rows and columns of a draw, those beyond the data from their prior."""
         return unknown.draw_unknown(self, key, draw, data, num_new)
 
     def factors(self, draw: Mapping[str, Array], data: Entries) -> tuple[Array, Array]:
-        """Latent factors of rows (N, K), in the unit of the data, and of columns (D, K)."""
         latent = slice(self.num_factors)
         return draw["u"][:, latent] * self.unit(data), draw["v"][:, latent]
 

@@ -16,23 +16,15 @@ if TYPE_CHECKING:
 
 
 class SidePrior(NamedTuple):
-    """The prior of the vectors of one side: of their E factors and biases, and of coefficients.
+    """The prior of the vectors of one side: of their E factors and biases, and of coefficients."""
 
-    Attributes:
-      moments: means (G, E) and Cholesky factors (G, E, E) of the covariances of the groups.
-      groups: (N,) int32, the group of every vector.
-      link: (F, E) float, how factors and biases depend on features; F = 0 where they do not.
-      link_precision: (P,) float, of every part of the features.
-      coefficients: the prior of the D - E others.
-      mixture: what the prior of the groups keeps; None without one.
-    """
-
+    # means (G, E) and Cholesky factors (G, E, E) of the covariances of the groups
     moments: Parameters
-    groups: Array
-    link: Array
-    link_precision: Array
-    coefficients: Coefficients
-    mixture: Mixture | None = None
+    groups: Array  # (N,) int32, the group of every vector
+    link: Array  # (F, E) float, how factors and biases depend on features; F = 0 where they do not
+    link_precision: Array  # (P,) float, of every part of the features
+    coefficients: Coefficients  # the prior of the D - E others
+    mixture: Mixture | None = None  # what the prior of the groups keeps; None without one
 
 
 class State(NamedTuple):
@@ -58,16 +50,11 @@ class State(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Observed cells in the order of both sides, and what is known besides.
+    """Observed cells in the order of both sides, and what is known besides."""
 
-    Attributes:
-      cells: the observed cells.
-      known: features of rows, columns and cells.
-      row_spectra, column_spectra: of the features that vectors depend on, by parts.
-    """
-
-    cells: Arranged
-    known: Known
+    cells: Arranged  # the observed cells
+    known: Known  # features of rows, columns and cells
+    # row_spectra, column_spectra: of the features that vectors depend on, by parts
     row_spectra: tuple[Spectrum, ...] = ()
     column_spectra: tuple[Spectrum, ...] = ()
 

@@ -31,18 +31,12 @@ if TYPE_CHECKING:
 
 
 class MomentDraws(NamedTuple):
-    """Random numbers behind a prior of vectors.
+    """Random numbers behind a prior of vectors."""
 
-    Attributes:
-      log_gammas: (1, D) float, logarithms of Gamma draws, their shapes `gamma_shapes`; of no use
-        with a mixture.
-      normals: (1, D, D + 1) float, standard normal; likewise.
-      key: of the link, or of the mixture.
-    """
-
+    # (1, D) float, logarithms of Gamma draws, their shapes `gamma_shapes`; of no use with a mixture
     log_gammas: Array
-    normals: Array
-    key: Key
+    normals: Array  # (1, D, D + 1) float, standard normal; likewise
+    key: Key  # of the link, or of the mixture
 
 
 def gamma_shapes(model: BPMF, state: State) -> Array:

@@ -32,7 +32,7 @@ from jaxmf.samplers import explicit_rows, feature_values
 from jaxmf.samplers.annealing import annealed_factor, row_mean_squares, start_with_few_features
 from jaxmf.samplers.feature_layout import capacity, num_features
 from jaxmf.samplers.feature_rows import features_limit
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 
 if TYPE_CHECKING:
     import numpyro.distributions as dist
@@ -159,7 +159,7 @@ def draw_from_prior(
     return state_of(model, draw), {"features": overflow}
 
 
-def state_of(model: FeatureModel, draw: dict[str, Array]) -> FeatureState:
+def state_of(model: FeatureModel, draw: Draw) -> FeatureState:
     """The state of a chain at a draw from the prior."""
     values = {name: draw[name] for name in hyperparameters.priors_of(model)}
     return FeatureState(draw["z"], filled(model, draw["z"], draw["y"]), values)
@@ -172,7 +172,7 @@ def measure(model: FeatureModel, state: FeatureState, data: Dense) -> Array:
     return jnp.sum(rows(data.values, data.observed, state.z, state.y))
 
 
-def record(model: FeatureModel, key: Key, state: FeatureState, data: Dense) -> dict[str, Array]:
+def record(model: FeatureModel, key: Key, state: FeatureState, data: Dense) -> Draw:
     """What a draw keeps; zeros in slots without a feature, as in slots that another chain added."""
     del key
     draw = {"z": state.z, "y": state.y, **state.hyperparameters}

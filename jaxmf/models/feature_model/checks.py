@@ -37,8 +37,7 @@ _NUM_TRIED = 3
 def sweep_option(sweep: object) -> str:
     """The sweep by its name, the default for "auto".
 
-    Raises:
-        ValueError: it is unknown; the message names those there are.
+    Raises ValueError: it is unknown; the message names those there are.
     """
     if sweep == AUTO:
         return SWEEPS[0]
@@ -240,8 +239,7 @@ def check_shape(value: Array | jax.ShapeDtypeStruct, x: Array, *, missing: bool)
 def check_likelihood(model: FeatureModel, data: Dense, name: str) -> None:
     """Tries log_likelihood on rows of the data, with features from their prior.
 
-    Raises:
-        ValueError, TypeError: it fails, returns the wrong shape, NaN or plus infinity.
+    Raises ValueError, TypeError: it fails, returns the wrong shape, NaN or plus infinity.
     """
     x = data.values[:_MOST_ROWS]
     observed = None if data.observed is None else data.observed[:_MOST_ROWS]

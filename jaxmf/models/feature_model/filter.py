@@ -25,9 +25,8 @@ from jax.tree_util import Partial
 from jaxmf import slots
 from jaxmf._kernels.special import poisson
 from jaxmf.data import Dense
-from jaxmf.models.feature_model.rejuvenation import update_particle
-from jaxmf.samplers import feature_particles
-from jaxmf.samplers.explicit_rows import where_slots
+from jaxmf.samplers import explicit_rows, feature_particles
+from jaxmf.samplers.explicit_rows import ExplicitFeatures, where_slots
 from jaxmf.samplers.feature_particles import conditional_of, no_rows, one_child, with_row
 from jaxmf.samplers.smc import ParticleModel
 from jaxmf.types import Array, Key, PyTree
@@ -135,3 +134,19 @@ def grow(model: FeatureModel, particle: Particle, sizes: dict[str, int]) -> Part
         more = model.filling(sizes["features"] - particle.counts.shape[0])
         particle = particle._replace(y=jnp.concatenate([particle.y, more]))
     return feature_particles.grow(particle, sizes)
+
+
+def update_particle(
+    key: Key, model: ExplicitFeatures, z: Array, y: Array, data: Dense, num_rows: Array
+) -> tuple[Array, Array, Array]:
+    """One pass over the first `num_rows` rows, then over the features.
+
+    Args: z (N, K) bool, empty after the first `num_rows` rows; y (K, ...).
+    Returns z, y, and () bool: whether more slots were needed.
+    """
+    row_key, feature_key = (jax.random.fold_in(key, index) for index in range(2))
+    z, y, overflow = explicit_rows.sweep_rows(
+        row_key, model, z, y, data, update_row=explicit_rows.update_bits_and_new, num_rows=num_rows
+    )
+    y = explicit_rows.replace_features(feature_key, model, z, y, data, num_rows)
+    return z, y, overflow

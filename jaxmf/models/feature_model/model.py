@@ -30,7 +30,7 @@ from jaxmf.data.container import bare
 from jaxmf.devices import AUTO
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.likelihood import Likelihood
-from jaxmf.model import Model
+from jaxmf.model import Model, Pair
 from jaxmf.models.feature_model import (
     chain,
     checks,
@@ -45,7 +45,7 @@ from jaxmf.samplers.cloud import TriggerFn
 from jaxmf.samplers.feature_layout import num_features
 from jaxmf.samplers.feature_particles import feature_filter, refuse_optimal, whole_z
 from jaxmf.samplers.resampling import ResampleFn, systematic
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.feature_model.filter import Particle
@@ -99,10 +99,8 @@ class FeatureModel(Readable, Model):
         columns_independent: whether the cells of column d depend on y[:, d] alone, as where rows of
             Y add up. `sample` then moves all columns at once, where it otherwise moves a few
             entries of Y at a time. It is tried on the first rows before a run.
-
     Raises:
         TypeError, ValueError: a part is not what it should be; the message names it.
-
     Example:
         >>> import jax, numpyro.distributions as dist, jaxmf as mf
         >>> def log_likelihood(x, z, y):
@@ -138,7 +136,6 @@ class FeatureModel(Readable, Model):
 
     @property
     def hyperparameters(self) -> Mapping[str, object]:
-        """Numbers and priors by the names that draws have."""
         return hyperparameters.priors_of(self)
 
     def at_values(self, values: Mapping[str, Array | float]) -> FeatureModel:
@@ -203,7 +200,6 @@ class FeatureModel(Readable, Model):
         checks.check_likelihood(self.at_start, data, name)
 
     def draw_features(self, key: Key, num_slots: int) -> Array:
-        """Rows of Y from their prior, (K, ...): row k from fold_in(key, k)."""
 
         def draw(slot: Array) -> Array:
             return self.feature_prior.sample(jax.random.fold_in(key, slot))
@@ -233,7 +229,6 @@ class FeatureModel(Readable, Model):
         return value
 
     def row_log_likelihood(self, x: Array, observed: Array | None, z: Array, y: Array, /) -> Array:
-        """() float, log p of the observed cells of a row x (D,)."""
         value = self.cell_log_likelihood(x, observed, z, y)
         return jnp.sum(value).astype(jnp.result_type(float))
 
@@ -244,7 +239,7 @@ class FeatureModel(Readable, Model):
         rows = jax.vmap(self.row_log_likelihood, in_axes=(0, 0, 0, None))
         return jnp.sum(log_features) + jnp.sum(rows(data.values, data.observed, z, y))
 
-    def log_joint(self, draw: dict[str, Array], data: Dense) -> Array:
+    def log_joint(self, draw: Draw, data: Dense) -> Array:
         """log p(Z, Y, observed cells, hyperparameters with priors).
 
         Z enters by its left-ordered class, as in the prior's `log_prob`.
@@ -252,7 +247,6 @@ class FeatureModel(Readable, Model):
         Args:
             draw: z (N, K) bool, y (K, ...), and hyperparameters with priors by their names.
             data: (N, D).
-
         Returns:
             () float.
         """
@@ -273,12 +267,10 @@ class FeatureModel(Readable, Model):
             key: typed PRNG key.
             num_rows: N.
             capacity: slots for features; a prior with a fixed number of them has that many.
-
         Returns:
             z (N, K) bool, y (K, ...) and hyperparameters by their names, as `log_joint` takes them,
             and Dense (N, D). Nothing says so when `capacity` was too small: the last features are
             then missing from Z; `simulate_features` says it.
-
         Raises:
             ValueError: the model has no `sample_row`, or it gives something else than a row.
         """
@@ -301,7 +293,6 @@ class FeatureModel(Readable, Model):
         """A state of the chain from the prior, and data of these shapes; needs `sample_row`.
 
         Args:
-            key: typed PRNG key.
             data: (N, D); cells that are missing here are missing in what is drawn.
         """
         feature_key, x_key = jax.random.split(key)
@@ -319,11 +310,11 @@ class FeatureModel(Readable, Model):
         draw, overflow = self.simulate_features(feature_key, shape[0], capacity)
         return chain.state_of(self, draw), Dense(self.simulate_data(x_key, draw)), overflow
 
-    def simulate_data(self, key: Key, draw: dict[str, Array]) -> Array:
+    def simulate_data(self, key: Key, draw: Draw) -> Array:
         """X (N, D) float given a draw from the prior: row n from fold_in(key, n)."""
         return self.simulate_rows(key, draw, jnp.arange(draw["z"].shape[0]))
 
-    def simulate_rows(self, key: Key, draw: dict[str, Array], rows: Array) -> Array:
+    def simulate_rows(self, key: Key, draw: Draw, rows: Array) -> Array:
         """Some rows (M,) of the same X: (M, D) float."""
         fixed = self.at_values(draw)
         sample_row = fixed.sample_row
@@ -368,10 +359,8 @@ class FeatureModel(Readable, Model):
                 likelihood to the power 1/25.
             num_value_moves: moves of all rows of Y a step.
             capacity: slots for features to begin with; they double when a step needs more.
-
         Returns:
             Algorithm with the growing axis "features".
-
         Raises:
             TypeError: `prior` is of another class and has no `log_prob`.
             ValueError: an unknown sweep, or a number of moves or a capacity below 1.
@@ -407,7 +396,6 @@ class FeatureModel(Readable, Model):
         Args:
             data: (N, D); missing cells have no factor in the likelihood.
             sweep, num_value_moves, capacity: as in `sampler`.
-
         Raises:
             TypeError, ValueError: as `sampler`.
         """
@@ -442,7 +430,6 @@ class FeatureModel(Readable, Model):
                 after every so many rows; 0 for none.
             capacity: slots for features to begin with; they double when a particle needs more.
             batch_size: how many particles are worked on at once; None for all.
-
         Returns:
             Algorithm with the growing axis "features", and "rows" where particles carry all Z.
         """
@@ -459,9 +446,7 @@ class FeatureModel(Readable, Model):
             batch_size=batch_size,
         )
 
-    def particle_draw(
-        self, particle: Particle, path: dict[str, Array], data: Dense
-    ) -> dict[str, Array]:
+    def particle_draw(self, particle: Particle, path: dict[str, Array], data: Dense) -> Draw:
         """What a draw holds of one particle of the filter: whole Z, Y, and the log joint."""
         z = whole_z(particle, path)
         draw = {"z": z, "y": particle.y, "num_features": num_features(z)}
@@ -469,16 +454,13 @@ class FeatureModel(Readable, Model):
             draw["log_joint"] = self.log_joint(draw, data)
         return draw
 
-    def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
+    def features(self, draw: Draw, data: Dense) -> Pair:
         """Y of a draw as (K, size of a row), and zeros: Y is drawn, so it has no spread."""
         del data
         y = draw["y"].reshape(draw["y"].shape[0], -1)
         return y, jnp.zeros_like(y)
 
-    def predict_cells(
-        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
-        """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m])."""
+    def predict_cells(self, draw: Draw, data: Dense, rows: Array, columns: Array) -> Pair:
         del data
         z, index = draw["z"], rows
         if rows.shape[0] < z.shape[0]:
@@ -488,14 +470,11 @@ class FeatureModel(Readable, Model):
         return mean[index, columns], variance[index, columns]
 
     def cell_log_density(
-        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array, values: Array
+        self, draw: Draw, data: Dense, rows: Array, columns: Array, values: Array
     ) -> Array:
-        """log p(values[m] | draw) of cells, (M,) float."""
         return queries.log_density(self.at_values(draw), draw, data, (rows, columns), values)
 
-    def draw_cells(
-        self, key: Key, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
-    ) -> Array:
+    def draw_cells(self, key: Key, draw: Draw, data: Dense, rows: Array, columns: Array) -> Array:
         """One value of every cell given a draw, (M,) float.
 
         Of a likelihood by its `sample`, of functions by `sample_row`, else by `moments` and
@@ -503,7 +482,7 @@ class FeatureModel(Readable, Model):
         """
         return queries.draw_cells(self.at_values(draw), key, draw, data, (rows, columns))
 
-    def draw_rows(self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense) -> Array:
+    def draw_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
         """One value of every cell of new rows given the features drawn from their observed ones.
 
         A row whose cells are correlated given its features is drawn afresh: (N_new, D) float.
@@ -515,10 +494,7 @@ class FeatureModel(Readable, Model):
         """The levels of cells that have some; None for other cells."""
         return getattr(self.likelihood, "levels", None)
 
-    def cell_probabilities(
-        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
-    ) -> Array:
-        """Probability of every level of cells: (M, V) float."""
+    def cell_probabilities(self, draw: Draw, data: Dense, rows: Array, columns: Array) -> Array:
         del data
         likelihood: Any = self.at_values(draw).likelihood
         return likelihood.probabilities(queries.cell_predictors(draw, rows, columns))
@@ -526,13 +502,12 @@ class FeatureModel(Readable, Model):
     def new_cell_probabilities(
         self,
         key: Key,
-        draw: dict[str, Array],
+        draw: Draw,
         data: Dense,
         new_data: Dense,
         rows: Array,
         columns: Array,
     ) -> Array:
-        """Probability of every level of cells of new rows: (M, V) float."""
         z, _ = queries.new_rows(self.at_values(draw), key, draw, new_data)
         return self.cell_probabilities(draw | {"z": z}, data, rows, columns)
 
@@ -548,9 +523,7 @@ class FeatureModel(Readable, Model):
             )
         return self.moments(z, y)
 
-    def transform_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> Array:
+    def transform_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
         """Probabilities (N_new, K) of the draw's features in rows not seen in training.
 
         Features that only a new row would have are left out: their rows of Y cannot be summed out
@@ -559,9 +532,7 @@ class FeatureModel(Readable, Model):
         del data
         return queries.new_rows(self.at_values(draw), key, draw, new_data)[1]
 
-    def predict_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> tuple[Array, Array]:
+    def predict_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Pair:
         """Predictive mean and variance, each (N_new, D), of the cells of new rows.
 
         The features of each row are drawn given its observed cells, as in `transform_rows`.

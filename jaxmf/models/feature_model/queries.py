@@ -13,7 +13,7 @@ from jaxmf.data import Dense
 from jaxmf.likelihoods.cells.likelihood import sample_counts
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.samplers.new_rows import draw_bits
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.feature_model.model import FeatureModel
@@ -48,7 +48,7 @@ def predictor(z: Array, y: Array) -> Array:
     return z.astype(dtype) @ y.astype(dtype)
 
 
-def cell_predictors(draw: dict[str, Array], rows: Array, columns: Array) -> Array:
+def cell_predictors(draw: Draw, rows: Array, columns: Array) -> Array:
     """The same of cells, (M,) float."""
     eta = jnp.sum(jnp.where(draw["z"][rows], draw["y"][:, columns].T, 0), axis=1)
     return eta.astype(jnp.result_type(float))
@@ -56,7 +56,7 @@ def cell_predictors(draw: dict[str, Array], rows: Array, columns: Array) -> Arra
 
 def log_density(
     model: FeatureModel,
-    draw: dict[str, Array],
+    draw: Draw,
     data: Dense,
     cells: tuple[Array, Array],
     values: Array,
@@ -102,7 +102,7 @@ def over_cells(
 def draw_cells(
     model: FeatureModel,
     key: Key,
-    draw: dict[str, Array],
+    draw: Draw,
     data: Dense,
     cells: tuple[Array, Array],
 ) -> Array:
@@ -122,9 +122,7 @@ def draw_cells(
     return BY_MOMENTS[model.cell_distribution][1](key, *moments)
 
 
-def draw_rows(
-    model: FeatureModel, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-) -> Array:
+def draw_rows(model: FeatureModel, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
     """One value of every cell of new rows, (N_new, D) float.
 
     They are drawn given the features, and those given the observed cells: a row whose cells are
@@ -137,9 +135,7 @@ def draw_rows(
     return values.reshape(new_data.shape)
 
 
-def new_rows(
-    model: FeatureModel, key: Key, draw: dict[str, Array], new_data: Dense
-) -> tuple[Array, Array]:
+def new_rows(model: FeatureModel, key: Key, draw: Draw, new_data: Dense) -> tuple[Array, Array]:
     """Features drawn for every new row (N_new, K) bool, and their probabilities (N_new, K).
 
     Features of the row's own are left out: their rows of Y cannot be summed out of a likelihood

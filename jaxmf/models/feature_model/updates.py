@@ -26,15 +26,10 @@ if TYPE_CHECKING:
 
 
 class Annealed(NamedTuple):
-    """How a step of an annealed start weakens a model, see `FeatureModel.tempered`.
+    """How a step of an annealed start weakens a model, see `FeatureModel.tempered`."""
 
-    Attributes:
-        power: () float, of the likelihood.
-        weight: () float, of Y, or None for Y as it is.
-    """
-
-    power: Array | float = 1.0
-    weight: Array | None = None
+    power: Array | float = 1.0  # () float, of the likelihood
+    weight: Array | None = None  # () float, of Y, or None for Y as it is
 
 
 WHOLE = Annealed()

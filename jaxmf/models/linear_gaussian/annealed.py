@@ -22,7 +22,7 @@ from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian import chain, updates
 from jaxmf.models.linear_gaussian.chain import SamplerPlan
 from jaxmf.models.linear_gaussian.state import State
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
@@ -136,7 +136,7 @@ def draw_missing(
     return state._replace(x=jnp.where(observed, data.values, cells).astype(dtype))
 
 
-def record(model: LinearGaussianIBP, key: Key, state: State, data: Dense) -> dict[str, Array]:
+def record(model: LinearGaussianIBP, key: Key, state: State, data: Dense) -> Draw:
     """What a draw keeps, of a state at power one; missing cells may be those of a lower power."""
     refresh_key, record_key = jax.random.split(key)
     state = draw_missing(model, refresh_key, state, data, jnp.ones(()))

@@ -34,7 +34,7 @@ from jaxmf.samplers.annealing import (
 )
 from jaxmf.samplers.feature_layout import capacity, num_features
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
@@ -139,7 +139,7 @@ def step(
     return new, info
 
 
-def record(model: LinearGaussianIBP, key: Key, state: State, data: Dense) -> dict[str, Array]:
+def record(model: LinearGaussianIBP, key: Key, state: State, data: Dense) -> Draw:
     """What a draw keeps."""
     del key
     return {

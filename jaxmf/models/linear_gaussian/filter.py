@@ -56,9 +56,8 @@ PROPOSALS = ("prior", "exact")
 def filter_of_rows(model: LinearGaussianIBP, plan: Plan) -> ParticleModel:
     """What a particle does with a row.
 
-    Raises:
-        ValueError: an unknown proposal, options that do not go together, too many slots for the
-            exact proposal.
+    Raises ValueError: an unknown proposal, options that do not go together, too many slots for the
+    exact proposal.
     """
     _check_plan(plan, model)
     return ParticleModel(

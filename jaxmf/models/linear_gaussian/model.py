@@ -29,6 +29,7 @@ from jaxmf.engine import Algorithm, algorithm
 from jaxmf.feature_models import BuffetModel
 from jaxmf.likelihoods import gaussian
 from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.model import Pair
 from jaxmf.models.linear_gaussian import annealed, chain, defaults, queries
 from jaxmf.models.linear_gaussian.particle import Plan
 from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, State, complete, scales
@@ -73,11 +74,9 @@ class LinearGaussianIBP(BuffetModel):
         a pandas Series by its index. None: where `feature_scale` is left open or `bias` is set the
         column means of the data (held fixed), 0 otherwise. Set 0 for parts that add up to the data
         as they are.
-
     Raises:
       TypeError, ValueError: if a hyperparameter is not positive, or its prior is not over positive
         numbers; if `num_features` is not a positive integer; if `offset` is not finite.
-
     Example:
       >>> import jaxmf as mf
       >>> mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=1.0).bias
@@ -113,7 +112,6 @@ class LinearGaussianIBP(BuffetModel):
 
         Args:
           data: (N, D).
-
         Raises:
           ValueError: values so large or small that their squares leave the range of floats, a
             feature scale so small that rows would need 10,000 features of that scale, or an offset
@@ -125,16 +123,10 @@ class LinearGaussianIBP(BuffetModel):
         return defaults.matched(self, data)
 
     def check_data(self, data: Dense, name: str) -> None:
-        """Refuses values whose squares leave the range of floats.
-
-        Args:
-          data: (N, D).
-          name: what the user calls it.
-        """
+        """Refuses values whose squares leave the range of floats."""
         units.check_magnitude(data, name)
 
     def centred(self, data: Dense) -> Dense:
-        """The data minus the offset."""
         return units.centred(data, self.offset)
 
     def first_slot(self) -> int:
@@ -155,7 +147,6 @@ class LinearGaussianIBP(BuffetModel):
         Args:
           state: of data with N rows.
           data: (N, D).
-
         Returns:
           () float.
         """
@@ -174,7 +165,6 @@ class LinearGaussianIBP(BuffetModel):
     def simulate_matrix(
         self, key: Key, shape: tuple[int, int], capacity: int
     ) -> tuple[State, Dense, Array]:
-        """A state from the prior, complete data, and () bool whether `capacity` was too small."""
         z_key, hyper_key, x_key = jax.random.split(key, 3)
         state, overflow = self.simulate_state(z_key, hyper_key, shape, capacity)
         return state, Dense(self.simulate_data(x_key, state, shape[1])), overflow
@@ -182,7 +172,6 @@ class LinearGaussianIBP(BuffetModel):
     def simulate_state(
         self, z_key: Key, hyper_key: Key, shape: tuple[int, int], capacity: int
     ) -> tuple[State, Array]:
-        """A state from the prior, and () bool whether `capacity` was too small for it."""
         num_rows = shape[0]
         model = defaults.completed(self)
         keys = jax.random.split(hyper_key, len(HYPERPARAMETERS))
@@ -238,10 +227,8 @@ class LinearGaussianIBP(BuffetModel):
             bases of their plane: a feature of nearly all rows beside one of all rows becomes one of
             a few rows. 0 for none. See `samplers/change_of_basis.py`.
           capacity: slots to begin with; they double when a sweep needs more.
-
         Returns:
           Algorithm with the growing axis "features".
-
         Raises:
           TypeError: a `change_basis` that is not a whole number.
           ValueError: an unknown sweep, a capacity below 1, too many slots for "whole_rows", or a
@@ -290,7 +277,6 @@ class LinearGaussianIBP(BuffetModel):
           data: (N, D); missing cells are summed out of the weights, and drawn for the sweeps.
           sweep: as in `sampler`.
           capacity: slots to begin with; they double when a state needs more.
-
         Raises:
           ValueError: an unknown sweep, a capacity below 1, or too many slots for "whole_rows".
         """
@@ -307,21 +293,19 @@ class LinearGaussianIBP(BuffetModel):
             **chain.shared(plan, model) | {"record": Partial(annealed.record, model)},
         )
 
-    def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
+    def features(self, draw: Draw, data: Dense) -> Pair:
         """Mean and standard deviation of Y given a draw and the observed cells, each (K, D) float.
 
         What a feature adds to the offset; a bias feature, in slot 0, has the offset in its mean.
 
-        Args:
-          draw: what a chain records: z (N, K) bool and the hyperparameters.
-          data: the training data.
+        Args: draw: what a chain records: z (N, K) bool and the hyperparameters.
         """
         mean, deviation = queries.features(self._feature_posterior(draw, data), scales(draw))
         if self.bias and self.offset is not None:
             mean = mean.at[0].add(jnp.asarray(self.offset, mean.dtype))
         return mean, deviation
 
-    def _feature_posterior(self, draw: dict[str, Array], data: Dense) -> queries.FeaturePosterior:
+    def _feature_posterior(self, draw: Draw, data: Dense) -> queries.FeaturePosterior:
         return queries.feature_posterior(draw["z"], self.centred(data), scales(draw))
 
     def _offset_of(self, columns: Array, dtype: DTypeLike) -> Array:
@@ -329,9 +313,7 @@ class LinearGaussianIBP(BuffetModel):
         offset = jnp.asarray(0 if self.offset is None else self.offset, dtype)
         return jnp.broadcast_to(offset, columns.shape) if offset.ndim == 0 else offset[columns]
 
-    def predict_cells(
-        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
+    def predict_cells(self, draw: Draw, data: Dense, rows: Array, columns: Array) -> Pair:
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m]).
 
         For a missing cell this is its distribution given the draw; for an observed one that of a
@@ -341,15 +323,11 @@ class LinearGaussianIBP(BuffetModel):
         mean, variance = queries.cells(posterior, draw["z"], rows, columns, scales(draw))
         return mean + self._offset_of(columns, mean.dtype), variance
 
-    def transform_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> Array:
+    def transform_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
         """Probabilities (N_new, K) of the draw's features in rows not seen in training."""
         return self._new_rows(key, draw, data, new_data)[1].probabilities
 
-    def predict_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> tuple[Array, Array]:
+    def predict_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Pair:
         """Predictive mean and variance, each (N_new, D), of the cells of new rows.
 
         The features of each row are drawn given its observed cells, so that a mixture over draws
@@ -404,10 +382,8 @@ class LinearGaussianIBP(BuffetModel):
             geometrically. As many further steps must be run.
           capacity: slots for features to begin with; they double when a particle needs more.
           batch_size: how many particles are worked on at once; None for all.
-
         Returns:
           Algorithm with the growing axis "features", and "rows" where particles carry the whole Z.
-
         Raises:
           ValueError: an unknown proposal, options that do not go together, too many slots for the
             exact proposal.
@@ -434,9 +410,7 @@ class LinearGaussianIBP(BuffetModel):
             batch_size=batch_size,
         )
 
-    def particle_draw(
-        self, particle: PyTree, path: dict[str, Array], data: Dense
-    ) -> dict[str, Array]:
+    def particle_draw(self, particle: PyTree, path: dict[str, Array], data: Dense) -> Draw:
         """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
         from jaxmf.models.linear_gaussian.particle import particle_draw
 

@@ -19,7 +19,7 @@ from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, State
 from jaxmf.priors import hyper
 from jaxmf.samplers import feature_particles
 from jaxmf.samplers.feature_layout import Scales, num_features
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
@@ -29,17 +29,12 @@ MAX_CHILDREN_SLOTS = 10
 
 
 class Statistics(NamedTuple):
-    """Sums over the rows so far.
+    """Sums over the rows so far."""
 
-    Attributes:
-        gram: (K, K) float, Z'Z.
-        cross: (K, D) float, Z'X.
-        penalised: (D,) float, the least |X - Z Y|^2 + r |Y|^2 of every column, r the ratio of the
-            particle's scales. The difference of tr X'X and what Z explains would cancel.
-    """
-
-    gram: Array
-    cross: Array
+    gram: Array  # (K, K) float, Z'Z
+    cross: Array  # (K, D) float, Z'X
+    # (D,) float, the least |X - Z Y|^2 + r |Y|^2 of every column, r the ratio of the particle's
+    # scales. The difference of tr X'X and what Z explains would cancel.
     penalised: Array
 
 
@@ -160,7 +155,7 @@ def add_row(particle: Particle, z_row: Array, x: Array, row: Array) -> Particle:
 
 def particle_draw(
     model: LinearGaussianIBP, particle: Particle, path: dict[str, Array], data: Dense
-) -> dict[str, Array]:
+) -> Draw:
     """What a draw holds of one particle, whole Z included.
 
     Args:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
+from jaxmf.model import Pair
 from jaxmf.samplers import new_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowPrior, Scales, row_prior
 from jaxmf.samplers.new_rows import NewRow
@@ -19,15 +20,11 @@ from jaxmf.types import Array, Key
 
 
 class FeaturePosterior(NamedTuple):
-    """Y given a draw and the observed cells.
+    """Y given a draw and the observed cells."""
 
-    Attributes:
-      mean: (K, D) float.
-      spread: (D, K, K) float, covariance of each column over the noise variance; (1, K, K) where
-        nothing is missing and all columns have the same.
-    """
-
-    mean: Array
+    mean: Array  # (K, D) float
+    # (D, K, K) float, covariance of each column over the noise variance; (1, K, K) where nothing is
+    # missing and all columns have the same
     spread: Array
 
 
@@ -52,7 +49,7 @@ def feature_posterior(z: Array, data: Dense, scales: Scales) -> FeaturePosterior
     return FeaturePosterior(mean=mean.T, spread=spread)
 
 
-def features(posterior: FeaturePosterior, scales: Scales) -> tuple[Array, Array]:
+def features(posterior: FeaturePosterior, scales: Scales) -> Pair:
     """Mean and standard deviation of Y, each (K, D)."""
     variances = jnp.diagonal(posterior.spread, axis1=1, axis2=2).T
     return posterior.mean, jnp.broadcast_to(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from jaxmf.data import Dense
 from jaxmf.samplers.feature_layout import Scales
-from jaxmf.types import Array
+from jaxmf.types import Array, Draw
 
 HYPERPARAMETERS = ("alpha", "concentration", "noise_scale", "feature_scale")
 
@@ -34,6 +34,6 @@ def complete(state: State, data: Dense) -> Array:
     return data.values if state.x is None else state.x
 
 
-def scales(draw: dict[str, Array]) -> Scales:
+def scales(draw: Draw) -> Scales:
     """The scales of a draw."""
     return Scales(noise=draw["noise_scale"], feature=draw["feature_scale"])

@@ -38,7 +38,7 @@ from jaxmf.likelihoods.families.family import Family, check_family
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.likelihoods.families.poisson import GammaPoisson
-from jaxmf.model import GroupMoments
+from jaxmf.model import GroupMoments, Pair
 from jaxmf.priors import hyper
 from jaxmf.priors.flexible import FlexiblePrior, check_flexible
 from jaxmf.priors.hyper import Hyperparameter
@@ -124,13 +124,8 @@ class _Mixture(NetworkModel):
     def predict_rows_of_draw(self, draw: Draw, data: Dense, x: Array) -> tuple[Array, Array]:
         """Log predictive density of further rows, and the probabilities of their groups.
 
-        Args:
-            draw: what a chain records.
-            data: the training data.
-            x: (M, D) float.
-
-        Returns:
-            (M,) and (M, K) float; of a growing prior the lowest free slot is a new group.
+        Args: x (M, D) float.
+        Returns (M,) and (M, K) float; of a growing prior the lowest free slot is a new group.
         """
         network, _ = self.over(data)
         if not self._takes_rows:
@@ -142,10 +137,7 @@ class _Mixture(NetworkModel):
         del key
         return self.predict_rows_of_draw(draw, data, new_data.values)[1]
 
-    def predict_cells(
-        self, draw: Draw, data: Dense, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
-        """Mean and variance of the cells of a further row: the same for all rows."""
+    def predict_cells(self, draw: Draw, data: Dense, rows: Array, columns: Array) -> Pair:
         network, tokens = self.over(data)
         mean, variance = predict_moments(network, draw, "x", tokens, {"all": rows * 0})
         if mean.ndim == 1:
@@ -224,13 +216,8 @@ class _SequentialMixture(_Mixture):
     def row_log_density(self, draw: Draw, data: Dense, rows: Array) -> tuple[Array, Array]:
         """Log predictive density of rows of the data given all others, and of one more of each.
 
-        Args:
-            draw: what a chain with ``keep="assignments"`` records.
-            data: the training data.
-            rows: (M,) int32.
-
-        Returns:
-            (M,) float each.
+        Args: draw: what a chain with ``keep="assignments"`` records; rows (M,) int32.
+        Returns (M,) float each.
         """
         network, tokens = self.over(data)
         x, groups = tokens.values["x"][rows], draw["group_of_tokens"][rows]
@@ -254,7 +241,6 @@ class _SequentialMixture(_Mixture):
                 `jaxmf.compare` need.
             capacity: slots of a growing number of groups to begin with; they double when a state
                 needs more.
-
         Raises:
             ValueError: options that are none, or a family whose hyperparameters are learned.
         """
@@ -299,10 +285,8 @@ class MixtureOfGaussians(_SequentialMixture):
             distribution.
         family: by default `NormalInverseWishart.from_data` of the rows, whatever their units;
             or one with settings of your own, and `NormalInverseGamma` for single numbers.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> import jaxmf as mf
         >>> mf.MixtureOfGaussians(3).network().indicators
@@ -322,11 +306,7 @@ class MixtureOfGaussians(_SequentialMixture):
         return Dirichlet(self.num_components, self.concentration)
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["concentration", "discount", "family"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DPMixture(_SequentialMixture):
     """A mixture with as many components as the rows need: a Dirichlet process mixture.
@@ -338,10 +318,8 @@ class DPMixture(_SequentialMixture):
         family: of the rows; by default `NormalInverseWishart.from_data` of them, whatever their
             units; or one with settings of your own, and `NormalInverseGamma`, `GammaPoisson` for
             single numbers.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> import jaxmf as mf
         >>> mf.DPMixture(concentration=1.0).network().children("group")
@@ -363,7 +341,7 @@ class DPMixture(_SequentialMixture):
         return PitmanYor(self.concentration, self.discount)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["prior", "family"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class FlexibleMixture(_Mixture):
     """A mixture whose groups have sizes as a flexible prior says (Figure 7.2).
@@ -374,10 +352,8 @@ class FlexibleMixture(_Mixture):
         family: of the rows; by default `NormalInverseWishart.from_data` of them, whatever their
             units; or one with settings of your own, and `NormalInverseGamma`, `GammaPoisson` for
             single numbers.
-
     Raises:
         TypeError: a prior that is no flexible one.
-
     Example:
         >>> import jaxmf as mf
         >>> prior = mf.FlexiblePrior([0.0, 1.0, 2.0])

@@ -61,7 +61,6 @@ class _Multiway(NetworkModel):
         return Network({**groups, **below})
 
     def tokens(self, data: Tokens) -> Tokens:
-        """The data themselves."""
         return data
 
     def shown_columns(self) -> tuple[str, ...]:
@@ -94,10 +93,8 @@ class MultiLDA(_Multiway):
         observed: the column of the values.
         concentration: of each group of every modality; a number, or a numpyro distribution.
         family: of the values of a combination of groups.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> MultiLDA({"author": 20, "year": 5}, observed="word").network().columns
         ('author', 'year', 'word')
@@ -147,10 +144,8 @@ class MultiHDP(_Multiway):
             Gamma(1, 1).
         base_concentration: gamma of them; likewise.
         family: of the values of a combination of groups.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> MultiHDP(("author", "year"), observed="word").network().indicators
         ('author_group', 'year_group')

@@ -23,7 +23,7 @@ from jaxmf.models.noisy_or.updates import move_features, update_features, update
 from jaxmf.priors import hyper
 from jaxmf.samplers.feature_layout import capacity, num_features
 from jaxmf.samplers.feature_rows import features_limit
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.models.noisy_or.model import NoisyOrIBP
@@ -100,7 +100,7 @@ def measure(state: State, data: Dense) -> Array:
     return noisy_or.log_likelihood(tally, parameters_of(state))
 
 
-def record(model: NoisyOrIBP, key: Key, state: State, data: Dense) -> dict[str, Array]:
+def record(model: NoisyOrIBP, key: Key, state: State, data: Dense) -> Draw:
     """What a draw keeps."""
     del key
     return {

@@ -58,8 +58,7 @@ _SHARE_OF_PRIOR = 0.05
 def filter_of_rows(model: NoisyOrIBP, plan: Plan) -> ParticleModel:
     """What a particle does with a row.
 
-    Raises:
-        ValueError: an unknown proposal.
+    Raises ValueError: an unknown proposal.
     """
     if plan.proposal not in PROPOSALS:
         raise ValueError(f"proposal must be one of {', '.join(PROPOSALS)}, got {plan.proposal!r}")

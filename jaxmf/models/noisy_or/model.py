@@ -31,6 +31,7 @@ from jaxmf.feature_models import BuffetModel, draw_from_prior
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.cells.noisy_or import NoisyOr
 from jaxmf.likelihoods.noisy_or import Tally
+from jaxmf.model import Pair
 from jaxmf.models.noisy_or import chain, queries
 from jaxmf.models.noisy_or.particle import Plan
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State, active_counts, parameters_of
@@ -40,7 +41,7 @@ from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio
 from jaxmf.samplers.cloud import TriggerFn
 from jaxmf.samplers.feature_particles import feature_filter, refuse_optimal
 from jaxmf.samplers.resampling import ResampleFn, systematic
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 
 
 def _default_priors() -> dict[str, object]:
@@ -78,11 +79,9 @@ class NoisyOrIBP(BuffetModel):
       num_features: None for the Indian buffet process; a number K for the finite model in which
         cause k has probability Beta(alpha concentration / K, concentration).
       likelihood: `NoisyOr(efficacy, leak)` in place of these two.
-
     Raises:
       TypeError, ValueError: if a hyperparameter lies outside its range, or its prior is over other
         numbers; if `num_features` is not a positive integer.
-
     Example:
       >>> import jaxmf as mf
       >>> mf.NoisyOrIBP(alpha=1.0, cause_probability=0.1, efficacy=0.9, leak=0.01).leak
@@ -118,9 +117,7 @@ class NoisyOrIBP(BuffetModel):
     def check_data(self, data: Dense, name: str) -> None:
         """Refuses observed values other than 0 and 1.
 
-        Args:
-          data: (N, D).
-          name: what the user calls it, for the message.
+        Args: name: what the user calls it, for the message.
 
         Raises:
           ValueError: there is another value; the first is shown.
@@ -147,7 +144,6 @@ class NoisyOrIBP(BuffetModel):
         Args:
           state: of data with N rows.
           data: (N, D).
-
         Returns:
           () float.
         """
@@ -171,7 +167,6 @@ class NoisyOrIBP(BuffetModel):
     def simulate_matrix(
         self, key: Key, shape: tuple[int, int], capacity: int
     ) -> tuple[State, Dense, Array]:
-        """A state from the prior, complete data, and () bool whether `capacity` was too small."""
         z_key, hyper_key, x_key = jax.random.split(key, 3)
         state, overflow = self.simulate_state(z_key, hyper_key, shape, capacity)
         return state, Dense(self.simulate_data(x_key, state)), overflow
@@ -179,7 +174,6 @@ class NoisyOrIBP(BuffetModel):
     def simulate_state(
         self, z_key: Key, hyper_key: Key, shape: tuple[int, int], capacity: int
     ) -> tuple[State, Array]:
-        """A state from the prior, and () bool whether `capacity` was too small for it."""
         num_rows, num_columns = shape
         values = {
             name: hyper.sample_prior(jax.random.fold_in(hyper_key, index), getattr(self, name))
@@ -229,10 +223,8 @@ class NoisyOrIBP(BuffetModel):
             made blindly, do not move. Off by default: on 250 x 20 cells it brought no more chains
             to the mode.
           capacity: slots to begin with; they double when a step needs more.
-
         Returns:
           Algorithm with the growing axis "features".
-
         Raises:
           ValueError: an unknown sweep, a negative number of moves, or a capacity below 1.
         """
@@ -258,7 +250,6 @@ class NoisyOrIBP(BuffetModel):
           data: (N, D); missing cells have no factor in the likelihood.
           sweep, num_moves, split_merge: as in `sampler`.
           capacity: slots to begin with; they double when a state needs more.
-
         Raises:
           ValueError: as `sampler`.
         """
@@ -282,19 +273,16 @@ class NoisyOrIBP(BuffetModel):
             split_merge=check_count("split_merge", split_merge, least=0),
         )
 
-    def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
+    def features(self, draw: Draw, data: Dense) -> Pair:
         """Probability that each cause is active in each column, and its sd: each (K, D) float.
 
         Args:
           draw: what a chain records; the probability is that given Z and the other causes.
-          data: the training data.
         """
         mean = queries.activity(draw["z"], draw["y"], data, parameters_of(draw))
         return mean, jnp.sqrt(mean * (1 - mean))
 
-    def predict_cells(
-        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
+    def predict_cells(self, draw: Draw, data: Dense, rows: Array, columns: Array) -> Pair:
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m]).
 
         For a missing cell this is its distribution given the draw; for an observed one that of a
@@ -305,16 +293,12 @@ class NoisyOrIBP(BuffetModel):
         mean = noisy_or.probability(eta, parameters_of(draw))
         return mean, mean * (1 - mean)
 
-    def transform_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> Array:
+    def transform_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
         """Probabilities (N_new, K) of the draw's causes in rows not seen in training."""
         del data
         return self._new_rows(key, draw, new_data).probabilities
 
-    def predict_rows(
-        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
-    ) -> tuple[Array, Array]:
+    def predict_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Pair:
         """Predictive mean and variance, each (N_new, D), of the cells of new rows.
 
         The causes of each row are drawn given its observed cells, so that a mixture over draws
@@ -326,7 +310,7 @@ class NoisyOrIBP(BuffetModel):
         mean = noisy_or.probability(eta, parameters_of(draw), rows.num_new[:, None])
         return mean, mean * (1 - mean)
 
-    def _new_rows(self, key: Key, draw: dict[str, Array], new_data: Dense) -> PyTree:
+    def _new_rows(self, key: Key, draw: Draw, new_data: Dense) -> PyTree:
         prior = self.feature_prior(draw["alpha"], draw["concentration"])
         return queries.draw_new_rows(
             key, draw["z"], draw["y"], new_data, prior=prior, parameters=parameters_of(draw)
@@ -357,10 +341,8 @@ class NoisyOrIBP(BuffetModel):
             for none.
           capacity: slots for causes to begin with; they double when a particle needs more.
           batch_size: how many particles are worked on at once; None for all.
-
         Returns:
           Algorithm with the growing axis "features", and "rows" where particles carry the whole Z.
-
         Raises:
           ValueError: an unknown proposal, or optimal resampling.
         """
@@ -378,9 +360,7 @@ class NoisyOrIBP(BuffetModel):
             batch_size=batch_size,
         )
 
-    def particle_draw(
-        self, particle: PyTree, path: dict[str, Array], data: Dense
-    ) -> dict[str, Array]:
+    def particle_draw(self, particle: PyTree, path: dict[str, Array], data: Dense) -> Draw:
         """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
         from jaxmf.models.noisy_or.particle import particle_draw
 

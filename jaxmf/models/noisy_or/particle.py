@@ -20,7 +20,7 @@ from jaxmf.models.noisy_or.updates import needs_tally
 from jaxmf.priors import hyper
 from jaxmf.samplers import feature_particles
 from jaxmf.samplers.feature_layout import num_features
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.noisy_or.model import NoisyOrIBP
@@ -100,7 +100,7 @@ def add_row(particle: Particle, z_row: Array, y: Array, cells: Cells, row: Array
 
 def particle_draw(
     model: NoisyOrIBP, particle: Particle, path: dict[str, Array], data: Dense
-) -> dict[str, Array]:
+) -> Draw:
     """What a draw holds of one particle, whole Z included.
 
     Args:

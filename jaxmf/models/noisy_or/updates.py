@@ -136,7 +136,6 @@ def update_at_counts(
       state: of a chain, or a particle: y (K, D) bool, and the hyperparameters by their names.
       counts: (K,) float, ones of each column of Z.
       tally: of the observed cells; None where efficacy and leak are fixed.
-      num_rows: () N.
     Returns:
       The state with other hyperparameters.
     """

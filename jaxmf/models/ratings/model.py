@@ -41,6 +41,7 @@ from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
 from jaxmf.likelihoods.families.family import Family
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
+from jaxmf.model import Pair
 from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
@@ -138,10 +139,7 @@ class _Ratings(NetworkModel):
         parents = [network.blocks[name].by[0] for name in network.indicators]
         return tuple(parents)
 
-    def predict_cells(
-        self, draw: Draw, data: Entries, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
-        """Predictive mean and variance of cells: (M,) each."""
+    def predict_cells(self, draw: Draw, data: Entries, rows: Array, columns: Array) -> Pair:
         if self.values is None:
             network, tokens = self.over(data)
             where = {"user": rows, "item": columns}
@@ -155,7 +153,6 @@ class _Ratings(NetworkModel):
     def cell_log_density(
         self, draw: Draw, data: Entries, rows: Array, columns: Array, values: Array
     ) -> Array:
-        """Log predictive density of real values of cells: (M,) float."""
         network, tokens = self.over(data)
         where = {"user": rows, "item": columns}
         return log_density(network, draw, "rating", tokens, where, values)
@@ -166,7 +163,6 @@ class _Ratings(NetworkModel):
         return draw_values(network, key, draw, "rating", tokens, {"user": rows, "item": columns})
 
     def cell_probabilities(self, draw: Draw, data: Entries, rows: Array, columns: Array) -> Array:
-        """Probability of every value of cells: (M, V) float."""
         network, tokens = self.over(data)
         where = {"user": rows, "item": columns}
         return predict_categories(network, draw, "rating", tokens, where)
@@ -180,7 +176,6 @@ class _Ratings(NetworkModel):
         rows: Array,
         columns: Array,
     ) -> Array:
-        """Probability of every value of cells of users not seen in training: (M, V) float."""
         network, tokens = self.over(data)
         folded = fold_in(network, key, draw, self.tokens(new_data), "user")
         where = {"user": rows, "item": columns}
@@ -225,11 +220,9 @@ class BiLDA(_Ratings):
         family: of the ratings of a pair of groups: `DirichletMultinomial()`, `BetaBinary()` for 0
             and 1, `NormalInverseGamma()` for real values.
         values: of the ratings, in order; only with `DirichletMultinomial`.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range, or settings that
             contradict each other.
-
     Example:
         >>> BiLDA(20, 50).network().blocks["rating"].by
         ('user_group', 'item_group')
@@ -266,11 +259,9 @@ class BiHDP(_Ratings):
         users, items: `HDP` of either side, with its concentrations.
         family: of the ratings of a pair of groups, as of `BiLDA`.
         values: of the ratings, in order; only with `DirichletMultinomial`.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range, or settings that
             contradict each other.
-
     Example:
         >>> BiHDP().network().indicators
         ('user_group', 'item_group')
@@ -313,11 +304,9 @@ class URP(_Ratings):
         user_concentration: of each group; a number, or a numpyro distribution.
         family: of the ratings of a group and an item, as of `BiLDA`.
         values: of the ratings, in order; only with `DirichletMultinomial`.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range, or settings that
             contradict each other.
-
     Example:
         >>> URP(10).network().blocks["rating"].by
         ('user_group', 'item')

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxmf.data import SparseBinary
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.types import Array
+from jaxmf.types import Draw
 from jaxmf.variational_bayes.analytic import AnalyticSolution, analytic_solution, coded_ones
 from jaxmf.variational_bayes.analytic_sigmoid import sigmoid_solution
 from jaxmf.variational_bayes.state import as_draw
@@ -20,11 +20,10 @@ _NUM_ITERATIONS = 20
 _TOLERANCE = 1e-6
 
 
-def draw(model: SparseBinaryMF, data: SparseBinary) -> dict[str, Array]:
+def draw(model: SparseBinaryMF, data: SparseBinary) -> Draw:
     """What is kept of the solution, by name, as of an ascent.
 
-    Raises:
-      ValueError: the model or the data are not what the solution is for.
+    Raises ValueError: the model or the data are not what the solution is for.
     """
     _check(model, data)
     solution = _solution(model, data)

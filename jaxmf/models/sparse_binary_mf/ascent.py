@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxmf.engine import Info
 from jaxmf.types import Array, Key, PyTree
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.batch_pass import Rule, one_pass, start_optimizers
@@ -78,21 +77,8 @@ def _start_optimizer(plan: Plan, parameters: Parameters, parts: Batches | None) 
 # --- one epoch -----------------------------------------------------------------------------------
 
 
-def step(
-    plan: Plan, model: SparseBinaryMF, key: Key, state: State, data: Prepared, progress: Array
-) -> tuple[State, Info]:
-    """One epoch: rows, columns, priors, noise; nothing once the ascent is done."""
-    del progress
-    state = jax.lax.cond(
-        state.done,
-        lambda state: state,
-        lambda state: _epoch(plan, model, key, state, data),
-        state,
-    )
-    return state, Info(overflow={})
-
-
-def _epoch(plan: Plan, model: SparseBinaryMF, key: Key, state: State, data: Prepared) -> State:
+def epoch(plan: Plan, model: SparseBinaryMF, key: Key, state: State, data: Prepared) -> State:
+    """One epoch: rows, columns, priors, noise."""
     # counted in epochs, so that a run that is resumed does the same
     is_known = state.epoch >= int(SHARE_OF_EPOCHS * plan.num_epochs)
     layout = as_known(data.layout, data.held_out, is_known)

@@ -74,7 +74,6 @@ def hold_out(
     """How many ones are held out.
 
     Args:
-      data: `SparseBinary`.
       num_held_out: as stated; None for the default.
       by_itself: whether there are neither batches nor validation.
     Raises:

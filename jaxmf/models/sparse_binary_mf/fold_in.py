@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.data import SparseBinary
-from jaxmf.types import Array
+from jaxmf.types import Draw
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.answers import table_of_new_rows
 from jaxmf.variational_bayes.parameters import Half, Normal, half
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _NUM_FOLDS = 30
 
 
-def fold_in(model: SparseBinaryMF, draw: dict[str, Array], new_data: SparseBinary) -> Normal:
+def fold_in(model: SparseBinaryMF, draw: Draw, new_data: SparseBinary) -> Normal:
     """Factors and biases of further rows given those of the columns: (M, L) each.
 
     The updates of rows, all zeros included, again and again; the columns stay as they are.

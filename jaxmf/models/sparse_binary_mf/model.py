@@ -31,7 +31,7 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Model, Pair
 from jaxmf.models.sparse_binary_mf import analytic, ascent, checks, fold_in, simulation
 from jaxmf.readable import Readable
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 from jaxmf.variational_bayes import (
     Parameters,
     answers,
@@ -90,11 +90,9 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         zero where rows have fewer than about twenty ones.
       bias_scale: prior standard deviation of biases; None learns one for rows and one for columns.
       intercept_scale: prior standard deviation of the intercept.
-
     Raises:
       TypeError, ValueError: a setting of a wrong type or out of range, or settings that contradict
         each other.
-
     Example:
       >>> import jaxmf as mf
       >>> mf.SparseBinaryMF(num_factors=20, likelihood=mf.Gaussian(), bias="none").zeros
@@ -138,7 +136,6 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
           num_rows: N.
           num_columns: D.
           intercept: its value instead of a draw; about -5 makes one cell in a hundred a one.
-
         Returns:
           Parameters and SparseBinary (N, D), made on the host a block of rows at a time; cells of
           the Gaussian are ones where they are positive. What is learned is drawn at its start.
@@ -211,10 +208,8 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
           evaluate_every: epochs between two looks at free energy and validation score; one where
             noise is learned, which takes a look.
           num_evaluation: columns of that fixed sample.
-
         Returns:
           Algorithm on what `prepare` makes of the data.
-
         Raises:
           TypeError, ValueError: an option of a wrong type or out of range, or options that
             contradict each other.
@@ -246,7 +241,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         )
         return algorithm(
             init=Partial(ascent.init, plan, self),
-            step=Partial(ascent.step, plan, self),
+            step=Partial(progress.step, Partial(ascent.epoch, plan, self)),
             record=progress.record,
         )
 
@@ -277,16 +272,16 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
             hold_out=num_held_out,
         )
 
-    def summary_of(self, draw: dict[str, Array]) -> dict[str, tuple[float, float]]:
+    def summary_of(self, draw: Draw) -> dict[str, tuple[float, float]]:
         """Scalars of a fit by name: mean and sd, which is NaN for what has no distribution."""
         return answers.summary(self, draw)
 
-    def alarms(self, draw: dict[str, Array], data: SparseBinary) -> list[tuple[str, str]]:
+    def alarms(self, draw: Draw, data: SparseBinary) -> list[tuple[str, str]]:
         """What a reader of the answers must know: kinds and sentences; empty where all is well."""
         del data
         return answers.alarms(self, draw)
 
-    def analytic(self, data: SparseBinary) -> dict[str, Array]:
+    def analytic(self, data: SparseBinary) -> Draw:
         """The closed-form fit, as `draw_of` keeps one; see `jaxmf.variational(analytic=True)`.
 
         Raises:
@@ -294,7 +289,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         """
         return analytic.draw(self, data)
 
-    def draw_of(self, last: state.State) -> dict[str, Array]:
+    def draw_of(self, last: state.State) -> Draw:
         """What is kept of the last state of an ascent, by name."""
         return progress.draw_of(last, state.as_draw)
 
@@ -304,35 +299,30 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
 
     # --- questions to a fit -----------------------------------------------------------------------
 
-    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Pair:
-        """Mean and variance of the scores m of cells (M,): (M,) each."""
+    def score_cells(self, draw: Draw, rows: Array, columns: Array) -> Pair:
         return answers.score_cells(draw, rows, columns)
 
-    def score_rows(self, draw: dict[str, Array], rows: Array) -> tuple[Array, Array]:
-        """Mean and variance of the scores of all cells of rows (B,): (B, D) each."""
+    def score_rows(self, draw: Draw, rows: Array) -> Pair:
         return answers.score_rows(draw, answers.factors_of_rows(draw, rows))
 
-    def factors(self, draw: dict[str, Array], data: SparseBinary) -> tuple[Array, Array]:
-        """Means of the factors of rows (N, K) and of columns (D, K)."""
+    def factors(self, draw: Draw, data: SparseBinary) -> tuple[Array, Array]:
         del data
         return draw["row_mean"], draw["column_mean"]
 
     def transform_rows(
-        self, key: Key, draw: dict[str, Array], data: SparseBinary, new_data: SparseBinary
+        self, key: Key, draw: Draw, data: SparseBinary, new_data: SparseBinary
     ) -> Array:
         """Posterior means of the factors of further rows, (M, K)."""
         del key, data
         return fold_in.fold_in(self, draw, new_data).mean[:, : self.num_factors]
 
     def predict_rows(
-        self, key: Key, draw: dict[str, Array], data: SparseBinary, new_data: SparseBinary
-    ) -> tuple[Array, Array]:
-        """Mean and variance of all cells of further rows, (M, D) each."""
+        self, key: Key, draw: Draw, data: SparseBinary, new_data: SparseBinary
+    ) -> Pair:
         del key, data
         return answers.cell_moments(self.likelihood, draw, *self.score_new_rows(draw, new_data))
 
-    def score_new_rows(self, draw: dict[str, Array], new_data: SparseBinary) -> tuple[Array, Array]:
-        """Mean and variance of the scores of all cells of further rows: (M, D) each."""
+    def score_new_rows(self, draw: Draw, new_data: SparseBinary) -> Pair:
         return answers.score_rows(draw, fold_in.fold_in(self, draw, new_data))
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxmf.engine import Info
 from jaxmf.programs import jit
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 from jaxmf.variational_bayes import series
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.free_energy import divergence_of_others, expected_cost
@@ -71,21 +70,8 @@ def init(plan: Plan, model: SparseBinarySeries, key: Key, data: Prepared) -> Sta
     return first_state(sample_key, parameters, data, optimizer=search)
 
 
-def step(
-    plan: Plan, model: SparseBinarySeries, key: Key, state: State, data: Prepared, progress: Array
-) -> tuple[State, Info]:
-    """One epoch: rows, columns, priors, noise; nothing once the ascent is done."""
-    del progress
-    state = jax.lax.cond(
-        state.done,
-        lambda state: state,
-        lambda state: _epoch(plan, model, key, state, data),
-        state,
-    )
-    return state, Info(overflow={})
-
-
-def _epoch(plan: Plan, model: SparseBinarySeries, key: Key, state: State, data: Prepared) -> State:
+def epoch(plan: Plan, model: SparseBinarySeries, key: Key, state: State, data: Prepared) -> State:
+    """One epoch: rows, columns, priors, noise."""
     layout = data.layout
     chosen = choose_zeros(plan, model, key, state=state, layout=layout)
     late = lateness(plan, model, state)
@@ -195,7 +181,7 @@ def _with_intercept(
 
 
 @jit
-def named(model: SparseBinarySeries, parameters: SeriesParameters) -> dict[str, Array]:
+def named(model: SparseBinarySeries, parameters: SeriesParameters) -> Draw:
     """What a draw keeps: values of the paths (N, T, K), and what they are anywhere else."""
     row_values, _ = series.values(parameters, kernel=model.kernel)
     draw = as_draw(series.stacked(parameters, row_values))

@@ -30,7 +30,7 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Model, Pair
 from jaxmf.models.sparse_binary_series import ascent, checks, queries, simulation
 from jaxmf.readable import Readable
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 from jaxmf.variational_bayes import Parameters, answers, progress, state
 from jaxmf.variational_bayes.cells import ScoredCells
 from jaxmf.variational_bayes.likelihood import Likelihood
@@ -76,11 +76,9 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
       bias_scale: prior standard deviation of biases; None learns that of the columns' and holds
         that of the rows' at one.
       intercept_scale: prior standard deviation of the intercept.
-
     Raises:
       TypeError, ValueError: a setting of a wrong type or out of range, or settings that contradict
         each other.
-
     Example:
       >>> import jaxmf as mf
       >>> mf.SparseBinarySeries(num_factors=5, lengthscale=2.0).kernel
@@ -137,12 +135,10 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
           num_columns: D.
           times: (T,) numbers.
           intercept: its value instead of a draw.
-
         Returns:
           Parameters of the matrices below each other (line i T + t is row i at time t) and
           SparseSeries (N, T, D); cells of the Gaussian are ones where they are positive. What is
           learned is drawn at its start.
-
         Raises:
           ValueError: the length scale is to be learned.
         """
@@ -185,10 +181,8 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
           evaluate_every: epochs between two looks at free energy and validation score; one where
             noise is learned, which takes a look.
           num_evaluation: columns of that fixed sample.
-
         Returns:
           Algorithm on what `prepare` makes of the data.
-
         Raises:
           TypeError, ValueError: an option of a wrong type or out of range.
         """
@@ -197,7 +191,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         plan = ascent.Plan(**{name: value for name, value in options.items() if name != "self"})
         return algorithm(
             init=Partial(ascent.init, plan, self),
-            step=Partial(ascent.step, plan, self),
+            step=Partial(progress.step, Partial(ascent.epoch, plan, self)),
             record=Partial(_record),
         )
 
@@ -210,11 +204,11 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         )
         return prepared._replace(gaps=jnp.asarray(data.gaps(), jnp.result_type(float)))
 
-    def draw_of(self, last: state.State) -> dict[str, Array]:
+    def draw_of(self, last: state.State) -> Draw:
         """What is kept of the last state of an ascent, by name."""
         return progress.draw_of(last, partial(ascent.named, self))
 
-    def alarms(self, draw: dict[str, Array], data: SparseSeries) -> list[tuple[str, str]]:
+    def alarms(self, draw: Draw, data: SparseSeries) -> list[tuple[str, str]]:
         """What a reader of the answers must know: kinds and sentences; empty where all is well."""
         del data
         return answers.alarms(self, queries.below_each_other(draw))
@@ -222,7 +216,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
     # --- questions to a fit -----------------------------------------------------------------------
 
     def at_time(
-        self, draw: dict[str, Array], data: SparseSeries, time: float
+        self, draw: Draw, data: SparseSeries, time: float
     ) -> tuple[dict[str, Array], SparseSeries]:
         """A draw and its data at one time: one of the series, between two, or after the last.
 
@@ -231,41 +225,38 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         """
         return queries.at(self, draw, data, time)
 
-    def summary_of(self, draw: dict[str, Array]) -> dict[str, tuple[float, float]]:
+    def summary_of(self, draw: Draw) -> dict[str, tuple[float, float]]:
         """Scalars of a fit by name: mean and sd, which is NaN for what has no distribution."""
         rows = answers.summary(self, queries.below_each_other(draw))
         lengthscale = {"lengthscale": (float(np.asarray(draw["lengthscale"])), float("nan"))}
         return {"free_energy": rows.pop("free_energy")} | lengthscale | rows
 
-    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Pair:
-        """Mean and variance of the scores m of cells (M,) at the last time: (M,) each."""
+    def score_cells(self, draw: Draw, rows: Array, columns: Array) -> Pair:
         return answers.score_cells(queries.at_last(draw), rows, columns)
 
-    def score_rows(self, draw: dict[str, Array], rows: Array) -> tuple[Array, Array]:
-        """Mean and variance of the scores of rows (B,) at the last time: (B, D) each."""
+    def score_rows(self, draw: Draw, rows: Array) -> Pair:
         last = queries.at_last(draw)
         return answers.score_rows(last, answers.factors_of_rows(last, rows))
 
     def transform_rows(
-        self, key: Key, draw: dict[str, Array], data: SparseSeries, new_data: SparseSeries
+        self, key: Key, draw: Draw, data: SparseSeries, new_data: SparseSeries
     ) -> Array:
         """Posterior means of the factors of further rows at the last of their times, (M, K)."""
         del key, data
         return queries.fold_in(self, draw, new_data).mean[:, -1, : self.num_factors]
 
     def predict_rows(
-        self, key: Key, draw: dict[str, Array], data: SparseSeries, new_data: SparseSeries
-    ) -> tuple[Array, Array]:
-        """Mean and variance of all cells of further rows at the last of their times, (M, D)."""
+        self, key: Key, draw: Draw, data: SparseSeries, new_data: SparseSeries
+    ) -> Pair:
         del key, data
         return answers.cell_moments(self.likelihood, draw, *self.score_new_rows(draw, new_data))
 
-    def score_new_rows(self, draw: dict[str, Array], new_data: SparseSeries) -> tuple[Array, Array]:
+    def score_new_rows(self, draw: Draw, new_data: SparseSeries) -> Pair:
         """Mean and variance of the scores of further rows at the last of their times: (M, D)."""
         lines = queries.lines_of(draw, queries.fold_in(self, draw, new_data))
         return answers.score_rows(queries.at_last(draw), lines)
 
 
-def _record(key: Key, state: state.State, data: state.Prepared) -> dict[str, Array]:
+def _record(key: Key, state: state.State, data: state.Prepared) -> Draw:
     kept = progress.record(key, state, data)
     return kept | {"lengthscale": state.parameters.lengthscale}

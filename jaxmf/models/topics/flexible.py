@@ -6,7 +6,6 @@ Source: Porteous (2010), section 7.4.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -27,11 +26,7 @@ from jaxmf.priors.partitions import DirichletProcess
 from jaxmf.types import Array, Key
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["table_prior", "topic_prior", "word_concentration"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class HFP(WordModel):
     """Hierarchical flexible priors: the words of a document at tables, the tables with topics.
@@ -51,10 +46,8 @@ class HFP(WordModel):
         topic_prior: of all tables: `DirichletProcess`, by default with a concentration of
             Gamma(1, 1), `PitmanYor`, or a `FlexiblePrior` that covers all words.
         word_concentration: b, of each word; a number, or a numpyro distribution.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> HFP(FlexiblePrior.parametric(-2.0, 1.0, 0.5, num_items=100)).network().indicators
         ('table', 'topic')
@@ -110,13 +103,11 @@ class HFP(WordModel):
         return {"topic": topics_of_new_documents(network, key, draw, new)}
 
     def transform_tokens(self, key: Key, draw: Draw, data: Tokens, new: Tokens) -> Array:
-        """The topics of new documents: (M, K) float, summing to one."""
         return self.fold(key, draw, data, new)["topic"]
 
     def word_probabilities(
         self, draw: Draw, data: Tokens, new: Tokens, folded: dict[str, Array]
     ) -> Array:
-        """p(word | document) of tokens of documents that were folded in: (T,) float."""
         words = self.entries(draw, data)[:, new.columns["word"]].T
         return jnp.sum(folded["topic"][new.columns["document"]] * words, axis=1)
 
@@ -127,10 +118,7 @@ class HFP(WordModel):
 
         Each is one of the `num_unobserved` words of its document; see `jaxmf.blocks.franchise`.
 
-        Args:
-            state: of a chain.
-            data: the training data.
-            documents, words: (M,) int32.
+        Args: documents, words (M,) int32.
 
         Raises:
             ValueError: a document without such words.

@@ -41,12 +41,10 @@ class _TopicModel(WordModel):
     """Words by an indicator of documents, of which new ones can be folded in."""
 
     def fold(self, key: Key, draw: Draw, data: Tokens, new: Tokens) -> dict[str, Array]:
-        """Probabilities of the indicators of new documents; see `jaxmf.blocks.folding`."""
         network, _ = self.over(data)
         return fold_in(network, key, draw, new, "document")
 
     def transform_tokens(self, key: Key, draw: Draw, data: Tokens, new: Tokens) -> Array:
-        """The topics of new documents: (M, K) float, summing to one."""
         folded = self.fold(key, draw, data, new)
         shares = folded[self.network().indicators[0]]
         for name in self.network().indicators[1:]:
@@ -56,14 +54,12 @@ class _TopicModel(WordModel):
     def word_probabilities(
         self, draw: Draw, data: Tokens, new: Tokens, folded: dict[str, Array]
     ) -> Array:
-        """p(word | document) of tokens of documents that were folded in: (T,) float."""
         probabilities = self.next_words(draw, data, new.columns["document"], folded)
         return probabilities[jax.numpy.arange(probabilities.shape[0]), new.columns["word"]]
 
     def next_words(
         self, draw: Draw, data: Tokens, documents: Array, folded: dict[str, Array]
     ) -> Array:
-        """p(word | document) of one more token of documents: (R, V) float."""
         network, _ = self.over(data)
         return predict_categories(network, draw, "word", data, {"document": documents}, folded)
 
@@ -85,17 +81,15 @@ class _TopicModel(WordModel):
         )
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["word_concentration"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DirichletCompoundMultinomial(NetworkModel):
     """Words of documents with probabilities of each document's own: no indicator at all.
 
     Args:
         word_concentration: of each word; a number, or a numpyro distribution.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> DirichletCompoundMultinomial(0.1).network().indicators
         ()
@@ -112,7 +106,6 @@ class DirichletCompoundMultinomial(NetworkModel):
         return Network(word=Block(words, by="document", observed=True))
 
     def tokens(self, data: Tokens) -> Tokens:
-        """The data themselves."""
         return data
 
 
@@ -133,10 +126,8 @@ class LDA(_TopicModel):
             distribution of one number for all topics, or a batch of K to learn which topics are
             common: `Gamma(1, 1).expand([K])`.
         word_concentration: b, that of each word; likewise.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> LDA(num_topics=50).network().children("topic")
         ('word',)
@@ -159,11 +150,7 @@ class LDA(_TopicModel):
         return Network(topic=Block(prior, by="document"), word=self.words_by("topic"))
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["topic_concentration", "base_concentration", "word_concentration"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class HDPLDA(_TopicModel):
     """Topics, as many as the documents need: a hierarchical Dirichlet process over words.
@@ -175,10 +162,8 @@ class HDPLDA(_TopicModel):
         word_concentration: of each word; a number, or a numpyro distribution. Learned, under
             Gamma(1, 10), it leaves fewer topics of short documents: 3.1 to 4.4 in place of 3.1 to
             14.5 for 3, in 200 of 10 words after 3,300 sweeps (six generated corpora, two chains).
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> HDPLDA().network().blocks["topic"].distribution.grows
         True
@@ -222,10 +207,8 @@ class PAM(_TopicModel):
             number, as many numbers as the level has topics, or a distribution (also a batch,
             `Gamma(1, 1).expand([K])`).
         word_concentration: of each word; likewise.
-
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
-
     Example:
         >>> PAM((2, 5)).network().indicators
         ('level_1', 'level_2')

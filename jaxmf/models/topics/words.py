@@ -31,7 +31,6 @@ class WordModel(NetworkModel):
         return Block(DirichletMultinomial(concentration=self.word_concentration), by, observed=True)
 
     def tokens(self, data: Tokens) -> Tokens:
-        """The data themselves."""
         return data
 
     def entries(self, draw: Draw, data: Tokens) -> Array:
@@ -44,5 +43,4 @@ class WordModel(NetworkModel):
         return ("word",)
 
     def shares(self, draw: Draw, data: Tokens) -> Array:
-        """How many tokens every topic has: (K,) float."""
         return draw["word_totals"].astype(float)

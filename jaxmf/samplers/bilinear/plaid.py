@@ -18,27 +18,19 @@ from jaxmf._kernels.linalg import eliminate
 from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods.gaussian import gram_statistics
 from jaxmf.priors.features import IndianBuffet
-from jaxmf.samplers.bilinear.draws import Draws, bilinear_draws
-from jaxmf.samplers.bilinear.proposals import proposed_bits
+from jaxmf.samplers.bilinear.draws import Draws, bilinear_draws, proposed_bits
 from jaxmf.samplers.collapsed_rows import DrawnRow, sweep_collapsed_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowPrior
 from jaxmf.types import Array, Key, PyTree
 
 
 class PlaidRow(NamedTuple):
-    """What the other rows say of w, and what a row brings.
+    """What the other rows say of w, and what a row brings."""
 
-    Attributes:
-      precision: (K, K) float, Lambda.
-      mean: (K,) float, omega.
-      gram: (K, K) float, V_o'V_o over the row's observed cells o.
-      cross: (K,) float, V_o'x_o.
-    """
-
-    precision: Array
-    mean: Array
-    gram: Array
-    cross: Array
+    precision: Array  # (K, K) float, Lambda
+    mean: Array  # (K,) float, omega
+    gram: Array  # (K, K) float, V_o'V_o over the row's observed cells o
+    cross: Array  # (K,) float, V_o'x_o
 
 
 def log_density(row: PlaidRow, u: Array, noise_variance: Array) -> Array:

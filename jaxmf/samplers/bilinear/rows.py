@@ -195,7 +195,6 @@ def scan_bits(
     Args:
       order: (K,) float uniforms; slots are visited from the smallest up.
       uniforms: (K,) float, decides the bit of each slot.
-      fit: of the row as it is.
       extra: (L,) float, j q for the j singletons of the row.
       prior_log_odds: (K,) float, of each bit being on given the other rows.
       free_to_move: (K,) bool, the slots to visit.
@@ -250,7 +249,6 @@ def new_feature_log_weights(
     densities are at most that of an exact fit.
 
     Args:
-      fit: of the row without singletons.
       turned: the turned columns; new features have the prior mean of the last slot.
       rate: () float, Poisson rate of new features; 0 gives weight to j = 0 alone.
     Returns:

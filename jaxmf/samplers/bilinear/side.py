@@ -6,21 +6,13 @@ from jaxmf.types import Array
 
 
 class Side(NamedTuple):
-    """One side of the model, as its rows see it.
+    """One side of the model, as its rows see it."""
 
-    Attributes:
-      u: (I, K) bool, the features of the rows.
-      v: (J, L) bool, those of the columns.
-      weights: (K, L) float, W, zero where a feature is not there.
-      x: (I, J) float.
-      observed: (I, J) bool, or None when nothing is missing.
-    """
-
-    u: Array
-    v: Array
-    weights: Array
-    x: Array
-    observed: Array | None
+    u: Array  # (I, K) bool, the features of the rows
+    v: Array  # (J, L) bool, those of the columns
+    weights: Array  # (K, L) float, W, zero where a feature is not there
+    x: Array  # (I, J) float
+    observed: Array | None  # (I, J) bool, or None when nothing is missing
 
     @property
     def basis(self) -> Array:

@@ -109,22 +109,14 @@ def _propose_singletons(
 
 
 class _SingletonFit(NamedTuple):
-    """What is left of each row beside its shared features, seen through V.
+    """What is left of each row beside its shared features, seen through V."""
 
-    Attributes:
-      cross: (I, L) float, V'e over the observed cells.
-      values: (I, L) float, or (L,) where nothing is missing, eigenvalues of V'V over the observed
-        cells.
-      vectors: (I, L, L) or (L, L) float.
-      squares: (I,) float, |e|^2.
-      num_observed: (I,) float.
-    """
-
-    cross: Array
+    cross: Array  # (I, L) float, V'e over the observed cells
+    # (I, L) float, or (L,) where nothing is missing, eigenvalues of V'V over the observed cells
     values: Array
-    vectors: Array
-    squares: Array
-    num_observed: Array
+    vectors: Array  # (I, L, L) or (L, L) float
+    squares: Array  # (I,) float, |e|^2
+    num_observed: Array  # (I,) float
 
 
 def _singleton_fit(side: Side, shared: Array) -> _SingletonFit:

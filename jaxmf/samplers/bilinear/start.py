@@ -35,19 +35,12 @@ _RIDGE = 1e-2
 
 
 class Start(NamedTuple):
-    """Features that the data show.
+    """Features that the data show."""
 
-    Attributes:
-      u: (I, K) bool, given features first; the others False where the data show none.
-      v: (J, L) bool.
-      weights: (K, L) float, of least squares.
-      noise_scale: () float, root mean square of the observed cells about U W V'.
-    """
-
-    u: Array
-    v: Array
-    weights: Array
-    noise_scale: Array
+    u: Array  # (I, K) bool, given features first; the others False where the data show none
+    v: Array  # (J, L) bool
+    weights: Array  # (K, L) float, of least squares
+    noise_scale: Array  # () float, root mean square of the observed cells about U W V'
 
 
 def start_from_data(
@@ -158,14 +151,10 @@ def _features(key: Key, points: Array, noise: Array, fixed: Array, num_slots: in
 
 
 class _Attempt(NamedTuple):
-    """Divisions of all lines that became features.
+    """Divisions of all lines that became features."""
 
-    Attributes:
-      length: () float, of the description by them, in nats.
-      directions, cuts: (R, K - F) and (K - F,) float: who is beyond the cut has the feature.
-    """
-
-    length: Array
+    length: Array  # () float, of the description by them, in nats
+    # directions, cuts: (R, K - F) and (K - F,) float: who is beyond the cut has the feature
     directions: Array
     cuts: Array
 

@@ -19,22 +19,15 @@ from jaxmf.types import Array, Key
 )
 @dataclass(frozen=True)
 class WeightPrior:
-    """The prior of the entries of W.
+    """The prior of the entries of W."""
 
-    Args:
-      mean: () float or (K, L), of N(mean, scale^2).
-      scale: () float, likewise.
-      shape, rate: () float, of Gamma(shape, rate), where `positive`.
-      positive: whether the weights are positive.
-      diagonal: whether only the diagonal of W is there (the plaid model).
-    """
-
-    mean: Array
-    scale: Array
+    mean: Array  # () float or (K, L), of N(mean, scale^2)
+    scale: Array  # () float, likewise
+    # shape, rate: () float, of Gamma(shape, rate), where `positive`
     shape: Array
     rate: Array
-    positive: bool = False
-    diagonal: bool = False
+    positive: bool = False  # whether the weights are positive
+    diagonal: bool = False  # whether only the diagonal of W is there (the plaid model)
 
     def sample(self, key: Key, num_rows: int, num_columns: int) -> Array:
         """W (K, L) from the prior, the diagonal not yet cut out.

@@ -123,15 +123,11 @@ def normal_terms(
 
 
 class WeightConditional(NamedTuple):
-    """The normal distribution of W given normal terms of the cells.
+    """The normal distribution of W given normal terms of the cells."""
 
-    Attributes:
-      mean: (K, L) float.
-      factor: (K L, K L) float, lower Cholesky factor of the precision matrix of W, row by row; for
-        a diagonal W (K, K), that of its diagonal.
-    """
-
-    mean: Array
+    mean: Array  # (K, L) float
+    # (K L, K L) float, lower Cholesky factor of the precision matrix of W, row by row; for a
+    # diagonal W (K, K), that of its diagonal
     factor: Array
 
 

@@ -11,8 +11,7 @@ from jax.scipy.special import logsumexp
 from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods.bilinear_rows import Turned
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.bilinear.draws import ProposalDraws
-from jaxmf.samplers.bilinear.proposals import proposed_bits
+from jaxmf.samplers.bilinear.draws import ProposalDraws, proposed_bits
 from jaxmf.samplers.bilinear.rows import (
     RowFit,
     log_likelihood,
@@ -67,9 +66,7 @@ def whole_row_log_weights(
     Args:
       fit: of the row without singletons; slots not `free_to_move` as they shall stay.
       turned, rate, noise_variance: as in `new_feature_log_weights`.
-      prior_log_odds: (K,) float.
       free_to_move: (K,) bool; settings that differ elsewhere have weight 0.
-
     Returns:
       patterns (2^K, K) bool; log weights (2^K, K + 1), with the factor prod_k P(bit_k = 0) left
       out; () float, the log of a bound on what lies beyond.

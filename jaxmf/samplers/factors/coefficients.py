@@ -26,27 +26,17 @@ from jaxmf.types import Array, Key
 
 
 class Coefficients(NamedTuple):
-    """Of the C coefficients of the vectors of a side, in P parts.
+    """Of the C coefficients of the vectors of a side, in P parts."""
 
-    Attributes:
-      mean: (C,) float, m; zero where `Parts.has_mean` is false.
-      precision: (P,) float, omega.
-    """
-
-    mean: Array
-    precision: Array
+    mean: Array  # (C,) float, m; zero where `Parts.has_mean` is false
+    precision: Array  # (P,) float, omega
 
 
 class Parts(NamedTuple):
-    """How the coefficients are divided; static.
+    """How the coefficients are divided; static."""
 
-    Attributes:
-      widths: of P parts, their columns, which sum to C.
-      has_mean: P times whether the columns of the part have a mean of all rows.
-    """
-
-    widths: tuple[int, ...]
-    has_mean: tuple[bool, ...]
+    widths: tuple[int, ...]  # of P parts, their columns, which sum to C
+    has_mean: tuple[bool, ...]  # P times whether the columns of the part have a mean of all rows
 
     def per_column(self, values: Array) -> Array:
         """Values (P,) of the parts for every column, (C,)."""

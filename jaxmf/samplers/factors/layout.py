@@ -23,36 +23,24 @@ _MOST_SEQUENTIAL = 128
 
 
 class Chunks(NamedTuple):
-    """The cells of one side, by rows: C chunks of W cells.
+    """The cells of one side, by rows: C chunks of W cells."""
 
-    Attributes:
-      others: (C, W) int32, the column of each cell; the number of columns where there is no cell.
-      cells: (C, W) int32, its position in the data; the number of cells where there is none.
-      rows: (C,) int32, the row of each chunk; the number of rows after the last one.
-      starts: (N + 1,) int32, the first chunk of every row, and the end.
-    """
-
+    # (C, W) int32, the column of each cell; the number of columns where there is no cell
     others: Array
-    cells: Array
-    rows: Array
-    starts: Array
+    cells: Array  # (C, W) int32, its position in the data; the number of cells where there is none
+    rows: Array  # (C,) int32, the row of each chunk; the number of rows after the last one
+    starts: Array  # (N + 1,) int32, the first chunk of every row, and the end
 
 
 class Arranged(NamedTuple):
-    """Observed cells, and the order of both sides.
+    """Observed cells, and the order of both sides."""
 
-    Attributes:
-      rows, columns: (T,) int32.
-      values: (T,) float.
-      by_row: the chunks of the rows.
-      by_column: those of the columns, which are the rows of the transposed matrix.
-    """
-
+    # rows, columns: (T,) int32
     rows: Array
     columns: Array
-    values: Array
-    by_row: Chunks
-    by_column: Chunks
+    values: Array  # (T,) float
+    by_row: Chunks  # the chunks of the rows
+    by_column: Chunks  # those of the columns, which are the rows of the transposed matrix
 
     @property
     def num_rows(self) -> int:

@@ -36,29 +36,18 @@ _ROUNDING = 84.0  # in units of the last digit; 1e-5 with 32-bit floats
 
 
 class Link(NamedTuple):
-    """How vectors depend on features.
+    """How vectors depend on features."""
 
-    Attributes:
-      weights: (F, D) float, B.
-      precision: (P,) float, lambda of every part.
-    """
-
-    weights: Array
-    precision: Array
+    weights: Array  # (F, D) float, B
+    precision: Array  # (P,) float, lambda of every part
 
 
 class Spectrum(NamedTuple):
-    """What the features X (N, F) of a part have to do with each other.
+    """What the features X (N, F) of a part have to do with each other."""
 
-    Attributes:
-      vectors: orthonormal eigenvectors of X'X (F, F), or of XX' (N, N) where that is smaller.
-      values: their eigenvalues.
-      total: () float, what every line of the part sums to, as one level a line does; 0 where
-        lines differ.
-    """
-
-    vectors: Array
-    values: Array
+    vectors: Array  # orthonormal eigenvectors of X'X (F, F), or of XX' (N, N) where that is smaller
+    values: Array  # their eigenvalues
+    # () float, what every line of the part sums to, as one level a line does; 0 where lines differ
     total: Array
 
 

@@ -32,13 +32,9 @@ def update_variance(
 ) -> Array:
     """Gibbs update of a variance: inverse-gamma where the prior is, a slice update elsewhere.
 
-    Args:
-      prior: of the variance; a number or a numpyro distribution.
-      variance: () float, the present one.
-      squares: () float, the sum of squared residuals.
-      log_gamma: () float, the logarithm of a Gamma draw of `variance_shape`, where that is one.
-    Returns:
-      () float, unchanged if it is fixed.
+    Args: variance () float, the present one; squares () float, the sum of squared residuals;
+    log_gamma () float, the logarithm of a Gamma draw of `variance_shape`, where that is one.
+    Returns () float, unchanged if it is fixed.
     """
     if is_fixed(prior):
         return variance

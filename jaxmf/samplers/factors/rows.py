@@ -33,20 +33,14 @@ from jaxmf.types import Array
 
 
 class Design(NamedTuple):
-    """What meets the factors of a row, for rows of one side.
+    """What meets the factors of a row, for rows of one side."""
 
-    Attributes:
-      table: (M + 1, E + H) float, of every column: the E entries of w that are the column's, then
-        the H of g. The last line is zero: cells that do not exist lie there.
-      row_part: (N, H) float, h_i.
-      cell_features: (T + 1, F) float, the last F entries of w; the last line is zero.
-      cell_coefficients: (M + 1, F) float, those of the column for them.
-    """
-
+    # (M + 1, E + H) float, of every column: the E entries of w that are the column's, then the H of
+    # g. The last line is zero: cells that do not exist lie there.
     table: Array
-    row_part: Array
-    cell_features: Array
-    cell_coefficients: Array
+    row_part: Array  # (N, H) float, h_i
+    cell_features: Array  # (T + 1, F) float, the last F entries of w; the last line is zero
+    cell_coefficients: Array  # (M + 1, F) float, those of the column for them
 
     @property
     def num_shared(self) -> int:
@@ -60,31 +54,19 @@ class Design(NamedTuple):
 
 
 class RowPriors(NamedTuple):
-    """Normal priors of the factors of the rows.
+    """Normal priors of the factors of the rows."""
 
-    Attributes:
-      means: (N, D) float.
-      groups: (N,) int32.
-      precisions: (G, D, D) float, of the groups.
-    """
-
-    means: Array
-    groups: Array
-    precisions: Array
+    means: Array  # (N, D) float
+    groups: Array  # (N,) int32
+    precisions: Array  # (G, D, D) float, of the groups
 
 
 class Residuals(NamedTuple):
-    """Sums over the cells; h is what a part of the factors adds to the mean of a cell.
+    """Sums over the cells; h is what a part of the factors adds to the mean of a cell."""
 
-    Attributes:
-      squares: () float, of the squared residuals.
-      products: () float, of the residuals times h; zero without a part.
-      part: () float, of the squares of h; likewise.
-    """
-
-    squares: Array
-    products: Array
-    part: Array
+    squares: Array  # () float, of the squared residuals
+    products: Array  # () float, of the residuals times h; zero without a part
+    part: Array  # () float, of the squares of h; likewise
 
     def scaled(self, change: Array) -> Residuals:
         """After h is multiplied by 1 + change."""
@@ -128,7 +110,6 @@ def draw_rows(
       normals: (N, D) float, standard normal.
       factors: (N, D) float, the present ones.
       targets: (T + 1,) float, values of the cells, normal about their means; the last is zero.
-      precision: () float, tau.
       part: (D,) float, one for the entries whose sums are asked for, zero for others; or None.
     Returns:
       The new factors (N, D), and what they leave of the targets.
@@ -188,7 +169,6 @@ def log_evidences(
       means: (G, D) float, of the groups.
       precisions: (G, D, D) float.
       shifts: (N, D) float, of the rows, added to the means of whichever group; or zero.
-
     Returns:
       (N, G) float.
     """

@@ -123,18 +123,12 @@ class Terms(NamedTuple):
     t is the logarithm of what a factor is multiplied by, and the density is with respect to the
     volume that the multiplication leaves as it is: vectors and links, which are normal with the
     covariance that is multiplied too, have no term.
-
-    Attributes:
-      degrees: () float, n.
-      squares: (K,) float, a.
-      rest: (K,) float, b without the other factors' scales.
-      mutual: (K, E) float, what 1 / c of each other entry is multiplied by in b; 0 of itself.
     """
 
-    degrees: Array
-    squares: Array
-    rest: Array
-    mutual: Array
+    degrees: Array  # () float, n
+    squares: Array  # (K,) float, a
+    rest: Array  # (K,) float, b without the other factors' scales
+    mutual: Array  # (K, E) float, what 1 / c of each other entry is multiplied by in b; 0 of itself
 
     def at(self, factor: Array, log_scales: Array) -> tuple[Array, Array, Array]:
         """(n, a, b) of a factor where the entries were multiplied by exp(log_scales), (E,)."""

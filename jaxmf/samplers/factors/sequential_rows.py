@@ -27,54 +27,33 @@ _LONG = 48
 
 
 class _CellInputs(NamedTuple):
-    """What the kernel reads of cells that have features.
+    """What the kernel reads of cells that have features."""
 
-    Attributes:
-      cells: (C, 4) int32, their positions.
-      features: (T + 1, F) float, of `Design`.
-      row_coefficients: (N, F) float, the rows' coefficients of these.
-      coefficients: (M + 1, F) float, the columns'.
-    """
-
-    cells: Array
-    features: Array
-    row_coefficients: Array
-    coefficients: Array
+    cells: Array  # (C, 4) int32, their positions
+    features: Array  # (T + 1, F) float, of `Design`
+    row_coefficients: Array  # (N, F) float, the rows' coefficients of these
+    coefficients: Array  # (M + 1, F) float, the columns'
 
 
 class _Rows(NamedTuple):
-    """What the kernel reads. D is padded to P, a multiple of four, and lines to W, one of eight.
+    """What the kernel reads. D is padded to P, a multiple of four, and lines to W, one of eight."""
 
-    Attributes:
-      starts: (N + 1,) int32, the first chunk of every row, and the end.
-      others: (C, 4) int32, the columns of the cells.
-      values: (C, 4) float, the targets.
-      table: (M + 1, V) float, of `Design`, V at least W.
-      vectors: (N, V) float, what meets the table in the means.
-      normals: (N, D) float.
-      sides: (N, P) float, precision times mean, of the priors of the changes.
-      priors: (G, P, W) float, precisions, with ones on the padded diagonal.
-      share: (P, W) float, the precision of the noise; zero in the padding but for the last column.
-      groups: (N,) int32; None with one group, for what is not read must not be there.
-      cell_inputs: None where cells have no features.
-      part: (P,) float, one for the entries whose share in the residuals is asked for, zero for
-        others; None where none are.
-      present: (N, P) float, the present factors, with a part alone.
-    """
-
-    starts: Array
-    others: Array
-    values: Array
-    table: Array
-    vectors: Array
-    normals: Array
-    sides: Array
-    priors: Array
+    starts: Array  # (N + 1,) int32, the first chunk of every row, and the end
+    others: Array  # (C, 4) int32, the columns of the cells
+    values: Array  # (C, 4) float, the targets
+    table: Array  # (M + 1, V) float, of `Design`, V at least W
+    vectors: Array  # (N, V) float, what meets the table in the means
+    normals: Array  # (N, D) float
+    sides: Array  # (N, P) float, precision times mean, of the priors of the changes
+    priors: Array  # (G, P, W) float, precisions, with ones on the padded diagonal
+    # (P, W) float, the precision of the noise; zero in the padding but for the last column
     share: Array
-    groups: Array | None
-    cell_inputs: _CellInputs | None
+    groups: Array | None  # (N,) int32; None with one group, for what is not read must not be there
+    cell_inputs: _CellInputs | None  # None where cells have no features
+    # (P,) float, one for the entries whose share in the residuals is asked for, zero for others;
+    # None where none are
     part: Array | None
-    present: Array | None
+    present: Array | None  # (N, P) float, the present factors, with a part alone
 
 
 def draw_rows_sequentially(
@@ -167,21 +146,13 @@ _draw_all_fused = fused_on_cpu(_draw_all, sequential=True)
 
 
 class _Sums(NamedTuple):
-    """Sums over cells, and room for what is used often, see `_draw_all`.
+    """Sums over cells, and room for what is used often, see `_draw_all`."""
 
-    Attributes:
-      products: (P, W) float, of w (w, e)'.
-      squares: (4,) float, of e e, in parts.
-      lanes: (5, 8) float, parts of the means.
-      residuals: (2, 4) float.
-      lines: (5, W) float, w of cells with features; None where they have none.
-    """
-
-    products: Array
-    squares: Array
-    lanes: Array
-    residuals: Array
-    lines: Array | None
+    products: Array  # (P, W) float, of w (w, e)'
+    squares: Array  # (4,) float, of e e, in parts
+    lanes: Array  # (5, 8) float, parts of the means
+    residuals: Array  # (2, 4) float
+    lines: Array | None  # (5, W) float, w of cells with features; None where they have none
 
 
 def _products(rows: _Rows, row: Array) -> tuple[Array, Array]:

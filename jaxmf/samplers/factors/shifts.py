@@ -29,17 +29,11 @@ from jaxmf.types import Array
 
 
 class Side(NamedTuple):
-    """Factors and biases of a side with all that their prior has: one group.
+    """Factors and biases of a side with all that their prior has: one group."""
 
-    Attributes:
-      vectors: (N, D) float, factors (K) and last the bias.
-      moments: mean (1, D) and factor (1, D, D).
-      link: (F, D) float.
-    """
-
-    vectors: Array
-    moments: Parameters
-    link: Array
+    vectors: Array  # (N, D) float, factors (K) and last the bias
+    moments: Parameters  # mean (1, D) and factor (1, D, D)
+    link: Array  # (F, D) float
 
 
 def shift_level(
@@ -96,9 +90,7 @@ def shift_part(
 
     Args:
       normals: (D,) float, standard normal.
-      moments: mean (1, D) and factor (1, D, D).
       lines: (F, D) float, the link's of a part.
-      precision: () float, theirs.
       length: () float, what every line of features sums to; 0 where lines differ: nothing moves.
     Returns:
       The prior and the lines.
@@ -141,10 +133,8 @@ def shift_features(
       factors: (N, K) float, of the rows.
       coefficients: (N, F) float, of the rows for the part, less their means.
       lines: (F, E) float, of the columns' link.
-      precision: () float, of the coefficients.
       inverse: (E, E) float, of the covariance of the columns' factors and biases.
       line_precision: () float, of the link's lines in units of this covariance.
-
     Returns:
       (F, K) float, to be taken from the lines; `factors` D' is to be added to the coefficients.
     """

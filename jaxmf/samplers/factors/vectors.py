@@ -22,17 +22,11 @@ _CELLS_A_PIECE = 2**14
 
 
 class Known(NamedTuple):
-    """What is known of rows, columns and cells; without any entries where there is nothing.
+    """What is known of rows, columns and cells; without any entries where there is nothing."""
 
-    Attributes:
-      rows: (N, Fr) float.
-      columns: (M, Fc) float.
-      cells: (T, Fz) float.
-    """
-
-    rows: Array
-    columns: Array
-    cells: Array
+    rows: Array  # (N, Fr) float
+    columns: Array  # (M, Fc) float
+    cells: Array  # (T, Fz) float
 
     def transpose(self) -> Known:
         """Rows and columns exchanged."""

@@ -15,7 +15,6 @@ given everything else, column by column; where it is refused Y stays. So p(Z, Y 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -38,26 +37,15 @@ class Gains(NamedTuple):
     two: Array
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["y", "x", "observed", "parameters"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NoisyOrColumns:
-    """Two columns of Z whose rows of Y are summed out: a `PairLikelihood`.
+    """Two columns of Z whose rows of Y are summed out: a `PairLikelihood`."""
 
-    Args:
-      y: (K, D) bool, of all causes; those of the two columns do not matter.
-      x: (N, D) float, zeros and ones.
-      observed: (N, D) bool, or None when nothing is missing.
-      parameters: of the likelihood.
-    """
-
-    y: Array
-    x: Array
-    observed: Array | None
-    parameters: AnyParameters
+    y: Array  # (K, D) bool, of all causes; those of the two columns do not matter
+    x: Array  # (N, D) float, zeros and ones
+    observed: Array | None  # (N, D) bool, or None when nothing is missing
+    parameters: AnyParameters  # of the likelihood
 
     def start(self, rest: Array) -> Gains:
         """See `PairLikelihood`; rest is (N, K) bool."""
@@ -77,7 +65,6 @@ class NoisyOrColumns:
         return jnp.concatenate([alone, together[None]])
 
     def log_likelihood(self, fixed: Gains, statistics: Array) -> Array:
-        """See `PairLikelihood`."""
         del fixed
         log_weights = self.log_weights(statistics) + 2 * self.parameters.log_inactive
         return jnp.sum(jax.nn.logsumexp(log_weights, axis=-2), axis=-1)
@@ -91,7 +78,6 @@ class NoisyOrColumns:
     def log_likelihoods(
         self, fixed: Gains, statistics: Array, row: Array, setting: Array, candidates: Array
     ) -> Array:
-        """See `PairLikelihood`."""
         one, two = (jax.lax.dynamic_index_in_dim(gain, row, keepdims=False) for gain in fixed)
         without = statistics - _added(setting, one, two)
         return self.log_likelihood(fixed, without + _added(candidates, one, two))
@@ -99,7 +85,6 @@ class NoisyOrColumns:
     def change(
         self, fixed: Gains, statistics: Array, row: Array, setting: Array, new: Array
     ) -> Array:
-        """See `PairLikelihood`."""
         one, two = (jax.lax.dynamic_index_in_dim(gain, row, keepdims=False) for gain in fixed)
         return statistics + _added(new, one, two) - _added(setting, one, two)
 

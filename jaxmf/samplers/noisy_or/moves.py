@@ -52,28 +52,19 @@ from jaxmf.types import Array, Key
 
 
 class Pair(NamedTuple):
-    """A cause and the two it may be made of.
+    """A cause and the two it may be made of."""
 
-    Attributes:
-      whole: (N,) bool, history of c = a OR b.
-      first, second: (N,) bool, histories of a and b.
-    """
-
-    whole: Array
+    whole: Array  # (N,) bool, history of c = a OR b
+    # first, second: (N,) bool, histories of a and b
     first: Array
     second: Array
 
 
 class Activity(NamedTuple):
-    """Log weights of what is active in each column, given everything else.
+    """Log weights of what is active in each column, given everything else."""
 
-    Attributes:
-      whole: (2, D) float: c is not, or is.
-      parts: (4, D) float: neither, a, b, both.
-    """
-
-    whole: Array
-    parts: Array
+    whole: Array  # (2, D) float: c is not, or is
+    parts: Array  # (4, D) float: neither, a, b, both
 
 
 def repeat_moves(

@@ -36,7 +36,6 @@ def new_cause_log_weights(counts: Tally, rate: Array, table: Tally) -> tuple[Arr
       counts: of the row, with the causes that it shares, H = K + 1.
       rate: () float, Poisson rate of new causes; 0 gives weight to j = 0 alone.
       table: of `count_table`.
-
     Returns:
       (J,) log weights, and () bool: whether what lies beyond the last is more than rounding.
     """

@@ -1,0 +1,71 @@
+"""Loops that XLA's CPU backend cannot put into one kernel stay loops: no error of the compiler."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxmf._kernels import fusion
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def fused(monkeypatch):
+    monkeypatch.setenv(fusion.VARIABLE, "1")
+
+
+def sums(x):
+    return jax.lax.fori_loop(0, 3, lambda _, y: y + jnp.sum(x * y) * 1e-6, x)
+
+
+def is_fused(fn, size, *, sequential):
+    program = jax.jit(fusion.fused_on_cpu(fn, sequential=sequential))
+    return "xla_cpu_small_call" in program.lower(jnp.ones(size)).as_text()
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+def test_a_loop_with_long_sums_runs(sequential):
+    x = jnp.linspace(0, 1, 5_000, dtype=jnp.float32)
+    fused = jax.jit(fusion.fused_on_cpu(sums, sequential=sequential))(x)
+    np.testing.assert_allclose(fused, jax.jit(sums)(x), rtol=1e-5)
+    assert is_fused(sums, 4_095, sequential=sequential)
+    assert not is_fused(sums, 4_096, sequential=sequential)
+
+
+def test_long_sums_are_found_in_functions_that_are_called():
+    nested = jax.jit(lambda x: jax.lax.cond(x[0] > 0, sums, jnp.negative, x))
+    assert is_fused(nested, 4_095, sequential=True)
+    assert not is_fused(nested, 4_096, sequential=True)
+
+
+def test_a_long_running_sum_stays_fused():
+    assert is_fused(jnp.cumsum, 100_000, sequential=True)
+
+
+SHARED = """
+import jax, jax.numpy as jnp
+from jaxmf._kernels.fusion import fused_on_cpu
+def loop(x):
+    def again(_, y):
+        return jnp.cumsum(jnp.exp(jnp.log(y + 1) * .3 + x)) * .01
+    return jax.lax.fori_loop(0, 3, again, x)
+for size in (1_000, 70_000):
+    print(jax.jit(fused_on_cpu(loop))(jnp.ones(size)).shape)
+"""
+
+
+def test_long_rows_compile_where_there_are_several_threads():
+    """XLA shares long rows out to threads; code inside a kernel cannot call those."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PJRT_NPROC": "4"}
+    environment.pop("XLA_FLAGS", None)
+    done = subprocess.run(
+        [sys.executable, "-c", SHARED], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:2] == ["(1000,)", "(70000,)"]
