@@ -54,7 +54,7 @@ def matched(model: BinaryMF, data: Dense) -> BinaryMF:
         return model
     units.check_magnitude(data, "data")
     left_open = [name for name in _SCALES if is_left_open(model, name)]
-    settings = _units(model, data, is_open=len(left_open) == len(_SCALES))
+    settings: dict[str, Any] = _units(model, data, is_open=len(left_open) == len(_SCALES))
     offset, scale, rows = settings.values()
     if left_open:
         if scale is None and rows is None:
@@ -110,7 +110,7 @@ def _notes_of_levels(model: BinaryMF, data: Dense) -> tuple[str, ...]:
     )
 
 
-def _units(model: Any, data: Dense, *, is_open: bool) -> dict[str, Any]:
+def _units(model: Any, data: Dense, *, is_open: bool) -> dict[str, object]:
     """Offset and scale of the columns, offset of the rows.
 
     Both of columns one a column where they are in different units, offsets one a column or a row
