@@ -52,21 +52,15 @@ _FEW = 256  # tokens that a parallel step updates one after the other
 )
 @dataclass(frozen=True)
 class SamplerPlan:
-    """The structural options of the sampler, all of them static: equal ones compile nothing new.
+    """The structural options of the sampler, all of them static: equal ones compile nothing new."""
 
-    Attributes:
-        sets: the indicators in the order in which they are drawn, those of a set together.
-        keep: what a draw holds.
-        num_slots: of growing indicators to begin with; None for as many as the start asks for.
-        sweep: "sequential", "sparse" or "parallel".
-        split_merge: proposals a step for every indicator that they are for.
-    """
-
+    # the indicators in the order in which they are drawn, those of a set together
     sets: tuple[tuple[str, ...], ...]
-    keep: str
+    keep: str  # what a draw holds
+    # of growing indicators to begin with; None for as many as the start asks for
     num_slots: int | None
-    sweep: str
-    split_merge: int
+    sweep: str  # "sequential", "sparse" or "parallel"
+    split_merge: int  # proposals a step for every indicator that they are for
 
 
 def plan(

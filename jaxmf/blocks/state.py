@@ -8,14 +8,9 @@ from jaxmf.types import Array
 
 
 class State(NamedTuple):
-    """What the next step of a network needs; counts are taken afresh from the values.
+    """What the next step of a network needs; counts are taken afresh from the values."""
 
-    Attributes:
-        values: latent indicator -> (T,) int32, its value for every token.
-        hyperparameters: block -> the hyperparameters of its family or prior.
-        slots: indicator of a growing prior -> (K,) bool, values that some token has.
-    """
-
-    values: dict[str, Array]
+    values: dict[str, Array]  # latent indicator -> (T,) int32, its value for every token
+    # block -> the hyperparameters of its family or prior
     hyperparameters: dict[str, dict[str, Array]]
-    slots: dict[str, Array]
+    slots: dict[str, Array]  # indicator of a growing prior -> (K,) bool, values that some token has

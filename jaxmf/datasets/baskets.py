@@ -57,6 +57,7 @@ def groceries() -> SparseBinary:
 
     Raises:
         FileNotFoundError: it is not in the folder of data sets; says how to get it.
+
     Reference:
         Hahsler, Hornik, Reutterer (2006), Implications of probabilistic data modeling for mining
         association rules.
@@ -110,6 +111,7 @@ def retail() -> SparseBinary:
 
     Raises:
         FileNotFoundError: it is not in the folder of data sets and cannot be fetched.
+
     Reference:
         Brijs, Swinnen, Vanhoof, Wets (1999), Using association rules for product assortment
         decisions; FIMI repository.
@@ -122,6 +124,7 @@ def t10i4d100k() -> SparseBinary:
 
     Raises:
         FileNotFoundError: it is not in the folder of data sets and cannot be fetched.
+
     Reference:
         Agrawal, Srikant (1994), Fast algorithms for mining association rules; FIMI repository.
     """

@@ -67,6 +67,7 @@ def kos() -> Documents:
 
     Raises:
         FileNotFoundError: it is not in the folder of data sets and cannot be fetched.
+
     Reference:
         Dua, Graff, UCI Machine Learning Repository, Bag of Words.
     """
@@ -147,6 +148,7 @@ def nips12() -> Documents:
 
     Raises:
         FileNotFoundError: it is not in the folder of data sets and cannot be fetched.
+
     Reference:
         S. Roweis' data of the NIPS proceedings, as re-packed by G. Heinrich (2011).
     """

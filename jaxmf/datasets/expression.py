@@ -69,6 +69,7 @@ def golub() -> Expression:
 
     Raises:
         FileNotFoundError: it is not in the folder of data sets; says how to get it.
+
     Reference:
         Golub et al. (1999), Molecular classification of cancer, Science 286.
     """

@@ -81,6 +81,7 @@ def mnist() -> Images:
 
     Raises:
         FileNotFoundError: it is not in the folder of data sets and cannot be fetched.
+
     Reference:
         LeCun, Bottou, Bengio, Haffner (1998), Gradient-based learning applied to document
         recognition.
@@ -120,6 +121,7 @@ def usps() -> Images:
 
     Raises:
         FileNotFoundError: it is not in the folder of data sets and cannot be fetched.
+
     Reference:
         Hastie, Tibshirani, Friedman, The Elements of Statistical Learning (the "zip" data).
     """

@@ -155,6 +155,7 @@ def movielens_100k() -> Ratings:
 
     Raises:
         FileNotFoundError: it is not in the folder of data sets and cannot be fetched.
+
     Reference:
         Harper, Konstan (2015), The MovieLens datasets: history and context.
     """
@@ -248,6 +249,7 @@ def movielens_1m() -> Ratings:
 
     Raises:
         FileNotFoundError: it is not in the folder of data sets and cannot be fetched.
+
     Reference:
         Harper, Konstan (2015), The MovieLens datasets: history and context.
     """

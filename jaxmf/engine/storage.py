@@ -171,10 +171,16 @@ class Storage:
             else "The run continues and tries again at the next checkpoint; if it is stopped "
             "before, resume=True continues"
         )
+        what = (
+            f"It needs {in_words(error.num_bytes)}{free}. {following} from step "
+            f"{self._folder.step}, which {self.path} holds"
+            if self.path.is_dir()
+            else f"The folder {self.path} is gone, and the checkpoints with it: save the draws "
+            "that the run returns elsewhere"
+        )
         warnings.warn(
             f"the checkpoint of step {now.step} could not be written: {error.file}: "
-            f"{error.strerror}. It needs {in_words(error.num_bytes)}{free}. {following} from step "
-            f"{self._folder.step}, which {self.path} holds",
+            f"{error.strerror}. {what}",
             CheckpointWarning,
             stacklevel=5,
         )

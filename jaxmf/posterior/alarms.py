@@ -87,7 +87,7 @@ def _nothing_in_use(posterior: Summaries) -> Iterator[Alarm]:
                 yield Alarm(
                     "one group",
                     f"All draws have one group ({name} is 1): no structure was found. If you "
-                    "expect some, run longer or state a larger concentration",
+                    f"expect some, {_how_to_find_groups(posterior)}",
                 )
         elif not values.any():
             yield Alarm(
@@ -102,6 +102,16 @@ def _nothing_in_use(posterior: Summaries) -> Iterator[Alarm]:
                 f"Chain {chain} has no {what} in any draw while others do: it is caught in an "
                 "empty state. Run longer, or start from another seed",
             )
+
+
+def _how_to_find_groups(posterior: Summaries) -> str:
+    data = posterior.data
+    if isinstance(data, Dense) and data.num_columns >= data.num_rows / 2:
+        return (
+            f"use fewer columns, such as the first principal components: {data.num_rows} rows are "
+            f"too few for covariances of {data.num_columns} columns in each group"
+        )
+    return "run longer or state a larger concentration"
 
 
 def _why_none(posterior: Summaries) -> str:
@@ -256,7 +266,7 @@ def _advice(posterior: Summaries) -> str:
     if _has_short_documents(posterior):
         advice += (
             " or, as the documents are short, HDPLDA(word_concentration=dist.Gamma(1, 10)), which "
-            "leaves fewer topics"
+            "is learned and sets how many topics there are"
         )
     return advice
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from jaxmf import diagnostics, plot
 from jaxmf.arguments import check_path, check_text
 from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
+from jaxmf.engine import files
 from jaxmf.posterior.assemble import sweep_note
 from jaxmf.report import rows, user_data
 from jaxmf.report.html import SCRIPT, STYLE, escaped, picture, section
@@ -52,6 +52,7 @@ def report(
         The path.
     Raises:
         ValueError: `path` is a folder, an argument does not fit the data, or the run kept no draw.
+        OSError: the file cannot be written; an earlier report of this name is as it was.
     """
     target = check_path("path", path)
     if title is not None:
@@ -60,9 +61,7 @@ def report(
         raise ValueError(f"{target} is a folder; name the HTML file to write")
     page = render(posterior, image_shape=image_shape, truth=truth, title=title, titles=titles)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.tmp")
-    temporary.write_text(page, encoding="utf-8")
-    os.replace(temporary, target)
+    files.replace(target, lambda file: file.write(page.encode()))
     return target
 
 

@@ -49,6 +49,7 @@ def slice_sample(
         max_steps: the interval grows to at most `max_steps * width`.
     Returns:
         float of the shape of x, the new value.
+
     Reference:
         R. M. Neal, Slice sampling, Annals of Statistics 31 (2003).
     """

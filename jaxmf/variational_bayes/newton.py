@@ -13,15 +13,10 @@ from jaxmf.types import Array, PyTree
 
 
 class PartialNewtonState(NamedTuple):
-    """What a partial-Newton step carries.
+    """What a partial-Newton step carries."""
 
-    Attributes:
-      step_size: () float, gamma.
-      value: () float, the objective at the last step that passed it.
-    """
-
-    step_size: Array
-    value: Array
+    step_size: Array  # () float, gamma
+    value: Array  # () float, the objective at the last step that passed it
 
 
 # one object for one setting, so that a second fit finds the program of the first
@@ -48,6 +43,7 @@ def partial_newton(
       An optax transformation with extra arguments.
     Raises:
       ValueError: a setting out of its range.
+
     Reference:
       T. Raiko, A. Ilin and J. Karhunen, Principal component analysis for large scale problems with
       lots of missing values (2007).

@@ -45,31 +45,18 @@ class Best(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of an ascent.
+    """The state of an ascent."""
 
-    Attributes:
-      parameters: see `jaxmf.variational_bayes.Parameters`, or those of a series.
-      best: see `Best`; None without validation.
-      optimizer: states of optax transformations, or None.
-      sample_key: (W,) uint32, words of the key of samples that stay the same.
-      epoch: () int32, epochs done.
-      free_energy: () float, as evaluated last.
-      score: () float, validation score as evaluated last; zero without validation.
-      stalled: () int32, evaluations without progress, one after the other.
-      done: () bool; the remaining epochs change nothing.
-      unknowing: see `Unknowing`; None where no ones are held out.
-    """
-
-    parameters: Any
-    best: Best | None
-    optimizer: Any
-    sample_key: Array
-    epoch: Array
-    free_energy: Array
-    score: Array
-    stalled: Array
-    done: Array
-    unknowing: Unknowing | None = None
+    parameters: Any  # see `jaxmf.variational_bayes.Parameters`, or those of a series
+    best: Best | None  # see `Best`; None without validation
+    optimizer: Any  # states of optax transformations, or None
+    sample_key: Array  # (W,) uint32, words of the key of samples that stay the same
+    epoch: Array  # () int32, epochs done
+    free_energy: Array  # () float, as evaluated last
+    score: Array  # () float, validation score as evaluated last; zero without validation
+    stalled: Array  # () int32, evaluations without progress, one after the other
+    done: Array  # () bool; the remaining epochs change nothing
+    unknowing: Unknowing | None = None  # see `Unknowing`; None where no ones are held out
 
 
 def prepare(

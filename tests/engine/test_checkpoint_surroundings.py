@@ -164,6 +164,21 @@ def test_a_disk_that_stays_full_costs_the_checkpoint_and_not_the_draws(tmp_path)
     assert_same_run(whole, resumed)
 
 
+@pytest.mark.parametrize("what", ["save", "report"])
+def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path, what):
+    posterior = mf.sample(
+        mf.MixtureOfGaussians(2), np.eye(6), num_warmup=1, num_samples=3, num_chains=1
+    )
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match=str(tmp_path)):
+            getattr(posterior, what)(tmp_path / "run" if what == "save" else tmp_path / "a.html")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
 def test_a_folder_that_is_removed_on_the_way_costs_the_checkpoint_alone(tmp_path):
     folder = tmp_path / "run"
 
@@ -171,8 +186,11 @@ def test_a_folder_that_is_removed_on_the_way_costs_the_checkpoint_alone(tmp_path
         if report.step == 6:
             shutil.rmtree(folder)
 
-    with pytest.warns(CheckpointWarning, match="No such file"):
+    with pytest.warns(CheckpointWarning, match="No such file") as caught:
         assert checkpointed(folder, progress=remove).complete
+    for warning in caught:
+        assert "is gone" in str(warning.message)
+        assert "resume=True" not in str(warning.message)
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_before_the_run(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import jax
@@ -144,6 +145,24 @@ def test_an_error_in_a_thread_is_raised_where_the_run_was_called():
     with pytest.raises(ZeroDivisionError):
         supervisor.Supervisor(2).map(fail, [1, 2, 3])
     assert supervisor.Supervisor(2).map(str, [1, 2, 3]) == ["1", "2", "3"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_run_in_a_fork_is_refused_and_does_not_wait_for_ever():
+    run(pair_gibbs(), np.array([1.0, -2.0]), num_samples=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX says that it is multithreaded
+        child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)
+        try:
+            run(pair_gibbs(), np.array([1.0, -2.0]), num_samples=1)
+        except RuntimeError as error:
+            os._exit(7 if "spawn" in str(error) else 1)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def batched(x):

@@ -122,6 +122,12 @@ def test_numbers_whose_squares_leave_the_range_are_refused(size):
         mf.sample(mf.DPMixture(), NORMAL * [1, size, 1], **SETTINGS)
 
 
+def test_more_columns_than_covariances_can_have_are_refused():
+    data = np.random.default_rng(0).normal(size=(4, 1_001))
+    with pytest.raises(ValueError, match=r"has 1001 columns; .* first 20 principal components"):
+        mf.sample(mf.DPMixture(), data, num_warmup=1, num_samples=1)
+
+
 def test_a_flexible_prior_is_drawn_from_with_x64():
     with jax.enable_x64(True):
         network = mf.Network(group=mf.Block(mf.FlexiblePrior(np.zeros(4))))

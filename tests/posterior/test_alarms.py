@@ -85,6 +85,13 @@ def test_what_is_wrong_is_said(kind, says, case):
     assert "jaxmf-warning" in post._repr_html_()
 
 
+@pytest.mark.parametrize(("num_columns", "says"), [(30, "principal components"), (3, "longer")])
+def test_one_group_of_rows_with_very_many_columns_asks_for_fewer(num_columns, says):
+    data = mf.Dense(np.random.default_rng(0).normal(size=(40, num_columns)))
+    post = posterior(mf.DPMixture(), data, num_group=np.ones((2, 50)))
+    assert says in str(post.alarms()[0])
+
+
 @pytest.mark.parametrize(
     ("num_words", "concentration", "says"),
     [(10, 0.01, True), (50, 0.01, False), (10, dist.Gamma(1.0, 10.0), False)],

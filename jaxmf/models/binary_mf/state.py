@@ -12,27 +12,21 @@ from jaxmf.types import Array
 
 
 class State(NamedTuple):
-    """Where a chain is.
+    """Where a chain is."""
 
-    Attributes:
-      u: (I, K) bool, given features in the first slots.
-      v: (J, L) bool, likewise.
-      weights: (K, L) float, zero where a feature is not there; None when summed out.
-      x: (I, J) float, the data with missing cells imputed; None when nothing is missing or the
-        weights are kept, where missing cells drop out.
-      row_alpha, row_concentration, column_alpha, column_concentration: () float.
-      noise_scale, weight_scale, weight_shape, weight_rate, base_rate: () float; 1 where the
-        likelihood has none.
-    """
-
-    u: Array
-    v: Array
-    weights: Array | None
+    u: Array  # (I, K) bool, given features in the first slots
+    v: Array  # (J, L) bool, likewise
+    weights: Array | None  # (K, L) float, zero where a feature is not there; None when summed out
+    # (I, J) float, the data with missing cells imputed; None when nothing is missing or the weights
+    # are kept, where missing cells drop out
     x: Array | None
+    # row_alpha, row_concentration, column_alpha, column_concentration: () float
     row_alpha: Array
     row_concentration: Array
     column_alpha: Array
     column_concentration: Array
+    # noise_scale, weight_scale, weight_shape, weight_rate, base_rate: () float; 1 where the
+    # likelihood has none
     noise_scale: Array
     weight_scale: Array
     weight_shape: Array
@@ -57,12 +51,9 @@ HYPERPARAMETERS = State._fields[4:]
 
 
 class Hyperparameters(NamedTuple):
-    """What the distributions of cells and of W depend on; a state has it under the same names.
+    """What the distributions of cells and of W depend on; a state has it under the same names."""
 
-    Attributes:
-      noise_scale, weight_scale, weight_shape, weight_rate, base_rate: () float.
-    """
-
+    # noise_scale, weight_scale, weight_shape, weight_rate, base_rate: () float
     noise_scale: Array
     weight_scale: Array
     weight_shape: Array

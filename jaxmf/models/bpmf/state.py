@@ -28,20 +28,15 @@ class SidePrior(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where a chain is.
+    """Where a chain is."""
 
-    Attributes:
-      u: (N, D) float, the vectors of the rows, see `samplers/factors/vectors.py`.
-      v: (M, D') float, those of the columns.
-      row_side, column_side: their priors.
-      noise: of the cells, as their likelihood has it; of normal cells the variance, in units of
-        the data. Vectors are in units of the cells' `BPMF.unit`.
-    """
-
-    u: Array
-    v: Array
+    u: Array  # (N, D) float, the vectors of the rows, see `samplers/factors/vectors.py`
+    v: Array  # (M, D') float, those of the columns
+    # row_side, column_side: their priors
     row_side: SidePrior
     column_side: SidePrior
+    # of the cells, as their likelihood has it; of normal cells the variance, in units of the data.
+    # Vectors are in units of the cells' `BPMF.unit`.
     noise: Any
 
     def transpose(self) -> State:

@@ -36,19 +36,12 @@ if TYPE_CHECKING:
 
 
 class Particle(NamedTuple):
-    """One Z of the rows so far, and its features.
+    """One Z of the rows so far, and its features."""
 
-    Attributes:
-        y: (K, ...), rows of Y.
-        counts: (K,) float, ones of each column.
-        row: (K,) bool, the features of the last row; None with `z`.
-        z: (N, K) bool, empty after the last row; None without rejuvenation.
-    """
-
-    y: Array
-    counts: Array
-    row: Array | None
-    z: Array | None
+    y: Array  # (K, ...), rows of Y
+    counts: Array  # (K,) float, ones of each column
+    row: Array | None  # (K,) bool, the features of the last row; None with `z`
+    z: Array | None  # (N, K) bool, empty after the last row; None without rejuvenation
 
 
 class Choice(NamedTuple):

@@ -8,14 +8,8 @@ from jaxmf.types import Array
 
 
 class FeatureState(NamedTuple):
-    """Where a chain is.
+    """Where a chain is."""
 
-    Attributes:
-        z: (N, K) bool.
-        y: (K, ...), rows of Y; slots without a feature hold one fixed draw.
-        hyperparameters: () float by name, as `hyperparameters.priors_of` lists them.
-    """
-
-    z: Array
-    y: Array
-    hyperparameters: dict[str, Array]
+    z: Array  # (N, K) bool
+    y: Array  # (K, ...), rows of Y; slots without a feature hold one fixed draw
+    hyperparameters: dict[str, Array]  # () float by name, as `hyperparameters.priors_of` lists them

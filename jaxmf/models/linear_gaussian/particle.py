@@ -39,30 +39,22 @@ class Statistics(NamedTuple):
 
 
 class Particle(NamedTuple):
-    """One Z of the rows so far.
+    """One Z of the rows so far."""
 
-    Attributes:
-        posterior: (M, mu) at the particle's scales.
-        counts: (K,) float, ones of each column.
-        row: (K,) bool, the features of the last row; None with `z`.
-        statistics: None where the hyperparameters are fixed and nothing is tempered.
-        z: (N, K) bool, empty after the last row; None without rejuvenation.
-        x: (N, D) float with missing cells imputed; None without rejuvenation or missing cells.
-        alpha, concentration, noise_scale, feature_scale: () float.
-        share: () float, what the feature scale is multiplied by; None without tempering.
-    """
-
-    posterior: RowPosterior
-    counts: Array
-    row: Array | None
+    posterior: RowPosterior  # (M, mu) at the particle's scales
+    counts: Array  # (K,) float, ones of each column
+    row: Array | None  # (K,) bool, the features of the last row; None with `z`
+    # None where the hyperparameters are fixed and nothing is tempered
     statistics: Statistics | None
-    z: Array | None
+    z: Array | None  # (N, K) bool, empty after the last row; None without rejuvenation
+    # (N, D) float with missing cells imputed; None without rejuvenation or missing cells
     x: Array | None
+    # alpha, concentration, noise_scale, feature_scale: () float
     alpha: Array
     concentration: Array
     noise_scale: Array
     feature_scale: Array
-    share: Array | None
+    share: Array | None  # () float, what the feature scale is multiplied by; None without tempering
 
     @property
     def scales(self) -> Scales:

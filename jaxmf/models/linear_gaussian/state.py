@@ -12,17 +12,13 @@ HYPERPARAMETERS = ("alpha", "concentration", "noise_scale", "feature_scale")
 
 
 class State(NamedTuple):
-    """Where a chain is; Y is summed out.
+    """Where a chain is; Y is summed out."""
 
-    Attributes:
-      z: (N, K) bool; with a bias feature, slot 0 is always on.
-      x: (N, D) float, the data minus the offset with missing cells imputed; None when nothing is
-        missing.
-      alpha, concentration, noise_scale, feature_scale: () float.
-    """
-
-    z: Array
+    z: Array  # (N, K) bool; with a bias feature, slot 0 is always on
+    # (N, D) float, the data minus the offset with missing cells imputed; None when nothing is
+    # missing
     x: Array | None
+    # alpha, concentration, noise_scale, feature_scale: () float
     alpha: Array
     concentration: Array
     noise_scale: Array

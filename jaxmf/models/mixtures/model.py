@@ -47,6 +47,7 @@ from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
 from jaxmf.samplers.annealed_smc import AnnealedModel
 from jaxmf.types import Array, Key, PyTree
 
+_MOST_COLUMNS = 1_000  # 40 rows of so many: 20 sweeps take minutes
 _MOST_KEPT_ROWS = 10_000  # of which 2,000 draws hold the groups in 80 MB
 
 
@@ -115,6 +116,12 @@ class _Mixture(NetworkModel):
             raise ValueError(
                 f"{name}: has {data.num_columns} columns; {type(self.family).__name__} takes one "
                 "number a row. NormalInverseWishart() takes rows of any length"
+            )
+        if data.num_columns > _MOST_COLUMNS:
+            raise ValueError(
+                f"{name}: has {data.num_columns} columns; each group of a mixture has a covariance "
+                f"of all pairs of columns, which takes too long above {_MOST_COLUMNS:,}. Project "
+                "the rows first, as on their first 20 principal components"
             )
         _check_size(data, name)
         super().check_data(data, name)

@@ -27,23 +27,16 @@ if TYPE_CHECKING:
 
 
 class Particle(NamedTuple):
-    """One Z and Y of the rows so far.
+    """One Z and Y of the rows so far."""
 
-    Attributes:
-        y: (K, D) bool.
-        counts: (K,) float, ones of each column of Z.
-        row: (K,) bool, the causes of the last row; None with `z`.
-        tally: of the cells so far, (K + 1,) each; None where efficacy and leak are fixed. A row's
-            number of active causes does not change when causes are added later.
-        z: (N, K) bool, empty after the last row; None without rejuvenation.
-        alpha, concentration, cause_probability, efficacy, leak: () float.
-    """
-
-    y: Array
-    counts: Array
-    row: Array | None
+    y: Array  # (K, D) bool
+    counts: Array  # (K,) float, ones of each column of Z
+    row: Array | None  # (K,) bool, the causes of the last row; None with `z`
+    # of the cells so far, (K + 1,) each; None where efficacy and leak are fixed. A row's number of
+    # active causes does not change when causes are added later.
     tally: Tally | None
-    z: Array | None
+    z: Array | None  # (N, K) bool, empty after the last row; None without rejuvenation
+    # alpha, concentration, cause_probability, efficacy, leak: () float
     alpha: Array
     concentration: Array
     cause_probability: Array

@@ -14,16 +14,11 @@ HYPERPARAMETERS = ("alpha", "concentration", "cause_probability", "efficacy", "l
 
 
 class State(NamedTuple):
-    """Where a chain is.
+    """Where a chain is."""
 
-    Attributes:
-      z: (N, K) bool, which rows a cause can turn on.
-      y: (K, D) bool, in which columns it is active; False in free slots.
-      alpha, concentration, cause_probability, efficacy, leak: () float.
-    """
-
-    z: Array
-    y: Array
+    z: Array  # (N, K) bool, which rows a cause can turn on
+    y: Array  # (K, D) bool, in which columns it is active; False in free slots
+    # alpha, concentration, cause_probability, efficacy, leak: () float
     alpha: Array
     concentration: Array
     cause_probability: Array

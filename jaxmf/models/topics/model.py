@@ -159,9 +159,10 @@ class HDPLDA(_TopicModel):
         topic_concentration: alpha of a document around the shared weights of the topics; a number
             or a numpyro distribution, by default Gamma(1, 1).
         base_concentration: gamma of the shared weights; likewise.
-        word_concentration: of each word; a number, or a numpyro distribution. Learned, under
-            Gamma(1, 10), it leaves fewer topics of short documents: 3.1 to 4.4 in place of 3.1 to
-            14.5 for 3, in 200 of 10 words after 3,300 sweeps (six generated corpora, two chains).
+        word_concentration: of each word; a number, or a numpyro distribution. Short documents
+            leave the number of topics to it. Learned, under Gamma(1, 10), it leaves 3.1 to 4.4
+            topics in place of 3.1 to 14.5 for 3, in 200 documents of 10 words after 3,300 sweeps
+            (six generated corpora, two chains); of real titles more, see the page of topic models.
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
     Example:
