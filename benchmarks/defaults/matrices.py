@@ -34,14 +34,6 @@ def _small(shift: float) -> np.ndarray:
     return np.random.default_rng(10).normal(size=(12, 4)) + shift
 
 
-def _levels(seed: int) -> np.ndarray:
-    """Samples by genes: three features a side, and a level of each gene."""
-    rng = np.random.default_rng(seed)
-    u, v = (rng.random((size, 3)) < 1 / 3 for size in (60, 80))
-    signal = u @ rng.normal(0, 2, (3, 3)) @ v.T
-    return signal + rng.lognormal(2, 1, 80) + 0.5 * rng.normal(size=(60, 80))
-
-
 # "report": not used for choosing
 SETS: dict[str, Callable[[], np.ndarray]] = {
     "images": _images,
@@ -50,8 +42,6 @@ SETS: dict[str, Callable[[], np.ndarray]] = {
     "12 x 4 normal": lambda: _small(0.0),
     "12 x 4 normal + 30": lambda: _small(30.0),
     "12 x 4 normal + 100": lambda: _small(100.0),
-    "gene levels 60 x 80": lambda: _levels(20),
-    "gene levels 60 x 80, again (report)": lambda: _levels(21),
     "iris, constant columns": _constant_columns,
     "wine (report)": lambda: bundled.load_wine().data,
     "breast cancer (report)": lambda: bundled.load_breast_cancer().data[:200],
