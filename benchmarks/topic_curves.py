@@ -2,8 +2,9 @@
 
 One chain a side and thread, no option set but the number of topics: LDA of 100, here and in
 tomotopy with concentrations learned by its default interval; HDP as `HDPLDA()` starts it, that of
-tomotopy by its default and from as many topics as ours. Sweeps are timed, the evaluator is not;
-what is compiled is compiled by another chain before, and its seconds are written down apart.
+tomotopy by its default and from as many topics as ours. The sides take turns, from one number of
+sweeps to the next, until they have had `MOST_SECONDS`. Sweeps are timed, the evaluator is not; what
+is compiled is compiled by another chain before, and its seconds are written down apart.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from jaxmf import datasets
 from jaxmf.data import Tokens
 from jaxmf.plot.style import CHAIN_COLOURS, MUTED, figure_of, png
 
-SWEEPS = (2, 5, 10, 20, 40, 70, 100, 150, 200)
+SWEEPS = (2, 5, 10, 20, 40, 70, 100, 150, 200, 300)
+MOST_SECONDS = 60.0
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "topic_curves.png"
 
 
@@ -48,22 +50,29 @@ def sides(tokens: Tokens) -> dict[str, Callable[[], Any]]:
     return made
 
 
-def curve(make: Callable[[], Any], test: Halves, *, quick: bool) -> dict[str, Any]:
+class Curve:
     """CPU seconds, perplexity and topics of a chain after so many sweeps."""
-    with Stopwatch() as first:
-        if isinstance(make(), Ours):
-            make().sweeps(1)
-    with Stopwatch() as watch:
-        chain = make()
-    seconds, before = watch.cpu, 0
-    found: dict[str, Any] = {"first_cpu_seconds": first.cpu, "points": []}
-    for number in SWEEPS[:4] if quick else SWEEPS:
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        with Stopwatch() as first:
+            if isinstance(make(), Ours):
+                make().sweeps(1)
         with Stopwatch() as watch:
-            chain.sweeps(number - before)
-        seconds, before, topics = seconds + watch.cpu, number, chain.topics()
-        score = perplexity(topics, test, alpha=chain.concentration() / topics.number)
-        found["points"].append([number, round(seconds, 3), round(score, 1), topics.number])
-    return found
+            self.chain = make()
+        self.seconds, self.num_sweeps = watch.cpu, 0
+        self.found: dict[str, Any] = {"first_cpu_seconds": first.cpu, "points": []}
+
+    def go_on(self, num_sweeps: int, test: Halves) -> None:
+        """To so many sweeps, unless the chain has had its time."""
+        if self.seconds > MOST_SECONDS:
+            return
+        with Stopwatch() as watch:
+            self.chain.sweeps(num_sweeps - self.num_sweeps)
+        self.seconds, self.num_sweeps = self.seconds + watch.cpu, num_sweeps
+        topics = self.chain.topics()
+        score = perplexity(topics, test, alpha=self.chain.concentration() / topics.number)
+        point = [num_sweeps, round(self.seconds, 3), round(score, 1), topics.number]
+        self.found["points"].append(point)
 
 
 def run(*, quick: bool = False, json: Path | None = None) -> dict[str, Any]:
@@ -73,13 +82,17 @@ def run(*, quick: bool = False, json: Path | None = None) -> dict[str, Any]:
     tokens = Tokens.from_counts(train)
     about = {"tokens": tokens.num_tokens, "documents": tokens.sizes["document"], "seed": 0}
     paper = Paper("topic-curves", about, quick=quick, json=json)
-    curves: dict[str, Any] = {}
-    for name, make in sides(tokens).items():
-        curves[name] = curve(make, test, quick=quick)
-        number, seconds, score, topics = curves[name]["points"][-1]
-        words = f"{name}: {number} sweeps, {seconds:.1f} s, perplexity {score:.0f}, {topics} topics"
-        paper.say(words)
+    chains = {name: Curve(make) for name, make in sides(tokens).items()}
+    curves = {name: chain.found for name, chain in chains.items()}
+    for num_sweeps in SWEEPS[:4] if quick else SWEEPS:
+        for chain in chains.values():
+            chain.go_on(num_sweeps, test)
         paper.save(curves=curves)
+    for name, one in curves.items():
+        number, seconds, score, topics = one["points"][-1]
+        paper.say(
+            f"{name}: {number} sweeps, {seconds:.1f} s, perplexity {score:.0f}, {topics} topics"
+        )
     if not quick and has_peer():
         PICTURE.write_bytes(png(drawn(curves), dots_per_inch=100))
     return paper.end([f"{name}: {one['points'][-1]}" for name, one in curves.items()])

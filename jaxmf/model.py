@@ -360,6 +360,24 @@ class PredictsWholeRows(Protocol[Data]):
 
 
 @runtime_checkable
+class NarrowsDraws(Protocol):
+    """Answers for a few rows and columns without what draws know of all others."""
+
+    def narrowed(
+        self,
+        draws: Mapping[str, np.ndarray],
+        rows: np.ndarray | None,
+        columns: np.ndarray | None,
+        /,
+    ) -> tuple[Self, dict[str, np.ndarray]] | None:
+        """The model and the draws (S, ...) of the matrix of some rows and columns, for its cells.
+
+        Args: rows, columns: positions; None for all. Returns None where cells need the others.
+        """
+        ...
+
+
+@runtime_checkable
 class ScoresCells(Protocol):
     """Has Gaussian scores behind cells of zeros and ones: `Posterior.scores`, `recommend`."""
 

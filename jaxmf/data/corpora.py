@@ -16,6 +16,7 @@ from jaxmf.data.checks import check_counts
 from jaxmf.data.container import Table
 from jaxmf.data.entries import Entries
 from jaxmf.data.headings import misplaced, roles
+from jaxmf.data.latest import latest_of_cells
 from jaxmf.data.readers import (
     as_number,
     ids,
@@ -301,9 +302,14 @@ def _triples(path: Path, lines: list[list[str]]) -> tuple[list[list[str]], bool]
     order = (0, 1, 2)
     if found is not None and found.value is not None:
         order = (found.row, found.column, found.value)
-    lines = _without_total(path, [[line[index] for index in order] for line in lines])
+    time = None if found is None else found.time
+    positions = order if time is None else (*order, time)
+    lines = _without_total(path, [[line[index] for index in positions] for line in lines])
     _refuse_without_ids(path, lines)
-    return without_repeats(path, _with_values(path, lines)), found is not None
+    lines = without_repeats(path, _with_values(path, lines))
+    if time is not None:
+        lines = without_repeats(path, [line[:3] for line in latest_of_cells(path, lines)])
+    return lines, found is not None
 
 
 def _refuse_without_ids(path: Path, lines: list[list[str]]) -> None:

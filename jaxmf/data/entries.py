@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from scipy import sparse
 
 _LISTED_CELLS = 2**24
-_REMEDY = "Give each cell once: drop the repeats, or average them."
+_REMEDY = (
+    "Give each cell once: average the repeats, or keep the last (in pandas: "
+    "df.sort_values(time).drop_duplicates([row, column], keep='last'))."
+)
 
 
 @jax.tree_util.register_pytree_with_keys_class

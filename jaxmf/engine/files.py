@@ -25,6 +25,7 @@ import numpy as np
 PARTIAL = ".partial"
 _NAME = re.compile(r"[a-z_]{1,40}-[0-9a-f]{1,40}\.npz")
 _DTYPE = re.compile(r"[<>|=][biufcSUV]\d{1,9}")
+_ALIGNMENT = 64  # bytes
 _MAX_AXES = 32
 _HEADERS: dict[tuple[int, int], Callable[[Any], Any]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -237,8 +238,17 @@ def _read_array(
     with archive.open(member) as opened:
         values = np.lib.format.read_array(opened, allow_pickle=False)
     if not is_packed:
-        return values
+        return _aligned(values)
     return np.unpackbits(values, count=length).view(bool).reshape(shape)
+
+
+def _aligned(values: np.ndarray) -> np.ndarray:
+    """A copy where XLA can read it in place; it copies others at every call of a program."""
+    buffer = np.empty(values.nbytes + _ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % _ALIGNMENT
+    found = buffer[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    found[...] = values
+    return found
 
 
 def _digest(file: BinaryIO) -> str:

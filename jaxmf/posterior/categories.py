@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import Container
@@ -84,7 +83,9 @@ def probabilities_of_draws(
     seed: int = 0,
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """The probability of every value of M cells for every draw, block by block: (B, M, V) float."""
-    rows, columns = (jnp.asarray(index) for index in cells)
+    rows, columns = cells
+    if new_data is None:
+        model, draws, rows, columns = prediction.narrowed(model, data, draws, rows, columns)
 
     def evaluate(block: object, indices: np.ndarray) -> PyTree:
         if new_data is None:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.blocks import Network
-from jaxmf.data import Container
+from jaxmf.data import MatrixContainer
 from jaxmf.model import (
     HasCategories,
     HasGroups,
@@ -264,7 +264,7 @@ def _thinned(posterior: Draws) -> dict[str, np.ndarray]:
 
 
 def conditionals(
-    model: Model, data: Container, draws: dict[str, np.ndarray], cells: Cells, x: np.ndarray
+    model: Model, data: MatrixContainer, draws: dict[str, np.ndarray], cells: Cells, x: np.ndarray
 ) -> Conditionals:
     """Cells given a draw and all other cells.
 
@@ -311,7 +311,7 @@ def without_cell(
 
 
 def _log_probabilities(
-    model: Any, data: Container, draws: dict[str, np.ndarray], cells: Cells, x: np.ndarray
+    model: Any, data: MatrixContainer, draws: dict[str, np.ndarray], cells: Cells, x: np.ndarray
 ) -> np.ndarray:
     """Log probabilities (S, M) of the values of cells that have few."""
     levels = np.asarray(model.values, float)

@@ -13,13 +13,14 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.answers import Answer, positions_of_ids
-from jaxmf.data import Container
+from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.names import encode
 from jaxmf.model import (
     DrawsCells,
     DrawsNewRows,
     HasPointwiseLikelihood,
     Model,
+    NarrowsDraws,
     Pair,
     PredictsCells,
     ScoresFurtherRows,
@@ -178,28 +179,23 @@ def gather(
     draws = np.empty((num_draws, num_cells), dtype=np.float32)
     total, filled = 0.0, 0
     for where, means, variances in blocks:
-        for index, weight, count, m, v in zip(
-            range(where.start, where.stop),
-            weights[where],
-            counts[where],
-            means,
-            variances,
-            strict=True,
-        ):
-            if weight > 0:
-                # West's running update: no difference of large squares.
-                total += weight
-                step = m - mean
-                mean += (weight / total) * step
-                square += weight * step * (m - mean)
-                variance += weight * v
-            if count:
-                if model_draws is None:
-                    new = distribution.draw(generator, m, v, int(count))
-                else:
-                    new = model_draws(index, int(count))
-                draws[filled : filled + count] = new
-                filled += count
+        share = weights[where].sum()
+        if share > 0:
+            # Chan's update by whole blocks: no difference of large squares.
+            total += share
+            middle = weights[where] @ means / share
+            square += weights[where] @ (means - middle) ** 2
+            square += share * (1 - share / total) * (middle - mean) ** 2
+            mean += (share / total) * (middle - mean)
+            variance += weights[where] @ variances
+        for index in np.flatnonzero(counts[where]):
+            count = int(counts[where][index])
+            if model_draws is None:
+                new = distribution.draw(generator, means[index], variances[index], count)
+            else:
+                new = model_draws(where.start + int(index), count)
+            draws[filled : filled + count] = new
+            filled += count
     return Mixture(mean=mean, variance=variance + square, draws=draws)
 
 
@@ -303,29 +299,67 @@ def over_draws(
     Yields:
         (which draws, the result without the filling).
     """
+    for where, block, indices in blocks_of_draws(draws, size):
+        result = function(block, indices)
+        kept = where.stop - where.start
+        yield where, jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[:kept], result)
+
+
+def blocks_of_draws(
+    draws: dict[str, np.ndarray], size: int
+) -> Iterator[tuple[slice, dict[str, np.ndarray], np.ndarray]]:
+    """Which draws, they themselves, and their indices: blocks of one size, see `over_draws`."""
     total = len(next(iter(draws.values())))
-    block = max(1, min(total, _BLOCK_SIZE // max(1, size)))
-    for start in range(0, total, block):
-        indices = np.minimum(np.arange(start, start + block), total - 1)
-        result = function({name: values[indices] for name, values in draws.items()}, indices)
-        kept = min(block, total - start)
-        yield (
-            slice(start, start + kept),
-            jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[:kept], result),
-        )
+    num_blocks = -(-total // max(1, min(total, _BLOCK_SIZE // max(1, size))))
+    length = -(-total // num_blocks)
+    for start in range(0, total, length):
+        indices = np.minimum(np.arange(start, start + length), total - 1)
+        where = slice(start, min(start + length, total))
+        # a view where nothing is filled up: a copy of all draws is what a short answer would cost
+        which = where if where.stop - start == length else indices
+        yield where, {name: values[which] for name, values in draws.items()}, indices
 
 
-def draw_size(draws: dict[str, np.ndarray], data: Any, num_cells: int) -> int:
+def draw_size(draws: dict[str, np.ndarray], num_columns: int, num_cells: int) -> int:
     """Roughly how many floats one draw needs on the device while cells are predicted."""
     slots = {"z": draws["z"]} if "z" in draws else draws
     capacity = max((values.shape[-1] for values in slots.values() if values.ndim > 1), default=1)
     kept = sum(int(np.prod(values.shape[1:])) for values in draws.values())
-    return kept + data.num_columns * capacity * (capacity + 2) + num_cells * (capacity + 2)
+    return kept + num_columns * capacity * (capacity + 2) + num_cells * (capacity + 2)
+
+
+def narrowed(
+    model: PyTree,
+    data: PyTree,
+    draws: dict[str, np.ndarray],
+    rows: np.ndarray,
+    columns: PyTree,
+) -> tuple[PyTree, dict[str, np.ndarray], np.ndarray, PyTree]:
+    """What a question about few cells (M,), or all cells of few rows, needs of model and draws.
+
+    Args: columns: of the cells; None for all columns.
+    Returns the model and draws of the rows and columns asked for, and their positions in these.
+    """
+    few = 2 * rows.size <= data.num_rows + (0 if columns is None else data.num_columns)
+    if not (few and isinstance(model, NarrowsDraws)):
+        return model, draws, rows, columns
+    chosen, codes = zip(*map(_lines, (rows, columns)), strict=True)
+    found = model.narrowed(draws, *chosen)
+    return (model, draws, rows, columns) if found is None else (*found, *codes)
+
+
+def _lines(positions: np.ndarray | None) -> tuple[PyTree, PyTree]:
+    """The lines that occur, in few sizes so that few programs serve all, and where each is."""
+    if positions is None:
+        return None, None
+    lines, codes = np.unique(positions, return_inverse=True)
+    size = 1 << max(lines.size - 1, 0).bit_length()
+    return np.pad(lines, (0, size - lines.size), mode="edge"), codes
 
 
 def predict_cells(
     model: Model,
-    data: Container,
+    data: MatrixContainer,
     draws: dict[str, np.ndarray],
     rows: np.ndarray,
     columns: np.ndarray,
@@ -341,7 +375,9 @@ def predict_cells(
     Yields:
         Which draws, their means and variances (B, M).
     """
-    size = draw_size(draws, data, rows.size)
+    whole = draws
+    model, draws, rows, columns = narrowed(model, data, draws, rows, columns)
+    size = draw_size(draws, data.num_columns if draws is whole else 1, rows.size)
     is_small = size * len(next(iter(draws.values()))) <= _FEW_VALUES
     program = _few_cells_of_draws if once and is_small else _cells_of_draws
 
@@ -367,13 +403,15 @@ def predict_rows(
         return _rows_of_draws(model, block, keys, data, new_data)
 
     size = new_data.num_rows * new_data.num_columns
-    for where, (means, variances) in over_draws(evaluate, draws, draw_size(draws, data, size)):
+    for where, (means, variances) in over_draws(
+        evaluate, draws, draw_size(draws, data.num_columns, size)
+    ):
         yield where, means[:, *cells], variances[:, *cells]
 
 
 def log_densities(
     model: Model,
-    data: Container,
+    data: MatrixContainer,
     draws: dict[str, np.ndarray],
     cells: tuple[np.ndarray, np.ndarray],
     values: np.ndarray,
@@ -384,7 +422,9 @@ def log_densities(
     def evaluate(block: object, indices: np.ndarray) -> PyTree:
         return _log_density_of_draws(model, block, data, rows, columns, jnp.asarray(values))
 
-    for where, densities in over_draws(evaluate, draws, draw_size(draws, data, values.size)):
+    for where, densities in over_draws(
+        evaluate, draws, draw_size(draws, data.num_columns, values.size)
+    ):
         yield where, densities.astype(float)
 
 
@@ -396,14 +436,14 @@ def _log_density_of_rows(
 
 
 def log_densities_of_rows(
-    model: Model, data: Container, draws: dict[str, np.ndarray], x: Array
+    model: Model, data: MatrixContainer, draws: dict[str, np.ndarray], x: Array
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """log p(row | draw) of further rows x (M, D), as `log_densities`."""
 
     def evaluate(block: object, indices: np.ndarray) -> PyTree:
         return _log_density_of_rows(model, block, data, x)
 
-    for where, densities in over_draws(evaluate, draws, draw_size(draws, data, x.size)):
+    for where, densities in over_draws(evaluate, draws, draw_size(draws, data.num_columns, x.size)):
         yield where, densities.astype(float)
 
 

@@ -256,22 +256,26 @@ def _values_of_rows(posterior: Draws, rows: np.ndarray, by: str) -> np.ndarray:
 
 def _expected_rows(posterior: Draws, rows: np.ndarray) -> np.ndarray:
     draws, weights = posterior.flat_draws()
-    total = np.zeros((rows.size, posterior.data.num_columns))
-
-    def expected_block(block: object, indices: np.ndarray) -> Array:
-        del indices
-        return _expected_values(posterior.model, block, posterior.data, rows)
-
-    for where, values in prediction.over_draws(expected_block, draws, 8 * total.size):
-        total += np.tensordot(weights[where], values, axes=1)
+    data = posterior.data
+    total = np.zeros((rows.size, data.num_columns))
+    model, draws, rows, _ = prediction.narrowed(posterior.model, data, draws, rows, None)
+    size = sum(int(np.prod(values.shape[1:])) for values in draws.values())
+    for where, block, indices in prediction.blocks_of_draws(draws, size):
+        filled = np.where(np.arange(indices.size) < where.stop - where.start, weights[indices], 0)
+        total += np.asarray(_expected_values(model, block, filled, data, rows))
     return total
 
 
 @jit
 def _expected_values(
-    model: PredictsWholeRows[Container], draws: Draw, data: Container, rows: Array
+    model: PredictsWholeRows[Container], draws: Draw, weights: Array, data: Container, rows: Array
 ) -> Array:
-    return jax.vmap(lambda draw: model.expected_values(draw, data, rows))(draws)
+    def add(total: Array, weighted: tuple[Draw, Array]) -> tuple[Array, None]:
+        draw, weight = weighted
+        return total + weight * model.expected_values(draw, data, rows), None
+
+    first = jax.eval_shape(add, 0.0, jax.tree.map(lambda leaf: leaf[0], (draws, weights)))[0]
+    return jax.lax.scan(add, jnp.zeros_like(first), (draws, weights))[0]
 
 
 def _expected(posterior: Draws, rows: np.ndarray, columns: np.ndarray) -> ExpectedRatings:

@@ -531,6 +531,29 @@ def test_pairs_that_repeat_count_once(tmp_path):
         assert len(read_ones(path).rows) == 3
 
 
+@pytest.mark.parametrize("times", [("9", "10", "8"), ("2020-01-02", "2020-11-01", "2019-12-31")])
+def test_of_a_cell_that_is_rated_again_the_last_rating_counts(times, tmp_path):
+    lines = [f"a,p,{stars},{time}" for stars, time in zip((1, 2, 3), times, strict=True)]
+    text = "\n".join(["user,item,rating,timestamp", *lines, f"b,p,5,{times[0]}", ""])
+    with pytest.warns(UserWarning, match="2 of 4 lines have a row and a column of another"):
+        found = read_entries(write(tmp_path / "a.csv", text))
+    assert found.row_names.tolist() == ["a", "b"]
+    assert found.values.tolist() == [2, 5]
+
+
+@pytest.mark.parametrize("times", [("9", "9"), ("", "9"), ("nan", "9"), ("monday", "friday")])
+def test_ratings_of_a_cell_whose_last_is_not_known_are_refused(times, tmp_path):
+    text = f"user,item,rating,time\na,p,1,{times[0]}\na,p,2,{times[1]}\nb,q,1,1\n"
+    with pytest.raises(ValueError, match=r"duplicate cell.*drop_duplicates"):
+        read_entries(write(tmp_path / "a.csv", text))
+
+
+def test_equal_ratings_at_times_that_cannot_be_ordered_count_once(tmp_path):
+    text = "user,item,rating,time\na,p,1,monday\na,p,1,friday\nb,q,2,friday\n"
+    with pytest.warns(UserWarning, match="1 of 3 lines repeat"):
+        assert read_entries(write(tmp_path / "a.csv", text)).num_entries == 2
+
+
 def test_columns_of_fractions_are_a_matrix_and_no_ids(tmp_path):
     path = write(tmp_path / "a.csv", "p,q,r\n0.5,1.25,3\n2.5,0.75,4\n1.5,-2.5,1\n")
     assert read_entries(path).shape == (3, 3)

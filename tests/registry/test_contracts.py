@@ -60,6 +60,7 @@ OF_MODELS = {
         "HasFactors",
         "HasSideGroups",
         "KeepsLess",
+        "NarrowsDraws",
         "PredictsWholeRows",
         "RanksColumns",
     }

@@ -427,6 +427,12 @@ class BPMF(Readable, Model):
         """Expected values (R, M) of all cells of some rows, without features of cells."""
         return queries.expected_values(self, draw, data, rows)
 
+    def narrowed(
+        self, draws: Mapping[str, np.ndarray], rows: np.ndarray | None, columns: np.ndarray | None
+    ) -> tuple[BPMF, dict[str, np.ndarray]] | None:
+        """The model and draws (S, ...) of the matrix of some rows and columns, for its cells."""
+        return unknown.narrowed(self, draws, rows, columns)
+
     def known_cells(self, data: Entries) -> tuple[np.ndarray, np.ndarray]:
         return np.asarray(data.rows), np.asarray(data.columns)
 

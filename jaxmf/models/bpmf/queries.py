@@ -19,7 +19,7 @@ from jaxmf.models.bpmf.updates import linked, row_means, row_precisions
 from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import in_chunks
 from jaxmf.samplers.factors.rows import RowPriors, draw_rows, log_evidences
-from jaxmf.samplers.factors.vectors import Known, cell_means, design
+from jaxmf.samplers.factors.vectors import Known, cell_means, design, split
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
@@ -107,9 +107,11 @@ def _known(model: BPMF, num_rows: int, v: Array, num_cells: int) -> Known:
 
 
 def _all_means(model: BPMF, u: Array, v: Array, known: Known) -> Array:
-    parts = design(v, known, model.num_factors)
-    left = jnp.concatenate([u[:, : parts.num_shared], parts.row_part], axis=1)
-    return left @ parts.table[:-1].T
+    """Means (R, M) of all cells of rows; the vectors of the columns are read as they are."""
+    row_parts = split(u, model.num_factors, known.columns.shape[1], known.cells.shape[1])
+    left = jnp.concatenate([row_parts.latent, jnp.ones_like(row_parts.bias), known.rows], axis=1)
+    rest = jnp.sum(row_parts.bias, axis=1, keepdims=True) + row_parts.others @ known.columns.T
+    return left @ v[:, : left.shape[1]].T + rest
 
 
 def _prior_of_new(draw: Draw, num_rows: int) -> SidePrior:

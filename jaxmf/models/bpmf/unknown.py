@@ -1,7 +1,11 @@
-"""Rows and columns that a fit knows nothing of: their vectors come from the prior of their side."""
+"""A draw's matrix with other rows and columns: with further ones, or of a few alone.
+
+Vectors of those that a fit knows nothing of come from the prior of their side.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -57,6 +61,41 @@ def _drawn(model: BPMF, key: Key, draw: queries.Draw, data: object, num_rows: in
     cells = bare(Entries, rows=none, columns=none, values=nothing, shape=shape, **ids)
     new = queries.fold_in(model.for_new_rows(None, num_rows), key, draw, data, cells)
     return jnp.concatenate([known, new.astype(known.dtype)])
+
+
+def narrowed(
+    model: BPMF,
+    draws: Mapping[str, np.ndarray],
+    rows: np.ndarray | None,
+    columns: np.ndarray | None,
+) -> tuple[BPMF, dict[str, np.ndarray]] | None:
+    """The model and draws of the matrix of some rows and columns; see `NarrowsDraws`.
+
+    Features of cells are found by positions in the whole matrix, so with them there is none.
+    """
+    if model.cell_features is not None:
+        return None
+    present = {field.name: getattr(model, field.name) for field in fields(model)}
+    kept = {n: draws[n] for n in ("u", "v", "noise_scale", "thresholds") if n in draws}
+    for name, heading, chosen in (("u", "row_features", rows), ("v", "column_features", columns)):
+        if chosen is None:
+            continue
+        kept[name] = kept[name][:, chosen]
+        if present[heading] is not None:
+            present[heading] = _lines(present[heading], chosen)
+    return bare(type(model), **present), kept
+
+
+def _lines(features: Features, chosen: np.ndarray) -> Features:
+    """Some lines of features, dense, so that their shape is that of every other such choice."""
+    values = (
+        scipy.sparse.csr_array(features.to_scipy())[chosen].toarray()
+        if features.is_sparse
+        else np.asarray(features.values)[chosen]
+    )
+    present = {field.name: getattr(features, field.name) for field in fields(features)}
+    lines = {"values": values, "rows": None, "columns": None, "shape": values.shape, "ids": None}
+    return bare(type(features), **present | lines)
 
 
 def no_features(features: Features, num_rows: int) -> Features:

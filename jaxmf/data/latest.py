@@ -1,0 +1,49 @@
+"""Ratings of the same cell at several times: the last one counts."""
+
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from jaxmf.data.readers import as_number
+
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+def latest_of_cells(path: Path, lines: list[list[str]]) -> list[list[str]]:
+    """Lines of row, column, value and time: of each cell the one that is last in time.
+
+    Cells stay repeated, for whoever refuses them, where times are neither numbers nor ISO dates of
+    one length, or where two values of a cell have the last one.
+    """
+    cells: dict[tuple[str, str], list[int]] = {}
+    for position, line in enumerate(lines):
+        cells.setdefault((line[0], line[1]), []).append(position)
+    if len(cells) == len(lines):
+        return lines
+    moments = _moments([line[3] for line in lines])
+    if moments is None:
+        return lines
+    last = []
+    for positions in cells.values():
+        latest = [p for p in positions if moments[p] == moments[positions].max()]
+        if len({lines[p][2] for p in latest}) > 1:
+            return lines
+        last.append(latest[0])
+    warnings.warn(
+        f"{path}: {len(lines) - len(last):,} of {len(lines):,} lines have a row and a column of "
+        "another line; of these the last one by time counts.",
+        stacklevel=3,
+    )
+    return [lines[position] for position in sorted(last)]
+
+
+def _moments(times: list[str]) -> np.ndarray | None:
+    """Numbers in the order of the times; None where that is not known."""
+    try:
+        found = np.array([as_number(time) for time in times])
+    except ValueError:
+        is_iso = len(set(map(len, times))) == 1 and all(map(_ISO_DATE.match, times))
+        return np.unique(times, return_inverse=True)[1] if is_iso else None
+    return found if np.isfinite(found).all() else None

@@ -1,0 +1,78 @@
+"""Questions about few cells take what draws know of these alone, and answer as all draws would."""
+
+import numpy as np
+import pytest
+
+import jaxmf as mf
+from jaxmf.posterior import prediction
+
+NUM_ROWS, NUM_COLUMNS = 40, 30
+GENERATOR = np.random.default_rng(0)
+ROWS, COLUMNS = np.nonzero(GENERATOR.random((NUM_ROWS, NUM_COLUMNS)) < 0.3)
+STARS = GENERATOR.integers(1, 6, ROWS.size).astype(float)
+SHAPE = NUM_ROWS, NUM_COLUMNS
+NAMES = [f"u{i}" for i in range(NUM_ROWS)], [f"i{j}" for j in range(NUM_COLUMNS)]
+IDS = {"row_names": NAMES[0], "column_names": NAMES[1]}
+EVERYWHERE = tuple(part.ravel() for part in np.indices(SHAPE))
+DAYS = GENERATOR.normal(size=(NUM_ROWS * NUM_COLUMNS, 1))
+ONE_COLUMN = mf.Entries([0, 1], [0, 0], [5.0, 1.0], (NUM_ROWS, 1), NAMES[0], ["new"])
+USERS = mf.Features(GENERATOR.normal(size=(NUM_ROWS, 3)))
+ITEMS = mf.Features.from_columns({"kind": [f"k{j % 7}" for j in range(NUM_COLUMNS)]})
+MODELS = {
+    "features": mf.BPMF(2, row_features=USERS, column_features=ITEMS),
+    "grades": mf.BPMF(2, bias=False, column_features=ITEMS, likelihood=mf.Ordinal((1, 2, 3, 4, 5))),
+    "features of cells": mf.BPMF(2, cell_features=mf.CellFeatures(*EVERYWHERE, DAYS, SHAPE, **IDS)),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def post(request):
+    data = mf.Entries(ROWS, COLUMNS, STARS, SHAPE, *NAMES)
+    run = {"num_warmup": 2, "num_samples": 7, "num_chains": 1, "progress": False}
+    return mf.sample(MODELS[request.param], data, **run)
+
+
+def answers(post):
+    few = post.predict(mf.Positions([3, 3, 7], [0, 29, 5]))
+    best = post.recommend(["u5", "u39", "u5"], n=4)
+    unknown = post.predict((["u41", "u2"], ["i3", "i31"]), unknown="prior")
+    column = post.predict(new_columns=ONE_COLUMN, seed=1)
+    found = [few.mean, few.sd, few.quantiles, best.columns, best.scores.mean, best.scores.sd]
+    return [*found, unknown.mean, unknown.sd, column.mean]
+
+
+def test_few_cells_are_answered_as_by_whole_draws(post, monkeypatch):
+    narrow = answers(post)
+    monkeypatch.setattr(prediction, "narrowed", lambda model, data, *whole: (model, *whole))
+    for few, whole in zip(narrow, answers(post), strict=True):
+        np.testing.assert_allclose(few, whole, rtol=2e-5, atol=1e-6)
+
+
+def test_programs_of_few_cells_see_no_other_rows(monkeypatch):
+    data = mf.Entries(ROWS, COLUMNS, STARS, SHAPE)
+    post = mf.sample(mf.BPMF(1), data, num_warmup=1, num_samples=3, num_chains=1, progress=False)
+    seen = []
+    blocks = prediction.blocks_of_draws
+
+    def watched(draws, size):
+        seen.append({name: values.shape[1:] for name, values in draws.items()})
+        return blocks(draws, size)
+
+    monkeypatch.setattr(prediction, "blocks_of_draws", watched)
+    post.predict(([3, 9, 9], [1, 1, 2]))
+    post.recommend([4], n=3)
+    rows_and_columns = [(shapes["u"][0], shapes["v"][0]) for shapes in seen]
+    assert rows_and_columns == [(2, 2), (1, NUM_COLUMNS), (1, 4)]
+
+
+def test_moments_of_a_mixture_over_blocks_are_those_of_all_draws():
+    means = (1000 + GENERATOR.normal(size=(9, 4))).astype(np.float32)
+    variances = GENERATOR.random((9, 4))
+    weights = np.array([0, 0, 0, 1, 2, 3, 4, 0, 5]) / 15
+    blocks = ((slice(i, i + 3), means[i : i + 3], variances[i : i + 3]) for i in (0, 3, 6))
+    found = prediction.gather(blocks, weights, num_cells=4, num_draws=0, seed=0)
+    mean = weights @ means.astype(float)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(
+        found.variance, weights @ (variances + (means - mean) ** 2), rtol=1e-10
+    )
