@@ -17,7 +17,7 @@ from jaxmf.data import Container
 from jaxmf.engine import Algorithm, Report, Run
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
-from jaxmf.model import Model
+from jaxmf.model import Anneals, Model
 from jaxmf.posterior import Posterior, alarms
 from jaxmf.posterior.assemble import from_annealing, outcome
 from jaxmf.preparation import device_name, matched_to, meta_of, refuse_inside, refuse_traced
@@ -92,6 +92,7 @@ def smc(
     _check_numbers(num_particles, num_runs, chain_length, effective_share)
     key = as_key(seed)
     matched, container = matched_to(model, data, memory_limit)
+    assert isinstance(matched, Anneals)  # as the registry has seen to
     annealed = matched.annealed(container, **options)
     method_settings: dict[str, Any] = {
         "num_particles": num_particles,

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from jaxmf import devices, engine, registry, settings
 from jaxmf.annealed import smc
 from jaxmf.arguments import check_count, check_flag, check_text
-from jaxmf.data import Container
+from jaxmf.data import Container, Tokens
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
 from jaxmf.engine.progress import Report
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
-from jaxmf.model import HoldsOutOnes, Model, SolvesInClosedForm
+from jaxmf.model import HasAscent, HoldsOutOnes, Model, SolvesInClosedForm
 from jaxmf.posterior import Posterior, alarms, kept_cells
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
@@ -96,7 +96,7 @@ def sample(
     resume: bool = False,
     memory_limit: int | None = None,
     predict_at: object = None,
-    **options: Any,
+    **options: object,
 ) -> Posterior:
     """Draw from the posterior by Markov chain Monte Carlo.
 
@@ -236,6 +236,7 @@ def particle_filter(
     )
     check_count("num_particles", num_particles, 1)
     algorithm = build(num_particles=num_particles, **options)
+    assert not isinstance(container, Tokens)  # a filter goes through rows
     num_steps = container.num_rows + int(options.get("anneal_steps", 0) or 0)
     everything = dict(options) | {"num_particles": num_particles}
     check_count("num_runs", num_runs, 1)
@@ -264,7 +265,7 @@ def particle_filter(
 
 
 def variational(
-    model: Any,
+    model: Model,
     data: object,
     *,
     num_epochs: int | None = None,
@@ -334,6 +335,7 @@ def variational(
                 f"hold_out: {type(model).__name__} has no comparison with popularity; leave it out"
             )
         layout["hold_out"] = run_settings["hold_out"] = hold_out
+    assert isinstance(model, HasAscent)  # as the registry has seen to
     with devices.default_device_of(container):
         prepared = model.prepare(container, num_validation=num_validation, seed=seed, **layout)
     kept = {name: _in_words(value) for name, value in options.items()}
@@ -407,7 +409,7 @@ def _in_words(value: object) -> object:
 
 def _identity(
     model: Model, data: Container, method: str, options: Mapping[str, object]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What a run must share with the checkpoint it continues, beside settings of the run."""
     return {
         "model": registry.encode_model(model),

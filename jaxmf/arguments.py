@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import numbers
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+Kind = TypeVar("Kind")
 
 MOST_SLOTS = 2**20
 """Features or groups that one state can have slots for, at most."""
@@ -47,14 +49,16 @@ def check_word(name: str, value: object, words: Iterable[str]) -> str:
     return value
 
 
-def check_function(name: str, value: object) -> Any:
+def check_function(name: str, value: object) -> Callable[..., object] | None:
     """Something that can be called, or None."""
     if value is not None and not callable(value):
         raise TypeError(f"{name} must be a function, got {value!r}")
     return value
 
 
-def check_object(name: str, value: object, kinds: type | tuple[type, ...], example: str) -> Any:
+def check_object(
+    name: str, value: object, kinds: type[Kind] | tuple[type[Kind], ...], example: str
+) -> Kind:
     """An object of one of some classes.
 
     Raises TypeError: anything else, a class in place of an object too.

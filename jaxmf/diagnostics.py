@@ -442,7 +442,7 @@ def observed_cells(data: Entries | Dense, most: int) -> tuple[Positions, np.ndar
     return cells, np.asarray(values[cells.rows, cells.columns], float)
 
 
-def column_means(data: Any) -> np.ndarray:
+def column_means(data: Dense | Entries) -> np.ndarray:
     """Mean of the observed cells of each column, (D,); of all of them where a column has none."""
     if isinstance(data, Entries):
         columns, observed_values = np.asarray(data.columns), np.asarray(data.values, float)

@@ -29,16 +29,19 @@ from typing import (
 
 import numpy as np
 
-from jaxmf.types import Array, Draw, Key, Names, PyTree
+from jaxmf.types import Array, Draw, Key, Names, PyTree, Seed
 
 if TYPE_CHECKING:
     from typing import Self
 
     from jaxmf.data.dense import Dense
+    from jaxmf.data.features import Features
+    from jaxmf.data.tokens import Tokens
 
 # A container of jaxmf.data, and a model.
 Data = TypeVar("Data", contravariant=True)
 SameData = TypeVar("SameData")
+Value = TypeVar("Value")
 Pair = tuple[Array, Array]
 """Mean and variance, of one shape."""
 HostDraw = Mapping[str, Array | np.ndarray]
@@ -285,12 +288,12 @@ class TakesRowFeatures(Protocol):
     """Has features of rows, of which new rows bring their own."""
 
     @property
-    def row_features(self) -> Any:
+    def row_features(self) -> Features | None:
         """`Features` of the rows in training, or None."""
         ...
 
     @property
-    def row_classes(self) -> Any:
+    def row_classes(self) -> Features | None:
         """`Features` with one indicator a class of rows in training, or None."""
         ...
 
@@ -307,7 +310,7 @@ class TakesNewColumns(Protocol):
         """The model of the transposed data."""
         ...
 
-    def transpose_draws(self, draws: Mapping[str, object], /) -> dict[str, Any]:
+    def transpose_draws(self, draws: Mapping[str, Value], /) -> dict[str, Value]:
         """Draws of the transposed model."""
         ...
 
@@ -519,12 +522,12 @@ class HasSideGroups(Protocol[Data]):
     """Has groups of rows and of columns behind a matrix: `Posterior.preferences`."""
 
     @property
-    def row_classes(self) -> Any:
+    def row_classes(self) -> Features | None:
         """`Features` with one indicator a class of rows, or None."""
         ...
 
     @property
-    def column_classes(self) -> object:
+    def column_classes(self) -> Features | None:
         """The same of columns."""
         ...
 
@@ -536,7 +539,7 @@ class HasSideGroups(Protocol[Data]):
         """The model of the transposed data."""
         ...
 
-    def transpose_draws(self, draws: Mapping[str, object], /) -> dict[str, Any]:
+    def transpose_draws(self, draws: Mapping[str, Value], /) -> dict[str, Value]:
         """Draws of the transposed model."""
         ...
 
@@ -560,7 +563,7 @@ class CompletesDocuments(Protocol[Data]):
 class LimitsDocuments(Protocol):
     """Takes new documents up to a length."""
 
-    def check_documents(self, new: Any, name: str, /) -> None:
+    def check_documents(self, new: Tokens, name: str, /) -> None:
         """Refuses new documents (`Tokens`, which errors call `name`) that are too long."""
         ...
 
@@ -642,7 +645,7 @@ class Anneals(Protocol[Data]):
 class HasAscent(Protocol[Data]):
     """Is fitted by coordinate ascent: `jaxmf.variational`."""
 
-    def prepare(self, data: Data, *, num_validation: int = 0, seed: object = 0) -> PyTree:
+    def prepare(self, data: Data, *, num_validation: int = 0, seed: Seed = 0) -> PyTree:
         """The data as the ascent goes through them; on the host."""
         ...
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxmf import devices, registry
 from jaxmf.data import Container, as_container
 from jaxmf.data.convert import num_bytes_of, put_beside
+from jaxmf.engine import Algorithm
 from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.memory import check_limit, refuse_copy
 from jaxmf.engine.sharding import check_mesh_axes
@@ -50,7 +51,7 @@ def prepare_run(
     options: Mapping[str, object],
     verb: Callable[..., object],
     memory_limit: int | None,
-) -> tuple[Any, Any, Callable[..., Any], dict[str, Any]]:
+) -> tuple[Model, Container, Callable[..., Algorithm], dict[str, Any]]:
     """The model in the order of the data, its container, what makes the method, its options."""
     refuse_traced(verb.__name__, model=model, data=data, **options)
     refuse_inside(verb.__name__)
@@ -61,7 +62,7 @@ def prepare_run(
     return model, container, entry.builder(model, method), read
 
 
-def matched_to(model: Model, data: object, memory_limit: int | None) -> tuple[Any, Any]:
+def matched_to(model: Model, data: object, memory_limit: int | None) -> tuple[Model, Container]:
     """The model in the order of the data, and these in its container, checked by it."""
     _check_tree(model)
     entry = registry.entry_of(model)
@@ -97,7 +98,7 @@ def _check_tree(model: Model) -> None:
 def meta_of(
     method: str,
     seed: object,
-    run_settings: Mapping[str, Any],
+    run_settings: Mapping[str, object],
     options: Mapping[str, object],
     device: str,
     fields: Mapping[str, Any],

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from jaxmf import registry
+from jaxmf.data import SparseBinary
 from jaxmf.engine import ChainKernel, chain_kernel
 from jaxmf.model import Model
 from jaxmf.models.sparse_binary_mf import SparseBinaryMF
@@ -177,13 +178,15 @@ def free_energy(model: SparseBinaryMF, data: object) -> FreeEnergy:
             f"free_energy: {type(model).__name__} has none; it is of SparseBinaryMF alone"
         )
     with jax.ensure_compile_time_eval():  # as in `kernel`
-        model, container, _, _ = prepare_run(model, data, "variational", {}, free_energy, None)
+        matched, container, _, _ = prepare_run(model, data, "variational", {}, free_energy, None)
+        assert isinstance(matched, SparseBinaryMF)
+        assert isinstance(container, SparseBinary)
         layout = prepare(container, num_validation=0, batch_size=None, seed=0).layout
 
     def start(key: Key) -> Named:
-        return as_draw(start_parameters(key, layout, settings=model, start="svd"))
+        return as_draw(start_parameters(key, layout, settings=matched, start="svd"))
 
     names = sorted(jax.eval_shape(start, jax.random.key(0)))
     hyperparameters = tuple(name for name in names if name.endswith(_HYPERPARAMETERS))
     parameters = tuple(name for name in names if name not in hyperparameters)
-    return FreeEnergy(model, layout, parameters, hyperparameters)
+    return FreeEnergy(matched, layout, parameters, hyperparameters)

@@ -19,7 +19,6 @@ import sys
 import tempfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 import jaxlib
 
@@ -70,7 +69,7 @@ def is_tested(version: str) -> bool:
     return any(f"{version}.".startswith(f"{release}.") for release in TESTED_RELEASES)
 
 
-def _is_sound(findings: dict[str, Any] | None) -> bool:
+def _is_sound(findings: dict[str, dict[str, int]] | None) -> bool:
     """Whether the findings of the child speak for the request."""
     if findings is None:
         return False
@@ -80,7 +79,7 @@ def _is_sound(findings: dict[str, Any] | None) -> bool:
     )
 
 
-def _run_child() -> dict[str, Any] | None:
+def _run_child() -> dict[str, dict[str, int]] | None:
     """What the child printed; None if it ended in any other way.
 
     Raises subprocess.TimeoutExpired: it did not end in time. OSError: it could not be started.

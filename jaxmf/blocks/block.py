@@ -128,8 +128,7 @@ def _arguments(rho: Callable[..., object]) -> tuple[str, ...]:
 
 
 def _names(by: Any, argument: str = "by") -> tuple[str, ...]:
-    is_list = isinstance(by, tuple | list)
-    names = () if by is None else tuple(by) if is_list else (by,)
+    names = () if by is None else tuple(by) if isinstance(by, tuple | list) else (by,)
     for name in names:
         if not isinstance(name, str):
             raise TypeError(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -108,7 +109,7 @@ def plan(
     return SamplerPlan(tuple(sets), keep, capacity, sweep, split_merge)
 
 
-def _joint_indicators(network: Network, joint: Any) -> list[str]:
+def _joint_indicators(network: Network, joint: Sequence[Sequence[str]]) -> list[str]:
     """The indicators in sets that are drawn together; refuses other names and repeated ones."""
     is_sets = isinstance(joint, tuple | list)
     if not is_sets or not all(isinstance(chosen, tuple | list) for chosen in joint):

@@ -15,7 +15,7 @@ Source: Porteous (2010), section 7.2; Hinton (2002), Training products of expert
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -293,7 +293,7 @@ def _check_block(network: Network, block: str) -> None:
         )
 
 
-def _checked_form(network: Network, block: str, prior: Any) -> FlexiblePrior:
+def _checked_form(network: Network, block: str, prior: FlexiblePrior) -> FlexiblePrior:
     check_flexible("form(parameters)", prior)
     expected = network.blocks[block].distribution.num_unobserved
     if prior.num_unobserved != expected:

@@ -25,13 +25,14 @@ from jaxmf.cli.settings import build, read_settings, refuse_foreign
 
 if TYPE_CHECKING:
     from jaxmf.posterior import Posterior
+    from jaxmf.registry.entry import Setting
 
 _CHECKPOINT = "checkpoint"
 
 
 def models() -> None:
     """List the models, one line each, with their methods and settings."""
-    from jaxmf import registry, settings
+    from jaxmf import registry
 
     for entry in registry.all_entries():
         methods = ", ".join(
@@ -39,13 +40,15 @@ def models() -> None:
         )
         print(f"{entry.name:24}{entry.one_line}")
         print(f"{'':24}methods:  {methods}")
-        _print_settings("settings:", registry.model_settings(entry), settings)
+        _print_settings("settings:", registry.model_settings(entry))
         for method in entry.verbs:
-            _print_settings(f"{method}:", registry.method_settings(entry, method), settings)
+            _print_settings(f"{method}:", registry.method_settings(entry, method))
 
 
-def _print_settings(head: str, known: list[Any], settings: Any) -> None:
+def _print_settings(head: str, known: list[Setting]) -> None:
     import textwrap
+
+    from jaxmf import settings
 
     shown = [
         f"{each.name}" if each.required else f"{each.name}={settings.describe(each.default)}"

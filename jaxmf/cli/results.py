@@ -176,15 +176,14 @@ def report(
     posterior = _load(folder)
     shape, known = read_notes(folder)
     shape = read_shape(image_shape) or shape
-    if truth is not None:
-        known = read_matrix(truth)
+    matrix = known if truth is None else read_matrix(truth)
     named = None if titles is None else read_titles(titles, posterior.data)
     start_compilation_cache()
     path = write_report(
         posterior,
         out or folder / "report.html",
         image_shape=shape,
-        truth=known,
+        truth=matrix,
         title=title,
         titles=named,
     )

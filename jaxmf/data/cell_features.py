@@ -216,7 +216,7 @@ def _offsets(rows: np.ndarray, num_rows: int) -> np.ndarray:
 
 
 def _new_indices(
-    present: Any, requested: object, *, size: int, num_present: int, what: str
+    present: Names | None, requested: object, *, size: int, num_present: int, what: str
 ) -> np.ndarray:
     """Where each of the own rows stands in the data, -1 where the data does not have it."""
     if present is None and requested is None:

@@ -91,7 +91,7 @@ def as_lines(name: str, x: object, needed: str) -> list[Any]:
     return list(x)
 
 
-def as_mapping(name: str, x: Any) -> dict[Any, Any]:
+def as_mapping(name: str, x: Any) -> dict[str, Any]:
     """A mapping from headings, as a dict; nothing where it is None.
 
     Raises TypeError: no mapping.

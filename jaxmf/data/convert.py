@@ -1,6 +1,7 @@
 """Users' own objects made into the container that a model needs."""
 
 import math
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -121,7 +122,7 @@ def num_bytes_of(data: Any, container_type: type) -> int:
     return 0
 
 
-def complete_matrix(values: object, data: Any, *, argument: str) -> np.ndarray:
+def complete_matrix(values: object, data: MatrixContainer, *, argument: str) -> np.ndarray:
     """A complete matrix in the order of the rows and columns of the data.
 
     Args:
@@ -161,7 +162,11 @@ def _is_plain_list(data: object) -> bool:
 
 
 def _check_one_reading(
-    name: str, data: object, container_type: Any, question: str, *refused: Any
+    name: str,
+    data: object,
+    container_type: type,
+    question: str,
+    *refused: Callable[[object], bool],
 ) -> None:
     if any(test(data) for test in refused):
         raise TypeError(

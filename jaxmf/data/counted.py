@@ -1,7 +1,9 @@
 """Matrices of counts opened up into tokens, a block of rows at a time."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -9,6 +11,9 @@ from jaxmf.data import checks
 from jaxmf.data.container import is_sparse
 from jaxmf.data.lean import aligned_empty
 from jaxmf.engine.memory import refuse_copy
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array, sparray
 
 BLOCK = 1024  # rows of a matrix whose tokens stand together
 _CELLS = 2**18  # of a dense matrix that are gone through at once
@@ -108,7 +113,7 @@ def _has_texts(counts: object) -> bool:
     return isinstance(first, str)
 
 
-def _checked_sparse(matrix: Any) -> Any:
+def _checked_sparse(matrix: sparray) -> csr_array:
     """A matrix of counts by rows, an offence shown at its cell."""
     from scipy.sparse import csr_array
 

@@ -15,7 +15,7 @@ _ID_KINDS = tuple("biufUO")
 _NAMES = ("ids", "row_names", "column_names")
 
 
-def described(features: Features | CellFeatures) -> dict[str, Any]:
+def described(features: Features | CellFeatures) -> dict[str, object]:
     """All that JSON can hold of features: shape, ids, columns, fingerprint.
 
     Raises TypeError: an id or a level that is neither text, number nor truth.
@@ -89,7 +89,7 @@ def read_ids(name: str, written: object) -> np.ndarray:
     return np.array(values, dtype=str if is_text else dtype)
 
 
-def _plain(name: str, value: object) -> Any:
+def _plain(name: str, value: object) -> str | int | float | bool | None:
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     raise TypeError(

@@ -372,7 +372,7 @@ class Features(FeatureProducts):
             return self
         return type(self)(matrix, self.ids, columns=known.described, missing=self.missing)
 
-    def to_scipy(self) -> Any:
+    def to_scipy(self) -> scipy.sparse.coo_array:
         """(N, F) scipy.sparse coordinate array, on the host."""
         if self.rows is None or self.columns is None:
             return scipy.sparse.coo_array(np.asarray(self.values))

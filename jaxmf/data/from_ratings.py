@@ -7,7 +7,7 @@ not there is zero, which is the average.
 Source: Porteous (2010), Networks of mixture blocks for non parametric Bayesian models, 6.2.6.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -219,7 +219,7 @@ def neighbour_ratings(train: Entries, similar: np.ndarray, cells: Cells) -> np.n
     return result
 
 
-def _sums(ratings: Any, block: slice) -> list[np.ndarray]:
+def _sums(ratings: scipy.sparse.csr_array, block: slice) -> list[np.ndarray]:
     """Sums over the users who rated both items, (B, D) each, of a block of items with all.
 
     Their number; of ratings of the one and of the other; of squares; of products.

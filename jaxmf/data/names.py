@@ -143,7 +143,7 @@ def _encode_block(
 
 
 def positions(
-    argument: str, ids: Any, *, names: Names | None, size: int, line: str | None = None
+    argument: str, ids: object, *, names: Names | None, size: int, line: str | None = None
 ) -> np.ndarray:
     """Positions (T,) int32 of ids; where the data has no ids, they are the positions themselves.
 
@@ -154,7 +154,7 @@ def positions(
         ValueError: an id that the data does not have.
     """
     if names is None:
-        return as_index(argument, np.atleast_1d(ids), size=size)
+        return as_index(argument, np.atleast_1d(np.asarray(ids)), size=size)
     if isinstance(ids, (str, tuple)) or not isinstance(ids, Iterable):
         ids = [ids]
     line = argument.removesuffix("s") if line is None else line

@@ -4,7 +4,6 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
 from jaxmf.data.suspects import are_times, without_repeats
 from jaxmf.data.text_tables import is_text, numbered_lines
+from jaxmf.types import Names
 
 FORMS = ("pairs", "baskets", "matrix")
 _ITEMS = frozenset(
@@ -165,7 +165,7 @@ def _texts_of(
     return full
 
 
-def _by_ids(lines: list[list[str]]) -> list[tuple[Any, ...]]:
+def _by_ids(lines: list[list[str]]) -> list[tuple[object, ...]]:
     """The same with whole numbers where all ids of a column are such."""
     columns = [ids(list(column)).tolist() for column in zip(*lines, strict=True)]
     return list(zip(*columns, strict=True))
@@ -236,7 +236,7 @@ def _with_mask(data: SparseBinary, mask: Path) -> SparseBinary:
     return _with_missing(data, observed, mask)
 
 
-def _order(mask: Path, data_names: Any, mask_names: object) -> np.ndarray:
+def _order(mask: Path, data_names: Names, mask_names: object) -> np.ndarray:
     """Where in the data the rows, or columns, of a mask stand, by their ids."""
     return names.positions(f"{mask}: ids", mask_names, names=data_names, size=len(data_names))
 

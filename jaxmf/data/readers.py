@@ -21,6 +21,7 @@ from jaxmf.data.text_tables import MISSING, TEXT, extension, is_text, numbered_l
 
 if TYPE_CHECKING:
     import pandas as pd
+    from scipy.sparse import sparray
 
 _TRUTHS = (
     {"true": "1", "false": "0"},
@@ -225,7 +226,7 @@ def _read_npz(path: Path, key: str | None) -> Table:
         return Table(arrays[key or arrays.files[0]])
 
 
-def _load_sparse(path: Path) -> Any:
+def _load_sparse(path: Path) -> sparray:
     """A matrix that scipy wrote, its indices compared with its shape."""
     import scipy.sparse
 

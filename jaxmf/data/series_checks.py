@@ -8,7 +8,7 @@ import numpy as np
 from jaxmf.data import checks
 from jaxmf.data.container import is_sparse, peel
 from jaxmf.data.sparse_binary import SparseBinary
-from jaxmf.types import PyTree
+from jaxmf.types import Names, PyTree
 
 _DATES = "Dates become numbers by (dates - dates[0]) / numpy.timedelta64(1, 'D')."
 
@@ -137,7 +137,7 @@ def check_once(
     ones: Cells,
     gaps: Cells | None,
     shape: tuple[int, int, int],
-    ids: tuple[object, Any],
+    ids: tuple[Names | None, Names | None],
     times: np.ndarray,
 ) -> None:
     """No cell twice, be it a one or missing."""

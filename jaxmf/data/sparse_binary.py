@@ -175,7 +175,9 @@ class SparseBinary(CellsById):
         return cls(rows, columns, (num_rows, len(column_ids)), row_names, column_ids)
 
     @classmethod
-    def from_pairs(cls, pairs: Any, *, row_names: Any = None, column_names: object = None) -> Self:
+    def from_pairs(
+        cls, pairs: Any, *, row_names: object = None, column_names: object = None
+    ) -> Self:
         """Data from pairs (id of the row, id of the column), one for each one.
 
         Args:

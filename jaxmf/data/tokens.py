@@ -344,7 +344,9 @@ class Tokens:
         return children, tuple(self.sizes.items())
 
     @classmethod
-    def tree_unflatten(cls, sizes: Any, children: tuple[PyTree, ...]) -> Self:
+    def tree_unflatten(
+        cls, sizes: tuple[tuple[str, int], ...], children: tuple[PyTree, ...]
+    ) -> Self:
         """Built without checks: the leaves may be anything jax puts there."""
         columns, values = children
         return bare(cls, columns=columns, sizes=dict(sizes), values=values, names={})

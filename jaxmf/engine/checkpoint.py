@@ -12,6 +12,7 @@ import json
 import os
 import re
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -212,7 +213,9 @@ def read(path: str | os.PathLike[str]) -> Saved:
     )
 
 
-def compare(path: str | os.PathLike[str], saved: dict[str, Any], header: dict[str, Any]) -> None:
+def compare(
+    path: str | os.PathLike[str], saved: Mapping[str, Any], header: Mapping[str, Any]
+) -> None:
     """Checks that a checkpoint belongs to the run that continues it.
 
     Settings and identity must agree; another environment (versions, flags, device) is a warning,
@@ -296,7 +299,7 @@ def _restore(label: str, values: np.ndarray, expected: jax.ShapeDtypeStruct) -> 
     return restored
 
 
-def _differences(saved: dict[str, object], current: dict[str, object]) -> list[str]:
+def _differences(saved: Mapping[str, object], current: Mapping[str, object]) -> list[str]:
     saved, current = json.loads(json.dumps(saved)), json.loads(json.dumps(current))
     found = []
     for name in sorted(set(saved) | set(current)):

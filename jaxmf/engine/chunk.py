@@ -8,7 +8,7 @@ of capacity is not committed, so that the host can repeat it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -305,7 +305,7 @@ def _is_bad(name: str, leaf: Array) -> Array:
     return ~jnp.all(finite)
 
 
-def _checked(state: PyTree, draw: dict[str, Any]) -> list[str]:
+def _checked(state: PyTree, draw: Iterable[str]) -> list[str]:
     names = [name for name, _ in _float_leaves(state)]
     return names + [name for name in draw if name == "log_joint"]
 

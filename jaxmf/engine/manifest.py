@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -135,14 +136,14 @@ def is_count(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
-def is_positive(value: Any) -> bool:
+def is_positive(value: object) -> bool:
     """A whole number above 0."""
-    return is_count(value) and value > 0
+    return type(value) is int and value > 0
 
 
-def is_seconds(value: Any) -> bool:
+def is_seconds(value: object) -> bool:
     """A finite number, 0 or above."""
-    return type(value) in (int, float) and 0 <= value < float("inf")
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value < math.inf
 
 
 def is_bool(value: object) -> bool:

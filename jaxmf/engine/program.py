@@ -124,7 +124,7 @@ class Program:
         """Sizes of the growing axes."""
         return capacity_of(self.algorithm, state, self.placement.batch)
 
-    def draw_shapes(self, keys: Key, state: PyTree) -> tuple[tuple[str, Any], ...]:
+    def draw_shapes(self, keys: Key, state: PyTree) -> tuple[tuple[str, jax.ShapeDtypeStruct], ...]:
         """Names, shapes and dtypes of a draw of the group."""
         state, _ = self.placement.shapes_of_group(state, {})
         traced = self._get(record_draw, (self.algorithm, self.data, keys, state))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -104,7 +103,7 @@ def finish(program: Program, progression: Progression) -> Run:
     )
 
 
-def _draw_shapes(program: Program, group: Group) -> dict[str, tuple[tuple[int, ...], Any]]:
+def _draw_shapes(program: Program, group: Group) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     num_axes = program.placement.batch.num_axes
     shapes = program.draw_shapes(group.keys, group.state)
     return {name: (x.shape[num_axes:], x.dtype) for name, x in shapes}

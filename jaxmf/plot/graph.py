@@ -11,6 +11,7 @@ from jaxmf.diagnostics import evenly_spread
 from jaxmf.plot.style import CHAIN_COLOURS, INK, MUTED, empty, figure_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from jaxmf.posterior import Posterior
@@ -43,7 +44,7 @@ def causal_graph(
 
 
 def draw_graph(
-    axes: Any,
+    axes: Axes,
     z: np.ndarray,
     *,
     row_names: Sequence[object] | np.ndarray | None = None,
@@ -69,10 +70,10 @@ def draw_graph(
         for row in np.flatnonzero(z[:, slot]):
             axes.plot([above[index], below[row]], [1, 0], color=colour, linewidth=1.1, zorder=1)
     size = float(np.clip(2600 / (right + 1), 20, 220))
-    style = {"s": size, "edgecolors": INK, "linewidths": 0.9, "zorder": 2}
+    style: dict[str, Any] = {"s": size, "edgecolors": INK, "linewidths": 0.9, "zorder": 2}
     axes.scatter(above, np.ones(len(order)), facecolors="white", **style)
     axes.scatter(below, np.zeros(num_rows), facecolors="#c3ccd6", **style)
-    font = {"ha": "center", "fontsize": 7.5, "color": MUTED}
+    font: dict[str, Any] = {"ha": "center", "fontsize": 7.5, "color": MUTED}
     if num_rows <= 40 or row_names is not None:
         labels = range(num_rows) if row_names is None else row_names
         for position, label in zip(below, labels, strict=True):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from jaxmf.arguments import check_count
 from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
@@ -44,12 +46,12 @@ def check_options(posterior: Posterior, options: Mapping[str, object]) -> dict[s
     return checked
 
 
-def _image_shape(posterior: Posterior, shape: Any) -> Any:
+def _image_shape(posterior: Posterior, shape: tuple[int, int]) -> tuple[int, int]:
     check_image_shape(shape, posterior.data.num_columns)
     return shape
 
 
-def _truth(posterior: Posterior, truth: Any) -> Any:
+def _truth(posterior: Posterior, truth: object) -> Entries | np.ndarray:
     if isinstance(truth, Entries):
         return truth
     return complete_matrix(truth, posterior.data, argument="truth")

@@ -32,7 +32,7 @@ from jaxmf.plot.style import CHAIN_COLOURS, SEQUENTIAL, bare, colours, empty, fi
 from jaxmf.plot.topic_map import topic_map
 from jaxmf.posterior import kept_cells
 from jaxmf.posterior.topic_draws import has_topics
-from jaxmf.types import PyTree
+from jaxmf.types import ArrayLike, PyTree
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -217,7 +217,7 @@ class Plots:
         return figure
 
     @shows(FEATURES)
-    def cooccurrence(self, rows: Any = None, *, max_rows: int = 300) -> Figure:
+    def cooccurrence(self, rows: ArrayLike | None = None, *, max_rows: int = 300) -> Figure:
         """Heat map of E[ZZ'], rows sorted by the features they have in the reference draw.
 
         Args:
@@ -225,12 +225,12 @@ class Plots:
             max_rows: more rows than this are thinned evenly.
         """
         posterior = self._posterior
-        rows = np.arange(posterior.data.num_rows) if rows is None else np.asarray(rows)
-        if rows.size > max_rows:
-            rows = rows[evenly_spread(rows.size, max_rows)]
-        z = posterior.reference_draw()["z"][rows]
+        shown = np.arange(posterior.data.num_rows) if rows is None else np.asarray(rows)
+        if shown.size > max_rows:
+            shown = shown[evenly_spread(shown.size, max_rows)]
+        z = posterior.reference_draw()["z"][shown]
         order = np.lexsort((-z.astype(int))[:, np.argsort(-z.sum(axis=0), kind="stable")[::-1]].T)
-        shared = posterior.cooccurrence(Positions(rows[order])).values
+        shared = posterior.cooccurrence(Positions(shown[order])).values
         figure, (axes,) = figure_of(1, 1, width=4.8, height=4.0)
         picture = axes.imshow(shared, cmap=colours(SEQUENTIAL), vmin=0, interpolation="nearest")
         bare(axes)
@@ -388,7 +388,7 @@ class Plots:
         )
 
     @shows(CELLS, MATRIX)
-    def completed(self, rows: Any = None, **options: Any) -> Figure:
+    def completed(self, rows: ArrayLike | None = None, **options: Any) -> Figure:
         """Rows with missing cells, filled in; options as in `jaxmf.plot.bilinear.completed`."""
         return bilinear.completed(self._posterior, rows, **options)
 

@@ -21,6 +21,7 @@ from jaxmf.data.checks import shown_id
 from jaxmf.model import HasNetwork, ScalesColumns, WarnsOfFits, settings_of
 from jaxmf.posterior.draws import NO_DRAWS
 from jaxmf.posterior.evidence import annealing_fault
+from jaxmf.posterior.leave_one_out import known_cells
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -31,6 +32,7 @@ _FEWEST_DRAWS = 4  # R-hat is not defined for fewer
 _DRIFT_DRAWS = 20
 _DRIFT_ERRORS = 4.0
 _MOST_LEVELS = 12  # whole numbers that are grades, not measurements
+_USUAL = 1e-3  # share of the cells that a grade of a scale has
 _CONVERGED = 1e-4
 _SHORT_DOCUMENT = 20  # words
 _FEWEST_CELLS = 5  # of a column whose sd is compared with the noise
@@ -220,12 +222,8 @@ def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
 
 def _observed(data: Container) -> np.ndarray | None:
     """(M,) values of the observed cells of a matrix; None for other data."""
-    values = getattr(data, "values", None)
-    if values is None or np.ndim(values) not in (1, 2):
-        return None
-    values = np.asarray(values, dtype=float)
-    observed = getattr(data, "observed", None)
-    return values.ravel() if observed is None else values[np.asarray(observed)]
+    known = known_cells(data)
+    return None if known is None else known[2]
 
 
 def _rhat(posterior: Summaries) -> Iterator[Alarm]:
@@ -351,14 +349,27 @@ def _free_energy(posterior: Summaries) -> Iterator[Alarm]:
 
 
 def _support(posterior: Summaries) -> Iterator[Alarm]:
-    """Gaussian noise on grades, whose intervals leave the scale."""
+    """Gaussian noise on grades, whose intervals leave the scale, and grades far outside it."""
     likelihood = settings_of(posterior.model).get("likelihood")
     if type(likelihood).__name__ != "Gaussian" or type(posterior.data).__name__ != "Entries":
         return
     values = _observed(posterior.data)
     if values is None or values.size < 50:
         return
-    grades = np.unique(values)
+    grades, counts = np.unique(values, return_counts=True)
+    usual = grades[counts >= _USUAL * values.size]
+    if 3 <= usual.size <= _MOST_LEVELS and usual.size < grades.size:
+        low, high = usual[0], usual[-1]
+        outside = grades[(grades < low) | (grades > high)]
+        if np.any((outside < 2 * low - high) | (outside > 2 * high - low)):
+            size = int(np.sum((values < low) | (values > high)))
+            shown = ", ".join(f"{x:g}" for x in outside[:5])
+            yield Alarm(
+                "outside",
+                f"{size:,} of {values.size:,} ratings lie outside {low:g} to {high:g}, where all "
+                f"others are: {shown}. They widen the intervals of all; leave them out",
+            )
+            return
     if not 3 <= grades.size <= _MOST_LEVELS:
         return
     # whole numbers, or halves as of half stars

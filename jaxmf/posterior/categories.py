@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmf.data import Container
+from jaxmf.data import Container, MatrixContainer
 from jaxmf.model import HasCategories, Model, TakesNewRowsOfCategories, lacks
 from jaxmf.posterior import prediction
 from jaxmf.posterior.prediction import Mixture
@@ -27,7 +27,7 @@ def has_categories(model: Model) -> bool:
 @jit
 def _probabilities(
     model: HasCategories[Container], draws: Draw, data: Container, rows: Array, columns: Array
-) -> Any:
+) -> Array:
     return jax.vmap(lambda draw: model.cell_probabilities(draw, data, rows, columns))(draws)
 
 
@@ -49,11 +49,11 @@ def _new_row_probabilities(
 
 def probabilities(
     model: Any,
-    data: Any,
+    data: Container,
     draws: dict[str, np.ndarray],
     weights: np.ndarray,
     cells: tuple[np.ndarray, np.ndarray],
-    new_data: Any = None,
+    new_data: MatrixContainer | None = None,
     seed: int = 0,
 ) -> np.ndarray:
     """The probability of every value of M cells, averaged over draws: (M, V) float.

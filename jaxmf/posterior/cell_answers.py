@@ -18,7 +18,7 @@ from jaxmf.posterior import tables, transposed
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.programs import jit
-from jaxmf.types import Draw, Key
+from jaxmf.types import Array, Draw, Key
 
 
 class CellAnswers(Draws):
@@ -205,5 +205,5 @@ class CellAnswers(Draws):
 @jit
 def _transform(
     model: TransformsRows[Container], key: Key, draw: Draw, data: Container, new_data: Container
-) -> Any:
+) -> Array:
     return model.transform_rows(key, draw, data, new_data)

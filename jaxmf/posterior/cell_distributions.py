@@ -33,7 +33,7 @@ def _numpy_of(mean: object) -> Any:
     return np if isinstance(mean, np.ndarray) else jnp
 
 
-def _log_normal(values: object, mean: Any, variance: Any) -> Array:
+def _log_normal(values: Array, mean: Array, variance: Array) -> Array:
     xp = _numpy_of(mean)
     return -0.5 * (xp.log(2 * np.pi * variance) + (values - mean) ** 2 / variance)
 

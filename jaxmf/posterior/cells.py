@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
@@ -115,7 +114,7 @@ def predict(
     )
 
 
-def _refuse_unknown(cells: object, data: object) -> None:
+def _refuse_unknown(cells: object, data: MatrixContainer) -> None:
     """Says what may be done about ids that the data lack, of a model that can.
 
     Raises ValueError: a cell has such an id.
@@ -137,7 +136,9 @@ def _refuse_unknown(cells: object, data: object) -> None:
             )
 
 
-def new_rows_of(posterior: Draws, new_rows: object, row_features: object, unknown: str) -> Any:
+def new_rows_of(
+    posterior: Draws, new_rows: object, row_features: object, unknown: str
+) -> MatrixContainer | None:
     """New rows as a container with the columns of the data; None where there are none.
 
     Args:
@@ -246,7 +247,9 @@ def probabilities(posterior: Draws, cells: object) -> np.ndarray:
     return _probabilities(posterior, named_cells.read_cells(cells, posterior.data))
 
 
-def _probabilities(posterior: Draws, where: Cells, new: object = None, seed: int = 0) -> np.ndarray:
+def _probabilities(
+    posterior: Draws, where: Cells, new: MatrixContainer | None = None, seed: int = 0
+) -> np.ndarray:
     if new is None and kept_cells.is_answered(posterior):
         return kept_cells.probabilities(posterior, where)
     draws, weights = posterior.flat_draws()

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.blocks import Network
-from jaxmf.data import MatrixContainer
+from jaxmf.data import Container, Dense, Entries, MatrixContainer
 from jaxmf.model import (
     HasCategories,
     HasGroups,
@@ -232,16 +232,14 @@ def _is_answered(posterior: Draws) -> bool:
     )
 
 
-def known_cells(data: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def known_cells(data: Container) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Rows, columns and values of the observed cells, (T,) each; None for other data."""
-    values = getattr(data, "values", None)
-    if values is None or np.ndim(values) not in (1, 2):
+    if isinstance(data, Entries):
+        return np.asarray(data.rows), np.asarray(data.columns), np.asarray(data.values, dtype=float)
+    if not isinstance(data, Dense):
         return None
-    values = np.asarray(values, dtype=float)
-    if values.ndim == 1:
-        return np.asarray(data.rows), np.asarray(data.columns), values
-    observed = getattr(data, "observed", None)
-    is_known = np.ones(values.shape, bool) if observed is None else np.asarray(observed)
+    values = np.asarray(data.values, dtype=float)
+    is_known = np.ones(values.shape, bool) if data.observed is None else np.asarray(data.observed)
     rows, columns = np.nonzero(is_known)
     return rows, columns, values[rows, columns]
 

@@ -195,7 +195,7 @@ def _read_arrays(path: Path, record: Mapping[str, object]) -> dict[str, np.ndarr
 
 
 def _read_meta(model: Model, written: Mapping[str, object]) -> Meta:
-    values = {
+    values: dict[str, Any] = {
         name: settings.decode_seed(value) if name == "seed" else settings.decode(value, name=name)
         for name, value in written.items()
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from jaxmf.model import (
     Pair,
     PredictsCells,
     ScoresFurtherRows,
+    TakesNewRows,
 )
 from jaxmf.posterior.cell_distributions import (
     CELL_DISTRIBUTIONS,
@@ -389,10 +390,10 @@ def predict_cells(
 
 
 def predict_rows(
-    model: Any,
-    data: Any,
+    model: TakesNewRows[Container],
+    data: MatrixContainer,
     draws: dict[str, np.ndarray],
-    new_data: Any,
+    new_data: MatrixContainer,
     cells: tuple[np.ndarray, np.ndarray],
     key: jax.Array,
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:

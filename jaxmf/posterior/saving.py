@@ -31,9 +31,7 @@ def save(posterior: Posterior, folder: str | Path, *, include_data: bool = True)
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; name a folder to save to")
     try:
-        described = _describe(posterior)
-        if include_data:
-            described["data"]["ids"] = _ids(posterior.data)
+        described = _describe(posterior, include_data=include_data)
     except TypeError as error:
         raise TypeError(
             f"{error}. Nothing was written, and the posterior is as it was; its draws go to a file "
@@ -57,7 +55,7 @@ def save(posterior: Posterior, folder: str | Path, *, include_data: bool = True)
     return path
 
 
-def _describe(posterior: Posterior) -> dict[str, Any]:
+def _describe(posterior: Posterior, *, include_data: bool) -> dict[str, object]:
     meta, evidence = posterior.meta, posterior.evidence
     facts = {field.name: getattr(meta, field.name) for field in dataclasses.fields(meta)}
     facts["seed"] = settings.encode_seed(meta.seed)
@@ -75,6 +73,7 @@ def _describe(posterior: Posterior) -> dict[str, Any]:
             # of data given by some of its cells, which do not say how large the matrix is
             **({"shape": list(posterior.data.shape)} if _has(posterior.data, "shape") else {}),
             **({"sizes": dict(posterior.data.sizes)} if _has(posterior.data, "sizes") else {}),
+            **({"ids": _ids(posterior.data)} if include_data else {}),
         },
         "evidence": settings.encode(list(evidence)) if evidence else None,
         "run": None if run is None else settings.encode(_run_settings(run)),

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from jaxmf.arguments import check_object
-from jaxmf.data import Entries, Features, as_container
+from jaxmf.data import Entries, Features, MatrixContainer, as_container
 from jaxmf.data.container import bare
 from jaxmf.data.names import Positions
-from jaxmf.model import TakesNewColumns, TakesRowFeatures
+from jaxmf.model import Model, TakesNewColumns, TakesRowFeatures
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.named_cells import read_cells
 from jaxmf.posterior.prediction import Prediction
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from jaxmf.posterior.cell_answers import CellAnswers
 
 _Draws = TypeVar("_Draws", bound=Draws)
+Rows = TypeVar("Rows")
 
 
-def rows_without_cells(posterior: Draws, features: Any, new_rows: object) -> Any:
+def rows_without_cells(posterior: Draws, features: object, new_rows: Rows) -> Rows | Entries:
     """New rows of which nothing but features is known, where no others are passed."""
     if features is None or new_rows is not None:
         return new_rows
-    _with_row_features(posterior.model, features)
+    _, features = _with_row_features(posterior.model, features)
     none = np.zeros(0, np.int32)
     shape = features.num_rows, posterior.data.num_columns
     fields = {"rows": none, "columns": none, "values": np.zeros(0, np.float32), "shape": shape}
@@ -34,26 +35,26 @@ def rows_without_cells(posterior: Draws, features: Any, new_rows: object) -> Any
     return bare(Entries, **fields, **names)
 
 
-def model_of_new(posterior: Draws, target: Any, features: Any) -> Any:
+def model_of_new(posterior: Draws, target: MatrixContainer, features: object) -> Model:
     """The model for questions about new rows, with their features and classes.
 
     Args: target: the new rows, as a container; features: of the new rows, or None.
     Raises ValueError: features of a model that was fitted without, or others than these.
     """
-    model, classes = posterior.model, None
+    model, new_features, classes = posterior.model, None, None
     if features is not None:
-        model = _with_row_features(model, features)
-        features = features.match(target.row_names, size=target.num_rows, what="features")
+        model, new_features = _with_row_features(model, features)
+        new_features = new_features.match(target.row_names, size=target.num_rows, what="features")
         training = model.row_classes
         if training is not None:
             heading = training.described[0].name
-            features, classes = features.separate(heading)
+            new_features, classes = new_features.separate(heading)
             classes = _same_columns(classes, training, repr(heading))
-        features = _same_columns(features, model.row_features, "features")
+        new_features = _same_columns(new_features, model.row_features, "features")
     if not isinstance(model, TakesRowFeatures):
         return model
     classes_of_rows = {} if classes is None else {"classes": classes}
-    return model.for_new_rows(features, target.num_rows, **classes_of_rows)
+    return model.for_new_rows(new_features, target.num_rows, **classes_of_rows)
 
 
 def _same_columns(
@@ -72,19 +73,18 @@ def _same_columns(
 
 
 def _with_row_features(
-    model: Any, features: object, name: str = "row_features"
-) -> TakesRowFeatures:
-    """The model; refuses what is no features, and features where rows in training had none."""
-    check_object(name, features, Features, "Features.from_pandas(table)")
-    has_features = isinstance(model, TakesRowFeatures) and not (
+    model: object, features: object, name: str = "row_features"
+) -> tuple[TakesRowFeatures, Features]:
+    """The model and the features; refuses these where rows in training had none."""
+    features = check_object(name, features, Features, "Features.from_pandas(table)")
+    if not isinstance(model, TakesRowFeatures) or (
         model.row_features is None and model.row_classes is None
-    )
-    if not has_features:
+    ):
         raise ValueError(
             f"{name}: this {type(model).__name__} was fitted without features of that side; leave "
             "them out"
         )
-    return model
+    return model, features
 
 
 def posterior(posterior: _Draws) -> _Draws:
@@ -116,7 +116,12 @@ def transpose(data: Entries) -> Entries:
 
 
 def prediction_of_columns(
-    untransposed: CellAnswers, cells: object, new_columns: Any, *, features: object, **options: Any
+    untransposed: CellAnswers,
+    cells: object,
+    new_columns: object,
+    *,
+    features: object,
+    **options: Any,
 ) -> Prediction:
     """Cells of new columns, as those of new rows of the transposed posterior."""
     turned = posterior(untransposed)
@@ -133,6 +138,7 @@ def prediction_of_columns(
         new = new.align_columns(turned.data, argument="new_columns", word="row", unknown=unknown)
     if cells is not None:
         rows = rows_without_cells(turned, features, new)
+        assert rows is not None  # one of new_columns and features is passed
         drop = options["unknown"] == "drop"
         cells = Positions(*read_cells(cells, transpose(rows), drop=drop)[::-1])
     found = turned.predict(cells, new_rows=new, row_features=features, **options)

@@ -179,7 +179,9 @@ class FlexiblePrior(PartitionPrior):
         return cls(log_steps=steps, features=Partial(opened_tables, hyperparameters), **more)
 
     @classmethod
-    def parametric(cls, a: object, b: Any, c: Any, *, num_items: int, **more: Any) -> FlexiblePrior:
+    def parametric(
+        cls, a: Array | float, b: Array | float, c: Array | float, *, num_items: int, **more: Any
+    ) -> FlexiblePrior:
         """lambda_i = a + b log Gamma(i + c) (eq 7.9); c above -1.
 
         Raises:
@@ -439,13 +441,13 @@ def opened_tables(hyperparameters: Array, counts: Array) -> Array:
     return jnp.sum(terms, keepdims=True)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     """The value of an array of one element; anything else as it is."""
     is_one = hasattr(value, "item") and np.ndim(value) == 0
     return value.item() if is_one else value
 
 
-def _as_floats(weights: object) -> Any:
+def _as_floats(weights: Any) -> Array | None:
     if weights is None or is_placeholder(weights):
         return weights
     if not hasattr(weights, "shape"):

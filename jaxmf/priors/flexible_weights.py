@@ -20,7 +20,7 @@ WIDEST = 60.0
 """By how many nats weights of two sizes may differ; more does not fit a float in a sweep."""
 
 
-def gamma_steps(a: object, b: Any, c: Any, *, num_items: int) -> Array:
+def gamma_steps(a: Array | float, b: Array | float, c: Array | float, *, num_items: int) -> Array:
     """lambda_i - lambda_{i-1} where lambda_i = a + b log Gamma(i + c): (L,) float.
 
     Args: a, b, c () float each, c above -1.
@@ -58,7 +58,7 @@ def _checked_table(name: str, values: object) -> np.ndarray:
     return array
 
 
-def checked_steps(log_steps: object) -> Any:
+def checked_steps(log_steps: Any) -> Array:
     """Steps (L,) float.
 
     Raises ValueError: not finite, or too far apart for a sweep.

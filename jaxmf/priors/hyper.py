@@ -213,7 +213,7 @@ def validate_number(name: str, prior: Hyperparameter) -> None:
 
 
 def validate_concentrations(
-    value: Any, size: int | None, name: str = "concentration"
+    value: Hyperparameter, size: int | None, name: str = "concentration"
 ) -> Hyperparameter:
     """One concentration for all or one for each, as it is kept.
 

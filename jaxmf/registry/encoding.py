@@ -16,7 +16,7 @@ from jaxmf.registry.registration import RegisteredEntry
 from jaxmf.settings import names
 
 
-def encode_model(model: Any) -> dict[str, Any]:
+def encode_model(model: Any) -> dict[str, object]:
     """A model as JSON: its name and its settings."""
     entry = entry_of(model)
     takes = {field.name for field in dataclasses.fields(model) if field.init}
@@ -25,7 +25,7 @@ def encode_model(model: Any) -> dict[str, Any]:
         for name, value in settings_of(model).items()
         if name in takes
     }
-    known = {"name": entry.name, "settings": written}
+    known: dict[str, object] = {"name": entry.name, "settings": written}
     return known | {"module": entry.module} if isinstance(entry, RegisteredEntry) else known
 
 

@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 
@@ -197,7 +197,9 @@ def _check_dataclass(thing: type) -> None:
         raise ValueError(f"register: {thing.__name__} is of jaxmf, and known")
 
 
-def _check_free(thing: object, name: str, known: Any) -> None:
+def _check_free(
+    thing: Callable[..., object], name: str, known: Callable[..., object] | None
+) -> None:
     if known is not None and not _is_same(known, thing):
         raise ValueError(
             f"register: the name {name!r} is taken by {known.__module__}.{known.__qualname__}; "
@@ -205,6 +207,6 @@ def _check_free(thing: object, name: str, known: Any) -> None:
         )
 
 
-def _is_same(first: Any, second: Any) -> bool:
+def _is_same(first: Callable[..., object], second: Callable[..., object]) -> bool:
     """Whether two classes or functions are the same definition, perhaps made anew."""
     return (first.__module__, first.__qualname__) == (second.__module__, second.__qualname__)

@@ -19,6 +19,7 @@ from jaxmf.report import rows, user_data
 from jaxmf.report.html import SCRIPT, STYLE, escaped, picture, section
 
 if TYPE_CHECKING:
+    from jaxmf.diagnostics import HeldOutError
     from jaxmf.posterior import Posterior
 
 _NOTES = "notes.json"
@@ -127,7 +128,9 @@ def write_notes(folder: Path, *, image_shape: tuple[int, int] | None, truth: obj
         np.savez_compressed(folder / _TRUTH, truth=np.asarray(truth))
 
 
-def read_notes(folder: Path) -> tuple[tuple[int, int] | None, Any]:
+def read_notes(
+    folder: Path,
+) -> tuple[tuple[int, int] | None, Entries | np.ndarray | None]:
     """What `write_notes` kept: image shape, and complete matrix or hidden cells; None for none."""
     shape, truth = None, None
     if (folder / _NOTES).exists():
@@ -149,7 +152,7 @@ def _effort(posterior: Posterior) -> str:
     return f"{chains} of {posterior.num_draws:,} draws"
 
 
-def _tiles(posterior: Posterior, error: Any) -> str:
+def _tiles(posterior: Posterior, error: HeldOutError | None) -> str:
     tiles = []
     if "num_features" in posterior.draws:
         distribution = posterior.num_features()

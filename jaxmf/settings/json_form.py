@@ -102,7 +102,11 @@ def _registered(value: Callable[..., object]) -> dict[str, object]:
     return {"registered": names.registered_name(value), "module": value.__module__}
 
 
-def _encode_items(value: Any, name: str, depth: int) -> object:
+def _encode_items(
+    value: functools.partial[object] | tuple[object, ...] | list[object] | Mapping[str, object],
+    name: str,
+    depth: int,
+) -> object:
     if isinstance(value, functools.partial):
         return {
             "partial": _encode(value.func, name, depth + 1),
@@ -120,10 +124,10 @@ def _encode_items(value: Any, name: str, depth: int) -> object:
     return {"tuple": items} if isinstance(value, tuple) else items
 
 
-def _encode_distribution(value: object, name: str, depth: int) -> dict[str, Any]:
+def _encode_distribution(value: object, name: str, depth: int) -> dict[str, object]:
     try:
         names.distribution_class(type(value).__name__)
-        written = {
+        written: dict[str, object] = {
             "distribution": type(value).__name__,
             "parameters": {
                 parameter: _encode(getattr(value, parameter), f"{name}.{parameter}", depth + 1)
@@ -315,7 +319,7 @@ def encode_seed(seed: Seed) -> object:
     }
 
 
-def decode_seed(written: object) -> Any:
+def decode_seed(written: object) -> Seed:
     """The seed that `encode_seed` wrote down.
 
     Raises ValueError: it is neither a whole number nor a key of a generator of jax.

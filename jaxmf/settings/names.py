@@ -127,7 +127,7 @@ def not_registered(name: object, module: object) -> str:
     )
 
 
-def makes_prior(name: Any) -> bool:
+def makes_prior(name: str) -> bool:
     """Whether a name is that of a prior or a part of a model."""
     return name in PRIORS or isinstance(REGISTERED.get(name), type)
 
@@ -167,7 +167,7 @@ def distribution_class(name: object, *, makers: bool = False) -> Callable[..., A
     return found
 
 
-def function(name: object) -> Callable[..., Any]:
+def function(name: object) -> Callable[..., object]:
     """The function of a name in `FUNCTIONS`.
 
     Raises ValueError: there is none of this name.
@@ -190,7 +190,7 @@ def function_name(value: object) -> str | None:
 
 
 @functools.cache
-def _function_names() -> dict[tuple[Any, Any], str]:
+def _function_names() -> dict[tuple[object, object], str]:
     return {path: name for name, path in FUNCTIONS.items()}
 
 

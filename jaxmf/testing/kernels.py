@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxmf.engine import Info
 from jaxmf.programs import jit
 from jaxmf.testing.exact import z_test
 from jaxmf.testing.report import LEVEL, Comparison, Report
@@ -19,7 +20,7 @@ Statistics = dict[str, Array]
 
 
 def check_kernel(
-    kernel: Callable[..., tuple[PyTree, Any]],
+    kernel: Callable[..., tuple[PyTree, Info]],
     *,
     sample_prior: Callable[[Array], PyTree],
     simulate: Callable[[Array, PyTree], PyTree],
@@ -99,7 +100,7 @@ def check_kernel(
 
 
 def check_prior(
-    kernel: Callable[..., tuple[PyTree, object]],
+    kernel: Callable[..., tuple[PyTree, Info]],
     *,
     sample_prior: Callable[[Array], PyTree],
     data: PyTree,

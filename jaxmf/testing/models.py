@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxmf import api, registry
 from jaxmf.data import Dense, as_container
-from jaxmf.engine import Algorithm
+from jaxmf.engine import Algorithm, Info
 from jaxmf.model import (
     CompletesDocuments,
     HasCategories,
@@ -151,7 +151,7 @@ def check_model(
 
 def _run(
     model: Model, data: object, verb: str, options: dict[str, object], seed: int
-) -> tuple[Posterior, Callable[[Any, int], Posterior]]:
+) -> tuple[Posterior, Callable[[object, int], Posterior]]:
     def run(data: object, seed: int) -> Posterior:
         settings = _RUNS[verb] | {"progress": False} | options
         with warnings.catch_warnings():
@@ -309,7 +309,7 @@ _QUESTIONS: dict[type, tuple[str, Callable[[Posterior], bool]]] = {
 
 
 def _check_joint(
-    model: Any,
+    model: SimulatesAlike[PyTree],
     data: object,
     algorithm: Algorithm,
     *,
@@ -317,7 +317,7 @@ def _check_joint(
     key: Key,
     **settings: Any,
 ) -> Report:
-    def kernel(key: Key, pair: PyTree, data: object) -> tuple[PyTree, Any]:
+    def kernel(key: Key, pair: PyTree, data: object) -> tuple[PyTree, Info]:
         state, info = algorithm.step(key, pair[0], data, jnp.ones(()))
         return (state, data), info
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array
+from jaxmf.variational_bayes.contracts import CellSettings
 from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.parameters import Normal, half
 from jaxmf.variational_bayes.pieces import Table, cut
@@ -100,7 +99,7 @@ def table_of_new_rows(
     )
 
 
-def summary(settings: Any, draw: Draw) -> dict[str, tuple[float, float]]:
+def summary(settings: CellSettings, draw: Draw) -> dict[str, tuple[float, float]]:
     """Scalars of a fit by name: mean and sd, which is NaN for scalars that are point estimates.
 
     The strength of a factor is the root mean square of its part of the scores over all cells.
@@ -129,7 +128,7 @@ def _strengths_in_use(draw: Draw) -> np.ndarray:
     return ordered[ordered > max(_LEAST_SHARE * ordered[0], _LEAST_STRENGTH * noise)]
 
 
-def alarms(settings: Any, draw: Draw) -> list[tuple[str, str]]:
+def alarms(settings: CellSettings, draw: Draw) -> list[tuple[str, str]]:
     """Kind and sentence: all factors are unused, or recommendations no better than popularity."""
     if _strengths_in_use(draw).size:
         return _beside_popularity(draw)

@@ -28,6 +28,7 @@ import optax
 from jaxmf.types import Array, Key, PyTree
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.batches import Batches
+from jaxmf.variational_bayes.contracts import CellSettings
 from jaxmf.variational_bayes.free_energy import (
     divergence_of_others,
     divergence_of_rows,
@@ -222,7 +223,7 @@ def _approach(old: Normal, target: Normal, share: Array) -> Normal:
 
 
 def batch_free_energy(
-    parameters: Parameters, batch: Batches, *, key: Key, settings: Any, scale: float
+    parameters: Parameters, batch: Batches, *, key: Key, settings: CellSettings, scale: float
 ) -> Array:
     """An unbiased estimate of the free energy from a batch: () float."""
     zeros = draw_zeros(key, settings.zeros, batch.layouts.rows)

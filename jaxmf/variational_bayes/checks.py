@@ -13,6 +13,7 @@ from jaxmf.arguments import check_count
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.priors import hyper
+from jaxmf.variational_bayes.contracts import CellSettings
 from jaxmf.variational_bayes.zeros import Exact, RowSample, SharedSample
 
 LIKELIHOODS = (Gaussian, Bernoulli)
@@ -21,7 +22,7 @@ BIASES = ("none", "intercept", "rows_columns")
 STARTS = ("svd", "random")
 
 
-def cell_settings(model: Any) -> dict[str, object]:
+def cell_settings(model: CellSettings) -> dict[str, object]:
     """The settings `likelihood`, `zeros` and `bias` of a model, classes made objects.
 
     Raises TypeError, ValueError: see `SparseBinaryMF`; also of `num_factors`, `column_mean` and
@@ -92,7 +93,7 @@ def one_of(name: str, value: Any, classes: tuple[type, ...], example: str) -> An
     return value
 
 
-def check_per_factor(model: Any, name: str, *, positive: bool) -> None:
+def check_per_factor(model: CellSettings, name: str, *, positive: bool) -> None:
     """Refuses what is not None, a number, or one number a factor."""
     value = getattr(model, name)
     if value is None or hyper.is_placeholder(value):

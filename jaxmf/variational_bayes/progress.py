@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxmf.engine import Info
 from jaxmf.types import Array, Draw, Key, PyTree
 from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes.contracts import AscentPlan
 from jaxmf.variational_bayes.held_out import Unknowing
 from jaxmf.variational_bayes.parameters import Parameters, half
 from jaxmf.variational_bayes.pieces import Layout
@@ -69,7 +70,7 @@ def first_state(key: Key, parameters: object, data: Prepared, *, optimizer: obje
 
 
 def look(
-    plan: Any,
+    plan: AscentPlan,
     state: State,
     data: Prepared,
     value_of: Callable[[PyTree], Value],
@@ -98,7 +99,7 @@ def look(
 
 
 def _evaluate(
-    plan: Any,
+    plan: AscentPlan,
     state: State,
     data: Prepared,
     value_of: Callable[[PyTree], Value],

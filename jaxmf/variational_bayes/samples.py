@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array, Key
+from jaxmf.variational_bayes.contracts import AscentPlan, CellSettings
 from jaxmf.variational_bayes.pieces import Layout, num_others
 from jaxmf.variational_bayes.state import State
 from jaxmf.variational_bayes.zeros import All, Exact, Zeros, draw_shared, draw_zeros
@@ -24,7 +25,9 @@ class Chosen(NamedTuple):
     evaluation: Zeros  # of the free energy that is watched, the same in every epoch
 
 
-def choose_zeros(plan: Any, settings: Any, key: Key, *, state: State, layout: Layout) -> Chosen:
+def choose_zeros(
+    plan: AscentPlan, settings: CellSettings, key: Key, *, state: State, layout: Layout
+) -> Chosen:
     """The zeros of an epoch.
 
     Args: plan: has `num_evaluation`; settings: a model's description: its `zeros` and `likelihood`;
@@ -43,12 +46,12 @@ def choose_zeros(plan: Any, settings: Any, key: Key, *, state: State, layout: La
     return Chosen(draw_key, zeros, evaluation)
 
 
-def resamples(settings: Any) -> bool:
+def resamples(settings: CellSettings) -> bool:
     """Whether zeros are drawn anew in every epoch."""
     return not isinstance(settings.zeros, Exact) and settings.zeros.resample
 
 
-def lateness(plan: Any, settings: object, state: State) -> Array:
+def lateness(plan: AscentPlan, settings: CellSettings, state: State) -> Array:
     """How far the second half of the epochs is, 0 to 1, where zeros are drawn anew; otherwise 0.
 
     Steps shorten with it, so that the means become averages over the samples of many epochs.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import Array, ArrayLike, Key, PyTree
+from jaxmf.variational_bayes.contracts import CellSettings
 from jaxmf.variational_bayes.parameters import Normal, Parameters, Priors
 from jaxmf.variational_bayes.pieces import Layout, Table, add_lines, num_lines, sum_over_ones
 
@@ -167,14 +166,14 @@ def start_parameters(key: Key, layout: Layout, *, settings: PyTree, start: str) 
     )
 
 
-def start_priors(settings: Any, dtype: DTypeLike) -> Priors:
+def start_priors(settings: CellSettings, dtype: DTypeLike) -> Priors:
     """The priors of a model; what is learned starts at mean zero and variance one."""
 
-    def vector(value: Any, otherwise: float) -> Array:
+    def vector(value: ArrayLike | None, otherwise: float) -> Array:
         value = jnp.asarray(otherwise if value is None else value, dtype)
         return jnp.broadcast_to(value, (settings.num_factors,))
 
-    def variance(scale: object) -> Array:
+    def variance(scale: ArrayLike | None) -> Array:
         return vector(scale, 1.0) ** 2
 
     spread = settings.bias_scale

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import SparseBinary
-from jaxmf.types import Array, Draw
+from jaxmf.types import Array, Draw, Seed
 from jaxmf.variational_bayes import batches
 from jaxmf.variational_bayes.batches import Batches
 from jaxmf.variational_bayes.held_out import HeldOut, Unknowing, choose, leave_out
@@ -64,7 +64,7 @@ def prepare(
     *,
     num_validation: int,
     batch_size: int | None,
-    seed: Any,
+    seed: Seed,
     hold_out: int = 0,
 ) -> Prepared:
     """Data laid out, and one of the ones of some rows taken away as if it had not been observed.

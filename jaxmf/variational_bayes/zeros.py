@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +75,7 @@ class RowSample(Readable):
         _check(self)
 
 
-def _check(zeros: Any) -> None:
+def _check(zeros: SharedSample | RowSample) -> None:
     name, num_samples = type(zeros).__name__, zeros.num_samples
     num_samples = check_count(f"{name}: num_samples", num_samples)
     if num_samples > MAX_SAMPLES:

@@ -39,7 +39,7 @@ def posterior(model=None, data=X, *, method="sample", run=None, evidence=None, *
 
 def ratings(values):
     rows, columns = np.divmod(np.arange(len(values)), 20)
-    return mf.Entries(rows, columns, np.asarray(values), (10, 20))
+    return mf.Entries(rows, columns, np.asarray(values), (-(-len(values) // 20), 20))
 
 
 def kinds(post):
@@ -113,6 +113,30 @@ def test_advice_for_groups_of_a_process_names_moves_that_split_and_merge(model, 
     post = posterior(model, mf.Dense(X), num_topic=[[3] * 500, [5] * 500])
     assert kinds(post) == ["R-hat"]
     assert ("split_merge=5" in str(post)) is says
+
+
+@pytest.mark.parametrize(
+    ("strange", "says"),
+    [
+        ([99], "1 of 2,001 ratings lie outside 1 to 5, where all others are: 99."),
+        ([0, 55, 99], "3 of 2,003 ratings lie outside 1 to 5, where all others are: 0, 55, 99."),
+        ([], None),
+        ([6], None),
+        ([0, 6, 7], None),
+    ],
+)
+def test_ratings_far_outside_the_scale_of_all_others_are_named(strange, says):
+    stars = np.resize([1.0, 2.0, 3.0, 4.0, 5.0], 2000)
+    post = posterior(mf.BPMF(2), ratings([*stars, *strange]), log_joint=chains())
+    found = [str(alarm) for alarm in post.alarms()]
+    assert ("outside" in kinds(post)) is (says is not None)
+    assert ("support" in kinds(post)) is (says is None)
+    assert says is None or any(says in sentence for sentence in found)
+
+
+def test_rare_large_counts_are_not_outside_a_scale():
+    counts = RNG.negative_binomial(1, 0.4, 3000).astype(float)
+    assert "outside" not in kinds(posterior(mf.BPMF(2), ratings(counts), log_joint=chains()))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ group, follows: the first is a difference of two log marginals.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -82,7 +81,7 @@ class AdditiveFamily(Family):
 
     # --- what networks ask ------------------------------------------------------------------------
 
-    def check(self, values: Any, name: str) -> np.ndarray:
+    def check(self, values: object, name: str) -> np.ndarray:
         """The values; refuses the first that is not in the support."""
         array = np.asarray(values)
         if array.shape[1:] != self.value_shape:
@@ -97,7 +96,7 @@ class AdditiveFamily(Family):
                 f"{name}: {array[first]} at token {first} is outside the support of "
                 f"{type(self).__name__}"
             )
-        return values
+        return array
 
     def _no_values(self) -> Array:
         return jnp.zeros((0, *self.value_shape), jnp.result_type(float))

@@ -50,7 +50,7 @@ class _Categories(Family):
     is_log = False
     size: Any
 
-    def check(self, values: Any, name: str) -> np.ndarray:
+    def check(self, values: object, name: str) -> np.ndarray:
         array = np.asarray(values)
         if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
             raise ValueError(
@@ -68,7 +68,7 @@ class _Categories(Family):
                 f"{name}: a value stands more than {_EXACT:,} times, more than a sweep can count "
                 "exactly. Split the data, or leave out what stands everywhere."
             )
-        return values
+        return array
 
     def statistics(self, groups: Array, values: Array, num_groups: int) -> Counts:
         cells = count_pairs(values, groups, (self.size, num_groups))

@@ -185,14 +185,14 @@ class NormalInverseWishart(Family):
     def with_size(self, size: int) -> NormalInverseWishart:
         return self if self.size is not None else dataclasses.replace(self, size=size)
 
-    def check(self, values: Any, name: str) -> np.ndarray:
+    def check(self, values: object, name: str) -> np.ndarray:
         array = np.asarray(values)
         if array.ndim != 2 or array.shape[1] != self.size:
             raise ValueError(
                 f"{name}: NormalInverseWishart({self.size}) takes vectors of length {self.size}, "
                 f"got values of shape {array.shape}"
             )
-        return values
+        return array
 
     def statistics(self, groups: Array, values: Array, num_groups: int) -> Wisharts:
         shifted = values.astype(jnp.result_type(float)) - self.location

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -70,14 +70,14 @@ class NormalInverseGamma(Family):
         if not hyper.is_placeholder(self.location) and not isinstance(self.location, jax.Array):
             check_number("location", self.location)
 
-    def check(self, values: Any, name: str) -> np.ndarray:
+    def check(self, values: object, name: str) -> np.ndarray:
         array = np.asarray(values)
         if array.ndim != 1:
             raise ValueError(
                 f"{name}: NormalInverseGamma takes one number a token, got shape {array.shape}. "
                 "NormalInverseWishart takes vectors."
             )
-        return values
+        return array
 
     def statistics(self, groups: Array, values: Array, num_groups: int) -> Normals:
         dtype = jnp.result_type(float)

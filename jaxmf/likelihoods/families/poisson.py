@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ class GammaPoisson(Family):
     def __post_init__(self) -> None:
         check_positive_fields(self, ("shape", "rate"))
 
-    def check(self, values: Any, name: str) -> np.ndarray:
+    def check(self, values: object, name: str) -> np.ndarray:
         array = np.asarray(values)
         if array.ndim != 1:
             raise ValueError(f"{name}: GammaPoisson takes one count a token, got {array.shape}")
@@ -62,7 +62,7 @@ class GammaPoisson(Family):
             )
         if array.astype(float).sum() > np.iinfo(np.int32).max:
             raise ValueError(f"{name}: the counts add up to more than int32 can hold")
-        return values
+        return array
 
     def statistics(self, groups: Array, values: Array, num_groups: int) -> Sums:
         whole = values.astype(jnp.int32)

@@ -133,7 +133,7 @@ def _default(name: str) -> Hyperparameter:
     return dist.LogNormal(0.0, 1.0)
 
 
-def _weight_mean(model: BinaryMF, found: Mapping[str, object]) -> float | Array | np.ndarray:
+def _weight_mean(model: BinaryMF, found: Mapping[str, Any]) -> float | Array | np.ndarray:
     """A finite number, or a matrix of them where features do not come and go."""
     value = model.weight_mean
     if hyper.is_placeholder(value):
@@ -200,7 +200,7 @@ def _sizes(model: BinaryMF, found: Mapping[str, Any]) -> tuple[int | None, int |
     return sizes[0], sizes[1]
 
 
-def _diagonal(model: BinaryMF, found: Mapping[str, object]) -> None:
+def _diagonal(model: BinaryMF, found: Mapping[str, Any]) -> None:
     sizes = _sizes(model, found)
     if sizes is None:
         return

@@ -110,7 +110,7 @@ def _notes_of_levels(model: BinaryMF, data: Dense) -> tuple[str, ...]:
     )
 
 
-def _units(model: Any, data: Dense, *, is_open: bool) -> dict[str, object]:
+def _units(model: BinaryMF, data: Dense, *, is_open: bool) -> dict[str, object]:
     """Offset and scale of the columns, offset of the rows.
 
     Both of columns one a column where they are in different units, offsets one a column or a row

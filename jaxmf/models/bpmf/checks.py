@@ -81,12 +81,12 @@ def _sizes(model: BPMF) -> None:
             )
 
 
-def classes(model: BPMF) -> dict[str, Any]:
+def classes(model: BPMF) -> dict[str, Features | None]:
     """Features of both sides without the columns that name classes, and these.
 
     Raises TypeError, ValueError: see `BPMF`.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, Features | None] = {}
     for side in ("row", "column"):
         heading, name = getattr(model, f"{side}_classes"), f"{side}_classes"
         if heading is None or isinstance(heading, Features) or hyper.is_placeholder(heading):
@@ -172,7 +172,9 @@ def parts_with_coefficients(
     return chosen if total <= _WIDEST else []
 
 
-def _features(name: str, features: object, kind: Any, coefficients: bool | None) -> None:
+def _features(
+    name: str, features: object, kind: type[Features | CellFeatures], coefficients: bool | None
+) -> None:
     if features is None or hyper.is_placeholder(features):
         return
     if not isinstance(features, kind):

@@ -40,9 +40,9 @@ from jaxmf.likelihoods.cells.normal_noise import NormalNoise
 from jaxmf.likelihoods.cells.ordinal import Ordinal
 from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
-from jaxmf.model import Model, Pair
+from jaxmf.model import Model, Pair, Value
 from jaxmf.models.bpmf import chain, checks, density, queries, simulation, unknown
-from jaxmf.models.bpmf.state import Prepared, State
+from jaxmf.models.bpmf.state import Observed, Prepared, State
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.scales import squared
@@ -51,7 +51,7 @@ from jaxmf.samplers.factors.coefficients import Parts
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
 from jaxmf.samplers.factors.vectors import Known
-from jaxmf.types import Array, Draw, Key, PyTree
+from jaxmf.types import Array, ArrayLike, Draw, Key, PyTree
 
 
 @partial(
@@ -168,7 +168,7 @@ class BPMF(Readable, Model):
         """The values that a cell may have; None for real ones."""
         return None if isinstance(self.likelihood, Gaussian) else self.likelihood.levels
 
-    def cell_noise(self, unit: object = 1.0) -> Any:
+    def cell_noise(self, unit: ArrayLike = 1.0) -> Any:
         """What a state knows of the noise of cells; `unit` is the spread of the default prior."""
         if isinstance(self.likelihood, Probit):
             return ProbitNoise(self.likelihood)
@@ -266,7 +266,7 @@ class BPMF(Readable, Model):
         """
         return checks.matched(self, data)
 
-    def prepare(self, data: Entries | Prepared) -> Prepared:
+    def prepare(self, data: Observed) -> Prepared:
         """The observed cells as the sampler goes through them; prepared ones as they are."""
         if isinstance(data, Prepared):
             return data
@@ -290,13 +290,13 @@ class BPMF(Readable, Model):
             return jnp.zeros((num_rows, 0), dtype)
         return features.take_columns([index for part in chosen for index in range(*part)])
 
-    def centre(self, data: Any) -> Array:
+    def centre(self, data: Observed) -> Array:
         """What is subtracted from the cells: () float."""
         if not self.is_normal:
             return jnp.zeros((), data.values.dtype)
         return _mean(data.values) if self.offset is None else jnp.asarray(self.offset)
 
-    def unit(self, data: Any) -> Array:
+    def unit(self, data: Observed) -> Array:
         """What cells without their offset are divided by: () float.
 
         Of constant cells their size: nothing else is known of how wide such cells may be.
@@ -312,17 +312,17 @@ class BPMF(Readable, Model):
         rounding = 4 * jnp.finfo(values.dtype).eps * jnp.abs(mean)
         return jnp.where(spread > rounding, spread, size).astype(values.dtype)
 
-    def standardised(self, data: Entries | Prepared) -> Array:
+    def standardised(self, data: Observed) -> Array:
         """The values of the cells without the offset, in units: (T,) float."""
         return (data.values - self.centre(data).astype(data.values.dtype)) / self.unit(data)
 
     # --- densities and simulation -----------------------------------------------------------------
 
-    def log_joint(self, state: State, data: Entries | Prepared) -> Array:
+    def log_joint(self, state: State, data: Observed) -> Array:
         """log p(cells, vectors, priors, noise): () float."""
         return density.log_joint(self, state, self.prepare(data))
 
-    def log_likelihood(self, state: State, data: Entries | Prepared) -> Array:
+    def log_likelihood(self, state: State, data: Observed) -> Array:
         """log p(cells | vectors, noise): () float."""
         return density.log_likelihood(self, state, self.prepare(data))
 
@@ -405,7 +405,7 @@ class BPMF(Readable, Model):
             prepare=self.prepare,
         )
 
-    def whole_draw(self, key: Key, state: State, data: Entries | Prepared) -> Draw:
+    def whole_draw(self, key: Key, state: State, data: Observed) -> Draw:
         return chain.record(chain.SamplerPlan(keep_factors=True), self, key, state, data)
 
     # --- queries on one draw ----------------------------------------------------------------------
@@ -416,14 +416,14 @@ class BPMF(Readable, Model):
             return {"noise_scale": jnp.sqrt(noise)}
         return {"thresholds": noise} if noise.size else {}
 
-    def cell_probabilities(self, draw: Draw, data: object, rows: Array, columns: Array) -> Array:
+    def cell_probabilities(self, draw: Draw, data: Observed, rows: Array, columns: Array) -> Array:
         means = queries.means_of_cells(self, draw, data, rows, columns)
         return queries.likelihood_of(self, draw).probabilities(means)
 
-    def predict_cells(self, draw: Draw, data: object, rows: Array, columns: Array) -> Pair:
+    def predict_cells(self, draw: Draw, data: Observed, rows: Array, columns: Array) -> Pair:
         return queries.cell_moments(self, draw, data, rows, columns)
 
-    def expected_values(self, draw: Draw, data: object, rows: Array) -> Array:
+    def expected_values(self, draw: Draw, data: Observed, rows: Array) -> Array:
         """Expected values (R, M) of all cells of some rows, without features of cells."""
         return queries.expected_values(self, draw, data, rows)
 
@@ -436,7 +436,7 @@ class BPMF(Readable, Model):
     def known_cells(self, data: Entries) -> tuple[np.ndarray, np.ndarray]:
         return np.asarray(data.rows), np.asarray(data.columns)
 
-    def group_means(self, draw: Draw, data: object) -> Array:
+    def group_means(self, draw: Draw, data: Observed) -> Array:
         return queries.group_means(self, draw, data)
 
     # --- rows not seen in training ----------------------------------------------------------------
@@ -462,9 +462,7 @@ class BPMF(Readable, Model):
         new = {"row_features": features, "row_classes": classes, "cell_features": cells}
         return bare(BPMF, **present | new)
 
-    def predict_rows(
-        self, key: Key, draw: Draw, data: Entries | Prepared, new_data: Entries
-    ) -> Pair:
+    def predict_rows(self, key: Key, draw: Draw, data: Observed, new_data: Entries) -> Pair:
         """Predictive mean and variance, each (N', M), of the cells of rows not seen in training.
 
         Their vectors are drawn given their observed cells and the columns' vectors, so that a
@@ -473,11 +471,11 @@ class BPMF(Readable, Model):
         return queries.row_moments(self, key, draw, data, new_data)
 
     def new_cell_probabilities(
-        self, key: Key, draw: Draw, data: object, new_data: Entries, rows: Array, columns: Array
+        self, key: Key, draw: Draw, data: Observed, new_data: Entries, rows: Array, columns: Array
     ) -> Array:
         return queries.new_cell_probabilities(self, key, draw, data, new_data, rows, columns)
 
-    def transform_rows(self, key: Key, draw: Draw, data: object, new_data: Entries) -> Array:
+    def transform_rows(self, key: Key, draw: Draw, data: Observed, new_data: Entries) -> Array:
         """Latent factors (N', K) of new rows given a draw: means where cells are normal."""
         return queries.latent_factors(self, key, draw, data, new_data)
 
@@ -485,14 +483,14 @@ class BPMF(Readable, Model):
         """The model with rows and columns beyond those of the data, of zero features."""
         return unknown.with_unknown(self, num_new, shape)
 
-    def draw_unknown(self, key: Key, draw: Draw, data: object, num_new: tuple[int, int]) -> Draw:
+    def draw_unknown(self, key: Key, draw: Draw, data: Observed, num_new: tuple[int, int]) -> Draw:
         return unknown.draw_unknown(self, key, draw, data, num_new)
 
     def factors(self, draw: Mapping[str, Array], data: Entries) -> tuple[Array, Array]:
         latent = slice(self.num_factors)
         return draw["u"][:, latent] * self.unit(data), draw["v"][:, latent]
 
-    def transpose_draws(self, draws: Mapping[str, object]) -> dict[str, Any]:
+    def transpose_draws(self, draws: Mapping[str, Value]) -> dict[str, Value]:
         """Draws of the transposed model: rows and columns exchanged."""
         turned = {"u": "v", "v": "u"}
         for name in draws:

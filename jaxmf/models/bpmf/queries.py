@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxmf.data import Entries
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
 from jaxmf.models.bpmf.groups import class_of_rows
-from jaxmf.models.bpmf.state import SidePrior
+from jaxmf.models.bpmf.state import Observed, SidePrior
 from jaxmf.models.bpmf.updates import linked, row_means, row_precisions
 from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import in_chunks
@@ -42,7 +42,7 @@ def likelihood_of(model: BPMF, draw: Draw) -> PyTree:
     return model.cell_noise().at_noise(noise_of(model, draw))
 
 
-def means_of_cells(model: BPMF, draw: Draw, data: object, rows: Array, columns: Array) -> Array:
+def means_of_cells(model: BPMF, draw: Draw, data: Observed, rows: Array, columns: Array) -> Array:
     """Means of cells given a draw, in units of the data: (M,) float."""
     u, v = jnp.asarray(draw["u"]), jnp.asarray(draw["v"])
     features = jnp.zeros((rows.shape[0], 0), u.dtype)
@@ -53,19 +53,19 @@ def means_of_cells(model: BPMF, draw: Draw, data: object, rows: Array, columns: 
     return _in_units_of_data(model, means, data)
 
 
-def _in_units_of_data(model: BPMF, means: Array, data: object) -> Array:
+def _in_units_of_data(model: BPMF, means: Array, data: Observed) -> Array:
     return means * model.unit(data).astype(means.dtype) + model.centre(data).astype(means.dtype)
 
 
 def cell_moments(
-    model: BPMF, draw: Draw, data: object, rows: Array, columns: Array
+    model: BPMF, draw: Draw, data: Observed, rows: Array, columns: Array
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of cells given a draw, each (M,)."""
     means = means_of_cells(model, draw, data, rows, columns)
     return likelihood_of(model, draw).moments(means)
 
 
-def expected_values(model: BPMF, draw: Draw, data: object, rows: Array) -> Array:
+def expected_values(model: BPMF, draw: Draw, data: Observed, rows: Array) -> Array:
     """Expected values (R, M) of all cells of some rows, without features of cells."""
     v = jnp.asarray(draw["v"])
     known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
@@ -74,7 +74,7 @@ def expected_values(model: BPMF, draw: Draw, data: object, rows: Array) -> Array
     return likelihood_of(model, draw).mean(_in_units_of_data(model, means, data))
 
 
-def group_means(model: BPMF, draw: Draw, data: object) -> Array:
+def group_means(model: BPMF, draw: Draw, data: Observed) -> Array:
     """Expected values (K, M) of all columns for a row at the mean of each group of rows.
 
     What columns make of features of rows is left out: a group has none.
@@ -128,7 +128,7 @@ def _prior_of_new(draw: Draw, num_rows: int) -> SidePrior:
 
 
 def fold_in(
-    model: BPMF, key: Key, draw: Draw, data: object, new_data: Entries, *, spread: float = 1.0
+    model: BPMF, key: Key, draw: Draw, data: Observed, new_data: Entries, *, spread: float = 1.0
 ) -> Array:
     """Vectors (N', D) of new rows given their cells and the columns' vectors.
 
@@ -184,7 +184,7 @@ def _log_shares(model: BPMF, draw: Draw, num_rows: int) -> Array:
 
 
 def row_moments(
-    model: BPMF, key: Key, draw: Draw, data: object, new_data: Entries
+    model: BPMF, key: Key, draw: Draw, data: Observed, new_data: Entries
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of all cells of new rows, each (N', M)."""
     u = fold_in(model, key, draw, data, new_data)
@@ -194,7 +194,13 @@ def row_moments(
 
 
 def new_cell_probabilities(
-    model: BPMF, key: Key, draw: Draw, data: object, new_data: Entries, rows: Array, columns: Array
+    model: BPMF,
+    key: Key,
+    draw: Draw,
+    data: Observed,
+    new_data: Entries,
+    rows: Array,
+    columns: Array,
 ) -> Array:
     """Probability of every value of cells of new rows: (M, V) float."""
     u, v = fold_in(model, key, draw, data, new_data), jnp.asarray(draw["v"])
@@ -203,7 +209,7 @@ def new_cell_probabilities(
     return likelihood_of(model, draw).probabilities(means)
 
 
-def latent_factors(model: BPMF, key: Key, draw: Draw, data: object, new_data: Entries) -> Array:
+def latent_factors(model: BPMF, key: Key, draw: Draw, data: Observed, new_data: Entries) -> Array:
     """Latent factors (N', K) of new rows given a draw: means where cells are normal."""
     u = fold_in(model, key, draw, data, new_data, spread=0.0)
     return u[:, : model.num_factors]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jaxmf.data import Entries
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
 from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import Arranged
@@ -72,3 +73,7 @@ class Prepared(NamedTuple):
         """Rows and columns exchanged."""
         turned = self.cells.transpose(), self.known.transpose()
         return Prepared(*turned, self.column_spectra, self.row_spectra)
+
+
+Observed = Entries | Prepared
+"""Observed cells, as users pass them or as a chain goes through them."""

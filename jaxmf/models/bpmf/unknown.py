@@ -17,6 +17,7 @@ import scipy.sparse
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.container import bare
 from jaxmf.models.bpmf import queries
+from jaxmf.models.bpmf.state import Observed
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def with_unknown(model: BPMF, num_new: tuple[int, int], shape: tuple[int, int]) 
 
 
 def draw_unknown(
-    model: BPMF, key: Key, draw: queries.Draw, data: object, num_new: tuple[int, int]
+    model: BPMF, key: Key, draw: queries.Draw, data: Observed, num_new: tuple[int, int]
 ) -> queries.Draw:
     """The vectors of rows (N + a, D) and columns (M + b, D') of a draw, further ones drawn."""
     row_key, column_key = jax.random.split(key)
@@ -49,7 +50,7 @@ def draw_unknown(
     return {"u": rows, "v": columns}
 
 
-def _drawn(model: BPMF, key: Key, draw: queries.Draw, data: object, num_rows: int) -> Array:
+def _drawn(model: BPMF, key: Key, draw: queries.Draw, data: Observed, num_rows: int) -> Array:
     """The rows' vectors of a draw and below them those of further rows without cells."""
     known = jnp.asarray(draw["u"])
     if num_rows == 0:

@@ -48,7 +48,7 @@ def completed(
     return replace(model, **open_settings) if open_settings else model
 
 
-def matched(model: Any, data: Dense) -> LinearGaussianIBP:
+def matched(model: LinearGaussianIBP, data: Dense) -> LinearGaussianIBP:
     """The model with what was left open taken from the data; see `LinearGaussianIBP`."""
     if data.num_rows == 0 or isinstance(data.values, jax.core.Tracer):
         return model

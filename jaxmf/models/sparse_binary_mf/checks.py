@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from jaxmf.arguments import check_count, check_number
 from jaxmf.data import SparseBinary
@@ -110,7 +111,7 @@ def _check_partial_newton(settings: Mapping[str, object]) -> None:
             )
 
 
-def _check_curvature(optimizer: Any) -> None:
+def _check_curvature(optimizer: optax.GradientTransformationExtraArgs) -> None:
     """Refuses an optax transformation that does not go by the curvature."""
     point = jnp.ones(1)
     state = optimizer.init(point)

@@ -17,9 +17,10 @@ Saul & Jordan (1999).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 from jax.tree_util import Partial
@@ -31,7 +32,7 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Model, Pair
 from jaxmf.models.sparse_binary_mf import analytic, ascent, checks, fold_in, simulation
 from jaxmf.readable import Readable
-from jaxmf.types import Array, Draw, Key
+from jaxmf.types import Array, Draw, Key, Seed
 from jaxmf.variational_bayes import (
     Parameters,
     answers,
@@ -251,7 +252,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         *,
         num_validation: int = 0,
         batch_size: int | None = None,
-        seed: object = 0,
+        seed: Seed = 0,
         hold_out: int | None = None,
     ) -> state.Prepared:
         """The data as the ascent goes through it; see `state.prepare`.
@@ -293,7 +294,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         """What is kept of the last state of an ascent, by name."""
         return progress.draw_of(last, state.as_draw)
 
-    def held_out_of(self, last: state.State, data: SparseBinary) -> dict[str, Any]:
+    def held_out_of(self, last: state.State, data: SparseBinary) -> Mapping[str, object]:
         """Scores of the ones held out by the fit and by popularity; empty without any."""
         return {} if last.unknowing is None else held_out.comparison(last.unknowing, data)
 

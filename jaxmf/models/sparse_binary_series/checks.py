@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jaxmf.data import SparseSeries
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.variational_bayes import checks
 from jaxmf.variational_bayes.paths import KERNELS
 
@@ -38,9 +39,10 @@ def settings(model: SparseBinarySeries) -> dict[str, object]:
     return found
 
 
-def _quadratic(likelihood: Any) -> Any:
+def _quadratic(likelihood: object) -> object:
     """The likelihood with a quadratic bound, which the search for the length scale compares by."""
-    if likelihood.is_quadratic:
+    assert isinstance(likelihood, Gaussian | Bernoulli)
+    if isinstance(likelihood, Gaussian) or likelihood.is_quadratic:
         return likelihood
     if likelihood.bound is None:
         return Bernoulli("quadratic")

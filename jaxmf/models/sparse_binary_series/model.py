@@ -30,7 +30,7 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Model, Pair
 from jaxmf.models.sparse_binary_series import ascent, checks, queries, simulation
 from jaxmf.readable import Readable
-from jaxmf.types import Array, Draw, Key
+from jaxmf.types import Array, Draw, Key, Seed
 from jaxmf.variational_bayes import Parameters, answers, progress, state
 from jaxmf.variational_bayes.cells import ScoredCells
 from jaxmf.variational_bayes.likelihood import Likelihood
@@ -196,7 +196,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         )
 
     def prepare(
-        self, data: SparseSeries, *, num_validation: int = 0, seed: object = 0
+        self, data: SparseSeries, *, num_validation: int = 0, seed: Seed = 0
     ) -> state.Prepared:
         """The data as the ascent goes through it; rows of validation are rows at a time."""
         prepared = state.prepare(
