@@ -96,9 +96,9 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
         _finite_sides(), blocks,
         {
             "default": {},
+            "no change of basis": {"change_basis": 0},
             "from data": {"start": "data"},
-            "whole rows": {"sweep": "whole_rows"},
-            "whole rows, split-merge": {"sweep": "whole_rows", "split_merge": 3},
+            "whole rows": {"sweep": "whole_rows", "change_basis": 0},
         }, 500, 100,
     ),
 }  # fmt: skip

@@ -100,6 +100,7 @@ def models() -> Iterator[Target]:
         mf.NormalInverseWishart: {
             "degrees": "positive", "scale": "no scale", "location": "no location"
         },
+        mf.BinaryMF: {"change_basis": "count from 0 or none"},
         mf.BPMF: {"num_factors": "count from 0", "link": "flag or none", "offset": "number"},
         mf.Ordinal: {"levels": "values", "thresholds": None},
         mf.SparseBinaryMF: {"bias": "word"},

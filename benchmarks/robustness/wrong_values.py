@@ -205,6 +205,7 @@ KINDS: dict[str, str | None] = {
     "bias_scale": "positive", "intercept_scale": "positive",
     "resample": "flag", "threshold_scale": "positive", "a": "positive", "b": "positive",
     "rate": "positive", "weight": "positive", "location": "number",
-    "num_items": "count", "offset": "no location", "time": "number", "unknown": "word",
+    "num_items": "count", "offset": "no location", "row_offset": "no location",
+    "time": "number", "unknown": "word",
 }  # fmt: skip
 """Kinds by the parameter's name, where a target does not say otherwise."""

@@ -19,6 +19,7 @@ from jaxmf.models.binary_mf.simulation import draw_state
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, num_features
 from jaxmf.models.binary_mf.state import grow as grow_state
 from jaxmf.models.binary_mf.updates import (
+    change_bases,
     split_or_merge,
     update_columns,
     update_rows,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         "several",
         "split_merge",
         "from_data",
+        "change_basis",
     ],
 )
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class SamplerPlan:
     several: int
     split_merge: int = 0
     from_data: bool = False
+    change_basis: int = 0
 
 
 def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
@@ -197,6 +200,15 @@ def move_features(
             noise_factor=noise_factor,
         )
         overflow = merge_overflow(overflow, info.overflow)
+    if plan.change_basis:
+        state = change_bases(
+            model,
+            jax.random.fold_in(key, 6),
+            state,
+            data,
+            num_draws=plan.change_basis,
+            noise_factor=noise_factor,
+        )
     return state, Info(overflow=overflow)
 
 

@@ -28,6 +28,8 @@ SWEEPS = ("bits", "whole_rows")
 STARTS = ("prior", "data")
 # Proposals of several bits a row and sweep: see `binary-mf/start` in benchmarks/results.
 _NUM_SEVERAL = {"collapsed": 6, "explicit": 1}
+# Pairs of features a side and sweep: see `mixing/binary-mf` in benchmarks/results.
+_NUM_BASES = 2
 LIKELIHOODS = (Gaussian, Bernoulli, Poisson)
 _LIKELIHOODS_WITH = {
     "weight_scale": (Gaussian, Bernoulli),
@@ -162,8 +164,8 @@ def _weight_mean(model: BinaryMF, found: Mapping[str, Any]) -> float | Array | n
 
 
 def _units(model: BinaryMF) -> None:
-    """Offset and scale of columns, of Gaussian cells."""
-    for name, neutral in (("offset", 0), ("column_unit", 1)):
+    """Offset and scale of columns, offset of rows, of Gaussian cells."""
+    for name, neutral in (("offset", 0), ("column_unit", 1), ("row_offset", 0)):
         value = getattr(model, name)
         if value is None or hyper.is_placeholder(value):
             continue
@@ -280,22 +282,48 @@ def split_merge_option(model: BinaryMF, num_proposals: object) -> None:
     Raises ValueError: not a number of proposals, or a model without them.
     """
     _check_proposals("split_merge", num_proposals)
-    if num_proposals and model.diagonal:
-        raise ValueError(
-            "split_merge is not there with diagonal=True: a feature of rows is tied to one of "
-            "columns there, so splitting or merging one side alone would break layers apart; "
-            "use split_merge=0"
+    why = _why_features_stay(model)
+    if num_proposals and why is not None:
+        raise ValueError(f"split_merge is not there with {why}; use split_merge=0")
+
+
+def change_basis_option(model: BinaryMF, num_draws: object, weights: str) -> int:
+    """How many pairs of features on either side get another basis in a sweep, the default put in.
+
+    Args:
+      model: its description.
+      num_draws: what the user gave.
+      weights: "collapsed" or "explicit".
+
+    Raises:
+      ValueError: not a number of draws, or some where they are not there.
+    """
+    why = _why_features_stay(model)
+    if why is None and weights != "collapsed":
+        why = "weights='explicit': the move sums the weights out"
+    if num_draws is None:
+        return _NUM_BASES if why is None else 0
+    _check_proposals("change_basis", num_draws)
+    if num_draws and why is not None:
+        raise ValueError(f"change_basis is not there with {why}; use change_basis=0")
+    assert isinstance(num_draws, int)
+    return num_draws
+
+
+def _why_features_stay(model: BinaryMF) -> str | None:
+    """Why columns of U or V are not proposed anew with the weights summed out, or None."""
+    if model.diagonal:
+        return (
+            "diagonal=True: a feature of rows is tied to one of columns there, so changing the "
+            "features of one side alone would break layers apart"
         )
-    if num_proposals and np.ndim(model.weight_mean) > 0:
-        raise ValueError(
-            "split_merge needs one number as weight_mean: with a matrix the features are not "
-            "exchangeable, and a split or merge would move them between prior means"
+    if np.ndim(model.weight_mean) > 0:
+        return (
+            "a matrix as weight_mean, only with one number: with a matrix the features are not "
+            "exchangeable, and the move would take them between prior means"
         )
-    if num_proposals and type(model.likelihood) in _WHY_NO_SPLIT_MERGE:
-        raise ValueError(
-            f"split_merge is not there with likelihood={model.likelihood!r}: "
-            f"{_WHY_NO_SPLIT_MERGE[type(model.likelihood)]}; use split_merge=0"
-        )
+    why = _WHY_NO_SPLIT_MERGE.get(type(model.likelihood))
+    return None if why is None else f"likelihood={model.likelihood!r}: {why}"
 
 
 def start_option(model: BinaryMF, start: object) -> None:

@@ -54,13 +54,14 @@ def matched(model: BinaryMF, data: Dense) -> BinaryMF:
         return model
     units.check_magnitude(data, "data")
     left_open = [name for name in _SCALES if is_left_open(model, name)]
-    offset, scale = _units(model, data, is_open=len(left_open) == len(_SCALES))
-    settings: dict[str, Any] = {"offset": offset, "column_unit": scale}
+    settings: dict[str, Any] = _units(model, data, is_open=len(left_open) == len(_SCALES))
+    offset, scale, rows = settings.values()
     if left_open:
-        if scale is None:
+        if scale is None and rows is None:
             unit = units.scale_about(data, offset)
         else:
-            unit = units.scale_about(units.centred(data, offset, scale))
+            stated = replace(model, **settings)
+            unit = units.scale_about(stated.centred(data))
         priors = {"noise_scale": hyper.noise_prior, "weight_scale": hyper.effect_prior}
         chosen = {name: priors[name](unit) for name in left_open}
         if "noise_scale" in chosen:
@@ -76,9 +77,11 @@ def _units_of_columns(data: Dense, spreads: np.ndarray) -> np.ndarray:
 
 def notes(model: BinaryMF, data: Dense) -> tuple[str, ...]:
     """See `BinaryMF.notes`."""
+    if not isinstance(model.likelihood, Gaussian):
+        return ()
     unit: Any = model.column_unit
     if np.ndim(unit) == 0:
-        return ()
+        return _notes_of_levels(model, data)
     spreads = units.column_scales(data)
     if not np.array_equal(unit, _units_of_columns(data, spreads)):
         return ()  # the user's own
@@ -91,22 +94,66 @@ def notes(model: BinaryMF, data: Dense) -> tuple[str, ...]:
     )
 
 
-def _units(model: BinaryMF, data: Dense, *, is_open: bool) -> tuple[object, object]:
-    """Offset and scale of the columns; both by column where they are in different units.
+def _notes_of_levels(model: BinaryMF, data: Dense) -> tuple[str, ...]:
+    taken: list[tuple[str, np.ndarray]] = []
+    offset: Any = model.offset
+    if np.ndim(offset) and np.array_equal(offset, units.column_medians(data)):
+        taken.append(("column", np.asarray(offset)))
+    rows: Any = model.row_offset
+    if np.ndim(rows) and np.array_equal(rows, units.row_medians(data, offset)):
+        taken.append(("row", np.asarray(rows)))
+    return tuple(
+        f"levels of {word}s spread more than the cells about them ({levels.min():.3g} to "
+        f"{levels.max():.3g}), so cells were taken about the median of their {word}: features say "
+        "what is above or below it, predictions are in the units of the data"
+        for word, levels in taken
+    )
+
+
+def _units(model: BinaryMF, data: Dense, *, is_open: bool) -> dict[str, object]:
+    """Offset and scale of the columns, offset of the rows.
+
+    Both of columns one a column where they are in different units, offsets one a column or a row
+    where levels spread.
 
     Args: is_open: whether the scales of noise and weights are learned in the units of the data.
-    Returns number or (J,) each; the second may be None, for 1.
+    Returns "offset", "column_unit" and "row_offset", in this order: number, one a line, or, but for
+    the first, None, for none.
     """
     offset = hyper.by_column("offset", model.offset, data)
     scale = hyper.by_column("column_unit", model.column_unit, data)
+    rows = _row_offset(model, data)
     has_mean = np.ndim(model.weight_mean) > 0 or float(model.weight_mean) != 0
     if is_open and not has_mean and offset is None and scale is None:
         spreads = units.column_scales(data)
         if units.are_different(spreads):
-            return units.column_means(data), _units_of_columns(data, spreads)
+            offset, scale = units.column_means(data), _units_of_columns(data, spreads)
+        elif rows is None:
+            rows_differ, columns_differ = units.levels_differ(data)
+            if columns_differ:
+                offset = units.column_medians(data)
+            elif rows_differ:
+                offset = units.overall_mean(data)
+            if rows_differ:
+                rows = units.row_medians(data, offset)
     if offset is None:
         is_centred = is_left_open(model, "weight_scale") and not has_mean
         is_by_column = scale is not None and np.ndim(scale) > 0
         mean = units.column_means if is_by_column else units.overall_mean
         offset = mean(data) if is_centred else 0.0
-    return offset, scale
+    return {"offset": offset, "column_unit": scale, "row_offset": rows}
+
+
+def _row_offset(model: BinaryMF, data: Dense) -> np.ndarray | float | None:
+    """`row_offset` as it is.
+
+    Raises:
+        ValueError: other than one number a row, with both numbers.
+    """
+    rows: Any = model.row_offset
+    if np.ndim(rows) and np.shape(rows) != (data.num_rows,):
+        raise ValueError(
+            f"row_offset has {np.shape(rows)[0]} numbers, data has {data.num_rows} rows; one a row "
+            "is needed"
+        )
+    return np.asarray(rows) if hasattr(rows, "to_dict") else rows

@@ -70,6 +70,7 @@ from jaxmf.types import Array, Draw, Key
         "weight_rate",
         "offset",
         "column_unit",
+        "row_offset",
         "fixed_row_features",
         "fixed_column_features",
     ],
@@ -102,7 +103,9 @@ class BinaryMF(SimulatedModel):
       offset: mean of a Gaussian cell without features: a number, or (J,) one a column; of a pandas
         Series by its index, as of `column_unit`. None: where `weight_scale` is left open and
         `weight_mean` is 0 the mean of the data, or of each column where `column_unit` is one a
-        column (held fixed), 0 otherwise.
+        column (held fixed), 0 otherwise. With `noise_scale`, `column_unit` and `row_offset` open
+        too, the median of each column where levels of columns spread more than 1.3 times as much
+        as what rows and columns leave of the cells (at least ten columns).
       column_unit: what Gaussian cells are divided by beside the offset, x_ij = offset_j +
         column_unit_j (U W V' + noise)_ij: a number, or (J,) one a column. Scales of noise and
         weights, and W, are in this unit; predictions, basis images and densities in those of the
@@ -110,6 +113,9 @@ class BinaryMF(SimulatedModel):
         `weight_mean` is 0, and columns are in different units, their standard deviations, and
         their means are the offset. They are in different units where the largest standard
         deviation is more than 30 times that of half of the columns. Set 1 for cells as they are.
+      row_offset: (I,), added to the Gaussian cells of each row, or one number. None: 0; but where
+        `offset` takes medians of columns if their levels spread, medians of rows (about those) if
+        theirs do. New rows have the median of their own observed cells then.
       diagonal: only weights of row feature k and column feature k: the plaid model. Needs finite
         priors with as many features on both sides.
       row_bias: whether to add a feature that every row has, in slot 0 of U.
@@ -136,6 +142,7 @@ class BinaryMF(SimulatedModel):
     weight_rate: Hyperparameter = None
     offset: float | Array | None = None
     column_unit: float | Array | None = None
+    row_offset: float | Array | None = None
     diagonal: bool = False
     row_bias: bool = False
     column_bias: bool = False
@@ -198,9 +205,8 @@ class BinaryMF(SimulatedModel):
             "weight_mean": jnp.transpose(self.weight_mean),
         }
         # those of columns have no form as rows; kernels see data that are centred and scaled
-        swapped |= {
-            name: None for name in ("offset", "column_unit") if np.ndim(getattr(self, name))
-        }
+        units_of_lines = "offset", "column_unit", "row_offset"
+        swapped |= {name: None for name in units_of_lines if np.ndim(getattr(self, name))}
         present = {field.name: getattr(self, field.name) for field in fields(self)}
         # settings are checked once; inside a transformation numbers cannot be looked at
         return bare(BinaryMF, **(present | swapped))
@@ -214,12 +220,30 @@ class BinaryMF(SimulatedModel):
         return defaults.matched(fixed.matched(self, data), data)
 
     def notes(self, data: Dense) -> tuple[str, ...]:
-        """That columns in different units were taken in standard deviations, where they were."""
+        """That columns in different units, or levels of lines, were taken out, where they were."""
         return defaults.notes(self, data)
 
     def centred(self, data: Dense) -> Dense:
-        """The data minus the offset, in units of `column_unit`."""
-        return units.centred(data, self.offset, self.column_unit)
+        """The data minus the offsets, in units of `column_unit`."""
+        return units.centred(data, self._offsets(self.row_offset), self.column_unit)
+
+    def _offsets(self, row_offset: object) -> object:
+        """What cells are about: as `offset`, or (I, J) where rows have offsets too."""
+        if row_offset is None:
+            return self.offset
+        rows = jnp.asarray(row_offset)
+        columns = jnp.asarray(0.0 if self.offset is None else self.offset, rows.dtype)
+        return columns + (rows[:, None] if rows.ndim else rows)
+
+    def _new_levels(self, new_data: Dense) -> object:
+        """Offsets of rows not seen in training: (M,), one number, or None."""
+        if self.row_offset is None or np.ndim(self.row_offset) == 0:
+            return self.row_offset
+        about = units.centred(new_data, self.offset)
+        if about.observed is None:
+            return jnp.median(about.values, axis=1)
+        levels = jnp.nanmedian(jnp.where(about.observed, about.values, jnp.nan), axis=1)
+        return jnp.where(jnp.any(about.observed, axis=1), levels, 0)
 
     def log_unit(self, data: Dense, *, observed_only: bool) -> Array | float:
         """Sum of log `column_unit` over the cells: () float.
@@ -239,12 +263,24 @@ class BinaryMF(SimulatedModel):
         return unit[columns] if unit.ndim else unit
 
     def in_data_units(
-        self, mean: Array, variance: Array, columns: Array | slice
+        self,
+        mean: Array,
+        variance: Array,
+        columns: Array | slice,
+        *,
+        levels: Array | float = 0.0,
     ) -> tuple[Array, Array]:
-        """Mean and variance of cells of some columns, from those of scaled cells."""
+        """Mean and variance of cells of some columns, from those of scaled cells.
+
+        Args:
+          mean, variance: of scaled cells.
+          columns: theirs, along the last axis.
+          levels: offsets of their rows, which broadcast to the cells.
+        """
         unit = self.unit_at(columns).astype(mean.dtype)
         offset = jnp.asarray(0.0 if self.offset is None else self.offset, mean.dtype)
-        return mean * unit + (offset[columns] if offset.ndim else offset), variance * unit**2
+        offset = (offset[columns] if offset.ndim else offset) + jnp.asarray(levels, mean.dtype)
+        return mean * unit + offset, variance * unit**2
 
     def check_data(self, data: Dense, name: str) -> None:
         """Refuses data that the likelihood does not have, or that does not fit given features.
@@ -355,6 +391,7 @@ class BinaryMF(SimulatedModel):
         start: str = "prior",
         several: int | None = None,
         split_merge: int = 0,
+        change_basis: int | None = None,
         capacity: int | None = None,
     ) -> Algorithm:
         """Markov chain Monte Carlo over U, V, W, missing cells and hyperparameters.
@@ -385,6 +422,11 @@ class BinaryMF(SimulatedModel):
           split_merge: proposals to split a feature or merge two, on either side and after every
             sweep, W summed out and, where it is kept, drawn anew after them; with Gaussian cells,
             W not diagonal and one prior mean for all weights only. See `samplers/split_merge.py`.
+          change_basis: draws, on either side and after every sweep, of two features in another
+            basis of their plane: one of them replaced by the rows that have just one of the two. So
+            a chain leaves features of nearly all rows, unions and parts for the features that they
+            are made of. By default 2 where W is summed out, with the limits of `split_merge`, else
+            none. See `samplers/change_of_basis.py`.
           capacity: slots to begin with, on either side; they double when a sweep needs more.
         Returns:
           Algorithm with the growing axes "row_features" and "column_features".
@@ -412,6 +454,7 @@ class BinaryMF(SimulatedModel):
             several=checks.several_option(several, chosen, sweep),
             split_merge=split_merge,
             from_data=start == "data",
+            change_basis=checks.change_basis_option(self, change_basis, chosen),
         )
         return algorithm(
             init=Partial(chain.init, plan, self),
@@ -501,12 +544,14 @@ class BinaryMF(SimulatedModel):
         replicate.
         """
         mean, variance = queries.cell_moments(self, draw, self.centred(data), rows, columns)
-        return self.in_data_units(mean, variance, columns)
+        levels = jnp.asarray(0.0 if self.row_offset is None else self.row_offset)
+        levels = levels[rows] if levels.ndim else levels
+        return self.in_data_units(mean, variance, columns, levels=levels)
 
     def transform_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
         """Probabilities (I_new, K) of the draw's row features in rows not seen in training."""
-        rows = queries.new_rows(self, key, draw, self.centred(data), self.centred(new_data))
-        return rows.probabilities
+        new = units.centred(new_data, self._offsets(self._new_levels(new_data)), self.column_unit)
+        return queries.new_rows(self, key, draw, self.centred(data), new).probabilities
 
     def predict_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Pair:
         """Predictive mean and variance, each (I_new, J), of the cells of new rows.
@@ -514,7 +559,11 @@ class BinaryMF(SimulatedModel):
         W and the features of each row are drawn given the observed cells, so that a mixture over
         draws is the predictive distribution.
         """
-        eta = queries.new_rows(self, key, draw, self.centred(data), self.centred(new_data)).eta
+        levels = self._new_levels(new_data)
+        new = units.centred(new_data, self._offsets(levels), self.column_unit)
+        eta = queries.new_rows(self, key, draw, self.centred(data), new).eta
         likelihood, _ = queries.at_draw(self, draw)
         mean, variance = likelihood.moments(eta)
-        return self.in_data_units(mean, variance, slice(None))
+        new_levels = jnp.asarray(0.0 if levels is None else levels)
+        new_levels = new_levels[:, None] if new_levels.ndim else new_levels
+        return self.in_data_units(mean, variance, slice(None), levels=new_levels)

@@ -83,4 +83,6 @@ def simulate_data(model: BinaryMF, key: Key, state: State) -> Array:
     drawn = model.likelihood_at(state).sample(key, entries(state))
     if model.column_unit is not None:
         drawn = drawn * model.column_unit
+    if model.row_offset is not None:
+        drawn = drawn + jnp.asarray(model.row_offset, drawn.dtype).reshape(-1, 1)
     return drawn if model.offset is None else drawn + model.offset

@@ -23,7 +23,8 @@ from jaxmf.samplers.bilinear.explicit import explicit_sweep
 from jaxmf.samplers.bilinear.plaid import collapsed_plaid_sweep
 from jaxmf.samplers.bilinear.side import Side
 from jaxmf.samplers.bilinear.weight_proposals import propose_weights
-from jaxmf.samplers.split_merge_gaussian import bilinear_columns
+from jaxmf.samplers.change_of_basis import change_of_basis
+from jaxmf.samplers.split_merge_gaussian import GaussianColumns, bilinear_columns
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -191,19 +192,57 @@ def _split_or_merge_rows(
         key,
         state.u,
         prior=model.row_prior_at(state),
-        likelihood=bilinear_columns(
-            state.v,
-            complete(state, data),
-            noise_scale=state.noise_scale * noise_factor,
-            weight_scale=state.weight_scale,
-            weight_mean=model.weight_mean,
-            num_slots=state.u.shape[1],
-        ),
+        likelihood=_pair_likelihood(model, state, data, noise_factor),
         num_proposals=num_proposals,
         num_scans=_NUM_SCANS,
         num_fixed=model.num_fixed_rows(),
     )
     return state._replace(u=u), Info(overflow={"row_features": overflow})
+
+
+def change_bases(
+    model: BinaryMF,
+    key: Key,
+    state: State,
+    data: Dense,
+    *,
+    num_draws: int,
+    noise_factor: Array | float = 1.0,
+) -> State:
+    """Kernel: two features of rows in another basis of their plane, then two of columns.
+
+    `num_draws` times on either side, W summed out and not diagonal only.
+    """
+
+    def change_rows(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
+        u = change_of_basis(
+            key,
+            state.u,
+            prior=model.row_prior_at(state),
+            likelihood=_pair_likelihood(model, state, data, noise_factor),
+            num_draws=num_draws,
+            num_fixed=model.num_fixed_rows(),
+        )
+        return state._replace(u=u)
+
+    state = change_rows(model, jax.random.fold_in(key, 0), state, data)
+    turned = state.transpose()
+    key = jax.random.fold_in(key, 1)
+    return change_rows(model.transpose(), key, turned, transposed(data)).transpose()
+
+
+def _pair_likelihood(
+    model: BinaryMF, state: State, data: Dense, noise_factor: Array | float
+) -> GaussianColumns:
+    """p(X | U, V) as a function of pairs of columns of U."""
+    return bilinear_columns(
+        state.v,
+        complete(state, data),
+        noise_scale=state.noise_scale * noise_factor,
+        weight_scale=state.weight_scale,
+        weight_mean=model.weight_mean,
+        num_slots=state.u.shape[1],
+    )
 
 
 def update_weights(
