@@ -6,6 +6,7 @@ A choice by the data itself (empirical Bayes), so that x and a + b x have the sa
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,7 +63,8 @@ def matched(model: BinaryMF, data: Dense) -> BinaryMF:
         else:
             stated = replace(model, **settings)
             unit = units.scale_about(stated.centred(data))
-        priors = {"noise_scale": hyper.noise_prior, "weight_scale": hyper.effect_prior}
+        noise_prior = partial(hyper.noise_prior, least=units.least_noise(data))
+        priors = {"noise_scale": noise_prior, "weight_scale": hyper.effect_prior}
         chosen = {name: priors[name](unit) for name in left_open}
         if "noise_scale" in chosen:
             settings["likelihood"] = Gaussian(chosen.pop("noise_scale"))
@@ -81,7 +83,7 @@ def notes(model: BinaryMF, data: Dense) -> tuple[str, ...]:
         return ()
     unit: Any = model.column_unit
     if np.ndim(unit) == 0:
-        return _notes_of_levels(model, data)
+        return (*_notes_of_levels(model, data), *units.note_of_common_value(data))
     spreads = units.column_scales(data)
     if not np.array_equal(unit, _units_of_columns(data, spreads)):
         return ()  # the user's own
