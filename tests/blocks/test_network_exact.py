@@ -18,7 +18,7 @@ import jaxmf as mf
 from jaxmf.blocks import elimination, sequential
 from jaxmf.blocks.counts import all_values
 from jaxmf.blocks.roles import look_up_of, roles_of, statistics_of_roles
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from tests import FAST_COMPILE
 from tests.support import network_oracles as oracles
@@ -200,10 +200,10 @@ def all_states(problem):
         for name in network.order
     }
     values = {name: jnp.asarray(own, jnp.int32) for name, own in problem.states.items()}
-    return State(values, numbers, slots)
+    return NetworkState(values, numbers, slots)
 
 
-AXES = State(0, None, 0)
+AXES = NetworkState(0, None, 0)
 
 
 def conditionals(network, names, states, data, *, axes=AXES, removes=True):
@@ -331,7 +331,7 @@ def assert_no_underflow(blocks, labels, data):
                 n: b.distribution.start(*slots.get(n, ())) for n, b in network.blocks.items()
             }
             values = {name: jnp.asarray([own], jnp.int32) for name, own in labels.items()}
-            state = State(values, numbers, {})
+            state = NetworkState(values, numbers, {})
             weights = conditionals(network, network.indicators, state, Tokens(*data))[:, 0]
             weights = weights.reshape(len(weights), -1)
             found[wide] = weights / weights.sum(1, keepdims=True)
@@ -380,7 +380,7 @@ DRAWN = {
     "two sides": [("group",), ("kind",), ("group", "kind")],
     "nested": [("super",), ("sub",), ("super", "sub")],
 }
-EVERY = State(0, 0, 0)
+EVERY = NetworkState(0, 0, 0)
 
 
 def some_states(network, number=10):
@@ -398,7 +398,7 @@ def some_states(network, number=10):
             weights = generator.dirichlet(np.ones(NUM_SLOTS + 1)) * np.append(slots[name], True)
             weights /= weights.sum()
             numbers[name] = law.start(NUM_SLOTS) | {"weights": weights[:-1], "rest": weights[-1]}
-        listed.append(State(values, numbers, slots))
+        listed.append(NetworkState(values, numbers, slots))
     return listed
 
 
@@ -429,7 +429,7 @@ def candidates(network, names, state, token, share=0.3):
             values[name] = np.where(np.arange(NUM_TOKENS) == token, value, values[name])
             numbers[name] = numbers[name] | {"weights": weights, "rest": rest}
         place = tuple(value for value, *_ in combination)
-        yield place, State(values, numbers, state.slots), sum(one[-1] for one in combination)
+        yield place, NetworkState(values, numbers, state.slots), sum(one[-1] for one in combination)
 
 
 def assert_in_proportion(network, names):

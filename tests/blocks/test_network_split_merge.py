@@ -9,7 +9,7 @@ import pytest
 import jaxmf as mf
 from jaxmf.blocks import split_merge
 from jaxmf.blocks.split_merge import can_split
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.testing import check_kernel, check_means
 from tests import FAST_COMPILE
@@ -43,7 +43,7 @@ def check_partitions(law, *, num_scans, num_chains=20_000):
     }
 
     def run(key, labels):
-        state = State({"group": labels}, numbers, {"group": jnp.ones(5, bool)})
+        state = NetworkState({"group": labels}, numbers, {"group": jnp.ones(5, bool)})
         settings = {"num_proposals": 5, "num_scans": num_scans}
         state, _ = split_merge.split_merge(network, "group", key, state, FIVE, **settings)
         own = state.values["group"]

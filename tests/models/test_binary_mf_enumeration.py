@@ -16,7 +16,7 @@ from scipy.special import gammaln, logsumexp, roots_hermitenorm, roots_laguerre
 from jaxmf import BetaBernoulli, BinaryMF, IndianBuffet
 from jaxmf.data import Dense
 from jaxmf.engine import Info
-from jaxmf.models.binary_mf import State, updates
+from jaxmf.models.binary_mf import BinaryMFState, updates
 from jaxmf.testing import check_means
 from tests.support import bilinear_oracle
 from tests.support.binary_mf_setups import with_likelihood
@@ -220,7 +220,7 @@ def starts(case, exact, num_chains):
         "poisson": (1.0, 1.0, SHAPE, RATE, BASE),
     }[case.likelihood]
     numbers = (case.alpha, 1.4, case.alpha, 1.4, *numbers)
-    return State(
+    return BinaryMFState(
         jnp.asarray(u),
         jnp.asarray(v),
         None if weights is None else jnp.asarray(weights, dtype),

@@ -13,7 +13,7 @@ import pytest
 
 from jaxmf.data import Dense
 from jaxmf.models.noisy_or import NoisyOrIBP
-from jaxmf.models.noisy_or.state import State
+from jaxmf.models.noisy_or.state import NoisyOrState
 from jaxmf.models.noisy_or.updates import update_features
 from jaxmf.testing import check_means
 from tests.support import noisy_or_oracles as oracles
@@ -93,7 +93,7 @@ def starts(case, posterior, num_chains, capacity=CAPACITY):
     def fixed(value):
         return jnp.full(num_chains, value, jnp.result_type(float))
 
-    return State(
+    return NoisyOrState(
         z=jnp.asarray(z),
         y=jnp.asarray(y),
         alpha=fixed(case.alpha),

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import Cells, Parameters
+from jaxmf.likelihoods.noisy_or import NoisyOrCells, NoisyOrParameters
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.samplers.noisy_or import moves
@@ -64,7 +64,7 @@ def number_of(z, y):
 
 
 def parameters():
-    return Parameters(**{name: jnp.asarray(value, float) for name, value in VALUES.items()})
+    return NoisyOrParameters(**{name: jnp.asarray(value, float) for name, value in VALUES.items()})
 
 
 def prior():
@@ -109,7 +109,7 @@ def tables():
         conditional = row_prior(given, counts, NUM_ROWS, num_fixed=0)
         own = z[row] & conditional.free
         y = jnp.where(conditional.free[:, None], 0, y.astype(float))
-        row_cells = Cells(cells.ones[row], cells.zeros[row])
+        row_cells = NoisyOrCells(cells.ones[row], cells.zeros[row])
 
         def of_bits(bits, num_own):
             eta = noisy_or.num_active(bits, y, float)
@@ -145,11 +145,11 @@ def tables():
     etas = jnp.arange(NUM_SLOTS + 1.0)
 
     def of_new(row_cells, to_come):
-        spread = Cells(*(jnp.broadcast_to(each, etas.shape) for each in row_cells))
+        spread = NoisyOrCells(*(jnp.broadcast_to(each, etas.shape) for each in row_cells))
         return jax.nn.sigmoid(noisy_or.unseen_log_odds(etas, spread, values, to_come))
 
     new = jax.vmap(jax.vmap(of_new, (None, 0)), (0, None))
-    flat = Cells(cells.ones.reshape(-1), cells.zeros.reshape(-1))
+    flat = NoisyOrCells(cells.ones.reshape(-1), cells.zeros.reshape(-1))
 
     def everything(z, y):
         return {
@@ -381,7 +381,7 @@ def birth_death_matrix():
     cells = noisy_or.cells_of(jnp.asarray(X), jnp.asarray(OBSERVED))
 
     def evaluate(eta, row, number):
-        own_cells = Cells(cells.ones[row], cells.zeros[row])
+        own_cells = NoisyOrCells(cells.ones[row], cells.zeros[row])
         ratio = moves.log_birth_ratio(
             eta, own_cells, number, rate=prior().new_rate(NUM_ROWS), parameters=parameters()
         )

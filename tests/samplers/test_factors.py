@@ -9,7 +9,7 @@ from scipy import stats
 from jaxmf._kernels import fusion
 from jaxmf.data import Entries
 from jaxmf.devices import BLOCK_SIZES, BlockSize
-from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, Parameters
+from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, NormalParameters
 from jaxmf.samplers.factors import rows as row_kernels
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.moments import log_hyperprior, precisions, statistics_of_all
@@ -269,7 +269,7 @@ def test_the_density_of_a_law_is_scipys():
         generator = np.random.default_rng(1)
         prior = NormalInverseWishart(3, location=0.4, weight=1.7, degrees=6.5, scale=1.3)
         root = np.tril(generator.normal(size=(2, 3, 3))) + 2 * np.eye(3)
-        moments = Parameters(jnp.asarray(generator.normal(size=(2, 3))), jnp.asarray(root))
+        moments = NormalParameters(jnp.asarray(generator.normal(size=(2, 3))), jnp.asarray(root))
         found = log_hyperprior(prior, moments, precisions(moments))
         for group in range(2):
             covariance = root[group] @ root[group].T
