@@ -36,8 +36,8 @@ COLUMNS = {
 }
 
 
-def block(law, by):
-    return mf.Block(law, by=by, observed=True)
+def block(distribution, by):
+    return mf.Block(distribution, by=by, observed=True)
 
 
 def words(by):
@@ -351,12 +351,12 @@ def test_many_children_do_not_underflow():
 @pytest.mark.slow
 def test_far_away_values_of_several_blocks_do_not_underflow():
     """Each block alone would have the first token elsewhere, by more than a float can hold."""
-    law = mf.NormalInverseGamma(0.0, 0.01, 40.0, 0.4)
+    distribution = mf.NormalInverseGamma(0.0, 0.01, 40.0, 0.4)
     blocks = {
         "first": mf.Block(mf.Dirichlet(2, 1.0)),
         "second": mf.Block(mf.Dirichlet(2, 1.0)),
-        "length": block(law, "first"),
-        "width": block(law, ("first", "second")),
+        "length": block(distribution, "first"),
+        "width": block(distribution, ("first", "second")),
     }
     values = {"length": [9.0, 9.0, 9.0, -9.0, -9.0], "width": [-9.0, 9.0, 9.0, -9.0, -9.0]}
     labels = {"first": [1, 1, 1, 0, 0], "second": [0, 0, 1, 0, 0]}
@@ -389,15 +389,18 @@ def some_states(network, number=10):
     for _ in range(number):
         values, numbers, slots = {}, {}, {}
         for name in network.order:
-            law = network.blocks[name].distribution
+            distribution = network.blocks[name].distribution
             if name in network.observed:
-                numbers[name] = law.start()
+                numbers[name] = distribution.start()
                 continue
             values[name] = generator.integers(NUM_SLOTS - 1, size=NUM_TOKENS).astype(np.int32)
             slots[name] = np.isin(np.arange(NUM_SLOTS), values[name])
             weights = generator.dirichlet(np.ones(NUM_SLOTS + 1)) * np.append(slots[name], True)
             weights /= weights.sum()
-            numbers[name] = law.start(NUM_SLOTS) | {"weights": weights[:-1], "rest": weights[-1]}
+            numbers[name] = distribution.start(NUM_SLOTS) | {
+                "weights": weights[:-1],
+                "rest": weights[-1],
+            }
         listed.append(NetworkState(values, numbers, slots))
     return listed
 

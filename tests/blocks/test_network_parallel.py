@@ -147,14 +147,14 @@ def test_a_sweep_that_may_empty_groups_is_caught(monkeypatch):
 FIVE = Tokens({"word": [0, 1, 1, 2, 0]}, {"word": 3})
 
 
-def check_partitions(sweep_fn, law, *, num_chains=20_000):
+def check_partitions(sweep_fn, distribution, *, num_chains=20_000):
     """Chains from the exact posterior of five tokens; after a few sweeps it must still be that."""
-    network = mf.Network(group=mf.Block(law), word=words("group"))
+    network = mf.Network(group=mf.Block(distribution), word=words("group"))
     variables = {name: np.asarray(own) for name, own in FIVE.columns.items()}
     partitions, posterior = posterior_of(network, variables, "group", 5)
     chosen = np.random.default_rng(0).choice(len(partitions), size=num_chains, p=posterior)
     start = NetworkState(
-        {}, {"group": law.start(5), "word": {"concentration": jnp.float32(0.5)}}, {}
+        {}, {"group": distribution.start(5), "word": {"concentration": jnp.float32(0.5)}}, {}
     )
     start = start._replace(slots={"group": jnp.ones(5, bool)})
     network = network.at(FIVE)

@@ -160,8 +160,12 @@ class Closed:
         }
         u, v = case.sides()
         x = DATA["gaussian"]
-        law = bilinear_oracle.plaid_cell_laws if case.diagonal else bilinear_oracle.cell_laws
-        self.settings["law"] = law
+        distribution = (
+            bilinear_oracle.plaid_cell_distributions
+            if case.diagonal
+            else bilinear_oracle.cell_distributions
+        )
+        self.settings["distribution"] = distribution
         self.joint = bilinear_oracle.joint_posterior(
             u, v, x, observed=case.observed, **self.settings
         )
@@ -196,7 +200,7 @@ def measures(case, state):
 
 def starts(case, exact, num_chains):
     """States drawn from the exact posterior; weights of Gaussian cells and missing cells are not,
-    and come to their law in the burn-in."""
+    and come to their distribution in the burn-in."""
     rng = np.random.default_rng(0)
     u, v, weights = exact.draw(rng, num_chains)
     dtype = jnp.result_type(float)

@@ -219,7 +219,7 @@ def test_the_identity_for_v_gives_the_linear_gaussian_model(missing):
 
 
 @pytest.mark.parametrize("weight_mean", [0.7, np.linspace(-1.0, 2.0, 6).reshape(3, 2)])
-def test_the_law_of_the_weights_is_the_same_both_ways(weight_mean):
+def test_the_distribution_of_the_weights_is_the_same_both_ways(weight_mean):
     """By the two Gram matrices where nothing is missing, and from the cells one by one."""
     draw, _, x = identity_case()
     draw["v"] = jnp.asarray(np.random.default_rng(5).random((4, 2)) < 0.6)

@@ -163,7 +163,7 @@ def drawn_link(places, sparse):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_the_link_of_groups_has_its_exact_law(sparse):
+def test_the_link_of_groups_has_its_exact_distribution(sparse):
     check_means(drawn_link(PLACES, sparse), exact_link(), title="link", max_standard_error=0.02)
 
 

@@ -1,7 +1,7 @@
 """The compiled Gibbs sweeps against enumeration of the left-ordered classes.
 
 Thousands of chains start at exact draws of the posterior, take some steps, and their averages are
-held against exact expectations: the law of the number of features and E[ZZ'].
+held against exact expectations: the distribution of the number of features and E[ZZ'].
 """
 
 from typing import NamedTuple

@@ -1,7 +1,8 @@
 """The compiled noisy-OR sweeps against enumeration of the left-ordered classes.
 
 Thousands of chains start at exact draws of the posterior, take some steps, and their averages are
-held against exact expectations: the law of the number of causes, E[ZZ'] and the activity of causes.
+held against exact expectations: the distribution of the number of causes, E[ZZ'] and the activity
+of causes.
 """
 
 from typing import NamedTuple

@@ -171,13 +171,15 @@ def test_the_causal_graph_is_drawn(posterior):
         posterior.plot.causal_graph(draw=99)
 
 
-def test_the_law_of_binary_cells():
-    law = CELL_DISTRIBUTIONS["bernoulli"]
+def test_the_distribution_of_binary_cells():
+    distribution = CELL_DISTRIBUTIONS["bernoulli"]
     mean = jnp.array([0.2, 0.2, 1.0, 0.0, 0.5])
     values = jnp.array([1.0, 0.0, 1.0, 0.0, 0.5])
-    found = law.log_density(values, mean, mean * (1 - mean))
+    found = distribution.log_density(values, mean, mean * (1 - mean))
     np.testing.assert_allclose(found, [np.log(0.2), np.log(0.8), 0, 0, -np.inf], atol=1e-6)
-    draws = law.draw(np.random.default_rng(0), np.array([0.0, 0.3, 1.0]), np.zeros(3), 4000)
+    draws = distribution.draw(
+        np.random.default_rng(0), np.array([0.0, 0.3, 1.0]), np.zeros(3), 4000
+    )
     np.testing.assert_allclose(draws.mean(axis=0), [0, 0.3, 1], atol=0.03)
 
 
