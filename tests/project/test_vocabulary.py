@@ -181,7 +181,7 @@ def test_every_folder_and_exception_exists(folder):
 
 
 @pytest.mark.parametrize("folder", ["tests", "benchmarks"])
-def test_tests_call_no_distribution_a_law(folder):
+def test_a_distribution_is_called_one_in_tests(folder):
     found = [
         f"{path.relative_to(ROOT)}:{line}: {name}"
         for path in sorted((ROOT / folder).rglob("*.py"))
