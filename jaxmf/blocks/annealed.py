@@ -18,7 +18,7 @@ from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks import chain
 from jaxmf.blocks.counts import all_parts, statistics_of_block
 from jaxmf.blocks.network import Network
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.engine import Info, Limit
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, SweptFamily
 from jaxmf.priors.hyper import is_fixed
@@ -108,12 +108,12 @@ def _check_family(family: SweptFamily) -> None:
 
 
 def _init(
-    plan: chain.SamplerPlan,
+    plan: chain.NetworkPlan,
     model: NetworkModel,
     key: Key,
     data: object,
     sizes: dict[str, int] | None,
-) -> tuple[State, dict[str, Array]]:
+) -> tuple[NetworkState, dict[str, Array]]:
     """A state from the prior; slots may have been too few where all of them are in use."""
     network, tokens = model.over(data)
     capacity = plan.num_slots if not sizes else max(sizes.values())
@@ -126,14 +126,19 @@ def _init(
 
 
 def _step(
-    plan: chain.SamplerPlan, model: NetworkModel, key: Key, state: State, data: object, power: Array
-) -> tuple[State, Info]:
+    plan: chain.NetworkPlan,
+    model: NetworkModel,
+    key: Key,
+    state: NetworkState,
+    data: object,
+    power: Array,
+) -> tuple[NetworkState, Info]:
     """A sweep with the likelihood to a power, then the hyperparameters of the groups."""
     network, tokens = model.over(data)
     return chain.update(plan, raised(network, power), key, state, tokens)
 
 
-def _log_likelihood(model: NetworkModel, state: State, data: object) -> Array:
+def _log_likelihood(model: NetworkModel, state: NetworkState, data: object) -> Array:
     """log p(x | z), () float."""
     network, tokens = model.over(data)
     parts = all_parts(network, state, tokens)

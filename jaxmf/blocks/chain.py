@@ -19,7 +19,7 @@ from jaxmf.blocks.hyperparameters import is_updated, update_hyperparameters
 from jaxmf.blocks.sets import sweep_tokens
 from jaxmf.blocks.split_merge import can_split, split_merge
 from jaxmf.blocks.split_merge_shared import can_split_shared, split_merge_shared
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.subset import random_tokens, sweep_subset
 from jaxmf.blocks.unobserved import holders, sweep_unobserved
 from jaxmf.blocks.whole_sets import sweep_sets
@@ -52,7 +52,7 @@ _FEW = 256  # tokens that a parallel step updates one after the other
     meta_fields=["sets", "keep", "num_slots", "sweep", "split_merge"],
 )
 @dataclass(frozen=True)
-class SamplerPlan:
+class NetworkPlan:
     """The structural options of the sampler, all of them static: equal ones compile nothing new."""
 
     # the indicators in the order in which they are drawn, those of a set together
@@ -72,7 +72,7 @@ def plan(
     capacity: int | None,
     sweep: str = "sequential",
     split_merge: int = 0,
-) -> SamplerPlan:
+) -> NetworkPlan:
     """The plan of checked options.
 
     Raises ValueError: options that are none.
@@ -106,7 +106,7 @@ def plan(
     alone = [(name,) for name in network.indicators if name not in named]
     together = [tuple(sorted(chosen, key=network.order.index)) for chosen in joint]
     sets = sorted([*alone, *together], key=lambda chosen: network.order.index(chosen[0]))
-    return SamplerPlan(tuple(sets), keep, capacity, sweep, split_merge)
+    return NetworkPlan(tuple(sets), keep, capacity, sweep, split_merge)
 
 
 def _joint_indicators(network: Network, joint: Sequence[Sequence[str]]) -> list[str]:
@@ -168,8 +168,13 @@ def _has_weight_shapes(distribution: PartitionPrior) -> bool:
 
 
 def step(
-    plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: object, progress: Array
-) -> tuple[State, Info]:
+    plan: NetworkPlan,
+    model: NetworkModel,
+    key: Key,
+    state: NetworkState,
+    data: object,
+    progress: Array,
+) -> tuple[NetworkState, Info]:
     """See `update`."""
     del progress
     network, tokens = model.over(data)
@@ -177,8 +182,8 @@ def step(
 
 
 def update(
-    plan: SamplerPlan, network: Network, key: Key, state: State, data: Tokens
-) -> tuple[State, Info]:
+    plan: NetworkPlan, network: Network, key: Key, state: NetworkState, data: Tokens
+) -> tuple[NetworkState, Info]:
     """Every set of indicators, then hyperparameters."""
     sweep_all = _parallel_sweeps if plan.sweep == "parallel" else _sequential_sweeps
     state, overflow = sweep_all(plan, network, key, state, data)
@@ -194,8 +199,8 @@ def update(
 
 
 def _sequential_sweeps(
-    plan: SamplerPlan, network: Network, key: Key, state: State, data: Tokens
-) -> tuple[State, dict[str, Array]]:
+    plan: NetworkPlan, network: Network, key: Key, state: NetworkState, data: Tokens
+) -> tuple[NetworkState, dict[str, Array]]:
     overflow: dict[str, Array] = {}
     for index, names in enumerate(plan.sets):
         index_key, set_variable = jax.random.fold_in(key, index), network.tables.get(names[0])
@@ -212,8 +217,8 @@ def _sequential_sweeps(
 
 
 def _parallel_sweeps(
-    plan: SamplerPlan, network: Network, key: Key, state: State, data: Tokens
-) -> tuple[State, dict[str, Array]]:
+    plan: NetworkPlan, network: Network, key: Key, state: NetworkState, data: Tokens
+) -> tuple[NetworkState, dict[str, Array]]:
     """Groups made and removed by a few tokens, of all sets first; then all tokens of every set.
 
     In this order whether there was room depends on sequential updates alone, which make the same
@@ -235,13 +240,13 @@ def _parallel_sweeps(
 
 
 def _split_merge(
-    plan: SamplerPlan,
+    plan: NetworkPlan,
     network: Network,
     key: Key,
-    state: State,
+    state: NetworkState,
     data: Tokens,
     overflow: dict[str, Array],
-) -> tuple[State, dict[str, Array]]:
+) -> tuple[NetworkState, dict[str, Array]]:
     if not plan.split_merge:
         return state, overflow
     for index, name in enumerate(network.indicators):
@@ -258,7 +263,9 @@ def _split_merge(
     return state, overflow
 
 
-def record(plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: object) -> Draw:
+def record(
+    plan: NetworkPlan, model: NetworkModel, key: Key, state: NetworkState, data: object
+) -> Draw:
     """What a draw keeps; names of a block's quantities begin with the block's.
 
     Fixed hyperparameters are the model's and not a draw's.
@@ -288,7 +295,7 @@ def record(plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data:
     return draw
 
 
-def _tokens_of_sets(network: Network, state: State, data: Tokens) -> dict[str, Array]:
+def _tokens_of_sets(network: Network, state: NetworkState, data: Tokens) -> dict[str, Array]:
     """Tokens of every group of sets of tokens, by the column that the sets are made in: (N, K).
 
     The counts of such an indicator are of sets, which do not say in which document a group is.
@@ -320,7 +327,7 @@ def _with_axes(label: str, leaf: Array, shape: tuple[int, ...]) -> Array:
     return leaf.reshape(*shape, *leaf.shape[1:])
 
 
-def grow(state: State, sizes: dict[str, int]) -> State:
+def grow(state: NetworkState, sizes: dict[str, int]) -> NetworkState:
     """The state with more slots for the values of growing indicators."""
     hyperparameters = dict(state.hyperparameters)
     for name, size in sizes.items():
@@ -337,6 +344,6 @@ def grow(state: State, sizes: dict[str, int]) -> State:
     return state._replace(hyperparameters=hyperparameters, slots=occupied)
 
 
-def capacity(state: State) -> dict[str, int]:
+def capacity(state: NetworkState) -> dict[str, int]:
     """Slots of the growing indicators."""
     return {name: occupied.shape[-1] for name, occupied in state.slots.items()}

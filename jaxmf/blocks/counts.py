@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxmf._kernels.tables import count_pairs
 from jaxmf.blocks.block import Block
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.wiring import Parts, parts
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.family import Family
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 
-def slot_sizes(state: State, network: Network) -> dict[str, int]:
+def slot_sizes(state: NetworkState, network: Network) -> dict[str, int]:
     """The number of values of every indicator."""
     return {
         name: state.slots[name].shape[-1]
@@ -29,12 +29,12 @@ def slot_sizes(state: State, network: Network) -> dict[str, int]:
     }
 
 
-def all_values(state: State, data: Tokens) -> dict[str, Array]:
+def all_values(state: NetworkState, data: Tokens) -> dict[str, Array]:
     """Every variable of the tokens by name: columns, real values and indicators."""
     return {**data.columns, **data.values, **state.values}
 
 
-def all_parts(network: Network, state: State, data: Tokens) -> dict[str, Parts]:
+def all_parts(network: Network, state: NetworkState, data: Tokens) -> dict[str, Parts]:
     """The parts of every block."""
     sizes = network.sizes(data, slot_sizes(state, network))
     return {name: network.parts(name, sizes) for name in network.order}
@@ -88,7 +88,7 @@ def count_sets(pair: tuple[Array, Array], first: Array, shape: tuple[int, int]) 
     return jnp.zeros(shape, jnp.int32).at[pair].add(is_first)
 
 
-def block_statistics(network: Network, state: State, data: Tokens) -> dict[str, PyTree]:
+def block_statistics(network: Network, state: NetworkState, data: Tokens) -> dict[str, PyTree]:
     """The statistics of all blocks."""
     parts = all_parts(network, state, data)
     return {
@@ -97,7 +97,7 @@ def block_statistics(network: Network, state: State, data: Tokens) -> dict[str, 
 
 
 def statistics_of_block(
-    network: Network, name: str, parts: Parts, state: State, data: Tokens
+    network: Network, name: str, parts: Parts, state: NetworkState, data: Tokens
 ) -> PyTree:
     """The statistics of one block; of one with `per` counts of sets."""
     values, slots = all_values(state, data), slot_sizes(state, network)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 
 from jaxmf.blocks.counts import block_statistics
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.priors.hyper import log_prior
 from jaxmf.types import Array
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 
-def log_joint(network: Network, state: State, data: Tokens) -> Array:
+def log_joint(network: Network, state: NetworkState, data: Tokens) -> Array:
     """See `Network.log_joint`."""
     return log_joint_of(network, state, block_statistics(network, state, data))
 
 
 def log_joint_of(
-    network: Network, state: State, statistics_by_block: Mapping[str, object]
+    network: Network, state: NetworkState, statistics_by_block: Mapping[str, object]
 ) -> Array:
     """The same, of statistics that are known."""
     total = jnp.zeros((), jnp.result_type(float))

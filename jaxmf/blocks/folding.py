@@ -24,7 +24,7 @@ from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks.counts import all_parts, all_values, slot_sizes, statistics_of
 from jaxmf.blocks.prediction import Draw, family_statistics, hyperparameters_of, probabilities
 from jaxmf.blocks.sequential import first_sweep, sweep
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.family import SweptFamily
 from jaxmf.priors.partition_prior import PartitionPrior
@@ -164,7 +164,7 @@ def fold_in(
     hyperparameters |= {
         name: _hyperparameters(network, draw, name, column) for name in held.observed
     }
-    state = State(values, hyperparameters, {})
+    state = NetworkState(values, hyperparameters, {})
     if new.num_tokens == 0:
         return _current(held, inside, state, new)
     known: tuple[str, ...] = ()
@@ -173,7 +173,7 @@ def fold_in(
         state = first_sweep(held, (name,), known, _fold_all(token_keys, position), state, new)
         known = (*known, name)
 
-    def once(index: Array, carry: tuple[State, dict[str, Array]]) -> PyTree:
+    def once(index: Array, carry: tuple[NetworkState, dict[str, Array]]) -> PyTree:
         state, total = carry
         for position, name in enumerate(held.indicators):
             turn = len(known) * (1 + index) + position
@@ -266,7 +266,7 @@ def _hyperparameters(network: Network, draw: Draw, name: str, column: str) -> di
 
 
 def _current(
-    network: Network, names: tuple[str, ...], state: State, data: Tokens
+    network: Network, names: tuple[str, ...], state: NetworkState, data: Tokens
 ) -> dict[str, Array]:
     """(n + a) / (N + sum a) of some indicators: (*parts, K) float."""
     values, parts = all_values(state, data), all_parts(network, state, data)

@@ -18,7 +18,7 @@ from jaxmf._kernels import tables
 from jaxmf.blocks.counts import all_values, slot_sizes, statistics_of, statistics_of_block
 from jaxmf.blocks.folding import level_keys
 from jaxmf.blocks.prediction import Draw, category_probabilities, hyperparameters_of
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.priors.flexible import FlexiblePrior
 from jaxmf.types import Array, Key, PyTree
@@ -119,7 +119,7 @@ def _mean_topics(
 
 
 def word_probabilities(
-    network: Network, state: State, data: Tokens, documents: Array, words: Array
+    network: Network, state: NetworkState, data: Tokens, documents: Array, words: Array
 ) -> Array:
     """Probabilities of held-out words given the tables of all others: (M,) float.
 

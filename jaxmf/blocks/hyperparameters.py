@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxmf._kernels.special import loggammas
 from jaxmf._kernels.tables import count_pairs
 from jaxmf.blocks.counts import all_parts, all_values, part_of, slot_sizes, statistics_of_block
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
@@ -39,8 +39,8 @@ Distribution = PartitionPrior | Family
 
 
 def update_hyperparameters(
-    network: Network, key: Key, state: State, data: Tokens, *, at_once: bool = False
-) -> tuple[State, Info]:
+    network: Network, key: Key, state: NetworkState, data: Tokens, *, at_once: bool = False
+) -> tuple[NetworkState, Info]:
     """Kernel: concentrations, discounts and the shared weights of HDPs, given all indicators.
 
     Args:

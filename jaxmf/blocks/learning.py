@@ -26,7 +26,7 @@ from jaxmf.arguments import check_count, check_number, check_seed
 from jaxmf.blocks import chain, sequential, starting
 from jaxmf.blocks.counts import slot_sizes, statistics_of_block
 from jaxmf.blocks.network import Network
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.unobserved import check_coverage, sweep_unobserved
 from jaxmf.data import Tokens
 from jaxmf.engine import Info, merge_overflow
@@ -55,7 +55,7 @@ class Learned(NamedTuple):
     prior: FlexiblePrior
     parameters: PyTree
     history: PyTree
-    state: State
+    state: NetworkState
 
 
 def contrastive_divergence(
@@ -125,7 +125,7 @@ def contrastive_divergence(
         length = min(_CHUNK, num_steps - first)
 
         def advance(
-            state: State, first: int, carry: PyTree = carry, length: int = length
+            state: NetworkState, first: int, carry: PyTree = carry, length: int = length
         ) -> PyTree:
             now = (*carry[:2], state)
             return _steps(problem, length, network, key, now, tokens, jnp.asarray(first, jnp.int32))
@@ -147,14 +147,14 @@ def with_prior(network: Network, block: str, prior: FlexiblePrior) -> Network:
 
 
 def sweep_prior(
-    network: Network, block: str, key: Key, state: State, data: Tokens
-) -> tuple[State, Info]:
+    network: Network, block: str, key: Key, state: NetworkState, data: Tokens
+) -> tuple[NetworkState, Info]:
     """Kernel: an indicator with a flexible prior, without what it partitions.
 
     Returns the state after, with nothing else changed, and overflow.
     """
     alone = Network({block: network.blocks[block]}, (block,))
-    swept = State(
+    swept = NetworkState(
         {block: state.values[block]},
         {block: state.hyperparameters[block]},
         {block: state.slots[block]},
@@ -162,7 +162,7 @@ def sweep_prior(
     tokens_key, others_key = jax.random.split(key)
     swept, info = sequential.sweep(alone, (block,), tokens_key, swept, data)
     swept, other = sweep_unobserved(alone, others_key, swept, data)
-    after = State(
+    after = NetworkState(
         state.values | swept.values,
         state.hyperparameters | swept.hyperparameters,
         state.slots | swept.slots,
@@ -173,7 +173,7 @@ def sweep_prior(
 class _Learning(NamedTuple):
     """What is static."""
 
-    plan: chain.SamplerPlan
+    plan: chain.NetworkPlan
     block: str
     form: Callable[[PyTree], FlexiblePrior]
     optimizer: optax.GradientTransformation
@@ -183,7 +183,12 @@ class _Learning(NamedTuple):
 
 @jit(static_argnums=(0, 1))
 def _warm_up(
-    problem: _Learning, num_steps: int, network: Network, key: Key, state: State, data: Tokens
+    problem: _Learning,
+    num_steps: int,
+    network: Network,
+    key: Key,
+    state: NetworkState,
+    data: Tokens,
 ) -> PyTree:
     warmup_key = jax.random.fold_in(key, 1)
 
@@ -241,7 +246,7 @@ def contrast(
     parameters: PyTree,
     network: Network,
     block: str,
-    states: tuple[State, State],
+    states: tuple[NetworkState, NetworkState],
     data: Tokens,
 ) -> PyTree:
     """The gradient of contrastive divergence: what lowers it, as a step for the parameters.
@@ -262,12 +267,14 @@ def contrast(
     return jax.grad(log_ratio)(parameters)
 
 
-def _counts(network: Network, block: str, state: State, data: Tokens) -> Array:
+def _counts(network: Network, block: str, state: NetworkState, data: Tokens) -> Array:
     parts = network.parts(block, network.sizes(data, slot_sizes(state, network)))
     return statistics_of_block(network, block, parts, state, data)
 
 
-def _with_room(advance: Callable[[State, int], PyTree], state: State, first: int) -> PyTree:
+def _with_room(
+    advance: Callable[[NetworkState, int], PyTree], state: NetworkState, first: int
+) -> PyTree:
     """The result of a chunk, repeated with more slots until there are enough."""
     while True:
         result, no_room = advance(state, first)
@@ -344,7 +351,7 @@ def match_moments_by_sampling(
     # a chain each, all in one group at first; there is room for as many as there are items
     slots = jnp.zeros((num_chains, num_items), bool).at[:, 0].set(True)
     values = {"group": jnp.zeros((num_chains, num_items), jnp.int32)}
-    state = State(values, {"group": {}}, {"group": slots})
+    state = NetworkState(values, {"group": {}}, {"group": slots})
     settings = (learning_rate, shrinkage, num_steps, num_sweeps)
     history, state = _moment_steps(settings, targets, key, state, tokens)
     weights = np.asarray(history, float)[num_steps // 2 :].mean(axis=0)
@@ -353,18 +360,22 @@ def match_moments_by_sampling(
 
 @jit(static_argnums=0)
 def _moment_steps(
-    settings: tuple[float, float, int, int], targets: Array, key: Key, state: State, data: Tokens
-) -> tuple[Array, State]:
+    settings: tuple[float, float, int, int],
+    targets: Array,
+    key: Key,
+    state: NetworkState,
+    data: Tokens,
+) -> tuple[Array, NetworkState]:
     from jaxmf.blocks.block import Block
 
     learning_rate, shrinkage, num_steps, num_sweeps = settings
     sizes = jnp.arange(1, targets.shape[0] + 1)
 
-    def one(carry: tuple[Array, State], index: Array) -> PyTree:
+    def one(carry: tuple[Array, NetworkState], index: Array) -> PyTree:
         weights, state = carry
         network = Network({"group": Block(FlexiblePrior(weights))}, ("group",))
 
-        def sweep_chain(chain_key: Key, state: State) -> tuple[State, Array]:
+        def sweep_chain(chain_key: Key, state: NetworkState) -> tuple[NetworkState, Array]:
             for sweep in range(num_sweeps):
                 sweep_key = jax.random.fold_in(chain_key, sweep)
                 state, _ = sweep_prior(network, "group", sweep_key, state, data)

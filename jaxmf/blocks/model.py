@@ -12,7 +12,7 @@ from jaxmf._kernels.fusion import LONG_ROW, wide_vectors
 from jaxmf.blocks import chain, starting
 from jaxmf.blocks.density import log_joint
 from jaxmf.blocks.prediction import Draw, category_probabilities
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.devices import AUTO, choose_sweep, default_platform
 from jaxmf.engine import Algorithm, algorithm
@@ -63,7 +63,7 @@ class NetworkModel(Readable, Model, ABC):
         """
         self.network().check_data(self.tokens(data), name)
 
-    def log_joint(self, state: State, data: object) -> Array:
+    def log_joint(self, state: NetworkState, data: object) -> Array:
         """log p(indicators, observed values, hyperparameters), parameters summed out.
 
         The weights of an HDP are part of the state and have their density; labels of growing priors
@@ -78,7 +78,7 @@ class NetworkModel(Readable, Model, ABC):
         network, tokens = self.over(data)
         return log_joint(network, state, tokens)
 
-    def simulate_like(self, key: Key, data: object) -> tuple[State, Any]:
+    def simulate_like(self, key: Key, data: object) -> tuple[NetworkState, Any]:
         """A state from the prior, and tokens given it; columns that are no blocks stay.
 
         Raises:

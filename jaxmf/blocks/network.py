@@ -20,7 +20,7 @@ import jax
 from jaxmf.blocks import simulation
 from jaxmf.blocks.block import Block
 from jaxmf.blocks.model import NetworkModel
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.unobserved import check_coverage
 from jaxmf.blocks.wiring import Parts, check_wiring, children, parts
 from jaxmf.data import Tokens
@@ -161,7 +161,7 @@ class Network(NetworkModel):
 
     def simulate(
         self, key: Key, data: Tokens, *, capacity: int | None = None
-    ) -> tuple[State, Tokens]:
+    ) -> tuple[NetworkState, Tokens]:
         """A state from the prior, and values of the observed blocks given it.
 
         Args:

@@ -38,7 +38,7 @@ from jaxmf.blocks import batches
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.elimination import Factor, draw_all
 from jaxmf.blocks.roles import Role, look_up_of, roles_of, statistics_of_roles
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.weights import sample_log_weights
 from jaxmf.data import Tokens
 from jaxmf.devices import block_size
@@ -60,7 +60,9 @@ class _Holders(NamedTuple):
     smallest: Array  # (G, K) float, the number of a group's holder; infinite where it is not in use
 
 
-def sweep(network: Network, names: tuple[str, ...], key: Key, state: State, data: Tokens) -> State:
+def sweep(
+    network: Network, names: tuple[str, ...], key: Key, state: NetworkState, data: Tokens
+) -> NetworkState:
     """Kernel: the named indicators of all tokens at once, jointly, given all else.
 
     Leaves the posterior invariant. The groups in use stay in use.
@@ -93,7 +95,7 @@ def _draw_in_batches(
     turns: batches.Turns,
     values: Mapping[str, Array],
     parameters: Mapping[str, Array],
-    state: State,
+    state: NetworkState,
     holders: Mapping[str, _Holders],
 ) -> dict[str, Array]:
     """As `draw_tokens`, with the probabilities of groups in a batch summed out."""
@@ -152,10 +154,10 @@ def first_sweep(
     names: tuple[str, ...],
     known: tuple[str, ...],
     key: Key,
-    few: tuple[State, Tokens],
-    state: State,
+    few: tuple[NetworkState, Tokens],
+    state: NetworkState,
     data: Tokens,
-) -> State:
+) -> NetworkState:
     """The named indicators of all tokens given those of a few: where a chain starts.
 
     Args:
@@ -190,7 +192,7 @@ def _parameters(
     roles: Sequence[Role],
     values: Mapping[str, Array],
     slots: Mapping[str, int],
-    state: State,
+    state: NetworkState,
 ) -> dict[str, PyTree]:
     """Parameters of families, and log probabilities of indicators, from their conditionals."""
     parameters = {}

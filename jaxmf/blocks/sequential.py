@@ -25,7 +25,7 @@ from jaxmf.blocks.roles import (
     roles_of,
     statistics_of_roles,
 )
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.priors.partition_prior import PartitionPrior
@@ -42,11 +42,11 @@ def sweep(
     network: Network,
     names: tuple[str, ...],
     key: Key,
-    state: State,
+    state: NetworkState,
     data: Tokens,
     *,
     among: Mapping[str, PyTree] | None = None,
-) -> tuple[State, Info]:
+) -> tuple[NetworkState, Info]:
     """Kernel: the named indicators of every token, jointly, given all else.
 
     Args:
@@ -68,9 +68,9 @@ def first_sweep(
     names: tuple[str, ...],
     known: tuple[str, ...],
     key: Key,
-    state: State,
+    state: NetworkState,
     data: Tokens,
-) -> State:
+) -> NetworkState:
     """The named indicators of every token given those before it: where a chain starts.
 
     Blocks that hang on indicators which are not yet `known` are left out. Where there is no room
@@ -96,11 +96,11 @@ def _run(
     widths: Mapping[str, int],
     statistics: Mapping[str, PyTree],
     key: Key,
-    state: State,
+    state: NetworkState,
     data: Tokens,
     *,
     is_first: bool,
-) -> tuple[State, Info]:
+) -> tuple[NetworkState, Info]:
     values = all_values(state, data)
     caches = {r.name: _begin(r, statistics[r.name], state.hyperparameters[r.name]) for r in roles}
     needed = {parent for role in roles for parent in role.parts.by}
@@ -121,7 +121,7 @@ def _run(
             counts, hyperparameters[name] = distribution.end(caches[name])
             occupied[name] = jnp.any(counts > 0, axis=0)
     overflow = {name: no_room for name in names if network.blocks[name].distribution.grows}
-    after = State({**state.values, **drawn}, hyperparameters, occupied)
+    after = NetworkState({**state.values, **drawn}, hyperparameters, occupied)
     return after, Info(overflow=overflow)
 
 
@@ -142,7 +142,7 @@ def _num_lanes(distribution: PartitionPrior, width: int) -> int:
 
 
 def _widths(
-    network: Network, names: tuple[str, ...], state: State, *, exact: bool = False
+    network: Network, names: tuple[str, ...], state: NetworkState, *, exact: bool = False
 ) -> dict[str, int]:
     """How many values of every indicator the sweep makes room for.
 

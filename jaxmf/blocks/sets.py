@@ -37,7 +37,7 @@ from jaxmf.blocks.counts import (
 )
 from jaxmf.blocks.roles import Below, below, look_up_of, statistics_of_roles
 from jaxmf.blocks.sequential_prior import assign_all, batch_of
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
@@ -64,7 +64,7 @@ class Problem(NamedTuple):
 
 
 def problem_of(
-    network: Network, dish: str, distribution: PartitionPrior, state: State, data: Tokens
+    network: Network, dish: str, distribution: PartitionPrior, state: NetworkState, data: Tokens
 ) -> Problem:
     """The problem of the dishes of a network, with a prior for them."""
     values, slots = all_values(state, data), slot_sizes(state, network)
@@ -90,22 +90,28 @@ def problem_of(
 
 
 def ended(
-    dish: str, distribution: PartitionPrior, state: State, cache: PyTree, values: dict[str, Array]
-) -> State:
+    dish: str,
+    distribution: PartitionPrior,
+    state: NetworkState,
+    cache: PyTree,
+    values: dict[str, Array],
+) -> NetworkState:
     """The state with what a sweep leaves of the dishes."""
     counts, hyperparameters = distribution.end(cache)
     slots = dict(state.slots)
     if distribution.grows:
         slots[dish] = jnp.any(counts > 0, axis=0)
-    return State(state.values | values, state.hyperparameters | {dish: hyperparameters}, slots)
+    return NetworkState(
+        state.values | values, state.hyperparameters | {dish: hyperparameters}, slots
+    )
 
 
 # --- tokens choose tables -------------------------------------------------------------------------
 
 
 def sweep_tokens(
-    network: Network, table: str, dish: str, key: Key, state: State, data: Tokens
-) -> tuple[State, Info]:
+    network: Network, table: str, dish: str, key: Key, state: NetworkState, data: Tokens
+) -> tuple[NetworkState, Info]:
     """Kernel: the table of every token, one after the other, with dishes of new tables summed out.
 
     Args: table: the indicator that the sets are made of.
@@ -241,8 +247,8 @@ def token_at(columns: Mapping[str, Array], index: Array) -> dict[str, Array]:
 
 
 def first_values_of_sets(
-    network: Network, dish: str, key: Key, state: State, data: Tokens
-) -> State:
+    network: Network, dish: str, key: Key, state: NetworkState, data: Tokens
+) -> NetworkState:
     """The state with dishes from their prior, given the sets."""
     values, slots = all_values(state, data), slot_sizes(state, network)
     sizes, distribution = network.sizes(data, slots), network.blocks[dish].distribution
@@ -257,7 +263,7 @@ def first_values_of_sets(
     )
     if distribution.grows:
         occupied[dish] = jnp.any(drawn_and_counts[2] > 0, axis=0)
-    return State(state.values | {dish: drawn_and_counts[0]}, hyperparameters, occupied)
+    return NetworkState(state.values | {dish: drawn_and_counts[0]}, hyperparameters, occupied)
 
 
 def items_of_sets(

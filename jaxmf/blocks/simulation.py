@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxmf.blocks.counts import part_of
 from jaxmf.blocks.sequential_prior import assign_all
 from jaxmf.blocks.sets import items_of_sets
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.unobserved import draw_all, holders, num_hidden
 from jaxmf.data import Tokens
 from jaxmf.data.container import bare
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def simulate(
     network: Network, key: Key, data: Tokens, *, capacity: int | None = None
-) -> tuple[State, Tokens]:
+) -> tuple[NetworkState, Tokens]:
     """See `Network.simulate`."""
     network = network.at(data)
     num_tokens = data.num_tokens
@@ -68,7 +68,9 @@ def simulate(
             values[name] = _observed(
                 values_key, distribution, hyperparameters[name], groups, parts.num_parts
             )
-    state = State({name: values[name] for name in network.indicators}, hyperparameters, occupied)
+    state = NetworkState(
+        {name: values[name] for name in network.indicators}, hyperparameters, occupied
+    )
     return state, _tokens(network, data, values, sizes)
 
 

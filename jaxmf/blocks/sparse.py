@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jaxmf._kernels import special, tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
@@ -57,7 +57,9 @@ def can_be_sparse(network: Network) -> bool:
     )
 
 
-def sweep(network: Network, name: str, key: Key, state: State, data: Tokens) -> tuple[State, Info]:
+def sweep(
+    network: Network, name: str, key: Key, state: NetworkState, data: Tokens
+) -> tuple[NetworkState, Info]:
     """Kernel: the topic of every token, document after document, given all else.
 
     Args: network: one for which `can_be_sparse` holds.

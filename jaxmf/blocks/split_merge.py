@@ -40,7 +40,7 @@ from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf._kernels.special import accepts
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.roles import Below, below, look_up_of
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.priors.partition_prior import is_kind
@@ -75,12 +75,12 @@ def split_merge(
     network: Network,
     name: str,
     key: Key,
-    state: State,
+    state: NetworkState,
     data: Tokens,
     *,
     num_proposals: int,
     num_scans: int,
-) -> tuple[State, Info]:
+) -> tuple[NetworkState, Info]:
     """Kernel: some split or merge proposals for one indicator, one after another.
 
     Args: name: of the indicator, see `can_split`; num_scans: restricted Gibbs scans after the first
@@ -103,7 +103,7 @@ def split_merge(
 
 
 def _propose(
-    network: Network, name: str, key: Key, state: State, data: Tokens, *, num_scans: int
+    network: Network, name: str, key: Key, state: NetworkState, data: Tokens, *, num_scans: int
 ) -> tuple[Array, Array]:
     """The labels after one proposal, and whether there was no room for an accepted split."""
     values, slots = all_values(state, data), slot_sizes(state, network)
@@ -154,7 +154,7 @@ def _propose(
 def _shared_out(
     network: Network,
     name: str,
-    state: State,
+    state: NetworkState,
     where: tuple[Tokens, dict[str, int]],
     *,
     pair: tuple[Array, Array],

@@ -53,7 +53,7 @@ from jaxmf._kernels.special import accepts
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.roles import Below, below, look_up_of
 from jaxmf.blocks.split_merge import Scan, can_split, choose_side
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.priors.hdp import HDP
@@ -99,13 +99,13 @@ def split_merge_shared(
     network: Network,
     name: str,
     key: Key,
-    state: State,
+    state: NetworkState,
     data: Tokens,
     *,
     num_proposals: int,
     num_scans: int,
     most_tokens: int,
-) -> tuple[State, Info]:
+) -> tuple[NetworkState, Info]:
     """Kernel: some split or merge proposals for one indicator, one after another.
 
     Args: name: of the indicator, see `can_split_shared`; num_scans: restricted Gibbs scans after
@@ -145,7 +145,7 @@ def split_merge_shared(
     )
     labels, weights, no_room = run(key, values[name][order], hyperparameters["weights"], problem)
     occupied = jnp.zeros_like(state.slots[name]).at[labels].set(True)
-    after = State(
+    after = NetworkState(
         values=state.values | {name: jnp.zeros_like(labels).at[order].set(labels)},
         hyperparameters=state.hyperparameters | {name: hyperparameters | {"weights": weights}},
         slots=state.slots | {name: occupied},

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from jaxmf.blocks import parallel, sequential
 from jaxmf.blocks.sets import first_values_of_sets
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.subset import random_tokens, tokens_at
 from jaxmf.blocks.unobserved import holders, start_unobserved
 from jaxmf.data import Tokens
@@ -26,7 +26,7 @@ from jaxmf.priors.partitions import DirichletProcess, PitmanYor
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
-    from jaxmf.blocks.chain import SamplerPlan
+    from jaxmf.blocks.chain import NetworkPlan
     from jaxmf.blocks.model import NetworkModel
     from jaxmf.blocks.network import Network
 
@@ -37,7 +37,7 @@ _MOST_GROUPS = 100  # of a process whose groups are those of one batch
 _ROOM = 2  # slots for each first group: the first sweeps open more than they empty
 
 
-def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: object) -> State:
+def init(plan: NetworkPlan, model: NetworkModel, key: Key, data: object) -> NetworkState:
     """Hyperparameters at the means of their priors; tokens evenly at random, or sequentially.
 
     A single indicator of categories with a fixed number of groups starts evenly at random: topics
@@ -100,7 +100,7 @@ def _most_distinguishable(family: Any, data: Tokens) -> int:
     return data.num_tokens // (2 * (width + 1))
 
 
-def _num_slots(plan: SamplerPlan, num_groups: int | None) -> int:
+def _num_slots(plan: NetworkPlan, num_groups: int | None) -> int:
     """Slots of growing indicators: as asked for, or with room beside the first groups."""
     if plan.num_slots is not None:
         return plan.num_slots
@@ -108,8 +108,8 @@ def _num_slots(plan: SamplerPlan, num_groups: int | None) -> int:
 
 
 def _init_evenly(
-    plan: SamplerPlan, network: Network, key: Key, data: Tokens, num_groups: int
-) -> State:
+    plan: NetworkPlan, network: Network, key: Key, data: Tokens, num_groups: int
+) -> NetworkState:
     (name,) = network.indicators
     state = _nothing_known(network, data, _num_slots(plan, num_groups))
     even = jax.random.uniform(key, (data.num_tokens,), jnp.result_type(float)) * num_groups
@@ -131,7 +131,7 @@ def _init_evenly(
     )
 
 
-def _init_from_few(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
+def _init_from_few(plan: NetworkPlan, network: Network, key: Key, data: Tokens) -> NetworkState:
     choice_key, few_key, all_key = jax.random.split(key, 3)
     chosen = tokens_at(data, random_tokens(choice_key, data.num_tokens, _FIRST))
     few = _init_sequentially(plan, network, few_key, chosen)
@@ -152,10 +152,10 @@ def _init_from_few(plan: SamplerPlan, network: Network, key: Key, data: Tokens) 
             left = jnp.sum(hyperparameters[name]["weights"]) - jnp.sum(weights)
             rest = hyperparameters[name]["rest"] + left
             hyperparameters[name] = hyperparameters[name] | {"weights": weights, "rest": rest}
-    return State(state.values, hyperparameters, occupied)
+    return NetworkState(state.values, hyperparameters, occupied)
 
 
-def _nothing_known(network: Network, data: Tokens, num_slots: int) -> State:
+def _nothing_known(network: Network, data: Tokens, num_slots: int) -> NetworkState:
     """Hyperparameters at the means of their priors, indicators at zero and no group in use."""
     hyperparameters: dict[str, dict[str, Array]] = {}
     occupied: dict[str, Array] = {}
@@ -170,10 +170,10 @@ def _nothing_known(network: Network, data: Tokens, num_slots: int) -> State:
         values[name] = jnp.zeros((data.num_tokens,), jnp.int32)
         if distribution.grows:
             occupied[name] = jnp.zeros((size,), bool)
-    return State(values, hyperparameters, occupied)
+    return NetworkState(values, hyperparameters, occupied)
 
 
-def _init_sequentially(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
+def _init_sequentially(plan: NetworkPlan, network: Network, key: Key, data: Tokens) -> NetworkState:
     state = _nothing_known(network, data, _num_slots(plan, None))
     known: tuple[str, ...] = ()
     for names in _starting_sets(plan, network):
@@ -189,7 +189,7 @@ def _init_sequentially(plan: SamplerPlan, network: Network, key: Key, data: Toke
     return state
 
 
-def _starting_sets(plan: SamplerPlan, network: Network) -> list[tuple[str, ...]]:
+def _starting_sets(plan: NetworkPlan, network: Network) -> list[tuple[str, ...]]:
     """The sets of indicators in an order in which each can be drawn given those before it."""
     known: tuple[str, ...] = ()
     sets: list[tuple[str, ...]] = []

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from jaxmf.types import Array
 
 
-class State(NamedTuple):
+class NetworkState(NamedTuple):
     """What the next step of a network needs; counts are taken afresh from the values."""
 
     values: dict[str, Array]  # latent indicator -> (T,) int32, its value for every token

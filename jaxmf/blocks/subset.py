@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxmf.blocks import sequential
 from jaxmf.blocks.counts import all_values, slot_sizes
 from jaxmf.blocks.roles import roles_of, statistics_of_roles
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.data.container import bare
 from jaxmf.engine import Info
@@ -24,10 +24,10 @@ def sweep_subset(
     network: Network,
     names: tuple[str, ...],
     key: Key,
-    state: State,
+    state: NetworkState,
     data: Tokens,
     chosen: Array,
-) -> tuple[State, Info]:
+) -> tuple[NetworkState, Info]:
     """Kernel: the named indicators of the chosen tokens, one token after the other.
 
     Args: chosen (S,) int32, different tokens, whose choice does not depend on the state.

@@ -22,7 +22,7 @@ from jaxmf._kernels.tables import count_pairs
 from jaxmf.blocks.counts import all_values, slot_sizes, statistics_of_block
 from jaxmf.blocks.sequential_prior import batch_of
 from jaxmf.blocks.sets import items_of_sets
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.engine import Info, merge_overflow
 from jaxmf.priors.flexible import FlexiblePrior
@@ -117,7 +117,7 @@ class _Hidden(NamedTuple):
     waiting: Array  # (M,) bool, which of them are there before any was moved
 
 
-def _hidden(network: Network, name: str, state: State, data: Tokens) -> _Hidden:
+def _hidden(network: Network, name: str, state: NetworkState, data: Tokens) -> _Hidden:
     values, slots = all_values(state, data), slot_sizes(state, network)
     sizes = network.sizes(data, slots)
     if has_tables(network, name):
@@ -132,7 +132,7 @@ def _hidden(network: Network, name: str, state: State, data: Tokens) -> _Hidden:
     return _Hidden(jnp.asarray(batches), jnp.ones(batches.shape, bool))
 
 
-def start_unobserved(network: Network, key: Key, state: State, data: Tokens) -> State:
+def start_unobserved(network: Network, key: Key, state: NetworkState, data: Tokens) -> NetworkState:
     """The state with all such items assigned, one after the other, given the others."""
     for index, name in enumerate(holders(network)):
         index_key = jax.random.fold_in(key, index)
@@ -146,7 +146,9 @@ def start_unobserved(network: Network, key: Key, state: State, data: Tokens) -> 
     return state
 
 
-def sweep_unobserved(network: Network, key: Key, state: State, data: Tokens) -> tuple[State, Info]:
+def sweep_unobserved(
+    network: Network, key: Key, state: NetworkState, data: Tokens
+) -> tuple[NetworkState, Info]:
     """Kernel: items without data, each draw of one taken at random.
 
     As many draws as there are unobserved items, and a quarter as many as representatives.
@@ -170,12 +172,12 @@ def _moved(
     network: Network,
     name: str,
     key: Key,
-    state: State,
+    state: NetworkState,
     data: Tokens,
     hidden: _Hidden,
     *,
     is_first: bool,
-) -> tuple[State, Array]:
+) -> tuple[NetworkState, Array]:
     distribution = network.blocks[name].distribution
     parts = network.parts(name, network.sizes(data, slot_sizes(state, network)))
     counts = statistics_of_block(network, name, parts, state, data)

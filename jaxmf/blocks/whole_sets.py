@@ -19,7 +19,7 @@ from jaxmf.blocks.counts import set_parts, slot_sizes
 from jaxmf.blocks.roles import Below
 from jaxmf.blocks.sequential_prior import batch_of
 from jaxmf.blocks.sets import ended, problem_of, token_at
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.types import Array, Key, PyTree
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 def sweep_sets(
-    network: Network, dish: str, key: Key, state: State, data: Tokens
-) -> tuple[State, Info]:
+    network: Network, dish: str, key: Key, state: NetworkState, data: Tokens
+) -> tuple[NetworkState, Info]:
     """Kernel: the value of every set, one set after the other, all its tokens together.
 
     Returns the state after, and overflow.

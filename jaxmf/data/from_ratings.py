@@ -22,7 +22,7 @@ _ITEMS_AT_ONCE = 128
 _LOOK_UPS_AT_ONCE = 2**20
 
 
-class Cells(NamedTuple):
+class RatedCells(NamedTuple):
     """Cells by positions of rows and columns, and when they were rated: each (M,)."""
 
     rows: np.ndarray
@@ -136,7 +136,7 @@ def rating_features(
 
 
 def previous_ratings(
-    train: Entries, times: object, cells: Cells, *, num_previous: int
+    train: Entries, times: object, cells: RatedCells, *, num_previous: int
 ) -> np.ndarray:
     """The user's last ratings before each cell, less the mean of all; zero where there are fewer.
 
@@ -195,7 +195,7 @@ def neighbours(
     return found
 
 
-def neighbour_ratings(train: Entries, similar: np.ndarray, cells: Cells) -> np.ndarray:
+def neighbour_ratings(train: Entries, similar: np.ndarray, cells: RatedCells) -> np.ndarray:
     """The user's ratings of the items that are close to each cell's, less the items' means.
 
     Args: similar (F, D, Q) int of `neighbours`.
@@ -266,7 +266,7 @@ def _dates(times: np.ndarray, num_train: int, flag_at: float | None) -> dict[str
 
 def _all_cells(
     train: Entries, times: object, new_cells: tuple[object, object] | None, new_times: object
-) -> tuple[Cells, int]:
+) -> tuple[RatedCells, int]:
     """Training cells and then new ones, checked, and how many the first are."""
     rows, columns = np.asarray(train.rows), np.asarray(train.columns)
     when = None if times is None else _checked_times("times", times, len(rows))
@@ -274,7 +274,7 @@ def _all_cells(
     if new_cells is None:
         if new_times is not None:
             raise ValueError("new_times: there are no new_cells that they belong to.")
-        return Cells(rows, columns, when), num_train
+        return RatedCells(rows, columns, when), num_train
     further = train.row_positions(new_cells[0]), train.column_positions(new_cells[1])
     checks.check_vector("new_cells", further[1], length=len(further[0]), like="its first part")
     if (new_times is None) != (when is None):
@@ -282,7 +282,7 @@ def _all_cells(
     if when is not None:
         when = np.concatenate([when, _checked_times("new_times", new_times, len(further[0]))])
     rows, columns = np.append(rows, further[0]), np.append(columns, further[1])
-    return Cells(rows, columns, when), num_train
+    return RatedCells(rows, columns, when), num_train
 
 
 def _checked_times(name: str, times: object, length: int) -> np.ndarray:

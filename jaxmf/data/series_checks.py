@@ -13,7 +13,7 @@ from jaxmf.types import Names, PyTree
 _DATES = "Dates become numbers by (dates - dates[0]) / numpy.timedelta64(1, 'D')."
 
 
-class Cells(NamedTuple):
+class SeriesCells(NamedTuple):
     """Cells by row, step and column, each (M,) int32, sorted in that order."""
 
     rows: np.ndarray
@@ -119,10 +119,10 @@ def checked_shape(shape: Any) -> tuple[int, int, int]:
 
 def checked_cells(
     passed: tuple[PyTree, ...], shape: tuple[int, int, int], rank: np.ndarray, prefix: str
-) -> Cells:
+) -> SeriesCells:
     """Indices of cells as int32, sorted; `rank` is the position that each time has in order."""
     parts: list[np.ndarray] = []
-    for name, part, size in zip(Cells._fields, passed, shape, strict=True):
+    for name, part, size in zip(SeriesCells._fields, passed, shape, strict=True):
         index = checks.as_index(f"{prefix}{name}", part, size=size)
         if parts:
             checks.check_vector(
@@ -130,12 +130,12 @@ def checked_cells(
             )
         parts.append(rank[index].astype(np.int32) if name == "steps" else index)
     order = np.lexsort((parts[2], parts[1], parts[0]))
-    return Cells(*(part[order] for part in parts))
+    return SeriesCells(*(part[order] for part in parts))
 
 
 def check_once(
-    ones: Cells,
-    gaps: Cells | None,
+    ones: SeriesCells,
+    gaps: SeriesCells | None,
     shape: tuple[int, int, int],
     ids: tuple[Names | None, Names | None],
     times: np.ndarray,

@@ -15,7 +15,7 @@ from jaxmf.data.container import assign, bare, is_sparse, lookup
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names
 from jaxmf.data.series_checks import (
-    Cells,
+    SeriesCells,
     as_part,
     as_times,
     check_once,
@@ -62,7 +62,7 @@ class SparseSeries(CellsById):
         SparseSeries(2 x 3 at 2 times from 2023.5 to 2024, 2 ones)
     """
 
-    leaves = (*Cells._fields, "times", *(f"missing_{name}" for name in Cells._fields))
+    leaves = (*SeriesCells._fields, "times", *(f"missing_{name}" for name in SeriesCells._fields))
 
     rows: Array
     steps: Array
@@ -106,7 +106,7 @@ class SparseSeries(CellsById):
         assign(self, times=times, shape=shape, row_names=ids[0], column_names=ids[1])
         assign(self, **{name: jnp.asarray(part) for name, part in ones._asdict().items()})
         found = {} if gaps is None else gaps._asdict()
-        for name in Cells._fields:
+        for name in SeriesCells._fields:
             part = None if gaps is None else jnp.asarray(found[name])
             assign(self, **{f"missing_{name}": part})
 
@@ -317,14 +317,16 @@ class SparseSeries(CellsById):
     ) -> Self:
         cells: dict[str, object] = {}
         for prefix in ("", "missing_"):
-            parts = [getattr(self, f"{prefix}{name}") for name in Cells._fields]
+            parts = [getattr(self, f"{prefix}{name}") for name in SeriesCells._fields]
             if parts[0] is not None:
                 parts = [np.asarray(part) for part in parts]
                 parts[2] = order[parts[2]].astype(np.int32)
                 kept = np.flatnonzero(parts[2] >= 0)
                 kept = kept[np.lexsort([part[kept] for part in parts[::-1]])]
                 parts = [jnp.asarray(part[kept]) for part in parts]
-            cells |= {f"{prefix}{name}": p for name, p in zip(Cells._fields, parts, strict=True)}
+            cells |= {
+                f"{prefix}{name}": p for name, p in zip(SeriesCells._fields, parts, strict=True)
+            }
         shape = self.num_rows, self.num_times, known.num_columns
         ids_of = {"row_names": self.row_names, "column_names": ids}
         return bare(type(self), **cells, times=self.times, shape=shape, **ids_of)

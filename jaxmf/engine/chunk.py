@@ -22,7 +22,7 @@ INIT_FOLD = np.uint32(2**32 - 1)
 MAY_BE_MINUS_INFINITY = "log_weights"
 
 
-class Plan(NamedTuple):
+class ChunkPlan(NamedTuple):
     """What the host asks for, all () int32: steps from `step` up to `end`."""
 
     step: object
@@ -124,7 +124,7 @@ def run_chunk(
     chain_keys: Key,
     state: PyTree,
     averages: dict[str, Array],
-    plan: Plan,
+    plan: ChunkPlan,
     *,
     draw_shapes: tuple[tuple[str, jax.ShapeDtypeStruct], ...],
     num_rows: int,
@@ -224,7 +224,7 @@ def _step_keys(chain_keys: Key, index: Array, batch: Batch) -> Key:
 
 
 def _advance(
-    algorithm: Algorithm, data: PyTree, plan: Plan, batch: Batch
+    algorithm: Algorithm, data: PyTree, plan: ChunkPlan, batch: Batch
 ) -> Callable[[Key, Array, PyTree], tuple[PyTree, dict[str, Array], dict[str, Array]]]:
     def advance(
         keys: Key, index: Array, state: PyTree

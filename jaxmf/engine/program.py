@@ -14,8 +14,8 @@ import numpy as np
 
 from jaxmf.engine.algorithm import Algorithm
 from jaxmf.engine.chunk import (
+    ChunkPlan,
     Outcome,
-    Plan,
     capacity_of,
     grow_chain,
     record_draw,
@@ -337,9 +337,9 @@ class Program:
             progress.draws.append(piece)
             progress.rows.append(num_draws)
 
-    def _plan(self, step: int, end: int) -> Plan:
+    def _plan(self, step: int, end: int) -> ChunkPlan:
         counts = (step, end, self.num_warmup, self.thin)
-        return Plan(*(np.asarray(count, np.int32) for count in counts))
+        return ChunkPlan(*(np.asarray(count, np.int32) for count in counts))
 
     def _grow_program(
         self, keys: Key, shapes: tuple[PyTree, dict[str, Array]], capacity: dict[str, int]

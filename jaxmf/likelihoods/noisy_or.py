@@ -12,7 +12,7 @@ three parameters meet of Z, Y and X is how many zeros and ones have each eta: a 
 A leak of zero and an efficacy of one are limits that are allowed: they are computed as 1e-35 and
 1 - 1e-35, so that every state has a finite density and impossible ones a negligible one.
 
-Open `Parameters` first, then `log_zero` and `log_one`.
+Open `NoisyOrParameters` first, then `log_zero` and `log_one`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LEAST = 1e-35  # a float32 still, and nothing beside one
 _CELLS_A_BLOCK = 2**19
 
 
-class Parameters(NamedTuple):
+class NoisyOrParameters(NamedTuple):
     """The three probabilities of the model."""
 
     cause_probability: Array  # () float, p, that a cause is active in a column
@@ -80,7 +80,7 @@ class PoweredParameters:
     what is summed is P(x = 1; eta + m)^power. A zero keeps one factor a cause.
     """
 
-    parameters: Parameters  # at power one
+    parameters: NoisyOrParameters  # at power one
     power: Array  # () float, above 0
     most_unseen: int  # the most causes that are ever summed out, static
 
@@ -132,10 +132,10 @@ def _inside(probability: Array) -> Array:
     return jnp.clip(probability, _LEAST, 1 - jnp.finfo(probability.dtype).eps)
 
 
-AnyParameters = Parameters | PoweredParameters
+AnyParameters = NoisyOrParameters | PoweredParameters
 
 
-class Cells(NamedTuple):
+class NoisyOrCells(NamedTuple):
     """Where the observed ones and zeros are, bool arrays of one shape; neither where missing."""
 
     ones: Array
@@ -149,12 +149,12 @@ class Tally(NamedTuple):
     zeros: Array
 
 
-def cells_of(x: Array, observed: Array | None) -> Cells:
+def cells_of(x: Array, observed: Array | None) -> NoisyOrCells:
     """Ones and zeros of x, an array of zeros and ones; `observed` of its shape, or None for all."""
     on = x > 0.5
     if observed is None:
-        return Cells(ones=on, zeros=~on)
-    return Cells(ones=on & observed, zeros=~on & observed)
+        return NoisyOrCells(ones=on, zeros=~on)
+    return NoisyOrCells(ones=on & observed, zeros=~on & observed)
 
 
 def log_zero(eta: Array, parameters: AnyParameters, unseen: Array | float = 0.0) -> Array:
@@ -173,7 +173,7 @@ def log_one(eta: Array, parameters: AnyParameters, unseen: Array | float = 0.0) 
     return jnp.log(-jnp.expm1(log_zero(eta, parameters, unseen)))
 
 
-def probability(eta: Array, parameters: Parameters, unseen: Array | float = 0.0) -> Array:
+def probability(eta: Array, parameters: NoisyOrParameters, unseen: Array | float = 0.0) -> Array:
     """P(x = 1) with eta active causes and `unseen` ones summed out (equation 11)."""
     return -jnp.expm1(log_zero(eta, parameters, unseen))
 
@@ -197,7 +197,7 @@ def look_up(table: Array, index: Array) -> Array:
     return table.at[index].get(mode="promise_in_bounds")
 
 
-def tally_of(eta: Array, cells: Cells, size: int) -> Tally:
+def tally_of(eta: Array, cells: NoisyOrCells, size: int) -> Tally:
     """The tally of some cells, eta of their shape, with H = `size` entries."""
     dtype = jnp.result_type(float)
 
@@ -221,7 +221,7 @@ def tally(z: Array, y: Array, x: Array, observed: Array | None) -> Tally:
         at = _columns(start, size)
         here = start + jnp.arange(size) >= first
         cells = cells_of(at(x), None if observed is None else at(observed))
-        cells = Cells(cells.ones & here, cells.zeros & here)
+        cells = NoisyOrCells(cells.ones & here, cells.zeros & here)
         return tally_of(num_active(z_float, at(y), x.dtype), cells, num_slots + 1)
 
     size = block_size(num_rows, num_columns)
@@ -235,7 +235,7 @@ def tally(z: Array, y: Array, x: Array, observed: Array | None) -> Tally:
     return jax.lax.fori_loop(0, -(-num_columns // size), add, Tally(nothing, nothing))
 
 
-def log_likelihood(counts: Tally, parameters: Parameters) -> Array:
+def log_likelihood(counts: Tally, parameters: NoisyOrParameters) -> Array:
     """log p(X | Z, Y) of the observed cells, () float (equation 8)."""
     eta = jnp.arange(counts.ones.shape[0], dtype=counts.ones.dtype)
     return counts.ones @ log_one(eta, parameters) + counts.zeros @ log_zero(eta, parameters)
@@ -261,7 +261,9 @@ def log_likelihood_of_counts(counts: Tally, table: Tally) -> Array:
     return table.ones @ counts.ones + table.zeros @ counts.zeros
 
 
-def unseen_log_odds(eta: Array, cells: Cells, parameters: AnyParameters, unseen: Array) -> Array:
+def unseen_log_odds(
+    eta: Array, cells: NoisyOrCells, parameters: AnyParameters, unseen: Array
+) -> Array:
     """Log odds that one more cause of a row is active, given x of the row: (D,) float.
 
     Args: eta (D,) float, active causes of the row in each column without this one; cells (D,) bool,

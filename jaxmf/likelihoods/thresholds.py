@@ -28,7 +28,7 @@ from jaxmf.types import Array, Key
 _CELLS_A_PIECE = 2**15
 
 
-class Cells(NamedTuple):
+class ThresholdCells(NamedTuple):
     """Cells in pieces (P, B), the last filled up."""
 
     eta: Array  # float, the means of the latent values
@@ -50,7 +50,7 @@ def bounds(thresholds: Array, codes: Array) -> tuple[Array, Array]:
     return edges[codes], edges[codes + 1]
 
 
-def in_pieces(eta: Array, codes: Array, there: Array) -> Cells:
+def in_pieces(eta: Array, codes: Array, there: Array) -> ThresholdCells:
     """Cells (T,) in pieces that a loop goes over, so that little is in memory at once."""
     size = min(_CELLS_A_PIECE, eta.shape[0])
     filled = -eta.shape[0] % size
@@ -58,11 +58,11 @@ def in_pieces(eta: Array, codes: Array, there: Array) -> Cells:
     def cut(x: Array) -> Array:
         return jnp.pad(x, (0, filled)).reshape(-1, size)
 
-    return Cells(cut(eta), cut(codes), cut(there))
+    return ThresholdCells(cut(eta), cut(codes), cut(there))
 
 
 def draw_thresholds(
-    key: Key, thresholds: Array, cells: Cells, *, scale: Array | float
+    key: Key, thresholds: Array, cells: ThresholdCells, *, scale: Array | float
 ) -> tuple[Array, Array]:
     """A Metropolis-Hastings step of the thresholds with the latent values summed out.
 
@@ -98,11 +98,11 @@ def draw_latent(key: Key, thresholds: Array, eta: Array, codes: Array) -> Array:
     return truncated_normals(uniforms(key, eta.shape), eta, *bounds(thresholds, codes))
 
 
-def _newton(thresholds: Array, cells: Cells, scale: Array | float) -> _Normal:
+def _newton(thresholds: Array, cells: ThresholdCells, scale: Array | float) -> _Normal:
     """The normal distribution that one Newton step fits to the density of thresholds."""
     num_thresholds = thresholds.shape[0]
 
-    def add(sums: Array, piece: Cells) -> tuple[Array, None]:
+    def add(sums: Array, piece: ThresholdCells) -> tuple[Array, None]:
         lower, upper = (edge - piece.eta for edge in bounds(thresholds, piece.codes))
         low, high = slopes(lower, upper)
         bend_low, bend_high = low * (low - _finite(lower)), high * (high + _finite(upper))
@@ -137,10 +137,10 @@ def _log_density(normal: _Normal, x: Array) -> Array:
     )
 
 
-def _gain(old: Array, new: Array, cells: Cells) -> Array:
+def _gain(old: Array, new: Array, cells: ThresholdCells) -> Array:
     """How much likelier the cells are under new thresholds, summed over differences of cells."""
 
-    def add(total: Array, piece: Cells) -> tuple[Array, None]:
+    def add(total: Array, piece: ThresholdCells) -> tuple[Array, None]:
         after, before = (
             log_mass(*(edge - piece.eta for edge in bounds(edges, piece.codes)))
             for edges in (new, old)

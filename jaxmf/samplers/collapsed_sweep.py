@@ -20,7 +20,7 @@ from jaxmf.samplers.feature_rows import RowFit
 from jaxmf.types import Array, Key
 
 
-class Setting(NamedTuple):
+class SweepSetting(NamedTuple):
     """A drawn row.
 
     Bits of existing features (K,) bool, their z M z', the number of new features, and whether the
@@ -40,7 +40,7 @@ class _Rows(NamedTuple):
     observed: Array | None
     scales: Scales
     num_slots: int
-    draw_row: Callable[..., Setting]
+    draw_row: Callable[..., SweepSetting]
 
     def draws(self, key: Key, rows: Array) -> RowDraws:
         num_columns = None if self.observed is None else self.x.shape[1]
@@ -127,7 +127,7 @@ def collapsed_sweep(
     return z, x if drawn is None else drawn, overflow
 
 
-def draw_cells(normals: Array, setting: Setting, mean: Array, scales: Scales) -> Array:
+def draw_cells(normals: Array, setting: SweepSetting, mean: Array, scales: Scales) -> Array:
     """Cells (D,) of a row given its features: N(z mu, noise variance * (1 + z M z' + j / r))."""
     inflation = setting.inflation + setting.num_new / scales.ratio
     deviation = scales.noise * jnp.sqrt(1 + inflation)
@@ -136,7 +136,7 @@ def draw_cells(normals: Array, setting: Setting, mean: Array, scales: Scales) ->
 
 def draw_bits(
     draws: RowDraws, fit: RowFit, conditional: RowPrior, *, num_singletons: Array, scales: Scales
-) -> Setting:
+) -> SweepSetting:
     """A row drawn bit by bit in random order, then the number of its new features."""
     fit = feature_rows.scan_bits(
         draws.order,
@@ -156,7 +156,7 @@ def draw_bits(
         noise_variance=scales.noise_variance,
         num_candidates=fit.z.shape[0] + 1,
     )
-    return Setting(
+    return SweepSetting(
         z=fit.z,
         inflation=fit.inflation,
         num_new=feature_rows.draw_index(draws.num_new, log_weights),
@@ -166,7 +166,7 @@ def draw_bits(
 
 def draw_whole_row(
     draws: RowDraws, fit: RowFit, conditional: RowPrior, *, num_singletons: Array, scales: Scales
-) -> Setting:
+) -> SweepSetting:
     """A row drawn from all settings of its bits and number of new features at once."""
     del num_singletons  # drawn anew together with the bits
     patterns, log_weights, cut_off = feature_rows.whole_row_log_weights(
@@ -180,7 +180,7 @@ def draw_whole_row(
     )
     pattern = feature_rows.draw_index(draws.bits[0], logsumexp(log_weights, axis=1))
     z_float = patterns[pattern].astype(fit.spread.dtype)
-    return Setting(
+    return SweepSetting(
         z=patterns[pattern],
         inflation=z_float @ fit.spread @ z_float,
         num_new=feature_rows.draw_index(draws.num_new, log_weights[pattern]),

@@ -30,7 +30,7 @@ from jaxmf.types import Array, PyTree
 Particle = TypeVar("Particle")  # a named tuple with the fields above
 
 
-class Setting(NamedTuple):
+class ParticleSetting(NamedTuple):
     """A child: bits of existing features (K,) bool, and the number of new ones, () int."""
 
     bits: Array

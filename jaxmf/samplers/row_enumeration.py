@@ -34,7 +34,7 @@ _PIECE = 4
 _NEVER = -1e30
 
 
-class Block(NamedTuple):
+class RowBlock(NamedTuple):
     """A block of settings: its position () int32, and log weights (L,) of its settings."""
 
     position: Array
@@ -51,7 +51,7 @@ class _Settings(NamedTuple):
 
 def sum_settings(
     key: Key, fit: RowFit, prior: RowPrior, scales: Scales, *, first: int
-) -> tuple[Array, Block]:
+) -> tuple[Array, RowBlock]:
     """The log density of a row with its features summed out, and a block of settings.
 
     log sum_z sum_j P(z) Poisson(j; rate) N(x; z mu, v (1 + z M z' + j / r)).
@@ -66,10 +66,10 @@ def sum_settings(
     base = _pair_terms(fit, first, num_low)
     uniforms = jax.random.uniform(key, (2**num_high,), fit.slope.dtype)
 
-    def add_block(index: Array, carry: tuple[Array, Block]) -> tuple[Array, Block]:
+    def add_block(index: Array, carry: tuple[Array, RowBlock]) -> tuple[Array, RowBlock]:
         total, chosen = carry
         settings = _settings(fit, prior, base, index, first, num_low)
-        block = Block(index, _sum_new(settings, fit.num_observed, prior.rate, scales))
+        block = RowBlock(index, _sum_new(settings, fit.num_observed, prior.rate, scales))
         value = logsumexp(block.log_weights)
         total = jnp.logaddexp(total, value)
         take = accepts(uniforms[index], value - total)
@@ -77,7 +77,7 @@ def sum_settings(
 
     zero = jnp.zeros((), jnp.int32)
     nothing = jnp.full((2**num_low,), -jnp.inf, fit.slope.dtype)
-    start = (nothing[0], Block(zero, nothing))
+    start = (nothing[0], RowBlock(zero, nothing))
     if num_high:
         num_used = jnp.maximum(jnp.sum(prior.movable, dtype=jnp.int32) - num_low, 0)
         total, chosen = lax.fori_loop(0, jnp.left_shift(1, num_used), add_block, start)
@@ -113,7 +113,7 @@ def _log_nothing(prior: RowPrior) -> Array:
     return -jnp.sum(jnp.where(prior.movable, jax.nn.softplus(prior.log_odds), 0)) - prior.rate
 
 
-def draw_bits(uniform: Array, block: Block, movable: Array, *, first: int) -> Array:
+def draw_bits(uniform: Array, block: RowBlock, movable: Array, *, first: int) -> Array:
     """The bits of the movable slots in one setting of a block, (K,) bool, off at other slots."""
     pattern = draw_index(uniform, block.log_weights)
     num_low = block.log_weights.shape[0].bit_length() - 1

@@ -52,7 +52,7 @@ class _Settings:
     side_by_side: bool
 
 
-class Report(NamedTuple):
+class SwapReport(NamedTuple):
     """How the replicas did after the warm-up, of every chain.
 
     Attributes:
@@ -108,10 +108,10 @@ def tempered(
     )
 
 
-def report(replicas: Replicas) -> Report:
+def report(replicas: Replicas) -> SwapReport:
     """Of the last state of all chains, whose leaves have the leading axis C."""
     powers = jax.vmap(powers_of)(jnp.asarray(replicas.log_gaps))
-    return Report(*map(np.asarray, (powers, replicas.acceptance, replicas.round_trips)))
+    return SwapReport(*map(np.asarray, (powers, replicas.acceptance, replicas.round_trips)))
 
 
 def powers_of(log_gaps: Array) -> Array:

@@ -20,7 +20,7 @@ from jaxmf.variational_bayes.contracts import AscentPlan
 from jaxmf.variational_bayes.held_out import Unknowing
 from jaxmf.variational_bayes.parameters import Parameters, half
 from jaxmf.variational_bayes.pieces import Layout
-from jaxmf.variational_bayes.state import Best, Prepared, State, Validation
+from jaxmf.variational_bayes.state import AscentState, Best, PreparedOnes, Validation
 from jaxmf.variational_bayes.sums import map_lines
 
 
@@ -33,12 +33,12 @@ class Value(NamedTuple):
 
 
 def step(
-    epoch: Callable[[Key, State, Prepared], State],
+    epoch: Callable[[Key, AscentState, PreparedOnes], AscentState],
     key: Key,
-    state: State,
-    data: Prepared,
+    state: AscentState,
+    data: PreparedOnes,
     progress: Array,
-) -> tuple[State, Info]:
+) -> tuple[AscentState, Info]:
     """One epoch; nothing once the ascent is done."""
     del progress
     state = jax.lax.cond(
@@ -47,13 +47,15 @@ def step(
     return state, Info(overflow={})
 
 
-def first_state(key: Key, parameters: object, data: Prepared, *, optimizer: object) -> State:
+def first_state(
+    key: Key, parameters: object, data: PreparedOnes, *, optimizer: object
+) -> AscentState:
     """The state of an ascent before its first epoch.
 
     Args: key: typed PRNG key, of samples that stay the same.
     """
     zero, held_out = jnp.zeros((), jnp.result_type(float)), data.held_out
-    return State(
+    return AscentState(
         parameters=parameters,
         best=None if data.validation is None else Best(parameters, zero, zero - 1),
         optimizer=optimizer,
@@ -71,13 +73,13 @@ def first_state(key: Key, parameters: object, data: Prepared, *, optimizer: obje
 
 def look(
     plan: AscentPlan,
-    state: State,
-    data: Prepared,
+    state: AscentState,
+    data: PreparedOnes,
     value_of: Callable[[PyTree], Value],
     *,
     always: bool,
     may_stop: Array | bool = True,
-) -> State:
+) -> AscentState:
     """Free energy, noise and validation score after an epoch, and whether to stop.
 
     Args: plan: has `num_epochs`, `evaluate_every`, `hold_priors`, `tolerance` and `patience`;
@@ -100,11 +102,11 @@ def look(
 
 def _evaluate(
     plan: AscentPlan,
-    state: State,
-    data: Prepared,
+    state: AscentState,
+    data: PreparedOnes,
     value_of: Callable[[PyTree], Value],
     held: Array,
-) -> State:
+) -> AscentState:
     parameters, value, plain = value_of(state.parameters)
     change = jnp.abs(value - state.free_energy) / jnp.maximum(jnp.abs(value), 1)
     stalled = change <= plan.tolerance
@@ -165,14 +167,14 @@ def validation_score(parameters: Parameters, validation: Validation) -> Array:
     return jnp.mean(map_lines(one_block, lines, num_cells=columns.shape[0]))
 
 
-def record(key: Key, state: State, data: Prepared) -> Draw:
+def record(key: Key, state: AscentState, data: PreparedOnes) -> Draw:
     """What is kept of every epoch: scalars alone."""
     del key, data
     kept = {"free_energy": state.free_energy, "num_epochs": state.epoch}
     return kept if state.best is None else kept | {"validation_score": state.score}
 
 
-def draw_of(state: State, named: Callable[[PyTree], dict[str, Array]]) -> Draw:
+def draw_of(state: AscentState, named: Callable[[PyTree], dict[str, Array]]) -> Draw:
     """What is kept of the last state: the parameters, or the best ones by validation.
 
     Args: named: from the model's parameters to arrays by name.

@@ -11,7 +11,7 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array, Key
 from jaxmf.variational_bayes.contracts import AscentPlan, CellSettings
 from jaxmf.variational_bayes.pieces import Layout, num_others
-from jaxmf.variational_bayes.state import State
+from jaxmf.variational_bayes.state import AscentState
 from jaxmf.variational_bayes.zeros import All, Exact, Zeros, draw_shared, draw_zeros
 
 LAST_STEP = 0.2
@@ -26,7 +26,7 @@ class Chosen(NamedTuple):
 
 
 def choose_zeros(
-    plan: AscentPlan, settings: CellSettings, key: Key, *, state: State, layout: Layout
+    plan: AscentPlan, settings: CellSettings, key: Key, *, state: AscentState, layout: Layout
 ) -> Chosen:
     """The zeros of an epoch.
 
@@ -51,7 +51,7 @@ def resamples(settings: CellSettings) -> bool:
     return not isinstance(settings.zeros, Exact) and settings.zeros.resample
 
 
-def lateness(plan: AscentPlan, settings: CellSettings, state: State) -> Array:
+def lateness(plan: AscentPlan, settings: CellSettings, state: AscentState) -> Array:
     """How far the second half of the epochs is, 0 to 1, where zeros are drawn anew; otherwise 0.
 
     Steps shorten with it, so that the means become averages over the samples of many epochs.

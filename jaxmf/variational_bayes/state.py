@@ -25,7 +25,7 @@ class Validation(NamedTuple):
     known: Array  # (V, M) int32, its other ones; the number of columns in the padding
 
 
-class Prepared(NamedTuple):
+class PreparedOnes(NamedTuple):
     """The data of an ascent."""
 
     layout: Layout  # the matrix; those of a series below each other
@@ -44,7 +44,7 @@ class Best(NamedTuple):
     score: Array  # () float, their validation score
 
 
-class State(NamedTuple):
+class AscentState(NamedTuple):
     """The state of an ascent."""
 
     parameters: Any  # see `jaxmf.variational_bayes.Parameters`, or those of a series
@@ -66,7 +66,7 @@ def prepare(
     batch_size: int | None,
     seed: Seed,
     hold_out: int = 0,
-) -> Prepared:
+) -> PreparedOnes:
     """Data laid out, and one of the ones of some rows taken away as if it had not been observed.
 
     Args:
@@ -100,7 +100,7 @@ def prepare(
         index = choose(rows, num_rows=data.num_rows, num_held_out=hold_out, generator=generator)
         if index.size:
             layout, held_out = leave_out(layout, rows[index], columns[index])
-    return Prepared(layout, validation, batched, held_out=held_out)
+    return PreparedOnes(layout, validation, batched, held_out=held_out)
 
 
 def _take_away(

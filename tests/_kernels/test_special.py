@@ -22,7 +22,7 @@ from jaxmf.testing import LEVEL
 
 
 @pytest.mark.parametrize("rate", [0.05, 1.5, 30.0])
-def test_poisson_draws_have_the_poisson_law(rate):
+def test_poisson_draws_have_the_poisson_distribution(rate):
     keys = jax.random.split(jax.random.key(15), 20_000)
     draws = np.asarray(jax.jit(jax.vmap(poisson, in_axes=(0, None)))(keys, jnp.asarray(rate)))
     expected = 20_000 * stats.poisson.pmf(np.arange(draws.max() + 1), rate)
@@ -38,7 +38,7 @@ def test_poisson_of_rate_zero_is_zero():
 
 
 @pytest.mark.parametrize("shape", [0.05, 0.8, 1.0, 30.0, 3e4])
-def test_gamma_draws_have_the_gamma_law(shape):
+def test_gamma_draws_have_the_gamma_distribution(shape):
     keys = jax.random.split(jax.random.key(17), 20_000)
     draws = jax.jit(jax.vmap(loggamma, in_axes=(0, None)))(keys, jnp.asarray(shape))
     levels = stats.loggamma(shape).cdf(np.asarray(draws, np.float64))
@@ -77,7 +77,7 @@ def test_what_is_certain_is_always_accepted_and_the_rest_in_proportion():
     assert accepts(uniforms, jnp.full(5, jnp.log(0.25))).tolist() == [False] * 3 + [True] * 2
 
 
-def test_gamma_draws_all_at_once_have_the_gamma_law():
+def test_gamma_draws_all_at_once_have_the_gamma_distribution():
     shapes = np.repeat([0.05, 0.8, 30.0, 3e4], 20_000)
     draws = np.asarray(jax.jit(loggammas)(jax.random.key(21), jnp.asarray(shapes)), np.float64)
     levels = stats.loggamma(shapes).cdf(draws)

@@ -29,7 +29,7 @@ def choices(all_weights, uniforms, choose_fn=choose):
     return jax.tree.map(np.asarray, jax.jit(together, compiler_options=FAST_COMPILE)(*arguments))
 
 
-def assert_law(all_weights, choose_fn=choose):
+def assert_distribution(all_weights, choose_fn=choose):
     """Each place has one interval of uniforms, as long as its probability."""
     uniforms = (np.arange(NUM_UNIFORMS) + 0.5) / NUM_UNIFORMS
     chosen = choices(all_weights, [uniforms] * len(all_weights), choose_fn)
@@ -48,28 +48,30 @@ def some_weights(size, seed=0):
 
 def test_a_place_is_chosen_in_proportion_to_its_weight():
     with jax.enable_x64(True):
-        assert_law([some_weights(size) for size in (1, 2, 15, 16, 17, 33, 70)])
+        assert_distribution([some_weights(size) for size in (1, 2, 15, 16, 17, 33, 70)])
 
 
 @pytest.mark.parametrize(("num_lanes", "sizes"), [(8, (7, 24)), (32, (32, 100))])
-def test_the_law_is_the_same_in_fewer_and_more_lanes(num_lanes, sizes):
+def test_the_distribution_is_the_same_in_fewer_and_more_lanes(num_lanes, sizes):
     with jax.enable_x64(True):
-        assert_law([some_weights(size) for size in sizes], partial(choose, num_lanes=num_lanes))
+        assert_distribution(
+            [some_weights(size) for size in sizes], partial(choose, num_lanes=num_lanes)
+        )
 
 
 @pytest.mark.exhaustive
 def test_every_size_up_to_seventy():
     with jax.enable_x64(True):
-        assert_law([some_weights(size, seed=1) for size in range(1, 71)])
+        assert_distribution([some_weights(size, seed=1) for size in range(1, 71)])
 
 
-def test_choosing_by_another_law_is_caught():
+def test_choosing_by_another_distribution_is_caught():
     def with_one_place_left_out(weights, uniform):
         place = jnp.argmax(jnp.cumsum(weights) > uniform * jnp.sum(weights))
         return jnp.where(place == jnp.argmin(weights + (weights == 0)), 0, place)
 
     with jax.enable_x64(True), pytest.raises(AssertionError):
-        assert_law([np.array([0.5, 0.01, 0.2])], with_one_place_left_out)
+        assert_distribution([np.array([0.5, 0.01, 0.2])], with_one_place_left_out)
 
 
 def test_a_place_of_weight_zero_is_never_chosen():

@@ -39,25 +39,27 @@ def lanes():
     return Lanes(jnp.asarray(0), 1, NUM_GROUPS)
 
 
-def statistics_of(law, values):
-    take = compiled(law.statistics, static_argnums=2)
+def statistics_of(family, values):
+    take = compiled(family.statistics, static_argnums=2)
     return take(jnp.asarray(GROUPS), jnp.asarray(values), NUM_GROUPS)
 
 
-def walk(law, amount):
+def walk(family, amount):
     """A compiled function that moves values one by one: log predictions, what a sweep then has."""
 
     def run(statistics, groups, values):
         def one(working, item):
             group, value = item
             if amount < 0:
-                working = law.move(working, group, value, amount)
-            result = law.predictive(working, lanes(), value)[group]
+                working = family.move(working, group, value, amount)
+            result = family.predictive(working, lanes(), value)[group]
             if amount > 0:
-                working = law.move(working, group, value, amount)
-            return working, result if law.is_log else jnp.log(result)
+                working = family.move(working, group, value, amount)
+            return working, result if family.is_log else jnp.log(result)
 
-        working, logs = jax.lax.scan(one, law.begin(statistics, law.start()), (groups, values))
+        working, logs = jax.lax.scan(
+            one, family.begin(statistics, family.start()), (groups, values)
+        )
         return logs, working
 
     return compiled(run)
@@ -70,24 +72,24 @@ def assert_trees(found, wanted, **tolerance):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_marginal_is_the_product_of_predictions(name):
-    law, values = CASES[name]
+    family, values = CASES[name]
     with jax.enable_x64(True):
         groups, values = jnp.asarray(GROUPS), jnp.asarray(values)
-        empty = compiled(lambda: law.empty(NUM_GROUPS))()
-        full = statistics_of(law, values)
-        marginals = compiled(law.log_marginal)(full, law.start())
-        logs, moved = walk(law, 1)(empty, groups, values)
-        assert_trees(moved, law.begin(full, law.start()), rtol=1e-9, atol=1e-9)
+        empty = compiled(lambda: family.empty(NUM_GROUPS))()
+        full = statistics_of(family, values)
+        marginals = compiled(family.log_marginal)(full, family.start())
+        logs, moved = walk(family, 1)(empty, groups, values)
+        assert_trees(moved, family.begin(full, family.start()), rtol=1e-9, atol=1e-9)
         for group in range(NUM_GROUPS):
             product = np.asarray(logs)[group == GROUPS].sum()
             np.testing.assert_allclose(marginals[group], product, rtol=1e-9, atol=1e-9)
             own = np.asarray(values)[group == GROUPS].tolist()
-            wanted = oracles.log_of_group(law, own) if own else 0.0
+            wanted = oracles.log_of_group(family, own) if own else 0.0
             np.testing.assert_allclose(marginals[group], wanted, rtol=1e-9, atol=1e-9)
         # out again in another order: each prediction is that of its value given all others
         order = np.random.default_rng(1).permutation(len(GROUPS))
-        back, emptied = walk(law, -1)(full, groups[order], values[order])
-        assert_trees(emptied, law.begin(empty, law.start()), rtol=1e-9, atol=1e-9)
+        back, emptied = walk(family, -1)(full, groups[order], values[order])
+        assert_trees(emptied, family.begin(empty, family.start()), rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(np.sum(back), np.sum(marginals), rtol=1e-9)
 
 
@@ -101,44 +103,47 @@ def test_statistics_that_forget_the_prior_mean_are_caught():
             extra = self.weight * right.number * mean**2 / (self.weight + right.number)
             return right._replace(rate=right.rate - jnp.where(right.number > 0, extra, 0) / 2)
 
-    law = Forgetful(3.0, 0.3, 2.2, 1.7)
+    family = Forgetful(3.0, 0.3, 2.2, 1.7)
     with jax.enable_x64(True):
-        statistics = statistics_of(law, REALS)
-        marginal = law.log_marginal(statistics, {})[0]
-        assert abs(marginal - oracles.log_of_group(law, REALS[GROUPS == 0].tolist())) > 0.1
+        statistics = statistics_of(family, REALS)
+        marginal = family.log_marginal(statistics, {})[0]
+        assert abs(marginal - oracles.log_of_group(family, REALS[GROUPS == 0].tolist())) > 0.1
 
 
-def predictive_distribution(law, statistics, group):
+def predictive_distribution(family, statistics, group):
     """The distribution of the next value, from scipy."""
     at = jax.tree.map(lambda leaf: np.asarray(leaf, float)[group], statistics)
-    if isinstance(law, mf.NormalInverseGamma):
-        shape, weight = law.shape + at.number / 2, law.weight + at.number
+    if isinstance(family, mf.NormalInverseGamma):
+        shape, weight = family.shape + at.number / 2, family.weight + at.number
         width = np.sqrt(at.rate / shape * (weight + 1) / weight)
         return stats.t(2 * shape, at.location, width)
-    if isinstance(law, mf.NormalInverseWishart):
-        degrees, weight = law.degrees + at.number - law.size + 1, law.weight + at.number
+    if isinstance(family, mf.NormalInverseWishart):
+        degrees, weight = (
+            family.degrees + at.number - family.size + 1,
+            family.weight + at.number,
+        )
         scale = at.scale * (weight + 1) / (weight * degrees)
         return stats.multivariate_t(at.location, scale, df=degrees)
-    rate = law.rate + at.number
-    return stats.nbinom(law.shape + at.total, rate / (rate + 1))
+    rate = family.rate + at.number
+    return stats.nbinom(family.shape + at.total, rate / (rate + 1))
 
 
 @pytest.mark.parametrize("name", ["normal", "vectors", "counts"])
 def test_predictions_are_the_known_distributions(name):
-    law, values = CASES[name]
+    family, values = CASES[name]
     with jax.enable_x64(True):
-        statistics = statistics_of(law, values)
-        working = compiled(law.begin)(statistics, law.start())
-        mean, variance = compiled(law.moments)(statistics, law.start())
-        found = compiled(lambda value: law.predictive(working, lanes(), value))
+        statistics = statistics_of(family, values)
+        working = compiled(family.begin)(statistics, family.start())
+        mean, variance = compiled(family.moments)(statistics, family.start())
+        found = compiled(lambda value: family.predictive(working, lanes(), value))
         for value in values[:3]:
             logs = found(jnp.asarray(value))
             for group in range(NUM_GROUPS):
-                known = predictive_distribution(law, statistics, group)
+                known = predictive_distribution(family, statistics, group)
                 log_density = known.logpmf if name == "counts" else known.logpdf
                 np.testing.assert_allclose(logs[group], log_density(value), rtol=1e-9)
         for group in range(NUM_GROUPS):
-            known = predictive_distribution(law, statistics, group)
+            known = predictive_distribution(family, statistics, group)
             if name == "vectors":
                 spread = np.diagonal(known.shape) * known.df / (known.df - 2)
                 np.testing.assert_allclose(mean[group], known.loc, rtol=1e-9)
@@ -150,23 +155,27 @@ def test_predictions_are_the_known_distributions(name):
 
 def test_variances_that_do_not_exist_are_infinite():
     normal, vectors = mf.NormalInverseGamma(shape=0.9), mf.NormalInverseWishart(2, degrees=2.5)
-    for law, value in ((normal, [0.5]), (vectors, [[0.5, 0.1]])):
+    for family, value in ((normal, [0.5]), (vectors, [[0.5, 0.1]])):
         groups, value = jnp.asarray([0]), jnp.asarray(value)
         variance = compiled(
-            lambda groups, value, law=law: law.moments(law.statistics(groups, value, 2), {})[1]
+            lambda groups, value, family=family: family.moments(
+                family.statistics(groups, value, 2), {}
+            )[1]
         )(groups, value)
         assert np.all(np.isfinite(variance[0]))
         assert np.all(np.isinf(variance[1]))
 
 
 def test_probabilities_and_moments_of_values_out_of_a_finite_set():
-    law, values = CASES["asymmetric"]
+    family, values = CASES["asymmetric"]
     counts = np.array([np.bincount(values[group == GROUPS], minlength=4) for group in range(3)])
-    weights = counts + np.asarray(law.concentration)
+    weights = counts + np.asarray(family.concentration)
     probabilities = weights / weights.sum(1, keepdims=True)
-    statistics = statistics_of(law, values)
-    np.testing.assert_allclose(law.probabilities(statistics, law.start()), probabilities, rtol=1e-5)
-    mean, variance = law.moments(statistics, law.start())
+    statistics = statistics_of(family, values)
+    np.testing.assert_allclose(
+        family.probabilities(statistics, family.start()), probabilities, rtol=1e-5
+    )
+    mean, variance = family.moments(statistics, family.start())
     np.testing.assert_allclose(mean, probabilities @ np.arange(4), rtol=1e-5)
     squares = probabilities @ np.arange(4) ** 2
     np.testing.assert_allclose(variance, squares - np.asarray(mean) ** 2, rtol=1e-4)
@@ -180,24 +189,30 @@ def test_probabilities_and_moments_of_values_out_of_a_finite_set():
 @pytest.mark.parametrize("name", CASES)
 def test_parameters_average_to_the_predictions(name):
     """Draws of the parameters, of values given them, and of their densities."""
-    law, values = CASES[name]
+    family, values = CASES[name]
     values = values[:6]  # heavy tails are lighter with more values, but the test is sharper so
     groups = jnp.asarray(GROUPS[:6] % 2)
     value = jnp.asarray(values[2])
-    start = law.start()
+    start = family.start()
 
     def exact(groups, values, value):
-        statistics = law.statistics(groups, values, 2)
-        result = law.predictive(law.begin(statistics, start), Lanes(jnp.asarray(0), 1, 2), value)
-        return statistics, jnp.exp(result) if law.is_log else result, law.moments(statistics, start)
+        statistics = family.statistics(groups, values, 2)
+        result = family.predictive(
+            family.begin(statistics, start), Lanes(jnp.asarray(0), 1, 2), value
+        )
+        return (
+            statistics,
+            jnp.exp(result) if family.is_log else result,
+            family.moments(statistics, start),
+        )
 
     statistics, predicted, moments = compiled(exact)(groups, jnp.asarray(values), value)
 
     def draw(key):
         of_parameters, of_value = jax.random.split(key)
-        parameters = law.sample_parameters(of_parameters, statistics, start)
-        drawn = law.sample(of_value, parameters, jnp.asarray([0, 1]))
-        return jnp.exp(law.log_prob(parameters, value)), drawn
+        parameters = family.sample_parameters(of_parameters, statistics, start)
+        drawn = family.sample(of_value, parameters, jnp.asarray([0, 1]))
+        return jnp.exp(family.log_prob(parameters, value)), drawn
 
     keys = jax.random.split(jax.random.key(3), 20_000)
     densities, drawn = compiled(jax.vmap(draw))(keys)
@@ -214,16 +229,16 @@ def test_parameters_average_to_the_predictions(name):
 @pytest.mark.slow
 def test_real_values_drawn_have_the_predictive_distribution():
     for name in ("normal", "vectors"):
-        law, values = CASES[name]
-        statistics = statistics_of(law, values)
+        family, values = CASES[name]
+        statistics = statistics_of(family, values)
 
-        def draw(key, law=law, statistics=statistics):
+        def draw(key, family=family, statistics=statistics):
             of_parameters, of_value = jax.random.split(key)
-            parameters = law.sample_parameters(of_parameters, statistics, {})
-            return law.sample(of_value, parameters, jnp.asarray([0]))[0]
+            parameters = family.sample_parameters(of_parameters, statistics, {})
+            return family.sample(of_value, parameters, jnp.asarray([0]))[0]
 
         draws = compiled(jax.vmap(draw))(jax.random.split(jax.random.key(4), 5_000))
-        known = predictive_distribution(law, statistics, 0)
+        known = predictive_distribution(family, statistics, 0)
         draws = np.asarray(draws, np.float64)
         if name == "vectors":  # along some direction
             along = np.array([1.0, -0.5, 2.0])
@@ -235,8 +250,8 @@ def test_real_values_drawn_have_the_predictive_distribution():
 # --- float32 --------------------------------------------------------------------------------------
 
 
-def in_float32(law):
-    return jax.tree.map(np.float32, law)
+def in_float32(family):
+    return jax.tree.map(np.float32, family)
 
 
 def test_a_million_values_leave_predictions_exact():
@@ -251,34 +266,34 @@ def test_a_million_values_leave_predictions_exact():
         ),
         "counts": (mf.GammaPoisson(), {"total": 3 * number, "log_factorials": 1.0}, 4.0),
     }
-    for law, fields, value in cases.values():
+    for family, fields, value in cases.values():
 
-        def log_density(law=law, fields=fields, value=value):
-            empty = law.empty(1)
+        def log_density(family=family, fields=fields, value=value):
+            empty = family.empty(1)
             leaves = {"number": number} | fields
             shaped = {n: jnp.asarray([leaf], getattr(empty, n).dtype) for n, leaf in leaves.items()}
-            working = law.begin(empty._replace(**shaped), {})
+            working = family.begin(empty._replace(**shaped), {})
             value = jnp.asarray(value, jnp.result_type(float))
-            return law.predictive(working, Lanes(jnp.asarray(0), 1, 1), value)[0]
+            return family.predictive(working, Lanes(jnp.asarray(0), 1, 1), value)[0]
 
         with jax.enable_x64(True):
             exact = float(compiled(log_density)())
         with jax.enable_x64(False):
-            log_density = functools.partial(log_density, law=in_float32(law))
+            log_density = functools.partial(log_density, family=in_float32(family))
             assert float(compiled(log_density)()) == pytest.approx(exact, abs=2e-4)
 
 
 @pytest.mark.parametrize("name", ["normal", "vectors"])
 def test_an_emptied_group_is_as_new(name):
     """Also where the values that were there are large, and their rounding with them."""
-    law, values = CASES[name]
+    family, values = CASES[name]
     with jax.enable_x64(False):
-        law, far = in_float32(law), jnp.asarray(values * 1e4, jnp.float32)
-        empty = compiled(lambda: law.empty(NUM_GROUPS))()
-        full = statistics_of(law, far)
-        logs, emptied = walk(law, -1)(full, jnp.asarray(GROUPS), far)
+        family, far = in_float32(family), jnp.asarray(values * 1e4, jnp.float32)
+        empty = compiled(lambda: family.empty(NUM_GROUPS))()
+        full = statistics_of(family, far)
+        logs, emptied = walk(family, -1)(full, jnp.asarray(GROUPS), far)
         assert np.all(np.isfinite(logs))
-        assert_trees(emptied, law.begin(empty, law.start()), rtol=1e-6)
+        assert_trees(emptied, family.begin(empty, family.start()), rtol=1e-6)
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -309,7 +324,7 @@ def test_settings_that_are_none_are_refused(make, error, words):
 
 
 @pytest.mark.parametrize(
-    ("law", "values", "words"),
+    ("family", "values", "words"),
     [
         (mf.DirichletMultinomial(3), [0, 3], r"x: 3 at token 1 is outside 0\.\.2"),
         (mf.DirichletMultinomial(3), [-1, 0], "x: -1 at token 0 is outside"),
@@ -325,27 +340,27 @@ def test_settings_that_are_none_are_refused(make, error, words):
         (mf.GammaPoisson(), [2**30, 2**30], "add up to more than int32"),
     ],
 )
-def test_values_outside_the_support_are_refused(law, values, words):
+def test_values_outside_the_support_are_refused(family, values, words):
     with pytest.raises(ValueError, match=words):
-        law.check(np.asarray(values), "x")
+        family.check(np.asarray(values), "x")
 
 
 def test_values_inside_the_support_are_taken():
-    for law, values in CASES.values():
-        np.testing.assert_array_equal(law.check(values, "x"), values)
+    for family, values in CASES.values():
+        np.testing.assert_array_equal(family.check(values, "x"), values)
 
 
 def test_long_vectors_have_the_predictions_of_short_sums(monkeypatch):
     """Above some size sums are made in a loop, as a fused sweep needs them."""
-    law = mf.NormalInverseWishart(9)
+    family = mf.NormalInverseWishart(9)
     values = jnp.asarray(np.random.default_rng(0).normal(size=(12, 9)))
-    working = law.begin(law.statistics(jnp.arange(11) % 3, values[:11], 3), {})
+    working = family.begin(family.statistics(jnp.arange(11) % 3, values[:11], 3), {})
     lanes = Lanes(jnp.zeros((), jnp.int32), 1, 3, None)
-    short = law.predictive(working, lanes, values[11])
-    moved = law.move(working, jnp.int32(1), values[11], 1)
+    short = family.predictive(working, lanes, values[11])
+    moved = family.move(working, jnp.int32(1), values[11], 1)
     monkeypatch.setattr("jaxmf.likelihoods.families.multivariate_normal._MOST_SUMMED", 0)
-    np.testing.assert_allclose(law.predictive(working, lanes, values[11]), short, rtol=1e-5)
-    again = law.move(working, jnp.int32(1), values[11], 1)
+    np.testing.assert_allclose(family.predictive(working, lanes, values[11]), short, rtol=1e-5)
+    again = family.move(working, jnp.int32(1), values[11], 1)
     np.testing.assert_allclose(again.inverse, moved.inverse, rtol=1e-4, atol=1e-6)
 
 

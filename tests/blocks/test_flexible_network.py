@@ -89,7 +89,7 @@ def test_unobserved_items_that_stay_where_they_are_are_caught(monkeypatch):
 # --- tables and their representatives -------------------------------------------------------------
 
 TABLES = mf.FlexiblePrior(generator.normal(size=8), num_unobserved=[1, 0, 2])
-# groups of five are by far the likeliest: the law of fewer items is another one
+# groups of five are by far the likeliest: the distribution of fewer items is another one
 DISHES = mf.FlexiblePrior([0.0, -2.0, -2.0, 0.0, 5.0, 2.0, 1.0, 0.0, 0.0, 0.0])
 
 
@@ -100,7 +100,7 @@ def test_a_step_leaves_the_joint_distribution_as_it_is():
 
 @pytest.mark.slow
 def test_new_tables_with_the_weights_of_one_more_are_caught(monkeypatch):
-    """A representative's dish is known; the weights of a further item are another law."""
+    """A representative's dish is known; the weights of a further item are another distribution."""
 
     def even(self, seating, batch):
         in_use = (seating.counts + seating.unobserved)[batch] > 0

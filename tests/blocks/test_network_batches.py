@@ -12,7 +12,7 @@ import pytest
 import jaxmf as mf
 from jaxmf._kernels import tables
 from jaxmf.blocks import at_once, batches, parallel
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.devices import BLOCK_SIZES, BlockSize
 from jaxmf.priors.partition_prior import PartitionPrior
@@ -50,7 +50,7 @@ def check(model, *, num_chains=10_000):
 
     def state_of(labels):
         each = labels.reshape(len(names), 5)
-        return State(dict(zip(names, each, strict=True)), hyperparameters, slots)
+        return NetworkState(dict(zip(names, each, strict=True)), hyperparameters, slots)
 
     log_joint = jax.jit(jax.vmap(lambda own: network.log_joint(state_of(own), DATA)))(states)
     posterior = np.asarray(jax.nn.softmax(log_joint.astype(jnp.float32)), float)
@@ -117,7 +117,10 @@ def test_draws_on_accelerators_do_not_depend_on_blocks(model, monkeypatch):
     slots = {n: jnp.ones(2, bool) for n in names if network.blocks[n].distribution.grows}
     if slots:
         hyperparameters["topic"] |= {"weights": jnp.asarray([0.5, 0.3]), "rest": jnp.float32(0.2)}
-    state, keys = State(values, hyperparameters, slots), jax.random.split(jax.random.key(1), 50)
+    state, keys = (
+        NetworkState(values, hyperparameters, slots),
+        jax.random.split(jax.random.key(1), 50),
+    )
 
     def drawn(cells, sums):
         choose_platform("gpu", monkeypatch, cells=cells, sums=sums)
@@ -141,7 +144,7 @@ def test_first_tokens_join_groups_in_use_where_nearly_all_is_left_to_new_ones(pl
         "topic": network.blocks["topic"].distribution.start(3) | weights,
         "word": WORDS.distribution.start(),
     }
-    few = State({"topic": jnp.asarray([1, 2])}, hyperparameters, slots)
+    few = NetworkState({"topic": jnp.asarray([1, 2])}, hyperparameters, slots)
     columns = {name: own[2:4] for name, own in DATA.columns.items()}
     few_tokens = Tokens(columns, DATA.sizes)
     everyone = few._replace(values={"topic": jnp.zeros(5, jnp.int32)})
@@ -207,7 +210,7 @@ def test_a_prior_of_the_user_may_name_its_hyperparameters():
     for prior in (mf.Dirichlet(2, 0.7), Pulled(0.7)):
         network = mf.Network(topic=mf.Block(prior, by="document"), word=WORDS).at(DATA)
         hyperparameters = {"topic": prior.start(2), "word": WORDS.distribution.start()}
-        state = State({"topic": jnp.asarray([0, 1, 1, 0, 1])}, hyperparameters, {})
+        state = NetworkState({"topic": jnp.asarray([0, 1, 1, 0, 1])}, hyperparameters, {})
         sweep = partial(parallel.sweep, network, ("topic",), state=state, data=DATA)
         after = jax.vmap(lambda key, sweep=sweep: sweep(key=key).values["topic"])
         keys = jax.random.split(jax.random.key(0), 20)

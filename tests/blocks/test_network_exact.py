@@ -18,7 +18,7 @@ import jaxmf as mf
 from jaxmf.blocks import elimination, sequential
 from jaxmf.blocks.counts import all_values
 from jaxmf.blocks.roles import look_up_of, roles_of, statistics_of_roles
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from tests import FAST_COMPILE
 from tests.support import network_oracles as oracles
@@ -36,8 +36,8 @@ COLUMNS = {
 }
 
 
-def block(law, by):
-    return mf.Block(law, by=by, observed=True)
+def block(distribution, by):
+    return mf.Block(distribution, by=by, observed=True)
 
 
 def words(by):
@@ -200,10 +200,10 @@ def all_states(problem):
         for name in network.order
     }
     values = {name: jnp.asarray(own, jnp.int32) for name, own in problem.states.items()}
-    return State(values, numbers, slots)
+    return NetworkState(values, numbers, slots)
 
 
-AXES = State(0, None, 0)
+AXES = NetworkState(0, None, 0)
 
 
 def conditionals(network, names, states, data, *, axes=AXES, removes=True):
@@ -331,7 +331,7 @@ def assert_no_underflow(blocks, labels, data):
                 n: b.distribution.start(*slots.get(n, ())) for n, b in network.blocks.items()
             }
             values = {name: jnp.asarray([own], jnp.int32) for name, own in labels.items()}
-            state = State(values, numbers, {})
+            state = NetworkState(values, numbers, {})
             weights = conditionals(network, network.indicators, state, Tokens(*data))[:, 0]
             weights = weights.reshape(len(weights), -1)
             found[wide] = weights / weights.sum(1, keepdims=True)
@@ -351,12 +351,12 @@ def test_many_children_do_not_underflow():
 @pytest.mark.slow
 def test_far_away_values_of_several_blocks_do_not_underflow():
     """Each block alone would have the first token elsewhere, by more than a float can hold."""
-    law = mf.NormalInverseGamma(0.0, 0.01, 40.0, 0.4)
+    distribution = mf.NormalInverseGamma(0.0, 0.01, 40.0, 0.4)
     blocks = {
         "first": mf.Block(mf.Dirichlet(2, 1.0)),
         "second": mf.Block(mf.Dirichlet(2, 1.0)),
-        "length": block(law, "first"),
-        "width": block(law, ("first", "second")),
+        "length": block(distribution, "first"),
+        "width": block(distribution, ("first", "second")),
     }
     values = {"length": [9.0, 9.0, 9.0, -9.0, -9.0], "width": [-9.0, 9.0, 9.0, -9.0, -9.0]}
     labels = {"first": [1, 1, 1, 0, 0], "second": [0, 0, 1, 0, 0]}
@@ -380,7 +380,7 @@ DRAWN = {
     "two sides": [("group",), ("kind",), ("group", "kind")],
     "nested": [("super",), ("sub",), ("super", "sub")],
 }
-EVERY = State(0, 0, 0)
+EVERY = NetworkState(0, 0, 0)
 
 
 def some_states(network, number=10):
@@ -389,16 +389,19 @@ def some_states(network, number=10):
     for _ in range(number):
         values, numbers, slots = {}, {}, {}
         for name in network.order:
-            law = network.blocks[name].distribution
+            distribution = network.blocks[name].distribution
             if name in network.observed:
-                numbers[name] = law.start()
+                numbers[name] = distribution.start()
                 continue
             values[name] = generator.integers(NUM_SLOTS - 1, size=NUM_TOKENS).astype(np.int32)
             slots[name] = np.isin(np.arange(NUM_SLOTS), values[name])
             weights = generator.dirichlet(np.ones(NUM_SLOTS + 1)) * np.append(slots[name], True)
             weights /= weights.sum()
-            numbers[name] = law.start(NUM_SLOTS) | {"weights": weights[:-1], "rest": weights[-1]}
-        listed.append(State(values, numbers, slots))
+            numbers[name] = distribution.start(NUM_SLOTS) | {
+                "weights": weights[:-1],
+                "rest": weights[-1],
+            }
+        listed.append(NetworkState(values, numbers, slots))
     return listed
 
 
@@ -429,7 +432,7 @@ def candidates(network, names, state, token, share=0.3):
             values[name] = np.where(np.arange(NUM_TOKENS) == token, value, values[name])
             numbers[name] = numbers[name] | {"weights": weights, "rest": rest}
         place = tuple(value for value, *_ in combination)
-        yield place, State(values, numbers, state.slots), sum(one[-1] for one in combination)
+        yield place, NetworkState(values, numbers, state.slots), sum(one[-1] for one in combination)
 
 
 def assert_in_proportion(network, names):

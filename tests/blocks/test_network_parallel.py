@@ -10,7 +10,7 @@ import jaxmf as mf
 from jaxmf._kernels import tables
 from jaxmf.blocks import batches, parallel, starting
 from jaxmf.blocks.elimination import Factor, choose_all, draw_all
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.subset import random_tokens, sweep_subset
 from jaxmf.data import Tokens
 from jaxmf.devices import BLOCK_SIZES, BlockSize
@@ -147,13 +147,15 @@ def test_a_sweep_that_may_empty_groups_is_caught(monkeypatch):
 FIVE = Tokens({"word": [0, 1, 1, 2, 0]}, {"word": 3})
 
 
-def check_partitions(sweep_fn, law, *, num_chains=20_000):
+def check_partitions(sweep_fn, distribution, *, num_chains=20_000):
     """Chains from the exact posterior of five tokens; after a few sweeps it must still be that."""
-    network = mf.Network(group=mf.Block(law), word=words("group"))
+    network = mf.Network(group=mf.Block(distribution), word=words("group"))
     variables = {name: np.asarray(own) for name, own in FIVE.columns.items()}
     partitions, posterior = posterior_of(network, variables, "group", 5)
     chosen = np.random.default_rng(0).choice(len(partitions), size=num_chains, p=posterior)
-    start = State({}, {"group": law.start(5), "word": {"concentration": jnp.float32(0.5)}}, {})
+    start = NetworkState(
+        {}, {"group": distribution.start(5), "word": {"concentration": jnp.float32(0.5)}}, {}
+    )
     start = start._replace(slots={"group": jnp.ones(5, bool)})
     network = network.at(FIVE)
 
@@ -285,7 +287,7 @@ def test_a_sweep_in_blocks_of_tokens_is_the_same(monkeypatch):
         for name, own in network.blocks.items()
     }
     values, slots = jnp.asarray([0, 1, 1, 2, 0]), jnp.asarray([True] * 3 + [False] * 2)
-    state = State({"group": values}, numbers, {"group": slots})
+    state = NetworkState({"group": values}, numbers, {"group": slots})
 
     def both(key):
         once = parallel.sweep(network, ("group",), key, state, FIVE)
@@ -337,7 +339,7 @@ def test_two_hierarchies_drawn_together_keep_their_groups():
     columns = {"document": [0, 0, 0, 1, 1, 1], "word": [0, 1, 2, 0, 1, 2]}
     data = Tokens(columns, {"document": 2, "word": 3})
     labels = {"super": jnp.asarray([0, 0, 1, 1, 0, 1]), "sub": jnp.asarray([0, 1, 2, 0, 1, 2])}
-    start = State(labels, {"word": network.blocks["word"].distribution.start()}, {})
+    start = NetworkState(labels, {"word": network.blocks["word"].distribution.start()}, {})
     for name, size in {"super": 2, "sub": 3}.items():
         in_use = start.slots[name] = jnp.arange(4) < size
         weights = {"weights": jnp.where(in_use, 0.25, 0), "rest": jnp.float32(1 - 0.25 * size)}

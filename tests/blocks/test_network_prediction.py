@@ -96,13 +96,13 @@ def test_sums_over_indicators_written_out(kind):
     for place, (document, item) in enumerate(zip([0, 2, 1], [1, 1, 0], strict=True)):
         for a, b in itertools.product(range(first.shape[-1]), range(second.shape[-1])):
             own = {"path": (document, a, b)}.get(kind, (item, b))
-            law = {
+            distribution = {
                 "path": lambda a, b, item: table[b],
                 "two sides": lambda a, b, item: table[b, a],
                 "by itself": lambda a, b, item: table[item, b, a],
                 "function": lambda a, b, item: table[0 if a == 0 else 1 + b],
             }[kind](a, b, item)
-            expected[place] += first[document, a] * second[own] * law
+            expected[place] += first[document, a] * second[own] * distribution
     found = predict_categories(network, draw, "word", data, columns)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-5)
@@ -137,9 +137,9 @@ def test_draws_of_a_smaller_capacity_are_padded_without_harm():
     }
     x = jnp.asarray(_normal(5))
     ask = jax.jit(lambda draw: predictive_groups(network, draw, "group", "x", x))
-    narrow_law, narrow = ask(draw)
-    wide_law, wide = ask(wider)
-    np.testing.assert_allclose(wide_law, narrow_law, rtol=1e-4)
+    narrow_distribution, narrow = ask(draw)
+    wide_distribution, wide = ask(wider)
+    np.testing.assert_allclose(wide_distribution, narrow_distribution, rtol=1e-4)
     np.testing.assert_allclose(wide[:, :6], narrow, rtol=1e-3, atol=1e-5)
 
 

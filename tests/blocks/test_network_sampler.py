@@ -7,7 +7,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf.blocks.sequential import sweep
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.engine import run
 from tests import FAST_COMPILE
@@ -59,7 +59,7 @@ def some_groups(network, num_slots, num_groups=1):
         if "weights" in numbers[name]:
             weights = slots[name].astype(numbers[name]["weights"].dtype) / (size + 1)
             numbers[name] = numbers[name] | {"weights": weights, "rest": 1 - jnp.sum(weights)}
-    return State(values, numbers, slots)
+    return NetworkState(values, numbers, slots)
 
 
 def test_growing_gives_the_assignments_of_large_capacity():
@@ -233,8 +233,8 @@ def test_user_ratings_alone_are_ratings_with_every_item_its_own_group():
 
     @jax.jit
     def both_sweeps(key):
-        first, _ = sweep(alone, ("group",), key, State(labels, numbers, {}), data)
-        second, _ = sweep(both, ("group",), key, State(labels | fixed, numbers, {}), data)
+        first, _ = sweep(alone, ("group",), key, NetworkState(labels, numbers, {}), data)
+        second, _ = sweep(both, ("group",), key, NetworkState(labels | fixed, numbers, {}), data)
         return first.values, second.values
 
     first, second = both_sweeps(jax.random.key(6))

@@ -103,8 +103,8 @@ OWN = Tokens(
 
 def check_documents():
     """All partitions of four documents, by chains that start from the prior."""
-    law = mf.PitmanYor(1.2, 0.3)
-    network = mf.Network(dish=mf.Block(law, per="document"), word=words("dish"))
+    distribution = mf.PitmanYor(1.2, 0.3)
+    network = mf.Network(dish=mf.Block(distribution, per="document"), word=words("dish"))
     documents, word = (np.asarray(OWN.columns[name]) for name in ("document", "word"))
     partitions = enumerate_partitions(4)
     log_posterior = np.array(
@@ -154,7 +154,7 @@ def test_sets_whose_tokens_are_weighed_each_alone_are_caught(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_franchise_has_the_law_of_direct_assignment():
+def test_a_franchise_has_the_distribution_of_direct_assignment():
     direct = mf.Network(topic=mf.Block(mf.HDP(1.2, 0.7), by="document"), word=words("topic"))
     network = mf.Network(**franchise(mf.DirichletProcess(1.2), mf.DirichletProcess(0.7)))
     check_topics_of_six("franchise", network, "dish", direct=direct)

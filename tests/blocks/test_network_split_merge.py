@@ -9,7 +9,7 @@ import pytest
 import jaxmf as mf
 from jaxmf.blocks import split_merge
 from jaxmf.blocks.split_merge import can_split
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.testing import check_kernel, check_means
 from tests import FAST_COMPILE
@@ -24,17 +24,17 @@ FIVE = Tokens(
 )
 
 
-def blocks(law):
+def blocks(distribution):
     return {
-        "group": mf.Block(law),
+        "group": mf.Block(distribution),
         "word": observed(mf.DirichletMultinomial(3, 0.5), ("kind", "group")),
         "length": observed(LENGTH, "group"),
     }
 
 
-def check_partitions(law, *, num_scans, num_chains=20_000):
+def check_partitions(distribution, *, num_scans, num_chains=20_000):
     """Chains from the exact posterior of five tokens; after proposals it must still be that."""
-    network = mf.Network(**blocks(law)).at(FIVE)
+    network = mf.Network(**blocks(distribution)).at(FIVE)
     variables = {n: np.asarray(own) for n, own in {**FIVE.columns, **FIVE.values}.items()}
     partitions, posterior = posterior_of(network, variables, "group", 5)
     chosen = np.random.default_rng(0).choice(len(partitions), size=num_chains, p=posterior)
@@ -43,7 +43,7 @@ def check_partitions(law, *, num_scans, num_chains=20_000):
     }
 
     def run(key, labels):
-        state = State({"group": labels}, numbers, {"group": jnp.ones(5, bool)})
+        state = NetworkState({"group": labels}, numbers, {"group": jnp.ones(5, bool)})
         settings = {"num_proposals": 5, "num_scans": num_scans}
         state, _ = split_merge.split_merge(network, "group", key, state, FIVE, **settings)
         own = state.values["group"]
@@ -82,9 +82,9 @@ def test_a_proposal_that_forgets_its_probability_is_caught(monkeypatch):
 @pytest.mark.parametrize("sweep", ["sequential", "parallel"])
 def test_a_step_leaves_the_joint_distribution_as_it_is(sweep):
     gamma = dist.Gamma(2.0, 1.0)
-    law = mf.PitmanYor(gamma, dist.Beta(2.0, 2.0))
+    distribution = mf.PitmanYor(gamma, dist.Beta(2.0, 2.0))
     network = mf.Network(
-        group=mf.Block(law, by="document"),
+        group=mf.Block(distribution, by="document"),
         word=observed(mf.DirichletMultinomial(3, 0.5), ("document", "group")),
         times=observed(mf.GammaPoisson(2.0, 0.5), ("group", "document")),
     )

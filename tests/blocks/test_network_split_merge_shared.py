@@ -12,7 +12,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf.blocks import split_merge_shared
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.testing import check_kernel, check_means
 from tests import FAST_COMPILE
@@ -107,7 +107,7 @@ def check_partitions(*, num_scans, num_chains=20_000):
         hyperparameters = fixed | {
             "topic": fixed["topic"] | {"weights": weights[:-1], "rest": weights[-1]}
         }
-        state = State({"topic": labels}, hyperparameters, {"topic": jnp.ones(5, bool)})
+        state = NetworkState({"topic": labels}, hyperparameters, {"topic": jnp.ones(5, bool)})
         state, _ = move(network, key, state, FIVE, num_scans=num_scans)
         after = state.values["topic"]
         same = after[:, None] == after

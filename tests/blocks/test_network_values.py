@@ -1,4 +1,4 @@
-"""The law of real-valued cells of models of groups, against sums over groups written out."""
+"""Distributions of real cells of models of groups, against sums over groups written out."""
 
 import jax
 import numpy as np
@@ -35,14 +35,14 @@ def first_draw(algorithm, data):
     return jax.jit(lambda: algorithm.record(KEY, algorithm.init(KEY, data), data))()
 
 
-def laws_of(number, location, rate):
-    """Student's t law of every group."""
+def distributions_of(number, location, rate):
+    """Student's t distribution of every group."""
     shape, weight = FAMILY.shape + number / 2, FAMILY.weight + number
     return stats.t(2 * shape, location, np.sqrt(rate * (weight + 1) / (weight * shape)))
 
 
 def by_hand(post, user, item):
-    """Weights and laws of the groups of a cell, all draws of a chain side by side."""
+    """Weights and distributions of the groups of a cell, all draws of a chain side by side."""
     weights, number, location, rate = [], [], [], []
     for place in range(post.num_draws):
         draw = {name: np.asarray(values[0, place]) for name, values in post.draws.items()}
@@ -52,7 +52,7 @@ def by_hand(post, user, item):
         for values, name in ((number, "number"), (location, "location"), (rate, "rate")):
             values.append(draw[f"rating_{name}"].reshape(-1))
     together = [np.concatenate(values) for values in (number, location, rate)]
-    return np.concatenate(weights), laws_of(*together)
+    return np.concatenate(weights), distributions_of(*together)
 
 
 def test_log_density_of_cells_is_that_of_the_mixture_over_groups_and_draws(rated):
@@ -61,10 +61,10 @@ def test_log_density_of_cells_is_that_of_the_mixture_over_groups_and_draws(rated
     found = rated.held_out_log_likelihood(values, (users, items))
     expected = []
     for user, item, value in zip(users, items, values, strict=True):
-        weights, laws = by_hand(rated, user, item)
-        expected.append(np.log(weights @ laws.pdf(value)))
+        weights, distributions = by_hand(rated, user, item)
+        expected.append(np.log(weights @ distributions.pdf(value)))
     np.testing.assert_allclose(found.log_likelihood, expected, rtol=1e-4)
-    # the broken twin of one normal law a draw: nothing is between the groups, and far out neither
+    # the broken twin of one normal a draw: nothing is between the groups, and far out neither
     prediction = rated.predict((users, items))
     normal = stats.norm(prediction.mean, prediction.sd).logpdf(values)
     assert np.abs(normal - expected).max() > 1
@@ -76,13 +76,13 @@ def test_draws_and_quantiles_of_cells_are_those_of_the_mixture(rated):
     points = np.array([-1.0, 0.0, 0.5, 3.0, 5.5, 6.0, 8.0])
     below, expected = {}, {}
     for cell, (user, item) in enumerate(zip(users, items, strict=True)):
-        weights, laws = by_hand(rated, user, item)
+        weights, distributions = by_hand(rated, user, item)
         below[f"cell {cell}"] = prediction.draws[:, cell, None] <= points
-        expected[f"cell {cell}"] = laws.cdf(points[:, None]) @ weights
-        ends = laws.cdf(prediction.quantiles[:, cell, None]) @ weights
+        expected[f"cell {cell}"] = distributions.cdf(points[:, None]) @ weights
+        ends = distributions.cdf(prediction.quantiles[:, cell, None]) @ weights
         np.testing.assert_allclose(ends, [0.1, 0.9], atol=0.02)
     check_means(below, expected, title="predictive draws")
-    # a broken twin: a normal law with the same moments
+    # a broken twin: a normal distribution with the same moments
     shape = (6_000, 2)
     normal = prediction.mean + prediction.sd * GENERATOR.normal(size=shape)
     with pytest.raises(AssertionError):
@@ -108,18 +108,20 @@ def test_known_parents_and_functions_of_parents():
     draw = first_draw(network.sampler(), data)
     ask = jax.jit(lambda draw: [probabilities(network, draw, name) for name in "ab"])
     first, second = (np.asarray(table) for table in ask(draw))
-    laws = [
-        laws_of(*(np.asarray(draw[f"x_{name}"])[part] for name in ("number", "location", "rate")))
+    distributions = [
+        distributions_of(
+            *(np.asarray(draw[f"x_{name}"])[part] for name in ("number", "location", "rate"))
+        )
         for part in range(8)
     ]
     users, items, values = np.array([0, 3, 2]), np.array([2, 1, 0]), np.array([1.0, 4.0, 3.0])
     expected, means = np.zeros(3), np.zeros(3)
     for place, (user, item) in enumerate(zip(users, items, strict=True)):
         for a, b in np.ndindex(2, 3):
-            law = laws[a + 2 * (b == 1) + 4 * (item == 2)]
+            distribution = distributions[a + 2 * (b == 1) + 4 * (item == 2)]
             weight = first[user, a] * second[item, a, b]
-            expected[place] += weight * law.pdf(values[place])
-            means[place] += weight * law.cdf(values[place])
+            expected[place] += weight * distribution.pdf(values[place])
+            means[place] += weight * distribution.cdf(values[place])
     columns = {"user": users, "item": items}
     ask = jax.jit(lambda draw, *of: log_density(network, draw, "x", data, *of))
     found = ask(draw, columns, values)
@@ -138,20 +140,22 @@ def test_entries_of_mixtures_of_gaussians():
     draw = first_draw(model.sampler(), data)
     counts, number = np.ravel(draw["group_counts"]) + 1, np.asarray(draw["x_number"])
     columns, values = np.array([0, 1, 0]), np.array([2.5, 3.0, -20.0])
-    laws = []
+    distributions = []
     for group in range(2):
         degrees = 4 + number[group] - 1  # of one entry of the next row
         matrix = draw["x_scale"][group] * (2 + number[group]) / (1 + number[group]) / degrees
         spread = np.sqrt(np.diag(matrix))[columns]
-        laws.append(stats.t(degrees, np.asarray(draw["x_location"])[group][columns], spread))
+        distributions.append(
+            stats.t(degrees, np.asarray(draw["x_location"])[group][columns], spread)
+        )
     weights = counts / counts.sum()
     rows = np.zeros(3, int)
     found = jax.jit(model.cell_log_density)(draw, data, rows, columns, values)
-    expected = np.log(weights @ [law.pdf(values) for law in laws])
+    expected = np.log(weights @ [distribution.pdf(values) for distribution in distributions])
     np.testing.assert_allclose(found, expected, rtol=1e-3)
     many = np.tile(rows, 4000), np.tile(columns, 4000)
     drawn = np.asarray(jax.jit(model.draw_cells)(KEY, draw, data, *many)).reshape(4000, 3)
-    below = weights @ [law.cdf(values) for law in laws]
+    below = weights @ [distribution.cdf(values) for distribution in distributions]
     check_means({"below": drawn <= values}, {"below": below}, title="draws of entries")
 
 

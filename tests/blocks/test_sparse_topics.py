@@ -10,7 +10,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf.blocks import sparse
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.testing import check_means
 from tests import FAST_COMPILE
@@ -32,7 +32,7 @@ def topics(prior, concentration, size=3):
 def state_of(network, labels):
     numbers = {name: network.blocks[name].distribution.start(0) for name in ("topic",)}
     numbers["word"] = network.blocks["word"].distribution.start()
-    return State({"topic": jnp.asarray(labels, jnp.int32)}, numbers, {})
+    return NetworkState({"topic": jnp.asarray(labels, jnp.int32)}, numbers, {})
 
 
 def frequent(values, probabilities):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxmf.data import Entries, from_ratings, implicit_features, rating_features
-from jaxmf.data.from_ratings import Cells, neighbour_ratings, neighbours, previous_ratings
+from jaxmf.data.from_ratings import RatedCells, neighbour_ratings, neighbours, previous_ratings
 
 #        user, item, rating, time
 TRAIN = np.array([
@@ -22,7 +22,7 @@ def data(table=TRAIN):
 
 def test_previous_ratings_are_the_users_own_and_earlier():
     train = data()
-    cells = Cells(TRAIN[:, 0], TRAIN[:, 1], TRAIN[:, 3].astype(float))
+    cells = RatedCells(TRAIN[:, 0], TRAIN[:, 1], TRAIN[:, 3].astype(float))
     found = previous_ratings(train, TRAIN[:, 3], cells, num_previous=2)
     expected = [
         (0, 0), (0, 0),  # of the same time: neither is before the other
@@ -32,13 +32,13 @@ def test_previous_ratings_are_the_users_own_and_earlier():
     ]  # fmt: skip
     expected = [[rating - MEAN if rating else 0 for rating in pair] for pair in expected]
     np.testing.assert_allclose(found, expected)
-    new = Cells(np.array([0, 0, 1, 3]), np.zeros(4, int), np.array([25.0, 10.0, 99.0, 50.0]))
+    new = RatedCells(np.array([0, 0, 1, 3]), np.zeros(4, int), np.array([25.0, 10.0, 99.0, 50.0]))
     found = previous_ratings(train, TRAIN[:, 3], new, num_previous=3)
     np.testing.assert_allclose(found, [[-2, 0, 2], [0, 0, 0], [-1, 1, 0], [0, 0, 0]])
 
 
 def test_what_comes_later_changes_nothing():
-    cells = Cells(TRAIN[:3, 0], TRAIN[:3, 1], TRAIN[:3, 3].astype(float))
+    cells = RatedCells(TRAIN[:3, 0], TRAIN[:3, 1], TRAIN[:3, 3].astype(float))
     before = previous_ratings(data(), TRAIN[:, 3], cells, num_previous=2)
     changed = TRAIN.copy()
     changed[[2, 3], 2] = [4, 1]  # the cell itself and a later one, the mean as it was
@@ -73,7 +73,7 @@ def test_ratings_of_neighbours_are_looked_up_in_training():
     one = np.array([[1, 3], [0, -1], [3, 0], [-1, -1]])
     similar = np.stack([one, one])
     similar[1, 2] = [0, 3]  # for users 1 and 3
-    cells = Cells(np.array([0, 1, 2, 3]), np.array([0, 2, 1, 0]))
+    cells = RatedCells(np.array([0, 1, 2, 3]), np.array([0, 2, 1, 0]))
     found = neighbour_ratings(data(), similar, cells)
     means = np.array([11 / 3, 2.5, 1, 3.5])
     expected = [[3 - means[1], 4 - means[3]], [4 - means[0], 0], [2 - means[0], 0], [0, 0]]

@@ -1,4 +1,4 @@
-"""Market baskets of the Quest generator: its law where that is known, and T10I4D100K."""
+"""Market baskets of the Quest generator: its distribution where that is known, and T10I4D100K."""
 
 import jax
 import numpy as np
@@ -25,15 +25,15 @@ def expected_frequencies(itemsets):
     for members, weight, level in zip(*itemsets, strict=True):
         number = members.size
         lost = np.arange(number)
-        law = level**lost * (1 - level)
-        law[:-1] /= 2
-        law *= weight / (1 - law[:-1].sum())
-        items[members] += (law @ (number - lost)) / number
-        sizes[number - lost] += law
+        distribution = level**lost * (1 - level)
+        distribution[:-1] /= 2
+        distribution *= weight / (1 - distribution[:-1].sum())
+        items[members] += (distribution @ (number - lost)) / number
+        sizes[number - lost] += distribution
     return items / sizes.sum(), sizes / sizes.sum()
 
 
-def check_law(made):
+def check_distribution(made):
     x = made.data.to_scipy().toarray()
     items, sizes = expected_frequencies(made.itemsets)
     check_means(
@@ -43,20 +43,20 @@ def check_law(made):
     )
 
 
-def test_baskets_of_one_itemset_have_the_law_of_the_table():
+def test_baskets_of_one_itemset_have_the_distribution_of_the_table():
     made = one_itemset_each(0)
     assert made.itemsets.weights.sum() == pytest.approx(1)
     assert ((made.itemsets.corruption >= 0) & (made.itemsets.corruption <= 1)).all()
-    check_law(made)
+    check_distribution(made)
     # a broken twin: nothing is left out
     whole = one_itemset_each(0, corruption=0.0)
     table = whole.itemsets._replace(corruption=made.itemsets.corruption)
     with pytest.raises(AssertionError):
-        check_law(whole._replace(itemsets=table))
+        check_distribution(whole._replace(itemsets=table))
     # another: all itemsets are as likely
     even = np.full_like(made.itemsets.weights, 1 / made.itemsets.weights.size)
     with pytest.raises(AssertionError):
-        check_law(made._replace(itemsets=made.itemsets._replace(weights=even)))
+        check_distribution(made._replace(itemsets=made.itemsets._replace(weights=even)))
 
 
 def test_tables_have_the_sizes_weights_and_shared_items_that_were_asked_for():
@@ -82,7 +82,7 @@ def test_tables_have_the_sizes_weights_and_shared_items_that_were_asked_for():
 
 
 def frequency_figures(data):
-    """Mean size, law of sizes, how unequal the items' frequencies are, and what goes together."""
+    """Mean size, sizes, how unequal the items' frequencies are, and what goes together."""
     x = data.to_scipy().tocsr().astype(np.int32)
     sizes, frequencies = np.diff(x.indptr), np.bincount(x.indices, minlength=x.shape[1])
     together = (x.T @ x).tocoo()

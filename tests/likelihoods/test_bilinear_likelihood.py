@@ -7,7 +7,7 @@ import pytest
 
 from jaxmf.likelihoods import bilinear, bilinear_rows, gaussian
 from jaxmf.testing import check_means
-from tests.support.bilinear_oracle import cell_laws, log_likelihood
+from tests.support.bilinear_oracle import cell_distributions, log_likelihood
 
 RNG = np.random.default_rng(3)
 U = np.concatenate([RNG.random((6, 3)) < 0.5, np.zeros((6, 1), bool)], axis=1)
@@ -32,7 +32,7 @@ def arrays(weight_mean):
     }
 
 
-def dense_law(weight_mean):
+def dense_distribution(weight_mean):
     """Mean and covariance of vec W (row-major) by the KL x KL matrix."""
     design = np.einsum("ik,jl->ijkl", U, V).reshape(X.size, -1).astype(float)
     ratio = (SCALES["noise_scale"] / SCALES["weight_scale"]) ** 2
@@ -47,11 +47,11 @@ def test_likelihood_weights_and_cells_are_those_of_the_dense_gaussian(name):
     (u, v, x), settings = arrays(MEANS[name])
     exact = log_likelihood(U, V, X, weight_mean=MEANS[name], **SCALES)
     np.testing.assert_allclose(bilinear.log_marginal(u, v, x, **settings), exact, rtol=1e-10)
-    law = bilinear.weight_conditional(u, v, x, **settings)
-    mean, covariance = dense_law(MEANS[name])
-    np.testing.assert_allclose(law.mean.reshape(-1), mean, rtol=0, atol=1e-10)
+    distribution = bilinear.weight_conditional(u, v, x, **settings)
+    mean, covariance = dense_distribution(MEANS[name])
+    np.testing.assert_allclose(distribution.mean.reshape(-1), mean, rtol=0, atol=1e-10)
     u_rows, v_rows = np.repeat(U, 5, axis=0), np.tile(V, (6, 1))
-    found = bilinear.cell_moments(law, jnp.asarray(u_rows), jnp.asarray(v_rows), 0.6)
+    found = bilinear.cell_moments(distribution, jnp.asarray(u_rows), jnp.asarray(v_rows), 0.6)
     design = np.einsum("mk,ml->mkl", u_rows, v_rows).reshape(30, -1).astype(float)
     variance = 0.36 + np.einsum("ma,ab,mb->m", design, covariance, design)
     np.testing.assert_allclose(found[0], design @ mean, rtol=0, atol=1e-10)
@@ -68,12 +68,12 @@ def test_the_likelihood_at_other_scales_comes_from_the_same_statistics():
     np.testing.assert_allclose(found, exact, rtol=1e-10)
 
 
-def test_drawn_weights_have_the_moments_of_their_law():
+def test_drawn_weights_have_the_moments_of_their_distribution():
     (u, v, x), settings = arrays(MEANS["matrix"])
     keys = jax.random.split(jax.random.key(0), 20_000)
     drawn = jax.jit(jax.vmap(lambda key: bilinear.draw_weights(key, u, v, x, **settings)))(keys)
     drawn = np.asarray(drawn).reshape(len(keys), -1)
-    mean, covariance = dense_law(MEANS["matrix"])
+    mean, covariance = dense_distribution(MEANS["matrix"])
     centred = drawn - mean
     check_means(
         {"mean": drawn, "products": centred[:, :, None] * centred[:, None, :]},
@@ -103,7 +103,7 @@ def test_the_identity_for_v_gives_the_linear_gaussian_likelihood():
 def test_the_oracle_agrees_with_itself():
     """Its covariance of cells is that of the design matrix of the weights."""
     design = np.einsum("ik,jl->ijkl", U, V).reshape(X.size, -1).astype(float)
-    mean, covariance = cell_laws(U, V, weight_mean=0.4, **SCALES)
+    mean, covariance = cell_distributions(U, V, weight_mean=0.4, **SCALES)
     np.testing.assert_allclose(mean, design @ np.full(design.shape[1], 0.4))
     np.testing.assert_allclose(covariance, 1.69 * design @ design.T + 0.36 * np.eye(X.size))
 

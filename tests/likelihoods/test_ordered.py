@@ -71,7 +71,7 @@ def tails_of_draws(x64, draw=jax.jit(truncated_normals)):
 
 
 @pytest.mark.parametrize("x64", [False, True])
-def test_truncated_normals_invert_the_law_of_their_interval(x64):
+def test_truncated_normals_invert_the_distribution_of_their_interval(x64):
     errors = np.abs(tails_of_draws(x64) - (1 - UNIFORMS)).max(axis=1)
     # a draw next to 1000 is rounded to 6e-5 in 32 bits, where the tail falls by e every 1e-3; and
     # in a narrow interval it has few digits
@@ -97,7 +97,7 @@ def test_a_far_mean_keeps_the_digits_beyond_a_threshold():
     np.testing.assert_allclose(drawn, -np.log([0.75, 0.5]) / 500, rtol=1e-4)
 
 
-# --- laws -----------------------------------------------------------------------------------------
+# --- distributions --------------------------------------------------------------------------------
 
 ORDINAL = mf.Ordinal(levels=(1, 2, 4), threshold_scale=1.5)
 THRESHOLDS = ThresholdNoise(ORDINAL)
@@ -149,7 +149,7 @@ def test_cells_are_drawn_with_their_probabilities():
     check_means(found | {"probit": ones}, exact | {"probit": special.ndtr(0.3)})
 
 
-def test_laws_refuse_what_is_no_level():
+def test_distributions_refuse_what_is_no_level():
     with pytest.raises(ValueError, match=r"values: 3 at position 1; .*the levels 1, 2, 4"):
         ORDINAL.check([1.0, 3.0], "values")
     ORDINAL.check(np.array([1, 2, 4], np.float32), "values")
@@ -162,11 +162,11 @@ def test_laws_refuse_what_is_no_level():
         mf.Ordinal(threshold_scale=0.0)
 
 
-def test_laws_are_written_and_read():
-    for text, law in (("Ordinal(levels=(1, 2, 4), threshold_scale=1.5)", ORDINAL),
+def test_distributions_are_written_and_read():
+    for text, distribution in (("Ordinal(levels=(1, 2, 4), threshold_scale=1.5)", ORDINAL),
                       ("Probit()", mf.Probit())):  # fmt: skip
-        assert settings.parse(text) == law
-        assert settings.decode(settings.encode(law)) == law
+        assert settings.parse(text) == distribution
+        assert settings.decode(settings.encode(distribution)) == distribution
 
 
 def test_thresholds_start_at_the_shares():
@@ -232,7 +232,7 @@ def test_thresholds_have_their_posterior():
 
 @pytest.mark.slow
 def test_thresholds_that_forget_the_way_back_are_caught(monkeypatch):
-    monkeypatch.setattr(kernels, "_log_density", lambda law, x: 0.0)
+    monkeypatch.setattr(kernels, "_log_density", lambda distribution, x: 0.0)
     _, samples, exact = thresholds_and_exact()
     with pytest.raises(AssertionError, match="FAILED"):
         check_means(samples, exact)
@@ -314,10 +314,12 @@ def test_joint_distribution(noise):
 
 @pytest.mark.slow
 def test_latent_values_that_are_filled_in_rather_than_drawn_are_caught(monkeypatch):
-    """The median of each interval's law in the place of a draw."""
+    """The median of each interval's distribution in the place of a draw."""
     right = kernels.truncated_normals
     monkeypatch.setattr(
-        kernels, "truncated_normals", lambda uniforms, *law: right(0 * uniforms + 0.5, *law)
+        kernels,
+        "truncated_normals",
+        lambda uniforms, *distribution: right(0 * uniforms + 0.5, *distribution),
     )
     kernel, problem = regression(ProbitNoise(mf.Probit()))
     with pytest.raises(AssertionError, match="FAILED"):

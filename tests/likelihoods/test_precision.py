@@ -147,7 +147,7 @@ def test_a_feature_that_more_than_two_to_the_24_rows_have_is_counted():
 def filtered_particle(z, x, scales):
     """A particle after all rows, at other scales half of the way."""
     model = LinearGaussianIBP(alpha=1.0, noise_scale=1.0, feature_scale=1.0)
-    plan = particles.Plan(z.shape[1], "prior", False, False, 1.0, 1)
+    plan = particles.GaussianFilterPlan(z.shape[1], "prior", False, False, 1.0, 1)
     start = particles.init(plan, model, jax.random.key(0), Dense(x))
 
     @jax.jit

@@ -16,7 +16,7 @@ from scipy.special import gammaln, logsumexp, roots_hermitenorm, roots_laguerre
 from jaxmf import BetaBernoulli, BinaryMF, IndianBuffet
 from jaxmf.data import Dense
 from jaxmf.engine import Info
-from jaxmf.models.binary_mf import State, updates
+from jaxmf.models.binary_mf import BinaryMFState, updates
 from jaxmf.testing import check_means
 from tests.support import bilinear_oracle
 from tests.support.binary_mf_setups import with_likelihood
@@ -160,8 +160,12 @@ class Closed:
         }
         u, v = case.sides()
         x = DATA["gaussian"]
-        law = bilinear_oracle.plaid_cell_laws if case.diagonal else bilinear_oracle.cell_laws
-        self.settings["law"] = law
+        distribution = (
+            bilinear_oracle.plaid_cell_distributions
+            if case.diagonal
+            else bilinear_oracle.cell_distributions
+        )
+        self.settings["distribution"] = distribution
         self.joint = bilinear_oracle.joint_posterior(
             u, v, x, observed=case.observed, **self.settings
         )
@@ -196,7 +200,7 @@ def measures(case, state):
 
 def starts(case, exact, num_chains):
     """States drawn from the exact posterior; weights of Gaussian cells and missing cells are not,
-    and come to their law in the burn-in."""
+    and come to their distribution in the burn-in."""
     rng = np.random.default_rng(0)
     u, v, weights = exact.draw(rng, num_chains)
     dtype = jnp.result_type(float)
@@ -220,7 +224,7 @@ def starts(case, exact, num_chains):
         "poisson": (1.0, 1.0, SHAPE, RATE, BASE),
     }[case.likelihood]
     numbers = (case.alpha, 1.4, case.alpha, 1.4, *numbers)
-    return State(
+    return BinaryMFState(
         jnp.asarray(u),
         jnp.asarray(v),
         None if weights is None else jnp.asarray(weights, dtype),

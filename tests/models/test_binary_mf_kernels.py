@@ -179,8 +179,8 @@ def test_columns_that_may_be_emptied_are_caught(monkeypatch):
     right = explicit.row_prior
 
     def twin(prior, counts, num_rows, *, num_fixed):
-        law = right(prior, counts, num_rows, num_fixed=num_fixed)
-        return law._replace(movable=jnp.ones_like(law.movable))
+        distribution = right(prior, counts, num_rows, num_fixed=num_fixed)
+        return distribution._replace(movable=jnp.ones_like(distribution.movable))
 
     monkeypatch.setattr(explicit, "row_prior", twin)
     model = make("logistic")

@@ -9,7 +9,7 @@ import pytest
 import jaxmf as mf
 from jaxmf import registry, settings
 from jaxmf.likelihoods import gaussian
-from jaxmf.models.binary_mf import State
+from jaxmf.models.binary_mf import BinaryMFState
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.plot.bilinear import order_by_features, runs
 
@@ -213,13 +213,13 @@ def test_the_identity_for_v_gives_the_linear_gaussian_model(missing):
         return
     one = jnp.ones(())
     scales = draw["noise_scale"], draw["weight_scale"]
-    state = State(draw["z"], draw["v"], None, None, *(one,) * 4, *scales, *(one,) * 3)
+    state = BinaryMFState(draw["z"], draw["v"], None, None, *(one,) * 4, *scales, *(one,) * 3)
     expected = gaussian.log_marginal(gaussian.spectrum(draw["z"], data.values), *scales)
     np.testing.assert_allclose(ours.log_likelihood(state, data), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("weight_mean", [0.7, np.linspace(-1.0, 2.0, 6).reshape(3, 2)])
-def test_the_law_of_the_weights_is_the_same_both_ways(weight_mean):
+def test_the_distribution_of_the_weights_is_the_same_both_ways(weight_mean):
     """By the two Gram matrices where nothing is missing, and from the cells one by one."""
     draw, _, x = identity_case()
     draw["v"] = jnp.asarray(np.random.default_rng(5).random((4, 2)) < 0.6)

@@ -7,7 +7,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf.data import Features
-from jaxmf.likelihoods.families.multivariate_normal import Parameters
+from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
 from jaxmf.models.bpmf import groups
 from jaxmf.samplers.factors.link import Link, update_link_of_groups
 from jaxmf.testing import check_means, enumerate_partitions
@@ -139,7 +139,7 @@ def drawn_link(places, sparse):
     if sparse:
         table = {"x": features[:, 0], "y": features[:, 1]}
         known = Features.from_columns(table, standardise=False, sparse=True)
-    moments = Parameters(jnp.asarray(means, dtype), jnp.asarray(factors, dtype))
+    moments = NormalParameters(jnp.asarray(means, dtype), jnp.asarray(factors, dtype))
     given = {"features": known, "moments": moments, "groups": jnp.asarray(places)}
 
     def chain(key):
@@ -163,7 +163,7 @@ def drawn_link(places, sparse):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_the_link_of_groups_has_its_exact_law(sparse):
+def test_the_link_of_groups_has_its_exact_distribution(sparse):
     check_means(drawn_link(PLACES, sparse), exact_link(), title="link", max_standard_error=0.02)
 
 

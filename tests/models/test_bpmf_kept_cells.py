@@ -28,7 +28,7 @@ def gathered():
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-def test_the_law_of_named_cells_is_that_of_kept_factors(gathered):
+def test_the_distribution_of_named_cells_is_that_of_kept_factors(gathered):
     values, cells, data = ratings()
     kept = mf.sample(mf.BPMF(2), data, **RUN)
     assert "u" not in gathered.draws

@@ -50,7 +50,7 @@ def check(model, name, kernel=None, **options):
 
 
 @pytest.mark.slow
-def test_the_step_without_features_leaves_the_joint_law_alone():
+def test_the_step_without_features_leaves_the_joint_distribution_alone():
     check(plain(), "plain", num_replicates=2_048)
 
 
@@ -68,7 +68,7 @@ def test_the_step_without_features_leaves_the_joint_law_alone():
         pytest.param("probit", marks=pytest.mark.exhaustive),
     ],
 )
-def test_the_step_leaves_the_joint_law_alone(name):
+def test_the_step_leaves_the_joint_distribution_alone(name):
     check(CASES[name](), name)
 
 

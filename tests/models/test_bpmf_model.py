@@ -157,7 +157,7 @@ def test_features_of_no_width_are_no_features():
 
 
 @pytest.mark.exhaustive
-def test_zero_features_leave_the_law_of_the_others_alone():
+def test_zero_features_leave_the_distribution_of_the_others_alone():
     """The prior of a part of a normal-inverse-Wishart vector is one: degrees less the rest."""
     data = planted()[-1]
     zeros = Features(np.zeros((NUM_ROWS, 2)), data.row_names)

@@ -1,4 +1,4 @@
-"""`FeatureModel` beside what it is a case of: laws of simulated data, evidence of other filters."""
+"""`FeatureModel` beside what it is a case of: simulated data, evidence of other filters."""
 
 import dataclasses
 
@@ -65,7 +65,7 @@ def products(x):
 
 
 def exact_products(num_columns, *, mean, variance, rows, columns):
-    """The same of a law with exchangeable rows and columns, from its covariances."""
+    """The same of a distribution with exchangeable rows and columns, from its covariances."""
     return {
         "first": np.full((2, num_columns), mean),
         "second": np.full((2, num_columns), variance + mean**2),

@@ -1,7 +1,7 @@
 """The compiled Gibbs sweeps against enumeration of the left-ordered classes.
 
 Thousands of chains start at exact draws of the posterior, take some steps, and their averages are
-held against exact expectations: the law of the number of features and E[ZZ'].
+held against exact expectations: the distribution of the number of features and E[ZZ'].
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from scipy.special import gammaln, logsumexp
 
 from jaxmf.data import Dense
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
-from jaxmf.models.linear_gaussian.state import State
+from jaxmf.models.linear_gaussian.state import LinearGaussianState
 from jaxmf.models.linear_gaussian.updates import update_features
 from jaxmf.samplers.feature_layout import num_features
 from jaxmf.testing import check_means, enumerate_features
@@ -83,7 +83,7 @@ def starts(case, posterior, num_chains, *, capacity=CAPACITY):
     def fixed(value):
         return jnp.full(num_chains, value, jnp.result_type(float))
 
-    return State(
+    return LinearGaussianState(
         z=jnp.asarray(z),
         x=x,
         alpha=fixed(case.alpha),
@@ -296,7 +296,9 @@ class Grid:
         )
         dtype = jnp.result_type(float)
         padded = np.pad(z, ((0, 0), (0, 0), (0, CAPACITY - z.shape[2])))
-        return State(jnp.asarray(padded), None, *(jnp.asarray(scalar, dtype) for scalar in scalars))
+        return LinearGaussianState(
+            jnp.asarray(padded), None, *(jnp.asarray(scalar, dtype) for scalar in scalars)
+        )
 
 
 @pytest.mark.tiers(exhaustive=["collapsed-230", "parallel-320"])

@@ -244,16 +244,16 @@ def test_sweeps_of_the_finite_model(orders):
         np.testing.assert_allclose(exact @ matrix, exact, rtol=0, atol=TOLERANCE)
 
 
-def stationary_law(matrix):
+def stationary_distribution(matrix):
     """Over the states that are visited from the empty one."""
-    law = np.zeros(len(matrix))
-    law[0] = 1.0
+    distribution = np.zeros(len(matrix))
+    distribution[0] = 1.0
     squared = matrix
     for _ in range(12):  # 4,096 sweeps
         squared = squared @ squared
-    law = law @ squared
-    np.testing.assert_allclose(law @ matrix, law, atol=1e-10)
-    return law
+    distribution = distribution @ squared
+    np.testing.assert_allclose(distribution @ matrix, distribution, atol=1e-10)
+    return distribution
 
 
 def compaction():
@@ -271,7 +271,7 @@ def compaction():
     ids=["lowest free slot", "compact and append", "compact, random order"],
 )
 def test_the_order_of_the_scan(compacts, orders, at_least):
-    """Bits scanned from left to right: right conditionals, a wrong stationary law."""
+    """Bits scanned from left to right: right conditionals, a wrong stationary distribution."""
     table = process_conditionals()
     number = class_numbers()
     exact = exact_over_classes(number, posterior_of_classes(X, max_features=NUM_SLOTS, **SETTINGS))
@@ -280,7 +280,7 @@ def test_the_order_of_the_scan(compacts, orders, at_least):
         sweep = sweep @ matrix
         if compacts:
             sweep = sweep @ compaction()
-    found = np.bincount(number, weights=stationary_law(sweep))
+    found = np.bincount(number, weights=stationary_distribution(sweep))
     total_variation = 0.5 * np.abs(found - exact).sum()
     print(f"total variation {total_variation:.2e}")
     if at_least is None:

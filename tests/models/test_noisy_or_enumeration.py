@@ -1,7 +1,8 @@
 """The compiled noisy-OR sweeps against enumeration of the left-ordered classes.
 
 Thousands of chains start at exact draws of the posterior, take some steps, and their averages are
-held against exact expectations: the law of the number of causes, E[ZZ'] and the activity of causes.
+held against exact expectations: the distribution of the number of causes, E[ZZ'] and the activity
+of causes.
 """
 
 from typing import NamedTuple
@@ -13,7 +14,7 @@ import pytest
 
 from jaxmf.data import Dense
 from jaxmf.models.noisy_or import NoisyOrIBP
-from jaxmf.models.noisy_or.state import State
+from jaxmf.models.noisy_or.state import NoisyOrState
 from jaxmf.models.noisy_or.updates import update_features
 from jaxmf.testing import check_means
 from tests.support import noisy_or_oracles as oracles
@@ -93,7 +94,7 @@ def starts(case, posterior, num_chains, capacity=CAPACITY):
     def fixed(value):
         return jnp.full(num_chains, value, jnp.result_type(float))
 
-    return State(
+    return NoisyOrState(
         z=jnp.asarray(z),
         y=jnp.asarray(y),
         alpha=fixed(case.alpha),

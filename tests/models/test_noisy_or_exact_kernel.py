@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import Cells, Parameters
+from jaxmf.likelihoods.noisy_or import NoisyOrCells, NoisyOrParameters
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.samplers.noisy_or import moves
@@ -64,7 +64,7 @@ def number_of(z, y):
 
 
 def parameters():
-    return Parameters(**{name: jnp.asarray(value, float) for name, value in VALUES.items()})
+    return NoisyOrParameters(**{name: jnp.asarray(value, float) for name, value in VALUES.items()})
 
 
 def prior():
@@ -109,7 +109,7 @@ def tables():
         conditional = row_prior(given, counts, NUM_ROWS, num_fixed=0)
         own = z[row] & conditional.free
         y = jnp.where(conditional.free[:, None], 0, y.astype(float))
-        row_cells = Cells(cells.ones[row], cells.zeros[row])
+        row_cells = NoisyOrCells(cells.ones[row], cells.zeros[row])
 
         def of_bits(bits, num_own):
             eta = noisy_or.num_active(bits, y, float)
@@ -145,11 +145,11 @@ def tables():
     etas = jnp.arange(NUM_SLOTS + 1.0)
 
     def of_new(row_cells, to_come):
-        spread = Cells(*(jnp.broadcast_to(each, etas.shape) for each in row_cells))
+        spread = NoisyOrCells(*(jnp.broadcast_to(each, etas.shape) for each in row_cells))
         return jax.nn.sigmoid(noisy_or.unseen_log_odds(etas, spread, values, to_come))
 
     new = jax.vmap(jax.vmap(of_new, (None, 0)), (0, None))
-    flat = Cells(cells.ones.reshape(-1), cells.zeros.reshape(-1))
+    flat = NoisyOrCells(cells.ones.reshape(-1), cells.zeros.reshape(-1))
 
     def everything(z, y):
         return {
@@ -165,21 +165,21 @@ def sigmoid(value):
     return 1 / (1 + np.exp(-value))
 
 
-def bit_laws(table, movable, start):
+def bit_distributions(table, movable, start):
     """P (8,) of the bits after a scan in a random order of the movable slots."""
     slots = np.flatnonzero(movable)
     orders = list(itertools.permutations(slots))
     total = np.zeros(len(PATTERNS))
     for order in orders:
-        law = np.zeros(len(PATTERNS))
-        law[start] = 1.0
+        distribution = np.zeros(len(PATTERNS))
+        distribution[start] = 1.0
         for slot in order:
             chance = sigmoid(table[:, slot])
             target = np.arange(len(PATTERNS)) ^ (1 << (NUM_SLOTS - 1 - slot))
-            after = law * (1 - chance)
-            np.add.at(after, target, law * chance)
-            law = after
-        total += law / len(orders)
+            after = distribution * (1 - chance)
+            np.add.at(after, target, distribution * chance)
+            distribution = after
+        total += distribution / len(orders)
     return total
 
 
@@ -187,7 +187,7 @@ def pattern_number(bits):
     return int(np.asarray(bits) @ (1 << np.arange(NUM_SLOTS - 1, -1, -1)))
 
 
-def new_activity_laws(eta, row, num_new, *, joint=True):
+def new_activity_distributions(eta, row, num_new, *, joint=True):
     """Every (num_new, D) activity of new causes of a row and its probability."""
     chance = tables()["new"].reshape(NUM_ROWS, NUM_COLUMNS, NUM_SLOTS, NUM_SLOTS + 1)[row]
     for bits in itertools.product([0, 1], repeat=num_new * NUM_COLUMNS):
@@ -210,17 +210,21 @@ def row_matrix(row, *, forget_own=False, joint=True):
         z, y = arrays_of(state)
         odds, log_weights, etas = table["own forgotten" if forget_own else "with own"]
         movable = table["movable"]
-        laws = bit_laws(odds, movable, pattern_number(z[row] & movable))
+        distributions = bit_distributions(odds, movable, pattern_number(z[row] & movable))
         free = np.flatnonzero(~movable)
-        for pattern in np.flatnonzero(laws):
+        for pattern in np.flatnonzero(distributions):
             weights = np.exp(log_weights[pattern][: len(free) + 1])
             for num_new, weight in enumerate(weights / weights.sum()):
-                for activity, chance in new_activity_laws(etas[pattern], row, num_new, joint=joint):
+                for activity, chance in new_activity_distributions(
+                    etas[pattern], row, num_new, joint=joint
+                ):
                     new_z, new_y = z.copy(), y.copy()
                     new_z[row] = PATTERNS[pattern]
                     new_z[row, free[:num_new]] = True
                     new_y[free[:num_new]] = activity
-                    matrix[place, number_of(new_z, new_y)] += laws[pattern] * weight * chance
+                    matrix[place, number_of(new_z, new_y)] += (
+                        distributions[pattern] * weight * chance
+                    )
     return matrix
 
 
@@ -232,20 +236,22 @@ def activity_matrix():
         z, y = arrays_of(state)
         orders = list(itertools.permutations(range(len(state))))
         for order in orders:
-            laws = []
+            distributions = []
             for column in range(NUM_COLUMNS):
-                law = np.zeros(len(PATTERNS))
-                law[pattern_number(y[:, column])] = 1.0
+                distribution = np.zeros(len(PATTERNS))
+                distribution[pattern_number(y[:, column])] = 1.0
                 for slot in order:
                     chance = sigmoid(tables()["columns"][place, column][:, slot])
                     target = np.arange(len(PATTERNS)) ^ (1 << (NUM_SLOTS - 1 - slot))
-                    after = law * (1 - chance)
-                    np.add.at(after, target, law * chance)
-                    law = after
-                laws.append(law)
-            for first, second in itertools.product(*(np.flatnonzero(law) for law in laws)):
+                    after = distribution * (1 - chance)
+                    np.add.at(after, target, distribution * chance)
+                    distribution = after
+                distributions.append(distribution)
+            for first, second in itertools.product(
+                *(np.flatnonzero(distribution) for distribution in distributions)
+            ):
                 new_y = np.stack([PATTERNS[first], PATTERNS[second]], axis=1)
-                probability = laws[0][first] * laws[1][second] / len(orders)
+                probability = distributions[0][first] * distributions[1][second] / len(orders)
                 matrix[place, number_of(z, new_y)] += probability
     return matrix
 
@@ -271,7 +277,7 @@ def test_the_pass_over_activity():
 
 
 def total_variation(twin):
-    """Of the stationary law of whole sweeps and the posterior."""
+    """Of the stationary distribution of whole sweeps and the posterior."""
     sweep = functools.reduce(
         np.matmul, [*(twin(row) for row in range(NUM_ROWS)), activity_matrix()]
     )
@@ -381,7 +387,7 @@ def birth_death_matrix():
     cells = noisy_or.cells_of(jnp.asarray(X), jnp.asarray(OBSERVED))
 
     def evaluate(eta, row, number):
-        own_cells = Cells(cells.ones[row], cells.zeros[row])
+        own_cells = NoisyOrCells(cells.ones[row], cells.zeros[row])
         ratio = moves.log_birth_ratio(
             eta, own_cells, number, rate=prior().new_rate(NUM_ROWS), parameters=parameters()
         )

@@ -11,7 +11,7 @@ import pytest
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info
-from jaxmf.likelihoods.noisy_or import Parameters
+from jaxmf.likelihoods.noisy_or import NoisyOrParameters
 from jaxmf.models.noisy_or import NoisyOrIBP
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, parameters_of
 from jaxmf.models.noisy_or.updates import move_features, update_features, update_hyperparameters
@@ -136,7 +136,9 @@ def test_two_columns_have_the_likelihood_with_their_activity_summed_out():
         z, y = jnp.asarray(rng.random((6, 4)) < 0.5), jnp.asarray(rng.random((4, 5)) < 0.5)
         x, observed = jnp.asarray((rng.random((6, 5)) < 0.5) * 1.0), rng.random((6, 5)) < 0.8
         values = {name: FIXED[name] for name in ("cause_probability", "efficacy", "leak")}
-        parameters = Parameters(**{name: jnp.asarray(value) for name, value in values.items()})
+        parameters = NoisyOrParameters(
+            **{name: jnp.asarray(value) for name, value in values.items()}
+        )
         rest, first, second = z.at[:, :2].set(False), z[:, 0], z[:, 1]
         pair = moves.Pair(first | second, first, second)
         activity = moves.activity_log_weights(rest, y, x, jnp.asarray(observed), pair, parameters)

@@ -9,8 +9,8 @@ import pytest
 import jaxmf as mf
 from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import Parameters
-from jaxmf.models.noisy_or.state import State, parameters_of
+from jaxmf.likelihoods.noisy_or import NoisyOrParameters
+from jaxmf.models.noisy_or.state import NoisyOrState, parameters_of
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS
 from jaxmf.samplers.noisy_or import sweep
 from tests.support import noisy_or_oracles as oracles
@@ -84,7 +84,7 @@ def test_limits_that_are_allowed_are_finite():
     """Efficacy of 0 and 1, leak of 0: no infinities, and impossible is next to impossible."""
     eta = jnp.arange(4.0)
     for efficacy, leak in [(0.0, 0.1), (1.0, 0.1), (0.5, 0.0), (1.0, 0.0)]:
-        parameters = Parameters(*(jnp.asarray(value) for value in (0.3, efficacy, leak)))
+        parameters = NoisyOrParameters(*(jnp.asarray(value) for value in (0.3, efficacy, leak)))
         assert np.isfinite(noisy_or.log_zero(eta, parameters)).all()
         assert np.isfinite(noisy_or.log_one(eta, parameters)).all()
         expected = 1 - (1 - leak) * (1 - efficacy) ** np.arange(4.0)
@@ -115,7 +115,9 @@ def test_the_log_joint_is_that_of_the_oracle(truth):
     seen = ~np.isnan(hidden)
     with jax.enable_x64(True):
         numbers = {name: jnp.asarray(value) for name, value in FIXED.items()}
-        state = State(z=jnp.asarray(z), y=jnp.asarray(y), concentration=jnp.asarray(1.0), **numbers)
+        state = NoisyOrState(
+            z=jnp.asarray(z), y=jnp.asarray(y), concentration=jnp.asarray(1.0), **numbers
+        )
         found = model().log_joint(state, Dense(hidden))
         prior = model().prior(state).log_prob_labelled(jnp.asarray(z.sum(axis=0)), len(z))
     p = FIXED["cause_probability"]
@@ -169,13 +171,15 @@ def test_the_causal_graph_is_drawn(posterior):
         posterior.plot.causal_graph(draw=99)
 
 
-def test_the_law_of_binary_cells():
-    law = CELL_DISTRIBUTIONS["bernoulli"]
+def test_the_distribution_of_binary_cells():
+    distribution = CELL_DISTRIBUTIONS["bernoulli"]
     mean = jnp.array([0.2, 0.2, 1.0, 0.0, 0.5])
     values = jnp.array([1.0, 0.0, 1.0, 0.0, 0.5])
-    found = law.log_density(values, mean, mean * (1 - mean))
+    found = distribution.log_density(values, mean, mean * (1 - mean))
     np.testing.assert_allclose(found, [np.log(0.2), np.log(0.8), 0, 0, -np.inf], atol=1e-6)
-    draws = law.draw(np.random.default_rng(0), np.array([0.0, 0.3, 1.0]), np.zeros(3), 4000)
+    draws = distribution.draw(
+        np.random.default_rng(0), np.array([0.0, 0.3, 1.0]), np.zeros(3), 4000
+    )
     np.testing.assert_allclose(draws.mean(axis=0), [0, 0.3, 1], atol=0.03)
 
 
@@ -193,7 +197,7 @@ def test_fused_and_plain_scans_agree():
         name: jnp.asarray(x, bool if x.dtype == bool else float) for name, x in arguments.items()
     }
     cells = noisy_or.cells_of(jnp.asarray(rng.random(num_columns) < 0.4, float), None)
-    numbers = Parameters(*(jnp.asarray(value) for value in (0.3, 0.8, 0.1)))
+    numbers = NoisyOrParameters(*(jnp.asarray(value) for value in (0.3, 0.8, 0.1)))
 
     def scan(order, uniforms, z, y):
         return sweep.scan_bits(

@@ -1,4 +1,4 @@
-"""Bits of a row that was not in training, against the law they are drawn from."""
+"""Bits of a row that was not in training, against the distribution they are drawn from."""
 
 import itertools
 

@@ -38,7 +38,7 @@ def posterior(request):
 
 
 def conditional(z, draw, values, row, column):
-    """Law of a replicate of a cell given a draw's Z and the observed cells of its column."""
+    """Distribution of a replicate of a cell given a draw's Z and the column's observed cells."""
     noise, scale = float(draw["noise_scale"]), float(draw["feature_scale"])
     seen = np.isfinite(values[:, column])
     z = z.astype(float)
@@ -477,11 +477,11 @@ def test_questions_about_cells_that_a_posterior_cannot_answer(sampled):
 
 
 def test_values_kept_in_32_bits_are_known_on_both_sides():
-    levels, laws = np.array([0.1, 0.2, 0.3, 0.7]), np.array([[0.4, 0.3, 0.2, 0.1]] * 5)
+    levels, distributions = np.array([0.1, 0.2, 0.3, 0.7]), np.array([[0.4, 0.3, 0.2, 0.1]] * 5)
     observed = np.array([*levels.astype(np.float32), 0.25], float)
     assert (observed[:4] > levels).any()
     assert (observed[:4] < levels).any()
-    found = categories.log_density(laws, levels, observed)
+    found = categories.log_density(distributions, levels, observed)
     np.testing.assert_allclose(found, [*np.log([0.4, 0.3, 0.2, 0.1]), -np.inf])
 
 

@@ -18,10 +18,10 @@ WORDS = np.array([f"word{i}" for i in range(12)], dtype=object)
 def corpus(num_documents, length=40):
     """Two topics with words of their own; every document is mostly about one of them."""
     about = GENERATOR.random(num_documents) < 0.5
-    law = np.zeros((2, 12))
-    law[0, :6], law[1, 6:] = 1 / 6, 1 / 6
+    distribution = np.zeros((2, 12))
+    distribution[0, :6], distribution[1, 6:] = 1 / 6, 1 / 6
     shares = np.where(about[:, None], [0.95, 0.05], [0.05, 0.95])
-    return np.array([GENERATOR.multinomial(length, p) for p in shares @ law]), about
+    return np.array([GENERATOR.multinomial(length, p) for p in shares @ distribution]), about
 
 
 @pytest.fixture(scope="module")
@@ -237,18 +237,18 @@ def test_ratings_of_unseen_cells(rated):
     assert len(prediction) == (~seen).sum()
     error = prediction.mean - liked[~seen]
     assert np.sqrt(np.mean(error**2)) < 1
-    law = post.probabilities(mf.Positions(prediction.rows, prediction.columns))
-    np.testing.assert_allclose(law.sum(1), 1, rtol=1e-4)
+    distribution = post.probabilities(mf.Positions(prediction.rows, prediction.columns))
+    np.testing.assert_allclose(distribution.sum(1), 1, rtol=1e-4)
     values = np.arange(1, 6)
-    np.testing.assert_allclose(law @ values, prediction.mean, rtol=1e-4)
-    spread = np.sqrt(np.sum(law * (values - prediction.mean[:, None]) ** 2, axis=1))
+    np.testing.assert_allclose(distribution @ values, prediction.mean, rtol=1e-4)
+    spread = np.sqrt(np.sum(distribution * (values - prediction.mean[:, None]) ** 2, axis=1))
     np.testing.assert_allclose(spread, prediction.sd, rtol=1e-3)
     assert set(np.unique(prediction.draws)) <= set(values)
     assert set(np.unique(prediction.quantiles)) <= set(values)
     score = post.held_out_log_likelihood(liked[~seen], ~seen)
     places = (liked[~seen] - 1).astype(int)
     np.testing.assert_allclose(
-        score.log_likelihood, np.log(law[np.arange(places.size), places]), rtol=1e-4
+        score.log_likelihood, np.log(distribution[np.arange(places.size), places]), rtol=1e-4
     )
 
 
@@ -295,8 +295,8 @@ def test_recommendations_of_zeros_and_ones_leave_out_the_ones_alone(fitted):
         items = found.columns[user][found.columns[user] >= 0]
         assert set(items) == set(np.flatnonzero(~ones[user]))
     cells = found.table()
-    law = post.probabilities((cells["row"], cells["column"]))
-    np.testing.assert_allclose(cells["mean"], law[:, 1], rtol=1e-4)
+    distribution = post.probabilities((cells["row"], cells["column"]))
+    np.testing.assert_allclose(cells["mean"], distribution[:, 1], rtol=1e-4)
     plain = dataclasses.replace(fitted[0], model=mf.DirichletCompoundMultinomial())
     with pytest.raises(ValueError, match="DirichletCompoundMultinomial has no recommendations"):
         plain.recommend()

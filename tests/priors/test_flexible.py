@@ -1,4 +1,4 @@
-"""Flexible priors: exact laws, special cases, moments, what is refused."""
+"""Flexible priors: exact distributions, special cases, moments, what is refused."""
 
 import itertools
 
@@ -49,7 +49,7 @@ def test_the_recursion_is_the_sum_over_all_partitions():
     small = enumerate_partitions(5)
     few = np.array([np.bincount(np.bincount(own), minlength=9)[1:] for own in small])
     total = np.logaddexp.reduce(few @ WEIGHTS)
-    # partitions of fewer items have a law of their own
+    # partitions of fewer items have a distribution of their own
     assert prior.log_normaliser(5) == pytest.approx(total, abs=1e-5)
 
 
@@ -87,7 +87,7 @@ def test_a_line_added_to_the_weights_changes_nothing():
 
 
 @pytest.mark.parametrize("with_features", [False, True])
-def test_draws_have_the_exact_law(with_features):
+def test_draws_have_the_exact_distribution(with_features):
     more = (some_features, [0.7, -1.2]) if with_features else ()
     prior = mf.FlexiblePrior(WEIGHTS, *more)
     drawn = prior.sample(jax.random.key(1), num_items=8, num_samples=20_000)
@@ -115,8 +115,8 @@ def test_draws_of_another_prior_are_refused():
 
 
 @pytest.mark.parametrize("with_features", [False, True])
-def test_weights_are_the_conditionals_of_the_law(with_features):
-    """Eq 7.5 against the law of the partitions that each choice leads to."""
+def test_weights_are_the_conditionals_of_the_distribution(with_features):
+    """Eq 7.5 against the distribution of the partitions that each choice leads to."""
     more = (some_features, [0.7, -1.2]) if with_features else ()
     with jax.enable_x64(True):
         prior = mf.FlexiblePrior(WEIGHTS, *more)
@@ -147,7 +147,7 @@ WANTED = mf.FlexiblePrior(WEIGHTS).expected_counts(8)
 def test_moments_are_matched_exactly():
     found = match_moments(WANTED)
     assert found.missed < 1e-4
-    # the law, as the weights are known up to a line
+    # the distribution, as the weights are known up to a line
     for labels in PARTITIONS[::700]:
         wanted = mf.FlexiblePrior(WEIGHTS).log_probability(labels)
         assert found.prior.log_probability(labels) == pytest.approx(wanted, abs=1e-2)

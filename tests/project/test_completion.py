@@ -35,7 +35,7 @@ def test_mixture_and_neighbours_find_the_patterns(halves):
         assert chosen in choices
         assert ((probability > 0) & (probability < 1)).all()
         scores[name] = completion.score(truth, shown, probability).mean()
-    best = -0.05 * np.log(20) + 0.95 * np.log(0.95)  # of the law that made the rows
+    best = -0.05 * np.log(20) + 0.95 * np.log(0.95)  # of the distribution that made the rows
     assert scores["independent pixels"] < best - 0.15
     assert scores["mixture of 10"] > best - 0.12
     assert scores["nearest neighbours, tuned"] > best - 0.12

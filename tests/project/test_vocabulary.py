@@ -136,13 +136,19 @@ def is_old_name(name: str) -> bool:
 
 def old_words(source: str) -> Iterator[tuple[int, str]]:
     """(line, word) of every old word in a module."""
+    yield from ((line, name) for line, name in names(source) if is_old_name(name))
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.NAME and is_old_name(token.string):
-            yield token.start[0], token.string
         if token.type == tokenize.COMMENT or "STRING" in tokenize.tok_name[token.type]:
             for match in PROSE.finditer(token.string):
                 line = token.start[0] + token.string[: match.start()].count("\n")
                 yield line, match.group()
+
+
+def names(source: str) -> Iterator[tuple[int, str]]:
+    """(line, name) of every name in a module."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME:
+            yield token.start[0], token.string
 
 
 def allowed(path: str) -> set[str]:
@@ -172,6 +178,17 @@ def test_every_folder_and_exception_exists(folder):
     assert files(folder)
     for name in FOLDERS[folder]:
         assert list((ROOT / folder).rglob(name)), f"{folder}: {name} is gone, take it off the list"
+
+
+@pytest.mark.parametrize("folder", ["tests", "benchmarks"])
+def test_a_distribution_is_called_one_in_tests(folder):
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line, name in names(path.read_text(encoding="utf-8"))
+        if {"law", "laws"} & {*words_of(name)}
+    ]
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from tests.models.test_linear_gaussian_exact_kernel import (
     exact_over_classes,
     lump,
     number_of,
-    stationary_law,
+    stationary_distribution,
     sweep_matrices,
 )
 from tests.support.bilinear_oracle import finite_side, log_likelihood, process_side
@@ -220,7 +220,7 @@ def test_faults_are_seen():
     table = conditionals(IndianBuffet(ALPHA))[0]
     for orders, at_least in ((RANDOM_ORDER, None), (LEFT_TO_RIGHT, 1e-4)):
         sweep = np.linalg.multi_dot(sweep_matrices(table, orders=orders))
-        found = np.bincount(number, weights=stationary_law(sweep))
+        found = np.bincount(number, weights=stationary_distribution(sweep))
         total_variation = 0.5 * np.abs(found - exact).sum()
         print(f"total variation {total_variation:.2e}")
         if at_least is None:

@@ -190,7 +190,7 @@ def test_forgetting_own_features_is_caught(monkeypatch):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_row_drawn_with_its_imputed_cells_correlated_wrongly_is_caught(monkeypatch):
-    """Missing cells drawn from their law given the features alone, the observed cells forgotten."""
+    """Missing cells drawn given the features alone, the observed cells forgotten."""
     right = bilinear_rows.draw_cells
 
     def twin(draws, fit, *arguments, **options):

@@ -19,14 +19,19 @@ from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.samplers.bilinear.weights import NormalTerms
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.testing import check_means
-from tests.support.bilinear_oracle import draw_missing, finite_side, log_likelihood, plaid_cell_laws
+from tests.support.bilinear_oracle import (
+    draw_missing,
+    finite_side,
+    log_likelihood,
+    plaid_cell_distributions,
+)
 from tests.support.oracles import all_matrices
 
 SCALES = {"noise_scale": 0.6, "weight_scale": 1.3}
 X = np.array([[1.1, -0.3, 0.8], [0.7, 0.6, -0.4], [-0.2, 0.9, 1.2]])
 OBSERVED = np.array([[True, True, False], [True, True, True], [False, True, False]])
 MEAN = np.array([0.4, -0.7])
-LAW = {"law": plaid_cell_laws, **SCALES}
+DISTRIBUTION = {"distribution": plaid_cell_distributions, **SCALES}
 PRIOR = BetaBernoulli(1.2, 1.4, 2)
 
 
@@ -50,20 +55,20 @@ def test_likelihood_and_weights_are_those_of_the_dense_gaussian(weight_mean):
     with jax.enable_x64(True):
         settings = {**scales(), "weight_mean": jnp.asarray(weight_mean)}
         arrays = jnp.asarray(u), jnp.asarray(v), jnp.asarray(x)
-        exact = log_likelihood(u, v, x, weight_mean=weight_mean, **LAW)
+        exact = log_likelihood(u, v, x, weight_mean=weight_mean, **DISTRIBUTION)
         found = bilinear.log_marginal(*arrays, **settings, spectrum_fn=plaid.spectrum)
         np.testing.assert_allclose(found, exact, rtol=1e-10)
         terms = NormalTerms(precision=jnp.full(x.shape, 0.6**-2), linear=jnp.asarray(x) * 0.6**-2)
-        law = weight_moves.weight_conditional(
+        distribution = weight_moves.weight_conditional(
             *arrays[:2], terms, weight_prior=prior_of(weight_mean)
         )
         design = np.einsum("ik,jk->ijk", u, v).reshape(30, 4).astype(float)
         spread = np.linalg.inv(design.T @ design + (0.6 / 1.3) ** 2 * np.eye(4))
         centre = np.broadcast_to(weight_mean, (4,))
         mean = centre + spread @ design.T @ (x.reshape(-1) - design @ centre)
-        np.testing.assert_allclose(law.mean, np.diag(mean), rtol=0, atol=1e-10)
+        np.testing.assert_allclose(distribution.mean, np.diag(mean), rtol=0, atol=1e-10)
         keys = jax.random.split(jax.random.key(0), 20_000)
-        drawn = jax.jit(jax.vmap(lambda key: weight_moves.sample_weights(key, law)))(keys)
+        drawn = jax.jit(jax.vmap(lambda key: weight_moves.sample_weights(key, distribution)))(keys)
         drawn = np.diagonal(drawn, axis1=1, axis2=2)
         centred = drawn - mean
         check_means(
@@ -77,7 +82,7 @@ def test_predictions_are_those_of_the_dense_gaussian_given_the_observed_cells():
     rng = np.random.default_rng(4)
     u, v = rng.random((3, 2)) < 0.6, rng.random((3, 2)) < 0.6
     u[0], v[2] = True, True
-    mean, covariance = plaid_cell_laws(u, v, weight_mean=0.4, **SCALES)
+    mean, covariance = plaid_cell_distributions(u, v, weight_mean=0.4, **SCALES)
     seen = np.flatnonzero(OBSERVED)
     gain = covariance[:, seen] @ np.linalg.inv(covariance[seen[:, None], seen])
     expected = mean + gain @ (X.reshape(-1)[seen] - mean[seen])
@@ -101,7 +106,7 @@ def test_predictions_are_those_of_the_dense_gaussian_given_the_observed_cells():
 
 
 def test_the_conditional_of_every_bit_is_exact():
-    """Against the dense law, also of a row with missing cells; so pi P = pi for any order."""
+    """Against the dense form, also of a row with missing cells; so pi P = pi for any order."""
     states, v = all_matrices(3, 2), np.array([[1, 0], [1, 1], [0, 1]], bool)
     side = finite_side(3, 2, alpha=1.2, concentration=1.4)
     powers = 2 ** np.arange(5, -1, -1)
@@ -130,7 +135,7 @@ def test_the_conditional_of_every_bit_is_exact():
         observed = np.ones((3, 3), bool)
         observed[row] = seen[row]
         log_joint = side.log_prior + log_likelihood(
-            side.z, v, X, observed=observed, weight_mean=MEAN, **LAW
+            side.z, v, X, observed=observed, weight_mean=MEAN, **DISTRIBUTION
         )
         other = states.copy()
         other[:, row, slot] ^= True
@@ -145,7 +150,7 @@ def test_the_conditional_of_every_bit_is_exact():
 def test_sweeps_of_both_sides_against_enumeration():
     num_chains, num_steps = 2_000, 600
     side = finite_side(3, 2, alpha=1.2, concentration=1.4)
-    settings = {"weight_mean": MEAN, **LAW}
+    settings = {"weight_mean": MEAN, **DISTRIBUTION}
     log_joint = side.log_prior[:, None] + side.log_prior
     log_joint = log_joint + np.array(
         [log_likelihood(u, side.z, X, observed=OBSERVED, **settings) for u in side.z]

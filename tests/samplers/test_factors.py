@@ -9,7 +9,7 @@ from scipy import stats
 from jaxmf._kernels import fusion
 from jaxmf.data import Entries
 from jaxmf.devices import BLOCK_SIZES, BlockSize
-from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, Parameters
+from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, NormalParameters
 from jaxmf.samplers.factors import rows as row_kernels
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.moments import log_hyperprior, precisions, statistics_of_all
@@ -137,7 +137,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", SHAPES)
-def test_rows_have_the_law_of_eq_6_25(name, way, monkeypatch):
+def test_rows_have_the_distribution_of_eq_6_25(name, way, monkeypatch):
     """Its mean without noise, its covariance from unit noise."""
     WAYS[way](monkeypatch)
     with jax.enable_x64(True):
@@ -254,7 +254,7 @@ def test_rows_drawn_in_turn_are_those_drawn_side_by_side(size, monkeypatch):
         np.testing.assert_allclose(squares, of_wanted, rtol=1e-10)
 
 
-def test_the_law_of_all_vectors_is_that_of_one_group():
+def test_the_distribution_of_all_vectors_is_that_of_one_group():
     with jax.enable_x64(True):
         values = jnp.asarray(np.random.default_rng(0).normal(size=(9, 3)) + 2.0)
         prior = NormalInverseWishart(3, location=0.4, weight=1.7, degrees=6.5, scale=1.3)
@@ -264,12 +264,12 @@ def test_the_law_of_all_vectors_is_that_of_one_group():
             np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
-def test_the_density_of_a_law_is_scipys():
+def test_the_density_of_a_distribution_is_scipys():
     with jax.enable_x64(True):
         generator = np.random.default_rng(1)
         prior = NormalInverseWishart(3, location=0.4, weight=1.7, degrees=6.5, scale=1.3)
         root = np.tril(generator.normal(size=(2, 3, 3))) + 2 * np.eye(3)
-        moments = Parameters(jnp.asarray(generator.normal(size=(2, 3))), jnp.asarray(root))
+        moments = NormalParameters(jnp.asarray(generator.normal(size=(2, 3))), jnp.asarray(root))
         found = log_hyperprior(prior, moments, precisions(moments))
         for group in range(2):
             covariance = root[group] @ root[group].T

@@ -33,7 +33,7 @@ def moments(features, target, precision):
 
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("shape", [TALL, WIDE])
-def test_weights_have_the_law_of_a_regression(shape, is_sparse):
+def test_weights_have_the_distribution_of_a_regression(shape, is_sparse):
     x = matrix(shape)
     target = np.random.default_rng(0).normal(size=(shape[0], 1)).astype(np.float32)
     columns = ["x"] * shape[1]
@@ -44,7 +44,7 @@ def test_weights_have_the_law_of_a_regression(shape, is_sparse):
     np.testing.assert_allclose(mean, expected @ x.T @ target[:, 0], atol=2e-5)
 
 
-def test_without_the_data_of_the_wide_prior_draw_the_law_is_another(monkeypatch):
+def test_without_the_data_of_the_wide_prior_draw_the_distribution_is_another(monkeypatch):
     """Broken twin: a draw from the prior is taken for one of its data, without noise."""
     monkeypatch.setattr(
         kernels, "_times", lambda features, part, weights: 0 * features.values[:, :1]

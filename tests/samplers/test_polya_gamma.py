@@ -1,4 +1,4 @@
-"""Draws from the Polya-Gamma law against its moments, its Laplace transform and its symmetry."""
+"""Polya-Gamma draws against moments, Laplace transform and symmetry of their distribution."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Numbers of tables in Chinese restaurants, against their law by Stirling numbers."""
+"""Numbers of tables in Chinese restaurants, against their distribution by Stirling numbers."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from tests.support.network_oracles import stirling
 NUM_RESTAURANTS, NUM_CUSTOMERS = 4_000, 6
 
 
-def law_of_tables(number, weight):
+def distribution_of_tables(number, weight):
     """P(1), ..., P(n) tables of n customers: |s(n, m)| p^m / (p)_n."""
     chances = np.array([stirling(number, m) * weight**m for m in range(1, number + 1)])
     return chances / chances.sum()
@@ -30,17 +30,17 @@ def counted(weights, customers):
     )
 
 
-def assert_law(found, wanted):
+def assert_distribution(found, wanted):
     numbers = np.bincount(found, minlength=NUM_CUSTOMERS + 1)
     assert numbers[0] == 0
     assert stats.chisquare(numbers[1:], wanted * NUM_RESTAURANTS).pvalue > LEVEL
 
 
-def test_tables_have_the_law_of_stirling_numbers():
+def test_tables_have_the_distribution_of_stirling_numbers():
     found = counted(jnp.full(NUM_RESTAURANTS, 1.3), NUM_CUSTOMERS)
-    assert_law(found, law_of_tables(NUM_CUSTOMERS, 1.3))
+    assert_distribution(found, distribution_of_tables(NUM_CUSTOMERS, 1.3))
     with pytest.raises(AssertionError):
-        assert_law(found, law_of_tables(NUM_CUSTOMERS, 1.5))
+        assert_distribution(found, distribution_of_tables(NUM_CUSTOMERS, 1.5))
 
 
 def test_batches_are_restaurants_of_their_own():

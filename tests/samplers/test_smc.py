@@ -345,7 +345,7 @@ def test_history_is_the_brute_force_trace():
 
 
 def test_filtered_marginals():
-    # Runs pooled by their evidence: the law of the last state given all rows.
+    # Runs pooled by their evidence: the distribution of the last state given all rows.
     algorithm = particle_filter(hmm_model(), num_particles=64)
     keys = jax.random.split(jax.random.key(9), 2000)
     found = many_clouds(algorithm, HMM_DATA, keys)

@@ -39,7 +39,7 @@ def finite_side(num_rows, num_features, *, alpha, concentration=1.0):
     return Side(z, (log_prior - betaln(pseudo, concentration)).sum(axis=1))
 
 
-def cell_laws(u, v, *, noise_scale, weight_scale, weight_mean=0.0):
+def cell_distributions(u, v, *, noise_scale, weight_scale, weight_mean=0.0):
     """Mean (..., IJ) and covariance (..., IJ, IJ) of the cells, in the order of x.reshape(-1)."""
     u, v = np.asarray(u, float), np.asarray(v, float)
     num_cells = u.shape[-2] * v.shape[-2]
@@ -53,8 +53,8 @@ def cell_laws(u, v, *, noise_scale, weight_scale, weight_mean=0.0):
     return mean.reshape(*batch, num_cells), covariance + noise_scale**2 * np.eye(num_cells)
 
 
-def plaid_cell_laws(u, v, *, noise_scale, weight_scale, weight_mean=0.0):
-    """`cell_laws` with a diagonal W, whose prior mean is a number or (K,)."""
+def plaid_cell_distributions(u, v, *, noise_scale, weight_scale, weight_mean=0.0):
+    """`cell_distributions` with a diagonal W, whose prior mean is a number or (K,)."""
     u, v = np.asarray(u, float), np.asarray(v, float)
     design = u[..., :, None, :] * v[..., None, :, :]
     design = design.reshape(*design.shape[:-3], -1, design.shape[-1])
@@ -63,9 +63,9 @@ def plaid_cell_laws(u, v, *, noise_scale, weight_scale, weight_mean=0.0):
     return design @ centre, covariance + noise_scale**2 * np.eye(design.shape[-2])
 
 
-def log_likelihood(u, v, x, *, observed=None, law=cell_laws, **settings):
+def log_likelihood(u, v, x, *, observed=None, distribution=cell_distributions, **settings):
     """log p(observed cells | U, V) (...), W and missing cells summed out."""
-    mean, covariance = law(u, v, **settings)
+    mean, covariance = distribution(u, v, **settings)
     seen = np.arange(x.size) if observed is None else np.flatnonzero(observed)
     block = covariance[..., seen[:, None], seen]
     error = x.reshape(-1)[seen] - mean[..., seen]
@@ -109,9 +109,9 @@ def joint_posterior(u, v, x, *, observed=None, **settings):
     return Joint(u, v, np.exp(log_joint - logsumexp(log_joint)))
 
 
-def draw_missing(rng, u, v, x, *, observed, law=cell_laws, **settings):
+def draw_missing(rng, u, v, x, *, observed, distribution=cell_distributions, **settings):
     """x (C, I, J) with missing cells drawn given u (C, I, K), v (C, J, L) and the observed ones."""
-    mean, covariance = law(u, v, **settings)
+    mean, covariance = distribution(u, v, **settings)
     seen, missing = np.flatnonzero(observed), np.flatnonzero(~observed)
     across = covariance[:, missing[:, None], seen]
     gain = across @ np.linalg.inv(covariance[:, seen[:, None], seen])

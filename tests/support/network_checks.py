@@ -16,8 +16,8 @@ DOCUMENTS, ITEMS = [0, 0, 0, 1, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1, 1, 0]
 BASE = Tokens({"document": DOCUMENTS, "item": ITEMS}, {"document": 3, "item": 2})
 
 
-def observed(law, by):
-    return mf.Block(law, by=by, observed=True)
+def observed(distribution, by):
+    return mf.Block(distribution, by=by, observed=True)
 
 
 def words(by):

@@ -67,65 +67,70 @@ def log_of_franchise(batches, labels, concentration, base_concentration):
     return math.log(total)
 
 
-def log_of_normals(values, law):
+def log_of_normals(values, family):
     """All values of a group at once: a multivariate t with a common correlation."""
     size = len(values)
-    shape = law.rate / law.shape * (np.eye(size) + np.ones((size, size)) / law.weight)
-    location = np.full(size, law.location)
-    return float(stats.multivariate_t(location, shape, df=2 * law.shape).logpdf(values))
+    shape = family.rate / family.shape * (np.eye(size) + np.ones((size, size)) / family.weight)
+    location = np.full(size, family.location)
+    return float(stats.multivariate_t(location, shape, df=2 * family.shape).logpdf(values))
 
 
-def log_of_vectors(values, law):
+def log_of_vectors(values, family):
     """All vectors of a group at once: a matrix t (Gupta & Nagar 2000, definition 4.2.1)."""
     values = np.asarray(values, float)
     number, size = values.shape
-    scale, location = np.asarray(law.scale, float), np.asarray(law.location, float)
-    between = np.eye(number) + np.ones((number, number)) / law.weight
+    scale, location = (
+        np.asarray(family.scale, float),
+        np.asarray(family.location, float),
+    )
+    between = np.eye(number) + np.ones((number, number)) / family.weight
     apart = values - location
     after = scale + apart.T @ np.linalg.inv(between) @ apart
-    result = multigammaln((law.degrees + number) / 2, size) - multigammaln(law.degrees / 2, size)
+    result = multigammaln((family.degrees + number) / 2, size) - multigammaln(
+        family.degrees / 2, size
+    )
     result -= number * size / 2 * np.log(np.pi) + size / 2 * np.linalg.slogdet(between)[1]
-    result += law.degrees / 2 * np.linalg.slogdet(scale)[1]
-    return float(result - (law.degrees + number) / 2 * np.linalg.slogdet(after)[1])
+    result += family.degrees / 2 * np.linalg.slogdet(scale)[1]
+    return float(result - (family.degrees + number) / 2 * np.linalg.slogdet(after)[1])
 
 
-def log_of_counts(values, law):
+def log_of_counts(values, family):
     """The total is negative binomial, and shared out evenly given it."""
     number, total = len(values), int(sum(values))
-    chance = law.rate / (law.rate + number)
-    result = stats.nbinom(law.shape, chance).logpmf(total)
+    chance = family.rate / (family.rate + number)
+    result = stats.nbinom(family.shape, chance).logpmf(total)
     return float(result + stats.multinomial(total, np.full(number, 1 / number)).logpmf(values))
 
 
-def log_of_group(law, values):
+def log_of_group(family, values):
     """log p(values of a group), parameters integrated out."""
-    if isinstance(law, mf.DirichletMultinomial):
-        concentration = np.broadcast_to(np.asarray(law.concentration, float), (law.size,))
+    if isinstance(family, mf.DirichletMultinomial):
+        concentration = np.broadcast_to(np.asarray(family.concentration, float), (family.size,))
         return log_of_sequence(values, concentration)
-    if isinstance(law, mf.BetaBinary):
+    if isinstance(family, mf.BetaBinary):
         ones = int(sum(values))
-        before = gammaln(law.a) + gammaln(law.b) - gammaln(law.a + law.b)
-        a, b = law.a + ones, law.b + len(values) - ones
+        before = gammaln(family.a) + gammaln(family.b) - gammaln(family.a + family.b)
+        a, b = family.a + ones, family.b + len(values) - ones
         return float(gammaln(a) + gammaln(b) - gammaln(a + b) - before)
-    if isinstance(law, mf.NormalInverseGamma):
-        return log_of_normals(values, law)
-    if isinstance(law, mf.NormalInverseWishart):
-        return log_of_vectors(values, law)
-    return log_of_counts(values, law)
+    if isinstance(family, mf.NormalInverseGamma):
+        return log_of_normals(values, family)
+    if isinstance(family, mf.NormalInverseWishart):
+        return log_of_vectors(values, family)
+    return log_of_counts(values, family)
 
 
-def log_of_partition(law, batches, labels):
+def log_of_partition(prior, batches, labels):
     """log p(groups of all items), of fixed hyperparameters."""
-    if isinstance(law, mf.HDP):
-        return log_of_franchise(batches, labels, law.concentration, law.base_concentration)
+    if isinstance(prior, mf.HDP):
+        return log_of_franchise(batches, labels, prior.concentration, prior.base_concentration)
     total = 0.0
     for batch in sorted(set(batches)):
         own = [label for at, label in zip(batches, labels, strict=True) if at == batch]
-        if isinstance(law, mf.Dirichlet):
-            concentration = np.asarray(law.concentration, float)
-            total += log_of_sequence(own, np.broadcast_to(concentration, (law.num_components,)))
+        if isinstance(prior, mf.Dirichlet):
+            concentration = np.asarray(prior.concentration, float)
+            total += log_of_sequence(own, np.broadcast_to(concentration, (prior.num_components,)))
         else:
-            total += log_of_restaurant(own, law.concentration, getattr(law, "discount", 0.0))
+            total += log_of_restaurant(own, prior.concentration, getattr(prior, "discount", 0.0))
     return total
 
 

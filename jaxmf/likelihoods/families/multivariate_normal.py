@@ -40,7 +40,7 @@ class _Cache(NamedTuple):
     empty: tuple[Array, ...]  # the four above of a group without values
 
 
-class Parameters(NamedTuple):
+class NormalParameters(NamedTuple):
     """Means (G, D) and lower Cholesky factors (G, D, D) of the covariances."""
 
     mean: Array
@@ -281,7 +281,7 @@ class NormalInverseWishart(Family):
 
     def sample_parameters(
         self, key: Key, statistics: Wisharts, hyperparameters: Hyperparameters
-    ) -> Parameters:
+    ) -> NormalParameters:
         gamma_key, below_key, mean_key = jax.random.split(key, 3)
         shape, dtype = statistics.scale.shape, statistics.scale.dtype
         normals = [
@@ -295,7 +295,9 @@ class NormalInverseWishart(Family):
         """Shapes of the Gamma draws behind a covariance of groups with so many values: (G, D)."""
         return (self.degrees + num_values[:, None] - jnp.arange(self.size)) / 2
 
-    def parameters_of(self, statistics: Wisharts, log_gammas: Array, normals: Array) -> Parameters:
+    def parameters_of(
+        self, statistics: Wisharts, log_gammas: Array, normals: Array
+    ) -> NormalParameters:
         """Parameters of every group as a function of random numbers.
 
         Args:
@@ -316,9 +318,9 @@ class NormalInverseWishart(Family):
         factor = jnp.linalg.cholesky(covariance)
         spread = jnp.sqrt(self.weight + statistics.number)[:, None]
         deviation = jnp.einsum("gij,gj->gi", factor, normals[..., -1]) / spread
-        return Parameters(statistics.location + deviation, factor)
+        return NormalParameters(statistics.location + deviation, factor)
 
-    def log_prob(self, parameters: Parameters, value: Array) -> Array:
+    def log_prob(self, parameters: NormalParameters, value: Array) -> Array:
         deviation = (value - parameters.mean)[..., None]
         half = jax.lax.linalg.triangular_solve(
             parameters.factor, deviation, left_side=True, lower=True
@@ -326,7 +328,7 @@ class NormalInverseWishart(Family):
         level = self.size * jnp.log(2 * jnp.pi) + _log_determinant(parameters.factor)
         return -0.5 * (jnp.sum(half**2, axis=-1) + level)
 
-    def sample(self, key: Key, parameters: Parameters, groups: Array) -> Array:
+    def sample(self, key: Key, parameters: NormalParameters, groups: Array) -> Array:
         normal = jax.random.normal(key, (groups.shape[0], self.size), parameters.mean.dtype)
         deviation = jnp.einsum("tij,tj->ti", parameters.factor[groups], normal)
         return parameters.mean[groups] + deviation

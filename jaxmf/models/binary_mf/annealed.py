@@ -20,7 +20,7 @@ from jaxmf.likelihoods import bilinear, plaid
 from jaxmf.models.binary_mf import chain, checks, density, simulation
 from jaxmf.models.binary_mf import state as states
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
-from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State
+from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState
 from jaxmf.models.binary_mf.updates import update_weights
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.types import Array, Key
@@ -62,7 +62,7 @@ def annealed(
     capacity = 8 if capacity is None else capacity
     num_slots = model.num_slots(capacity, "rows"), model.num_slots(capacity, "columns")
     checks.sweep_option(model, sweep, chosen, max(num_slots))
-    plan = chain.SamplerPlan(
+    plan = chain.BinaryMFPlan(
         row_slots=num_slots[0],
         column_slots=num_slots[1],
         collapsed=chosen == "collapsed",
@@ -83,8 +83,8 @@ def annealed(
 
 
 def init(
-    plan: chain.SamplerPlan, model: BinaryMF, key: Key, data: Dense, sizes: dict[str, int] | None
-) -> tuple[State, dict[str, Array]]:
+    plan: chain.BinaryMFPlan, model: BinaryMF, key: Key, data: Dense, sizes: dict[str, int] | None
+) -> tuple[BinaryMFState, dict[str, Array]]:
     """A state from the prior."""
     num_slots = plan.row_slots, plan.column_slots
     if sizes is not None:
@@ -99,8 +99,13 @@ def init(
 
 
 def step(
-    plan: chain.SamplerPlan, model: BinaryMF, key: Key, state: State, data: Dense, power: Array
-) -> tuple[State, Info]:
+    plan: chain.BinaryMFPlan,
+    model: BinaryMF,
+    key: Key,
+    state: BinaryMFState,
+    data: Dense,
+    power: Array,
+) -> tuple[BinaryMFState, Info]:
     """W where it is kept, U, V and hyperparameters, with the likelihood to a power."""
     data = model.centred(data)
     state, _ = update_weights(model, jax.random.fold_in(key, 0), state, data, power=power)
@@ -111,7 +116,7 @@ def step(
     return state, info
 
 
-def measure(model: BinaryMF, state: State, data: Dense) -> Measured:
+def measure(model: BinaryMF, state: BinaryMFState, data: Dense) -> Measured:
     """The statistics of `log_ratio`."""
     spectrum = plaid.spectrum if model.diagonal else bilinear.spectrum
     x, weight_mean = model.centred(data).values, model.summed_out_mean()
@@ -120,7 +125,7 @@ def measure(model: BinaryMF, state: State, data: Dense) -> Measured:
     return Measured(statistics, state.noise_scale, state.weight_scale, unit)
 
 
-def log_likelihood(model: BinaryMF, state: State, data: Dense) -> Array:
+def log_likelihood(model: BinaryMF, state: BinaryMFState, data: Dense) -> Array:
     """log p(observed X | U, V, W), () float."""
     unit = model.log_unit(data, observed_only=True)
     return density.log_likelihood_of_cells(model, state, model.centred(data)) - unit

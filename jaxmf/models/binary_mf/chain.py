@@ -16,7 +16,7 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.models.binary_mf import checks, defaults
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
-from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, num_features
+from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState, num_features
 from jaxmf.models.binary_mf.state import grow as grow_state
 from jaxmf.models.binary_mf.updates import (
     change_bases,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     ],
 )
 @dataclass(frozen=True)
-class SamplerPlan:
+class BinaryMFPlan:
     """The structural options of the sampler, all of them static: equal ones compile nothing new."""
 
     row_slots: int
@@ -72,7 +72,7 @@ class SamplerPlan:
     change_basis: int = 0
 
 
-def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
+def init(plan: BinaryMFPlan, model: BinaryMF, key: Key, data: Dense) -> BinaryMFState:
     """U, V and W from the prior; scales that have priors start from the spread of the data."""
     data = model.centred(data)
     values, observed = data.values, data.observed
@@ -115,7 +115,7 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
     return state._replace(weights=None, x=x)
 
 
-def _from_data(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
+def _from_data(model: BinaryMF, key: Key, state: BinaryMFState, data: Dense) -> BinaryMFState:
     """The state with features that the data show on both sides; as it is where they show none.
 
     Logistic cells are taken about a half and by the slope there.
@@ -154,8 +154,13 @@ def _from_data(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
 
 
 def step(
-    plan: SamplerPlan, model: BinaryMF, key: Key, state: State, data: Dense, progress: Array
-) -> tuple[State, Info]:
+    plan: BinaryMFPlan,
+    model: BinaryMF,
+    key: Key,
+    state: BinaryMFState,
+    data: Dense,
+    progress: Array,
+) -> tuple[BinaryMFState, Info]:
     """W where it is kept, U, V, splits and merges, hyperparameters."""
     data = model.centred(data)
     direction = _direction(model, data, progress) if plan.anneal else None
@@ -173,14 +178,14 @@ def step(
 
 
 def move_features(
-    plan: SamplerPlan,
+    plan: BinaryMFPlan,
     model: BinaryMF,
     key: Key,
-    state: State,
+    state: BinaryMFState,
     data: Dense,
     *,
     noise_factor: Array | float,
-) -> tuple[State, Info]:
+) -> tuple[BinaryMFState, Info]:
     """U, V, splits and merges, with the likelihood to the power 1 / noise_factor^2."""
     options: dict[str, Any] = {
         "several": plan.several,
@@ -226,7 +231,9 @@ def _direction(model: BinaryMF, data: Dense, progress: Array) -> LeadingDirectio
     )
 
 
-def _noise_factor(state: State, progress: Array, direction: LeadingDirection | None) -> Array:
+def _noise_factor(
+    state: BinaryMFState, progress: Array, direction: LeadingDirection | None
+) -> Array:
     """What the sweeps' noise is multiplied by."""
     if direction is None:
         return 1 / annealed_factor(progress)
@@ -234,8 +241,12 @@ def _noise_factor(state: State, progress: Array, direction: LeadingDirection | N
 
 
 def _keep_features(
-    model: BinaryMF, key: Key, state: State, progress: Array, direction: LeadingDirection | None
-) -> State:
+    model: BinaryMF,
+    key: Key,
+    state: BinaryMFState,
+    progress: Array,
+    direction: LeadingDirection | None,
+) -> BinaryMFState:
     """While annealing lasts, a side without features gets one.
 
     That of the rows on one side of the first singular vector, or of half of the rows where cells
@@ -261,7 +272,7 @@ def _keep_features(
     )
 
 
-def record(model: BinaryMF, key: Key, state: State, data: Dense) -> Draw:
+def record(model: BinaryMF, key: Key, state: BinaryMFState, data: Dense) -> Draw:
     """What a draw keeps; U under the name `z`, as posteriors know row features."""
     del key
     draw = {
@@ -279,13 +290,13 @@ def record(model: BinaryMF, key: Key, state: State, data: Dense) -> Draw:
     return draw if state.weights is None else draw | {"weights": state.weights}
 
 
-def grow(plan: SamplerPlan, state: State, sizes: dict[str, int]) -> State:
+def grow(plan: BinaryMFPlan, state: BinaryMFState, sizes: dict[str, int]) -> BinaryMFState:
     """The state with more slots on either side."""
     del plan
     return grow_state(state, sizes)
 
 
-def limit(plan: SamplerPlan, data: Dense) -> dict[str, Limit]:
+def limit(plan: BinaryMFPlan, data: Dense) -> dict[str, Limit]:
     """How many slots either side may have."""
     if plan.whole_rows:
         whole = whole_rows_limit(remedy=checks.WHOLE_ROWS_REMEDY)

@@ -12,7 +12,7 @@ from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear, plaid
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.models.binary_mf.defaults import hyperprior
-from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, complete, entries
+from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState, complete, entries
 from jaxmf.priors import hyper
 from jaxmf.types import Array
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ScaleDensity = Callable[[Array, Array], Array]
 
 
-def log_joint(model: BinaryMF, state: State, data: Dense) -> Array:
+def log_joint(model: BinaryMF, state: BinaryMFState, data: Dense) -> Array:
     """See `BinaryMF.log_joint`; of the data minus the offset."""
     terms = [
         hyper.log_prior(prior, getattr(state, name))
@@ -43,7 +43,7 @@ def log_joint(model: BinaryMF, state: State, data: Dense) -> Array:
     return sum(terms[1:], terms[0]) + log_likelihood(model, state, data)
 
 
-def log_likelihood(model: BinaryMF, state: State, data: Dense) -> Array:
+def log_likelihood(model: BinaryMF, state: BinaryMFState, data: Dense) -> Array:
     """log p(X | U, V) with W summed out, or log p(X | U, V, W) + log p(W): () float."""
     if state.weights is None:
         return bilinear.log_marginal(
@@ -60,14 +60,14 @@ def log_likelihood(model: BinaryMF, state: State, data: Dense) -> Array:
     return log_likelihood_of_cells(model, state, data) + prior.log_density(state.weights, there)
 
 
-def log_likelihood_of_cells(model: BinaryMF, state: State, data: Dense) -> Array:
+def log_likelihood_of_cells(model: BinaryMF, state: BinaryMFState, data: Dense) -> Array:
     """log p(observed X | U, V, W): () float."""
     each = model.likelihood_at(state).log_density(data.values, entries(state))
     return jnp.sum(each if data.observed is None else jnp.where(data.observed, each, 0))
 
 
 def scale_density(
-    model: BinaryMF, state: State, data: Dense, *, power: Array | float = 1.0
+    model: BinaryMF, state: BinaryMFState, data: Dense, *, power: Array | float = 1.0
 ) -> ScaleDensity:
     """Log density at other scales of noise and weights, less that at the state's.
 
@@ -94,7 +94,9 @@ def scale_density(
     return change
 
 
-def _explicit(model: BinaryMF, state: State, data: Dense, power: Array | float) -> ScaleDensity:
+def _explicit(
+    model: BinaryMF, state: BinaryMFState, data: Dense, power: Array | float
+) -> ScaleDensity:
     assert state.weights is not None
     prior = model.weight_prior(state)
     there = prior.there(model.row_exists(state), model.column_exists(state))

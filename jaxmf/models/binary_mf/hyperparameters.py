@@ -13,7 +13,7 @@ from jaxmf.engine import Info
 from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.models.binary_mf.defaults import hyperprior
 from jaxmf.models.binary_mf.density import scale_density
-from jaxmf.models.binary_mf.state import State, entries
+from jaxmf.models.binary_mf.state import BinaryMFState, entries
 from jaxmf.priors import hyper
 from jaxmf.samplers.hyper import update_feature_prior, update_rate, update_scale
 from jaxmf.types import Array, Key
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def update_hyperparameters(
-    model: BinaryMF, key: Key, state: State, data: Dense, *, power: Array | float = 1.0
-) -> tuple[State, Info]:
+    model: BinaryMF, key: Key, state: BinaryMFState, data: Dense, *, power: Array | float = 1.0
+) -> tuple[BinaryMFState, Info]:
     """Kernel: alpha and concentration of both sides, hyperparameters of cells and weights.
 
     `power` is that of the likelihood of a cell given W, below 1 on the way from the prior.
@@ -36,7 +36,7 @@ def update_hyperparameters(
     return state, Info(overflow={})
 
 
-def _update_row_prior(model: BinaryMF, key: Key, state: State) -> State:
+def _update_row_prior(model: BinaryMF, key: Key, state: BinaryMFState) -> BinaryMFState:
     alpha, concentration = update_feature_prior(
         key,
         model.row_prior_at(state),
@@ -52,8 +52,8 @@ def _update_row_prior(model: BinaryMF, key: Key, state: State) -> State:
 
 
 def _update_scales(
-    model: BinaryMF, key: Key, state: State, data: Dense, power: Array | float
-) -> State:
+    model: BinaryMF, key: Key, state: BinaryMFState, data: Dense, power: Array | float
+) -> BinaryMFState:
     """The two scales by slices, one after the other."""
     priors = [hyperprior(model, name) for name in ("noise_scale", "weight_scale")]
     noise_prior, weight_prior = (1.0 if prior is None else prior for prior in priors)
@@ -76,8 +76,8 @@ def _update_scales(
 
 
 def _update_rates(
-    model: BinaryMF, key: Key, state: State, data: Dense, power: Array | float
-) -> State:
+    model: BinaryMF, key: Key, state: BinaryMFState, data: Dense, power: Array | float
+) -> BinaryMFState:
     """Of Poisson cells: rate and shape of the Gamma prior of W given W, and the base rate.
 
     weight_rate | W ~ Gamma(a + n weight_shape, rate b + sum W) under a Gamma(a, b) prior, n weights

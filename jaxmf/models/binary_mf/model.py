@@ -48,7 +48,7 @@ from jaxmf.models.binary_mf import (
     weights,
 )
 from jaxmf.models.binary_mf.sides import FeatureSpec
-from jaxmf.models.binary_mf.state import HYPERPARAMETERS, Hyperparameters, State
+from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState, Hyperparameters
 from jaxmf.models.binary_mf.state import capacity as capacity_of
 from jaxmf.priors.features import BetaBernoulli
 from jaxmf.priors.hyper import Hyperparameter
@@ -295,21 +295,23 @@ class BinaryMF(SimulatedModel):
 
     # --- the priors at the values of a state ------------------------------------------------------
 
-    def row_prior_at(self, state: State) -> FeatureSpec:
+    def row_prior_at(self, state: BinaryMFState) -> FeatureSpec:
         """The prior of U at the values of a state."""
         return replace(self.row_prior, alpha=state.row_alpha, concentration=state.row_concentration)
 
-    def column_prior_at(self, state: State) -> FeatureSpec:
+    def column_prior_at(self, state: BinaryMFState) -> FeatureSpec:
         """The prior of V at the values of a state."""
         return replace(
             self.column_prior, alpha=state.column_alpha, concentration=state.column_concentration
         )
 
-    def likelihood_at(self, values: State | Hyperparameters) -> Gaussian | Bernoulli | Poisson:
+    def likelihood_at(
+        self, values: BinaryMFState | Hyperparameters
+    ) -> Gaussian | Bernoulli | Poisson:
         """The likelihood of a cell given U W V', at the values of a state or a draw."""
         return self.likelihood.at_values(values._asdict())
 
-    def weight_prior(self, values: State | Hyperparameters) -> WeightPrior:
+    def weight_prior(self, values: BinaryMFState | Hyperparameters) -> WeightPrior:
         """The prior of W at the values of a state or a draw."""
         return WeightPrior(
             mean=jnp.asarray(self.weight_mean, values.weight_scale.dtype),
@@ -325,15 +327,15 @@ class BinaryMF(SimulatedModel):
         mean = jnp.asarray(self.weight_mean)
         return jnp.diagonal(mean) if self.diagonal and mean.ndim else mean
 
-    def row_exists(self, state: State) -> Array:
+    def row_exists(self, state: BinaryMFState) -> Array:
         """(K,) bool: slots of U that are features, given ones included."""
         return sides.exists(self.row_prior_at(state), state.u, self.num_fixed_rows())
 
-    def column_exists(self, state: State) -> Array:
+    def column_exists(self, state: BinaryMFState) -> Array:
         """(L,) bool: slots of V that are features, given ones included."""
         return sides.exists(self.column_prior_at(state), state.v, self.num_fixed_columns())
 
-    def log_joint(self, state: State, data: Dense) -> Array:
+    def log_joint(self, state: BinaryMFState, data: Dense) -> Array:
         """log p(U, V, W, X, hyperparameters); without W where it is summed out.
 
         With the weights summed out, U and V enter by the probabilities of their left-ordered
@@ -350,7 +352,7 @@ class BinaryMF(SimulatedModel):
         unit = self.log_unit(data, observed_only=state.weights is not None)
         return density.log_joint(self, state, self.centred(data)) - unit
 
-    def log_likelihood(self, state: State, data: Dense) -> Array:
+    def log_likelihood(self, state: BinaryMFState, data: Dense) -> Array:
         """log p(X | U, V) with W summed out, or log p(X | U, V, W) + log p(W): () float."""
         unit = self.log_unit(data, observed_only=state.weights is not None)
         return density.log_likelihood(self, state, self.centred(data)) - unit
@@ -359,19 +361,21 @@ class BinaryMF(SimulatedModel):
 
     def simulate_matrix(
         self, key: Key, shape: tuple[int, int], capacity: int
-    ) -> tuple[State, Dense, Array]:
+    ) -> tuple[BinaryMFState, Dense, Array]:
         """As `simulate`, with () bool whether a side that grows uses its last slot."""
         state_key, x_key = jax.random.split(key)
         state = self.simulate_state(state_key, *shape, capacity)
         rows, columns = simulation.last_slots(self, state).values()
         return state, Dense(self.simulate_data(x_key, state)), rows | columns
 
-    def simulate_state(self, key: Key, num_rows: int, num_columns: int, capacity: int) -> State:
+    def simulate_state(
+        self, key: Key, num_rows: int, num_columns: int, capacity: int
+    ) -> BinaryMFState:
         """A state from the prior, weights included."""
         return simulation.simulate_state(self, key, num_rows, num_columns, capacity)
 
     @full_products
-    def simulate_data(self, key: Key, state: State) -> Array:
+    def simulate_data(self, key: Key, state: BinaryMFState) -> Array:
         """X (I, J) given a state with weights."""
         return simulation.simulate_data(self, key, state)
 
@@ -446,7 +450,7 @@ class BinaryMF(SimulatedModel):
         checks.sweep_option(self, sweep, chosen, max(num_slots))
         checks.split_merge_option(self, split_merge)
         checks.start_option(self, start)
-        plan = chain.SamplerPlan(
+        plan = chain.BinaryMFPlan(
             row_slots=num_slots[0],
             column_slots=num_slots[1],
             collapsed=chosen == "collapsed",

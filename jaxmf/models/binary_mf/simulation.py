@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.models.binary_mf import defaults, fixed, sides
-from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, entries
+from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState, entries
 from jaxmf.priors import hyper
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.types import Array, Key
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def simulate_state(
     model: BinaryMF, key: Key, num_rows: int, num_columns: int, capacity: int
-) -> State:
+) -> BinaryMFState:
     """A state from the prior, weights included."""
     num_slots = model.num_slots(capacity, "rows"), model.num_slots(capacity, "columns")
     return simulate_in_slots(model, key, (num_rows, num_columns), num_slots)
@@ -27,7 +27,7 @@ def simulate_state(
 
 def simulate_in_slots(
     model: BinaryMF, key: Key, shape: tuple[int, int], num_slots: tuple[int, int]
-) -> State:
+) -> BinaryMFState:
     """A state from the prior, weights included, with so many slots for rows and for columns."""
     keys = jax.random.split(key, 3)
     values = {
@@ -40,7 +40,7 @@ def simulate_in_slots(
     return draw_state(model, keys[1], values, shape, num_slots)
 
 
-def last_slots(model: BinaryMF, state: State) -> dict[str, Array]:
+def last_slots(model: BinaryMF, state: BinaryMFState) -> dict[str, Array]:
     """Which sides grow and use their last slot, () bool each: so many may have been too few."""
     sides_and_bits = (("row", model.row_prior, state.u), ("column", model.column_prior, state.v))
     return {
@@ -55,10 +55,10 @@ def draw_state(
     values: dict[str, Array],
     shape: tuple[int, int],
     num_slots: tuple[int, int],
-) -> State:
+) -> BinaryMFState:
     """A state at given hyperparameters, U, V and W drawn from their prior."""
     empty = jnp.zeros((0, 0), bool)
-    state = State(u=empty, v=empty, weights=None, x=None, **values)
+    state = BinaryMFState(u=empty, v=empty, weights=None, x=None, **values)
     u = sides.draw_bits(
         jax.random.fold_in(key, 0),
         model.row_prior_at(state),
@@ -78,7 +78,7 @@ def draw_state(
     return state._replace(weights=jnp.where(there, weights, 0))
 
 
-def simulate_data(model: BinaryMF, key: Key, state: State) -> Array:
+def simulate_data(model: BinaryMF, key: Key, state: BinaryMFState) -> Array:
     """X (I, J) given a state with weights."""
     drawn = model.likelihood_at(state).sample(key, entries(state))
     if model.column_unit is not None:

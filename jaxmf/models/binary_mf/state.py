@@ -11,7 +11,7 @@ from jaxmf.data import Dense
 from jaxmf.types import Array
 
 
-class State(NamedTuple):
+class BinaryMFState(NamedTuple):
     """Where a chain is."""
 
     u: Array  # (I, K) bool, given features in the first slots
@@ -33,7 +33,7 @@ class State(NamedTuple):
     weight_rate: Array
     base_rate: Array
 
-    def transpose(self) -> State:
+    def transpose(self) -> BinaryMFState:
         """The state of X': rows and columns exchanged."""
         return self._replace(
             u=self.v,
@@ -47,7 +47,7 @@ class State(NamedTuple):
         )
 
 
-HYPERPARAMETERS = State._fields[4:]
+HYPERPARAMETERS = BinaryMFState._fields[4:]
 
 
 class Hyperparameters(NamedTuple):
@@ -61,12 +61,12 @@ class Hyperparameters(NamedTuple):
     base_rate: Array
 
 
-def complete(state: State, data: Dense) -> Array:
+def complete(state: BinaryMFState, data: Dense) -> Array:
     """The data (I, J) with the state's missing cells."""
     return data.values if state.x is None else state.x
 
 
-def entries(state: State) -> Array:
+def entries(state: BinaryMFState) -> Array:
     """U W V' (I, J) of a state with weights."""
     assert state.weights is not None
     dtype = state.weights.dtype
@@ -78,7 +78,7 @@ def num_features(bits: Array, num_fixed: int) -> Array:
     return jnp.sum(jnp.any(bits[:, num_fixed:], axis=0), dtype=jnp.int32)
 
 
-def grow(state: State, sizes: dict[str, int]) -> State:
+def grow(state: BinaryMFState, sizes: dict[str, int]) -> BinaryMFState:
     """The state with more slots on either side."""
     rows = sizes.get("row_features", state.u.shape[1])
     columns = sizes.get("column_features", state.v.shape[1])
@@ -90,6 +90,6 @@ def grow(state: State, sizes: dict[str, int]) -> State:
     )
 
 
-def capacity(state: State) -> dict[str, int]:
+def capacity(state: BinaryMFState) -> dict[str, int]:
     """Slots of both sides."""
     return {"row_features": state.u.shape[-1], "column_features": state.v.shape[-1]}

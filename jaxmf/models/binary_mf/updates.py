@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxmf.data import Dense
 from jaxmf.engine import Info, merge_overflow
 from jaxmf.likelihoods.cells.likelihood import Likelihood, Tempered
-from jaxmf.models.binary_mf.state import State, complete, entries
+from jaxmf.models.binary_mf.state import BinaryMFState, complete, entries
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers import split_merge
 from jaxmf.samplers.bilinear import weights as weight_moves
@@ -37,13 +37,13 @@ _NUM_ROUNDS = 4  # proposals to each row of W
 def update_rows(
     model: BinaryMF,
     key: Key,
-    state: State,
+    state: BinaryMFState,
     data: Dense,
     *,
     several: int = 1,
     whole_rows: bool = False,
     noise_factor: Array | float = 1.0,
-) -> tuple[State, Info]:
+) -> tuple[BinaryMFState, Info]:
     """Kernel: U, with W summed out (and missing cells) or given W (and weights of own features).
 
     `whole_rows` draws each row from all its settings, with W summed out and not diagonal only.
@@ -70,12 +70,12 @@ def update_rows(
 def _collapsed_rows(
     model: BinaryMF,
     key: Key,
-    state: State,
+    state: BinaryMFState,
     data: Dense,
     several: int,
     whole_rows: bool,
     noise_factor: Array | float,
-) -> tuple[State, Info]:
+) -> tuple[BinaryMFState, Info]:
     arrays = state.u, state.v, complete(state, data), data.observed
     options: dict[str, Any] = {
         "prior": model.row_prior_at(state),
@@ -95,8 +95,8 @@ def _collapsed_rows(
 
 
 def update_columns(
-    model: BinaryMF, key: Key, state: State, data: Dense, **options: Any
-) -> tuple[State, Info]:
+    model: BinaryMF, key: Key, state: BinaryMFState, data: Dense, **options: Any
+) -> tuple[BinaryMFState, Info]:
     """Kernel: V, with the options of `update_rows`."""
     turned, info = update_rows(
         model.transpose(), key, state.transpose(), transposed(data), **options
@@ -117,12 +117,12 @@ def for_columns(info: Info) -> Info:
 def split_or_merge(
     model: BinaryMF,
     key: Key,
-    state: State,
+    state: BinaryMFState,
     data: Dense,
     *,
     num_proposals: int,
     noise_factor: Array | float = 1.0,
-) -> tuple[State, Info]:
+) -> tuple[BinaryMFState, Info]:
     """Kernel: some proposals to split or merge features of rows, then of columns, W summed out.
 
     Where W is kept, missing cells X_m are drawn given U, V and W, the proposals are made in
@@ -155,7 +155,7 @@ def split_or_merge(
     return moved._replace(weights=weights, x=None), info
 
 
-def _imputed(model: BinaryMF, key: Key, state: State, data: Dense) -> Array | None:
+def _imputed(model: BinaryMF, key: Key, state: BinaryMFState, data: Dense) -> Array | None:
     """X (I, J), its missing cells drawn given U, V and W; None when nothing is missing."""
     if data.observed is None:
         return None
@@ -164,8 +164,8 @@ def _imputed(model: BinaryMF, key: Key, state: State, data: Dense) -> Array | No
 
 
 def _split_or_merge_both(
-    model: BinaryMF, key: Key, state: State, data: Dense, options: dict[str, Any]
-) -> tuple[State, Info]:
+    model: BinaryMF, key: Key, state: BinaryMFState, data: Dense, options: dict[str, Any]
+) -> tuple[BinaryMFState, Info]:
     """Proposals for the rows, then for the columns, of a state without W."""
     state, rows = _split_or_merge_rows(model, jax.random.fold_in(key, 0), state, data, **options)
     turned, columns = _split_or_merge_rows(
@@ -182,12 +182,12 @@ def _split_or_merge_both(
 def _split_or_merge_rows(
     model: BinaryMF,
     key: Key,
-    state: State,
+    state: BinaryMFState,
     data: Dense,
     *,
     num_proposals: int,
     noise_factor: Array | float,
-) -> tuple[State, Info]:
+) -> tuple[BinaryMFState, Info]:
     u, overflow, _ = split_merge.split_merge(
         key,
         state.u,
@@ -203,18 +203,18 @@ def _split_or_merge_rows(
 def change_bases(
     model: BinaryMF,
     key: Key,
-    state: State,
+    state: BinaryMFState,
     data: Dense,
     *,
     num_draws: int,
     noise_factor: Array | float = 1.0,
-) -> State:
+) -> BinaryMFState:
     """Kernel: two features of rows in another basis of their plane, then two of columns.
 
     `num_draws` times on either side, W summed out and not diagonal only.
     """
 
-    def change_rows(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
+    def change_rows(model: BinaryMF, key: Key, state: BinaryMFState, data: Dense) -> BinaryMFState:
         u = change_of_basis(
             key,
             state.u,
@@ -232,7 +232,7 @@ def change_bases(
 
 
 def _pair_likelihood(
-    model: BinaryMF, state: State, data: Dense, noise_factor: Array | float
+    model: BinaryMF, state: BinaryMFState, data: Dense, noise_factor: Array | float
 ) -> GaussianColumns:
     """p(X | U, V) as a function of pairs of columns of U."""
     return bilinear_columns(
@@ -246,8 +246,8 @@ def _pair_likelihood(
 
 
 def update_weights(
-    model: BinaryMF, key: Key, state: State, data: Dense, *, power: Array | None = None
-) -> tuple[State, Info]:
+    model: BinaryMF, key: Key, state: BinaryMFState, data: Dense, *, power: Array | None = None
+) -> tuple[BinaryMFState, Info]:
     """Kernel: W given U and V, where it is kept.
 
     `power` is that of the likelihood on the way from the prior, or None. Gaussian cells have it in

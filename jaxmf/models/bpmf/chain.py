@@ -15,9 +15,9 @@ import numpy as np
 from jaxmf._kernels.special import as_normals, loggammas, uniforms
 from jaxmf.data import Entries
 from jaxmf.engine import Info
-from jaxmf.likelihoods.families.multivariate_normal import Parameters
+from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
 from jaxmf.models.bpmf import groups, moves
-from jaxmf.models.bpmf.state import Prepared, SidePrior, State
+from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
 from jaxmf.models.bpmf.updates import (
     MomentDraws,
     gamma_shapes,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     meta_fields=["keep_factors", "num_slots", "split_merge"],
 )
 @dataclass(frozen=True)
-class SamplerPlan:
+class BPMFPlan:
     """The structural options of the sampler, all of them static: equal ones compile nothing new."""
 
     keep_factors: bool
@@ -50,12 +50,12 @@ class SamplerPlan:
     split_merge: int = 0
 
 
-def init(plan: SamplerPlan, model: BPMF, key: Key, data: Entries | Prepared) -> State:
+def init(plan: BPMFPlan, model: BPMF, key: Key, data: Entries | PreparedRatings) -> BPMFState:
     """Factors standard normal, biases zero, coefficients small; groups see `groups.start`."""
     data = model.prepare(data)
     u = _start(model, jax.random.fold_in(key, 0), data.num_rows)
     v = _start(model.transpose(), jax.random.fold_in(key, 1), data.num_columns)
-    return State(
+    return BPMFState(
         u=u,
         v=v,
         row_side=_start_prior(plan, model, jax.random.fold_in(key, 2), u),
@@ -64,7 +64,7 @@ def init(plan: SamplerPlan, model: BPMF, key: Key, data: Entries | Prepared) -> 
     )
 
 
-def _start_noise(model: BPMF, data: Prepared) -> Array:
+def _start_noise(model: BPMF, data: PreparedRatings) -> Array:
     unit, values = model.unit(data), model.standardised(data)
     noise = model.cell_noise(unit)
     return noise.start(values, unit) if model.is_normal else noise.start(values)
@@ -85,13 +85,13 @@ def _start(model: BPMF, key: Key, num_rows: int) -> Array:
     return vectors * jnp.concatenate([jnp.asarray(scale), coefficient_scale]).astype(vectors.dtype)
 
 
-def _start_prior(plan: SamplerPlan, model: BPMF, key: Key, vectors: Array) -> SidePrior:
+def _start_prior(plan: BPMFPlan, model: BPMF, key: Key, vectors: Array) -> SidePrior:
     size = groups.num_groups(model, plan.num_slots)
     num_rows, width = vectors.shape[0], model.core_width
     features = model.row_link()
     num_features, num_parts = (0, 0) if features is None else (features.width, len(features.parts))
     identity = jnp.eye(width, dtype=vectors.dtype)
-    moments = Parameters(
+    moments = NormalParameters(
         jnp.zeros((size, width), vectors.dtype),
         jnp.broadcast_to(identity, (size, width, width)),
     )
@@ -111,13 +111,13 @@ def _start_prior(plan: SamplerPlan, model: BPMF, key: Key, vectors: Array) -> Si
 
 
 def step(
-    plan: SamplerPlan,
+    plan: BPMFPlan,
     model: BPMF,
     key: Key,
-    state: State,
-    data: Entries | Prepared,
+    state: BPMFState,
+    data: Entries | PreparedRatings,
     progress: Array,
-) -> tuple[State, Info]:
+) -> tuple[BPMFState, Info]:
     """Prior of the rows, the rows, prior of the columns, the columns, noise (section 6.2.8)."""
     del progress
     data = model.prepare(data)
@@ -152,7 +152,7 @@ def step(
     return state, Info(overflow={name: overflow[name] for name in capacity(state)})
 
 
-def grow(state: State, sizes: dict[str, int]) -> State:
+def grow(state: BPMFState, sizes: dict[str, int]) -> BPMFState:
     """The state with more slots for groups."""
     rows = sizes.get("row_groups", state.row_side.moments.mean.shape[0])
     columns = sizes.get("column_groups", state.column_side.moments.mean.shape[0])
@@ -162,7 +162,7 @@ def grow(state: State, sizes: dict[str, int]) -> State:
     )
 
 
-def capacity(state: State) -> dict[str, int]:
+def capacity(state: BPMFState) -> dict[str, int]:
     """Slots of the growing groups of either side."""
     sides = {"row_groups": state.row_side, "column_groups": state.column_side}
     return {
@@ -182,7 +182,7 @@ class _Draws(NamedTuple):
     noise: Array | None
 
 
-def _draws(model: BPMF, key: Key, state: State, data: Prepared) -> _Draws:
+def _draws(model: BPMF, key: Key, state: BPMFState, data: PreparedRatings) -> _Draws:
     """All in two calls of the generator: compiling these is most of compiling a step."""
     all_moments = state.row_side.moments, state.column_side.moments
     # of a mixture they are drawn where its groups are known
@@ -213,7 +213,7 @@ def _draws(model: BPMF, key: Key, state: State, data: Prepared) -> _Draws:
 
 
 def record(
-    plan: SamplerPlan, model: BPMF, key: Key, state: State, data: Entries | Prepared
+    plan: BPMFPlan, model: BPMF, key: Key, state: BPMFState, data: Entries | PreparedRatings
 ) -> Draw:
     """What a draw keeps: priors, noise, and the vectors unless they are left out."""
     del key

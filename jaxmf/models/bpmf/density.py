@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from jaxmf._kernels.linalg import after
 from jaxmf.models.bpmf import groups
-from jaxmf.models.bpmf.state import Prepared, SidePrior, State
+from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
 from jaxmf.models.bpmf.updates import linked, means_of_data
 from jaxmf.priors.hyper import log_prior
 from jaxmf.samplers.factors.coefficients import log_density
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxmf.models.bpmf.model import BPMF
 
 
-def log_likelihood(model: BPMF, state: State, data: Prepared) -> Array:
+def log_likelihood(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array:
     """log p(observed cells | vectors, noise): () float."""
     unit, means = model.unit(data), means_of_data(model, state, data)
     values = model.standardised(data) * unit
@@ -28,7 +28,7 @@ def log_likelihood(model: BPMF, state: State, data: Prepared) -> Array:
     return jnp.sum(likelihood.log_density(values, means * unit))
 
 
-def log_joint(model: BPMF, state: State, data: Prepared) -> Array:
+def log_joint(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array:
     """log p(cells, vectors, priors, noise): () float."""
     rows = _log_side(model, state)
     # not at the same time as that of the rows, see `after`
@@ -41,7 +41,7 @@ def log_joint(model: BPMF, state: State, data: Prepared) -> Array:
     return rows + columns + noise + log_likelihood(model, state, data)
 
 
-def _log_side(model: BPMF, state: State) -> Array:
+def _log_side(model: BPMF, state: BPMFState) -> Array:
     """log p(vectors of the rows, their prior): () float; a mixture's parameters summed out."""
     side, width = state.row_side, model.core_width
     core = state.u[:, :width]

@@ -23,10 +23,10 @@ from jaxmf.blocks import Block, Network, chain
 from jaxmf.blocks.density import log_joint
 from jaxmf.blocks.simulation import simulate
 from jaxmf.blocks.split_merge import can_split
-from jaxmf.blocks.state import State as NetworkState
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.data.container import bare
-from jaxmf.likelihoods.families.multivariate_normal import Parameters
+from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
 from jaxmf.priors.hyper import is_fixed
 from jaxmf.types import Array, Key
 
@@ -172,7 +172,7 @@ def grow(side: SidePrior, size: int) -> SidePrior:
     extra = size - side.moments.mean.shape[0]
     identity = jnp.eye(side.moments.mean.shape[1], dtype=side.moments.mean.dtype)
     added = jnp.broadcast_to(identity, (extra, *identity.shape))
-    moments = Parameters(
+    moments = NormalParameters(
         slots.pad_axis(side.moments.mean, 0, size), jnp.concatenate([side.moments.factor, added])
     )
     return side._replace(moments=moments, mixture=Mixture(grown.hyperparameters, grown.slots))

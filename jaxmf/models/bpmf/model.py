@@ -42,7 +42,7 @@ from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.model import Model, Pair, Value
 from jaxmf.models.bpmf import chain, checks, density, queries, simulation, unknown
-from jaxmf.models.bpmf.state import Observed, Prepared, State
+from jaxmf.models.bpmf.state import BPMFState, Observed, PreparedRatings
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.scales import squared
@@ -266,9 +266,9 @@ class BPMF(Readable, Model):
         """
         return checks.matched(self, data)
 
-    def prepare(self, data: Observed) -> Prepared:
+    def prepare(self, data: Observed) -> PreparedRatings:
         """The observed cells as the sampler goes through them; prepared ones as they are."""
-        if isinstance(data, Prepared):
+        if isinstance(data, PreparedRatings):
             return data
         cells = arranged(data, (self.row_width(), self.column_width()))
         features = jnp.zeros((cells.values.shape[0], 0), cells.values.dtype)
@@ -277,7 +277,7 @@ class BPMF(Readable, Model):
         known = self.known(cells.num_rows, cells.num_columns, features)
         linked = self.row_link(), self.column_link()
         found = [() if each is None else spectra(each) for each in linked]
-        return Prepared(cells, known, *found)
+        return PreparedRatings(cells, known, *found)
 
     def known(self, num_rows: int, num_columns: int, cells: Array) -> Known:
         """The features of all rows and columns, as dense arrays, beside those of some cells."""
@@ -318,17 +318,17 @@ class BPMF(Readable, Model):
 
     # --- densities and simulation -----------------------------------------------------------------
 
-    def log_joint(self, state: State, data: Observed) -> Array:
+    def log_joint(self, state: BPMFState, data: Observed) -> Array:
         """log p(cells, vectors, priors, noise): () float."""
         return density.log_joint(self, state, self.prepare(data))
 
-    def log_likelihood(self, state: State, data: Observed) -> Array:
+    def log_likelihood(self, state: BPMFState, data: Observed) -> Array:
         """log p(cells | vectors, noise): () float."""
         return density.log_likelihood(self, state, self.prepare(data))
 
     def simulate(
         self, key: Key, rows: Array, columns: Array, shape: tuple[int, int]
-    ) -> tuple[State, Entries]:
+    ) -> tuple[BPMFState, Entries]:
         """A state from the prior, and values of some cells from it.
 
         Args:
@@ -342,7 +342,7 @@ class BPMF(Readable, Model):
 
     def simulate_matrix(
         self, key: Key, shape: tuple[int, int], capacity: int
-    ) -> tuple[State, Entries, Array]:
+    ) -> tuple[BPMFState, Entries, Array]:
         """A state from the prior and all cells of a matrix; groups have `capacity` slots.
 
         The () bool is False: that a group of many rows has no slot is not seen.
@@ -364,11 +364,11 @@ class BPMF(Readable, Model):
 
     def simulate_state(
         self, key: Key, num_rows: int, num_columns: int, *, capacity: int = 32
-    ) -> State:
+    ) -> BPMFState:
         """A state from the prior; `capacity` is the number of slots for groups."""
         return simulation.simulate_state(self, key, num_rows, num_columns, capacity)
 
-    def simulate_data(self, key: Key, state: State, rows: Array, columns: Array) -> Entries:
+    def simulate_data(self, key: Key, state: BPMFState, rows: Array, columns: Array) -> Entries:
         """Values of the cells (rows, columns) given a state."""
         return simulation.simulate_data(self, key, state, rows, columns)
 
@@ -391,7 +391,7 @@ class BPMF(Readable, Model):
           Algorithm, with the growing axes "row_groups" and "column_groups" of mixtures.
         """
         grows = any(prior is not None and prior.grows for prior in self.mixture)
-        plan = chain.SamplerPlan(
+        plan = chain.BPMFPlan(
             keep_factors=checks.flag("keep_factors", keep_factors),
             num_slots=checks.capacity(capacity),
             split_merge=check_count("split_merge", split_merge, 0),
@@ -405,8 +405,8 @@ class BPMF(Readable, Model):
             prepare=self.prepare,
         )
 
-    def whole_draw(self, key: Key, state: State, data: Observed) -> Draw:
-        return chain.record(chain.SamplerPlan(keep_factors=True), self, key, state, data)
+    def whole_draw(self, key: Key, state: BPMFState, data: Observed) -> Draw:
+        return chain.record(chain.BPMFPlan(keep_factors=True), self, key, state, data)
 
     # --- queries on one draw ----------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxmf._kernels.special import as_normals, uniforms
 from jaxmf.models.bpmf import checks
-from jaxmf.models.bpmf.state import Prepared, SidePrior, State
+from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
 from jaxmf.samplers.factors import scales, shifts
 from jaxmf.samplers.factors.link import slices
 from jaxmf.samplers.factors.moments import precisions
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxmf.models.bpmf.model import BPMF
 
 
-def shift(model: BPMF, key: Key, state: State, data: Prepared) -> State:
+def shift(model: BPMF, key: Key, state: BPMFState, data: PreparedRatings) -> BPMFState:
     """Kernel: what both sides, means and features share, moved between them; no cell changes.
 
     Of sides without groups; those of a mixture have means for every group.
@@ -51,7 +51,9 @@ def shift(model: BPMF, key: Key, state: State, data: Prepared) -> State:
     return state
 
 
-def _shift_features(model: BPMF, normals: Array, state: State, data: Prepared) -> State:
+def _shift_features(
+    model: BPMF, normals: Array, state: BPMFState, data: PreparedRatings
+) -> BPMFState:
     """The rows' coefficients of features of the columns against the factors' link with these."""
     features, columns = model.column_features, state.column_side
     linked = model.column_link()
@@ -85,7 +87,7 @@ def _shift_features(model: BPMF, normals: Array, state: State, data: Prepared) -
     return state
 
 
-def _scale_factors(model: BPMF, draws: Array, state: State) -> State:
+def _scale_factors(model: BPMF, draws: Array, state: BPMFState) -> BPMFState:
     """Each factor of the rows against the same of the columns."""
     width = model.core_width
     rows, columns = scales.scale_factors(
@@ -99,7 +101,7 @@ def _scale_factors(model: BPMF, draws: Array, state: State) -> State:
     return _with_sides(state, rows, columns)
 
 
-def _shift_level(model: BPMF, normals: Array, state: State) -> State:
+def _shift_level(model: BPMF, normals: Array, state: BPMFState) -> BPMFState:
     """The rows' factors and biases against the columns' biases."""
     width = model.core_width
     rows, columns = shifts.shift_level(
@@ -112,7 +114,7 @@ def _shift_level(model: BPMF, normals: Array, state: State) -> State:
     return _with_sides(state, rows, columns)
 
 
-def _with_sides(state: State, rows: shifts.Side, columns: shifts.Side) -> State:
+def _with_sides(state: BPMFState, rows: shifts.Side, columns: shifts.Side) -> BPMFState:
     return state._replace(
         u=_with_core(state.u, rows.vectors),
         v=_with_core(state.v, columns.vectors),
@@ -132,7 +134,7 @@ def _with_core(vectors: Array, core: Array) -> Array:
     return jnp.concatenate([core, vectors[:, width:]], axis=1)
 
 
-def _shift_parts(model: BPMF, normals: Array, state: State, data: Prepared) -> State:
+def _shift_parts(model: BPMF, normals: Array, state: BPMFState, data: PreparedRatings) -> BPMFState:
     """The rows' mean against what the link has in common in a part with one level a row."""
     features, side = model.row_link(), state.row_side
     if features is None or side.mixture is not None:
@@ -151,7 +153,7 @@ def _shift_parts(model: BPMF, normals: Array, state: State, data: Prepared) -> S
     return state._replace(row_side=side._replace(moments=moments, link=link))
 
 
-def _shift_cells(model: BPMF, normals: Array, state: State) -> State:
+def _shift_cells(model: BPMF, normals: Array, state: BPMFState) -> BPMFState:
     """The means of the rows' coefficients of cells against those of the columns'."""
     num_cells = normals.shape[0]
     sides = [state.row_side.coefficients, state.column_side.coefficients]

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.data import Entries
-from jaxmf.likelihoods.families.multivariate_normal import Parameters
+from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
 from jaxmf.models.bpmf.groups import class_of_rows
 from jaxmf.models.bpmf.state import Observed, SidePrior
 from jaxmf.models.bpmf.updates import linked, row_means, row_precisions
@@ -116,7 +116,7 @@ def _all_means(model: BPMF, u: Array, v: Array, known: Known) -> Array:
 
 def _prior_of_new(draw: Draw, num_rows: int) -> SidePrior:
     """The prior of the vectors of new rows, all in the first group."""
-    moments = Parameters(jnp.asarray(draw["row_mean"]), jnp.asarray(draw["row_factor"]))
+    moments = NormalParameters(jnp.asarray(draw["row_mean"]), jnp.asarray(draw["row_factor"]))
     nothing = jnp.zeros((0, moments.mean.shape[1]), moments.mean.dtype)
     return SidePrior(
         moments=moments,

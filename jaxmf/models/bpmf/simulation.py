@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxmf.data import Entries
 from jaxmf.data.container import bare
 from jaxmf.models.bpmf import groups
-from jaxmf.models.bpmf.state import SidePrior, State
+from jaxmf.models.bpmf.state import BPMFState, SidePrior
 from jaxmf.models.bpmf.updates import row_means
 from jaxmf.priors import hyper
 from jaxmf.programs import full_products
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 @full_products
 def simulate_state(
     model: BPMF, key: Key, num_rows: int, num_columns: int, capacity: int = 32
-) -> State:
+) -> BPMFState:
     """A state from the prior."""
     keys = jax.random.split(key, 3)
     u, row_side = _side(model, keys[0], num_rows, capacity)
     v, column_side = _side(model.transpose(), keys[1], num_columns, capacity)
-    return State(u, v, row_side, column_side, model.cell_noise(_unit(model)).sample_prior(keys[2]))
+    return BPMFState(
+        u, v, row_side, column_side, model.cell_noise(_unit(model)).sample_prior(keys[2])
+    )
 
 
 def _unit(model: BPMF) -> Array | float:
@@ -80,7 +82,7 @@ def _side(model: BPMF, key: Key, num_rows: int, capacity: int) -> tuple[Array, S
 
 
 @full_products
-def simulate_data(model: BPMF, key: Key, state: State, rows: Array, columns: Array) -> Entries:
+def simulate_data(model: BPMF, key: Key, state: BPMFState, rows: Array, columns: Array) -> Entries:
     """Values of the cells (rows, columns) given a state."""
     shape = state.u.shape[0], state.v.shape[0]
     features = jnp.zeros((rows.shape[0], 0), state.u.dtype)

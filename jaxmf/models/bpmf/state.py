@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxmf.data import Entries
-from jaxmf.likelihoods.families.multivariate_normal import Parameters
+from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
 from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import Arranged
 from jaxmf.samplers.factors.link import Spectrum
@@ -20,7 +20,7 @@ class SidePrior(NamedTuple):
     """The prior of the vectors of one side: of their E factors and biases, and of coefficients."""
 
     # means (G, E) and Cholesky factors (G, E, E) of the covariances of the groups
-    moments: Parameters
+    moments: NormalParameters
     groups: Array  # (N,) int32, the group of every vector
     link: Array  # (F, E) float, how factors and biases depend on features; F = 0 where they do not
     link_precision: Array  # (P,) float, of every part of the features
@@ -28,7 +28,7 @@ class SidePrior(NamedTuple):
     mixture: Mixture | None = None  # what the prior of the groups keeps; None without one
 
 
-class State(NamedTuple):
+class BPMFState(NamedTuple):
     """Where a chain is."""
 
     u: Array  # (N, D) float, the vectors of the rows, see `samplers/factors/vectors.py`
@@ -40,12 +40,12 @@ class State(NamedTuple):
     # Vectors are in units of the cells' `BPMF.unit`.
     noise: Any
 
-    def transpose(self) -> State:
+    def transpose(self) -> BPMFState:
         """Rows and columns exchanged."""
-        return State(self.v, self.u, self.column_side, self.row_side, self.noise)
+        return BPMFState(self.v, self.u, self.column_side, self.row_side, self.noise)
 
 
-class Prepared(NamedTuple):
+class PreparedRatings(NamedTuple):
     """Observed cells in the order of both sides, and what is known besides."""
 
     cells: Arranged  # the observed cells
@@ -69,11 +69,11 @@ class Prepared(NamedTuple):
         """M."""
         return self.cells.num_columns
 
-    def transpose(self) -> Prepared:
+    def transpose(self) -> PreparedRatings:
         """Rows and columns exchanged."""
         turned = self.cells.transpose(), self.known.transpose()
-        return Prepared(*turned, self.column_spectra, self.row_spectra)
+        return PreparedRatings(*turned, self.column_spectra, self.row_spectra)
 
 
-Observed = Entries | Prepared
+Observed = Entries | PreparedRatings
 """Observed cells, as users pass them or as a chain goes through them."""

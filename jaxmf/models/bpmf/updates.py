@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxmf._kernels.linalg import after
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.models.bpmf import groups
-from jaxmf.models.bpmf.state import Prepared, SidePrior, State
+from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
 from jaxmf.priors.hyper import is_fixed
 from jaxmf.samplers.factors import coefficients
 from jaxmf.samplers.factors.coefficients import Coefficients
@@ -39,7 +39,7 @@ class MomentDraws(NamedTuple):
     key: Key  # of the link, or of the mixture
 
 
-def gamma_shapes(model: BPMF, state: State) -> Array:
+def gamma_shapes(model: BPMF, state: BPMFState) -> Array:
     """Shapes of the Gamma draws that the rows' prior needs without a mixture: (1, D) float."""
     side = state.row_side
     num_rows = jnp.full((1,), state.u.shape[0])
@@ -59,8 +59,8 @@ def _raised(model: BPMF, side: SidePrior) -> NormalInverseWishart:
 
 
 def update_row_prior(
-    model: BPMF, draws: MomentDraws, state: State, data: Prepared, *, split_merge: int
-) -> tuple[State, Array]:
+    model: BPMF, draws: MomentDraws, state: BPMFState, data: PreparedRatings, *, split_merge: int
+) -> tuple[BPMFState, Array]:
     """Kernel: the prior of the rows' vectors given these: groups, means, covariances, the link.
 
     Args: split_merge: proposals to split a group or merge two, of those that have such.
@@ -72,7 +72,7 @@ def update_row_prior(
     return _update_moments(model, draws, state, data), jnp.zeros((), bool)
 
 
-def _update_coefficients(model: BPMF, key: Key, state: State) -> State:
+def _update_coefficients(model: BPMF, key: Key, state: BPMFState) -> BPMFState:
     parts, side = model.row_coefficients(), state.row_side
     if not parts.widths:
         return state
@@ -86,7 +86,9 @@ def _update_coefficients(model: BPMF, key: Key, state: State) -> State:
     return state._replace(row_side=side._replace(coefficients=now))
 
 
-def _update_groups(model: BPMF, key: Key, state: State, split_merge: int) -> tuple[State, Array]:
+def _update_groups(
+    model: BPMF, key: Key, state: BPMFState, split_merge: int
+) -> tuple[BPMFState, Array]:
     group_key, moments_key, link_key = jax.random.split(key, 3)
     side, prior, features = state.row_side, model.row_hyperprior(), model.row_link()
     vectors = _core(model, state.u)
@@ -112,7 +114,9 @@ def _update_groups(model: BPMF, key: Key, state: State, split_merge: int) -> tup
     return state._replace(row_side=side), overflow.get("group", jnp.zeros((), bool))
 
 
-def _update_moments(model: BPMF, draws: MomentDraws, state: State, data: Prepared) -> State:
+def _update_moments(
+    model: BPMF, draws: MomentDraws, state: BPMFState, data: PreparedRatings
+) -> BPMFState:
     side = state.row_side
     features = model.row_link()
     prior, vectors = _raised(model, side), _core(model, state.u)
@@ -166,13 +170,13 @@ def row_precisions(model: BPMF, side: SidePrior) -> Array:
 def update_row_vectors(
     model: BPMF,
     normals: Array,
-    state: State,
-    data: Prepared,
+    state: BPMFState,
+    data: PreparedRatings,
     *,
     targets: Array,
     precision: Array,
     key: Key,
-) -> tuple[State, Array]:
+) -> tuple[BPMFState, Array]:
     """Kernel: the vectors of all rows given the rest, and the scale of a part of the coefficients.
 
     Args: normals (N, D) float, standard normal; targets (T,) float, values that are normal about
@@ -212,7 +216,7 @@ def update_row_vectors(
     return moved, residuals.scaled(scale - 1).squares
 
 
-def _with_scale(state: State, mask: Array, index: Array, scale: Array) -> State:
+def _with_scale(state: BPMFState, mask: Array, index: Array, scale: Array) -> BPMFState:
     """The coefficients of a part, their means and the root of their variance multiplied."""
     side = state.row_side
     now = side.coefficients
@@ -224,7 +228,7 @@ def _with_scale(state: State, mask: Array, index: Array, scale: Array) -> State:
     return state._replace(u=state.u * by, row_side=side._replace(coefficients=moved))
 
 
-def means_of_data(model: BPMF, state: State, data: Prepared) -> Array:
+def means_of_data(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array:
     """Means of the observed cells, without the offset and in units: (T,) float."""
     cells = data.cells
     return cell_means(
@@ -237,7 +241,7 @@ def means_of_data(model: BPMF, state: State, data: Prepared) -> Array:
     )
 
 
-def noise_shape(model: BPMF, data: Prepared) -> Array | None:
+def noise_shape(model: BPMF, data: PreparedRatings) -> Array | None:
     """Shape of the Gamma draw behind the variance of normal noise, (1,); None without such."""
     if not model.is_normal:
         return None
@@ -245,8 +249,13 @@ def noise_shape(model: BPMF, data: Prepared) -> Array | None:
 
 
 def update_noise(
-    model: BPMF, key: Key, log_gamma: Array | None, state: State, data: Prepared, squares: Array
-) -> State:
+    model: BPMF,
+    key: Key,
+    log_gamma: Array | None,
+    state: BPMFState,
+    data: PreparedRatings,
+    squares: Array,
+) -> BPMFState:
     """Kernel: the variance of normal noise given the sum of squared residuals, in units.
 
     `log_gamma` is the logarithm of a Gamma draw of `noise_shape`, where that is not None.
@@ -263,6 +272,6 @@ def update_noise(
     return state._replace(noise=noise)
 
 
-def wait(state: State) -> State:
+def wait(state: BPMFState) -> BPMFState:
     """The state with the columns' vectors to be had only after the rows', see `after`."""
     return state._replace(v=after(state.v, state.u))

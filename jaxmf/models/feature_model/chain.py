@@ -48,7 +48,7 @@ _NUM_SCALE_DRAWS = 64
     meta_fields=["num_slots", "anneal", "num_value_moves", "sweep"],
 )
 @dataclass(frozen=True)
-class SamplerPlan:
+class FeatureModelPlan:
     """The structural options of the sampler, all of them static: equal ones compile nothing new."""
 
     num_slots: int
@@ -57,7 +57,7 @@ class SamplerPlan:
     sweep: str
 
 
-def init(plan: SamplerPlan, model: FeatureModel, key: Key, data: Dense) -> FeatureState:
+def init(plan: FeatureModelPlan, model: FeatureModel, key: Key, data: Dense) -> FeatureState:
     """Features from their prior; hyperparameters at the means of their priors.
 
     With fewer slots than such features have, the last ones are left out: where a chain starts
@@ -75,7 +75,7 @@ def init(plan: SamplerPlan, model: FeatureModel, key: Key, data: Dense) -> Featu
 
 
 def step(
-    plan: SamplerPlan,
+    plan: FeatureModelPlan,
     model: FeatureModel,
     key: Key,
     state: FeatureState,
@@ -114,7 +114,7 @@ def annealing_at(prior: dist.Distribution, data: Dense, progress: Array) -> Anne
 
 
 def powered_step(
-    plan: SamplerPlan,
+    plan: FeatureModelPlan,
     model: FeatureModel,
     key: Key,
     state: FeatureState,
@@ -130,7 +130,7 @@ def powered_step(
 
 
 def _update_features(
-    plan: SamplerPlan,
+    plan: FeatureModelPlan,
     model: FeatureModel,
     key: Key,
     state: FeatureState,
@@ -151,7 +151,7 @@ def _update_features(
 
 
 def draw_from_prior(
-    plan: SamplerPlan, model: FeatureModel, key: Key, data: Dense, sizes: dict[str, int] | None
+    plan: FeatureModelPlan, model: FeatureModel, key: Key, data: Dense, sizes: dict[str, int] | None
 ) -> tuple[FeatureState, dict[str, Array]]:
     """A state from the prior, for `jaxmf.smc`."""
     num_slots = plan.num_slots if sizes is None else sizes["features"]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jaxmf.models.feature_model.model import FeatureModel
 
 
-class Particle(NamedTuple):
+class FeatureParticle(NamedTuple):
     """One Z of the rows so far, and its features."""
 
     y: Array  # (K, ...), rows of Y
@@ -53,14 +53,14 @@ class Choice(NamedTuple):
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["num_slots", "rejuvenates"])
 @dataclass(frozen=True)
-class Plan:
+class FeatureFilterPlan:
     """The structural options of the filter, all of them static."""
 
     num_slots: int
     rejuvenates: bool
 
 
-def filter_of_rows(model: FeatureModel, plan: Plan) -> ParticleModel:
+def filter_of_rows(model: FeatureModel, plan: FeatureFilterPlan) -> ParticleModel:
     """What a particle does with a row."""
     return ParticleModel(
         init=Partial(init, plan, model),
@@ -71,18 +71,18 @@ def filter_of_rows(model: FeatureModel, plan: Plan) -> ParticleModel:
     )
 
 
-def init(plan: Plan, model: FeatureModel, key: Key, data: Dense) -> Particle:
+def init(plan: FeatureFilterPlan, model: FeatureModel, key: Key, data: Dense) -> FeatureParticle:
     """A particle before the first row; a finite prior has its features from the start."""
     num_slots = plan.num_slots
     counts = jnp.zeros((num_slots,), jnp.result_type(float))
     drawn = model.draw_features(key, num_slots)
     there = model.prior.exists(counts)
     rows = no_rows(data.num_rows, num_slots, counts.dtype, carries_z=plan.rejuvenates)
-    return Particle(y=where_slots(there, drawn, model.filling(num_slots)), **rows)
+    return FeatureParticle(y=where_slots(there, drawn, model.filling(num_slots)), **rows)
 
 
 def propose(
-    model: FeatureModel, key: Key, particle: Particle, data: Dense, row: Array
+    model: FeatureModel, key: Key, particle: FeatureParticle, data: Dense, row: Array
 ) -> tuple[PyTree, Array, dict[str, Array]]:
     """One child: Algorithm 1 for its bits, the prior for new rows of Y; the weight is eq 5."""
     num_slots = particle.counts.shape[0]
@@ -102,16 +102,16 @@ def propose(
 
 
 def extend(
-    key: Key, particle: Particle, choice: Choice, data: Dense, row: Array
-) -> tuple[Particle, dict[str, Array]]:
+    key: Key, particle: FeatureParticle, choice: Choice, data: Dense, row: Array
+) -> tuple[FeatureParticle, dict[str, Array]]:
     """The particle with row `row` as chosen."""
     del key, data
     return with_row(particle._replace(y=choice.y), choice.z, row), {}
 
 
 def rejuvenate(
-    model: FeatureModel, key: Key, particle: Particle, data: Dense, row: Array
-) -> tuple[Particle, dict[str, Array]]:
+    model: FeatureModel, key: Key, particle: FeatureParticle, data: Dense, row: Array
+) -> tuple[FeatureParticle, dict[str, Array]]:
     """Kernel: all rows so far and Y, one after another."""
     assert particle.z is not None
     z, y, overflow = update_particle(key, model, particle.z, particle.y, data, row + 1)
@@ -121,7 +121,7 @@ def rejuvenate(
     return particle._replace(z=z, y=y, counts=counts), {"features": overflow}
 
 
-def grow(model: FeatureModel, particle: Particle, sizes: dict[str, int]) -> Particle:
+def grow(model: FeatureModel, particle: FeatureParticle, sizes: dict[str, int]) -> FeatureParticle:
     """The particle with more slots for features, or room for more rows."""
     if "features" in sizes:
         more = model.filling(sizes["features"] - particle.counts.shape[0])

@@ -48,7 +48,7 @@ from jaxmf.samplers.resampling import ResampleFn, systematic
 from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.feature_model.filter import Particle
+    from jaxmf.models.feature_model.filter import FeatureParticle
 
 
 @partial(
@@ -374,9 +374,9 @@ class FeatureModel(Readable, Model):
 
     def _plan(
         self, sweep: str, num_value_moves: int, capacity: int | None, *, anneal: bool
-    ) -> chain.SamplerPlan:
+    ) -> chain.FeatureModelPlan:
         checks.check_density(self.prior)
-        return chain.SamplerPlan(
+        return chain.FeatureModelPlan(
             num_slots=self.num_slots(capacity),
             anneal=anneal,
             num_value_moves=check_count("num_value_moves", num_value_moves),
@@ -433,10 +433,12 @@ class FeatureModel(Readable, Model):
         Returns:
             Algorithm with the growing axis "features", and "rows" where particles carry all Z.
         """
-        from jaxmf.models.feature_model.filter import Plan, filter_of_rows
+        from jaxmf.models.feature_model.filter import FeatureFilterPlan, filter_of_rows
 
         refuse_optimal(resample_fn, "features of any distribution cannot be enumerated")
-        plan = Plan(num_slots=self.num_slots(capacity), rejuvenates=rejuvenate_every > 0)
+        plan = FeatureFilterPlan(
+            num_slots=self.num_slots(capacity), rejuvenates=rejuvenate_every > 0
+        )
         return feature_filter(
             filter_of_rows(checks.without_priors(self), plan),
             num_particles=num_particles,
@@ -446,7 +448,7 @@ class FeatureModel(Readable, Model):
             batch_size=batch_size,
         )
 
-    def particle_draw(self, particle: Particle, path: dict[str, Array], data: Dense) -> Draw:
+    def particle_draw(self, particle: FeatureParticle, path: dict[str, Array], data: Dense) -> Draw:
         """What a draw holds of one particle of the filter: whole Z, Y, and the log joint."""
         z = whole_z(particle, path)
         draw = {"z": z, "y": particle.y, "num_features": num_features(z)}

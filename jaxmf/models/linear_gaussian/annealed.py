@@ -20,8 +20,8 @@ from jaxmf.engine import Info
 from jaxmf.feature_models import draw_from_prior
 from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian import chain, updates
-from jaxmf.models.linear_gaussian.chain import SamplerPlan
-from jaxmf.models.linear_gaussian.state import State
+from jaxmf.models.linear_gaussian.chain import LinearGaussianPlan
+from jaxmf.models.linear_gaussian.state import LinearGaussianState
 from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ class Measured(NamedTuple):
 
 
 def init(
-    plan: SamplerPlan,
+    plan: LinearGaussianPlan,
     model: LinearGaussianIBP,
     key: Key,
     data: Dense,
     sizes: dict[str, int] | None,
-) -> tuple[State, dict[str, Array]]:
+) -> tuple[LinearGaussianState, dict[str, Array]]:
     """A state from the prior; missing cells are drawn before they are read."""
     state, overflow = draw_from_prior(plan, model, key, data, sizes)
     is_complete = data.observed is None
@@ -50,13 +50,13 @@ def init(
 
 
 def step(
-    plan: SamplerPlan,
+    plan: LinearGaussianPlan,
     model: LinearGaussianIBP,
     key: Key,
-    state: State,
+    state: LinearGaussianState,
     data: Dense,
     power: Array,
-) -> tuple[State, Info]:
+) -> tuple[LinearGaussianState, Info]:
     """A sweep, a change of basis and hyperparameters, with the likelihood to a power."""
     state = draw_missing(model, jax.random.fold_in(key, 3), state, data, power)
     data = model.centred(data)
@@ -75,7 +75,7 @@ def step(
     return state, info
 
 
-def measure(model: LinearGaussianIBP, state: State, data: Dense) -> Measured:
+def measure(model: LinearGaussianIBP, state: LinearGaussianState, data: Dense) -> Measured:
     """The statistics of `log_ratio`."""
     data = model.centred(data)
     observed = data.observed
@@ -104,8 +104,8 @@ def log_ratio(measured: Measured, before: Array, after: Array) -> Array:
 
 
 def draw_missing(
-    model: LinearGaussianIBP, key: Key, state: State, data: Dense, power: Array
-) -> State:
+    model: LinearGaussianIBP, key: Key, state: LinearGaussianState, data: Dense, power: Array
+) -> LinearGaussianState:
     """Missing cells given Z and the observed cells, with the likelihood to a power."""
     if data.observed is None:
         return state
@@ -136,7 +136,7 @@ def draw_missing(
     return state._replace(x=jnp.where(observed, data.values, cells).astype(dtype))
 
 
-def record(model: LinearGaussianIBP, key: Key, state: State, data: Dense) -> Draw:
+def record(model: LinearGaussianIBP, key: Key, state: LinearGaussianState, data: Dense) -> Draw:
     """What a draw keeps, of a state at power one; missing cells may be those of a lower power."""
     refresh_key, record_key = jax.random.split(key)
     state = draw_missing(model, refresh_key, state, data, jnp.ones(()))

@@ -17,7 +17,7 @@ from jax.tree_util import Partial
 from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
-from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, State
+from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, LinearGaussianState
 from jaxmf.models.linear_gaussian.updates import (
     update_by_change_of_basis,
     update_by_split_merge,
@@ -48,7 +48,7 @@ WHOLE_ROWS_REMEDY = "use sweep='collapsed'"
     meta_fields=["num_slots", "sweep", "anneal", "split_merge", "change_basis"],
 )
 @dataclass(frozen=True)
-class SamplerPlan:
+class LinearGaussianPlan:
     """The structural options of the sampler, all of them static: equal ones compile nothing new."""
 
     num_slots: int
@@ -58,7 +58,9 @@ class SamplerPlan:
     change_basis: int
 
 
-def init(plan: SamplerPlan, model: LinearGaussianIBP, key: Key, data: Dense) -> State:
+def init(
+    plan: LinearGaussianPlan, model: LinearGaussianIBP, key: Key, data: Dense
+) -> LinearGaussianState:
     """No features; scales that have priors start from the data.
 
     The noise starts at the root mean square of the data about the offset, the feature scale
@@ -82,7 +84,7 @@ def init(plan: SamplerPlan, model: LinearGaussianIBP, key: Key, data: Dense) -> 
         return jnp.asarray(hyper.initial_value_near(prior, guess), dtype)
 
     z = jnp.zeros((values.shape[0], plan.num_slots), bool)
-    return State(
+    return LinearGaussianState(
         z=z.at[:, 0].set(True) if model.bias else z,
         x=x,
         alpha=jnp.asarray(hyper.initial_value(model.alpha), dtype),
@@ -93,13 +95,13 @@ def init(plan: SamplerPlan, model: LinearGaussianIBP, key: Key, data: Dense) -> 
 
 
 def step(
-    plan: SamplerPlan,
+    plan: LinearGaussianPlan,
     model: LinearGaussianIBP,
     key: Key,
-    state: State,
+    state: LinearGaussianState,
     data: Dense,
     progress: Array,
-) -> tuple[State, Info]:
+) -> tuple[LinearGaussianState, Info]:
     """A sweep, splits, merges and changes of basis where wanted, hyperparameters."""
     data = model.centred(data)
     factor: Array | float = 1.0
@@ -139,7 +141,7 @@ def step(
     return new, info
 
 
-def record(model: LinearGaussianIBP, key: Key, state: State, data: Dense) -> Draw:
+def record(model: LinearGaussianIBP, key: Key, state: LinearGaussianState, data: Dense) -> Draw:
     """What a draw keeps."""
     del key
     return {
@@ -150,12 +152,12 @@ def record(model: LinearGaussianIBP, key: Key, state: State, data: Dense) -> Dra
     }
 
 
-def grow(state: State, sizes: dict[str, int]) -> State:
+def grow(state: LinearGaussianState, sizes: dict[str, int]) -> LinearGaussianState:
     """The state with more slots for features."""
     return state._replace(z=slots.pad_axis(state.z, 1, sizes["features"]))
 
 
-def shared(plan: SamplerPlan, model: LinearGaussianIBP) -> dict[str, Callable[..., PyTree]]:
+def shared(plan: LinearGaussianPlan, model: LinearGaussianIBP) -> dict[str, Callable[..., PyTree]]:
     """What a chain and `jaxmf.smc` both do with a state."""
     return {
         "record": Partial(record, model),
@@ -170,7 +172,7 @@ def row_arrays() -> tuple[str, ...]:
     return ("values", "observed", "z", "x")
 
 
-def limit(plan: SamplerPlan, data: Dense) -> dict[str, Limit]:
+def limit(plan: LinearGaussianPlan, data: Dense) -> dict[str, Limit]:
     """How many slots for features there may be."""
     if plan.sweep == "whole_rows":
         return {"features": whole_rows_limit(remedy=WHOLE_ROWS_REMEDY)}

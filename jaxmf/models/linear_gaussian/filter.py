@@ -23,8 +23,8 @@ from jaxmf._kernels.linalg import after
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian.particle import (
-    Particle,
-    Plan,
+    GaussianFilterPlan,
+    GaussianParticle,
     Statistics,
     add_row,
     check_num_slots,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 PROPOSALS = ("prior", "exact")
 
 
-def filter_of_rows(model: LinearGaussianIBP, plan: Plan) -> ParticleModel:
+def filter_of_rows(model: LinearGaussianIBP, plan: GaussianFilterPlan) -> ParticleModel:
     """What a particle does with a row.
 
     Raises ValueError: an unknown proposal, options that do not go together, too many slots for the
@@ -70,7 +70,7 @@ def filter_of_rows(model: LinearGaussianIBP, plan: Plan) -> ParticleModel:
     )
 
 
-def _check_plan(plan: Plan, model: LinearGaussianIBP) -> None:
+def _check_plan(plan: GaussianFilterPlan, model: LinearGaussianIBP) -> None:
     if plan.proposal not in PROPOSALS:
         raise ValueError(f"proposal must be one of {', '.join(PROPOSALS)}, got {plan.proposal!r}")
     if plan.has_children and plan.proposal != "exact":
@@ -89,14 +89,14 @@ def _check_plan(plan: Plan, model: LinearGaussianIBP) -> None:
 
 
 def extend(
-    plan: Plan,
+    plan: GaussianFilterPlan,
     model: LinearGaussianIBP,
     key: Key,
-    particle: Particle,
+    particle: GaussianParticle,
     choice: PyTree,
     data: Dense,
     row: Array,
-) -> tuple[Particle, dict[str, Array]]:
+) -> tuple[GaussianParticle, dict[str, Array]]:
     """The particle with row `row` at a chosen child, missing cells and hyperparameters drawn."""
     x, observed = model.centred(data).row(row)
     conditional = conditional_of(model, particle, row)
@@ -117,7 +117,7 @@ def extend(
 
 
 def _fill_in(
-    key: Key, particle: Particle, features: Array, num_new: Array, x: Array, observed: Array
+    key: Key, particle: GaussianParticle, features: Array, num_new: Array, x: Array, observed: Array
 ) -> Array:
     """The row with its missing cells drawn given its features, Y summed out."""
     on = features.astype(x.dtype)
@@ -129,8 +129,12 @@ def _fill_in(
 
 
 def refresh(
-    plan: Plan, model: LinearGaussianIBP, key: Key, particle: Particle, num_rows: Array
-) -> Particle:
+    plan: GaussianFilterPlan,
+    model: LinearGaussianIBP,
+    key: Key,
+    particle: GaussianParticle,
+    num_rows: Array,
+) -> GaussianParticle:
     """Kernel: the hyperparameters that have priors, given Z and X of the rows so far."""
     start = model.first_slot()
     alpha, concentration = update_feature_prior(
@@ -158,8 +162,13 @@ def refresh(
 
 
 def rejuvenate(
-    plan: Plan, model: LinearGaussianIBP, key: Key, particle: Particle, data: Dense, row: Array
-) -> tuple[Particle, dict[str, Array]]:
+    plan: GaussianFilterPlan,
+    model: LinearGaussianIBP,
+    key: Key,
+    particle: GaussianParticle,
+    data: Dense,
+    row: Array,
+) -> tuple[GaussianParticle, dict[str, Array]]:
     """Kernel: one collapsed Gibbs sweep over all rows so far, missing cells along with it."""
     assert particle.z is not None
     data = model.centred(data)
@@ -210,8 +219,8 @@ def _without_gaps(model: LinearGaussianIBP, z: Array) -> Array:
 
 
 def temper(
-    plan: Plan, key: Key, particle: Particle, data: Dense, step: Array
-) -> tuple[Particle, Array]:
+    plan: GaussianFilterPlan, key: Key, particle: GaussianParticle, data: Dense, step: Array
+) -> tuple[GaussianParticle, Array]:
     """Importance step: the feature scale goes a step up towards its full value."""
     del key
     dtype = particle.counts.dtype

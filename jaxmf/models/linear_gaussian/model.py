@@ -31,8 +31,13 @@ from jaxmf.likelihoods import gaussian
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Pair
 from jaxmf.models.linear_gaussian import annealed, chain, defaults, queries
-from jaxmf.models.linear_gaussian.particle import Plan
-from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, State, complete, scales
+from jaxmf.models.linear_gaussian.particle import GaussianFilterPlan
+from jaxmf.models.linear_gaussian.state import (
+    HYPERPARAMETERS,
+    LinearGaussianState,
+    complete,
+    scales,
+)
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.programs import full_products
@@ -143,7 +148,7 @@ class LinearGaussianIBP(BuffetModel):
         """Whether slot 0 is a feature that every row has."""
         return self.bias
 
-    def log_joint(self, state: State, data: Dense) -> Array:
+    def log_joint(self, state: LinearGaussianState, data: Dense) -> Array:
         """log p(Z, X, hyperparameters), missing cells included, Y summed out.
 
         Z enters by the probability of its left-ordered class (eq 2), in the finite model by that of
@@ -169,14 +174,14 @@ class LinearGaussianIBP(BuffetModel):
 
     def simulate_matrix(
         self, key: Key, shape: tuple[int, int], capacity: int
-    ) -> tuple[State, Dense, Array]:
+    ) -> tuple[LinearGaussianState, Dense, Array]:
         z_key, hyper_key, x_key = jax.random.split(key, 3)
         state, overflow = self.simulate_state(z_key, hyper_key, shape, capacity)
         return state, Dense(self.simulate_data(x_key, state, shape[1])), overflow
 
     def simulate_state(
         self, z_key: Key, hyper_key: Key, shape: tuple[int, int], capacity: int
-    ) -> tuple[State, Array]:
+    ) -> tuple[LinearGaussianState, Array]:
         num_rows = shape[0]
         model = defaults.completed(self)
         keys = jax.random.split(hyper_key, len(HYPERPARAMETERS))
@@ -184,7 +189,7 @@ class LinearGaussianIBP(BuffetModel):
             name: hyper.sample_prior(key, getattr(model, name))
             for key, name in zip(keys, HYPERPARAMETERS, strict=True)
         }
-        state = State(z=jnp.zeros((num_rows, 0), bool), x=None, **values)
+        state = LinearGaussianState(z=jnp.zeros((num_rows, 0), bool), x=None, **values)
         num_slots = max(capacity, self.num_features or 1)
         z, overflow = self.prior(state).sample(z_key, num_rows, num_slots)
         if self.bias:
@@ -192,7 +197,7 @@ class LinearGaussianIBP(BuffetModel):
         return state._replace(z=z), overflow
 
     @full_products
-    def simulate_data(self, key: Key, state: State, num_columns: int) -> Array:
+    def simulate_data(self, key: Key, state: LinearGaussianState, num_columns: int) -> Array:
         """X (N, D) given a state, Y drawn from its prior."""
         y_key, noise_key = jax.random.split(key)
         dtype = state.noise_scale.dtype
@@ -247,7 +252,7 @@ class LinearGaussianIBP(BuffetModel):
         # an annealed start passes 16 features on its way; 24 slots cost a sweep the same, and one
         # program is compiled in place of two
         first = 8 if sweep == "whole_rows" else 24
-        plan = chain.SamplerPlan(
+        plan = chain.LinearGaussianPlan(
             num_slots=self._slots_of_sweep(sweep, first if capacity is None else capacity),
             sweep=sweep,
             anneal=check_flag("anneal", anneal),
@@ -287,7 +292,9 @@ class LinearGaussianIBP(BuffetModel):
         """
         sweep = self.chosen_sweep(sweep, data)
         num_slots = self._slots_of_sweep(sweep, 8 if capacity is None else capacity)
-        plan = chain.SamplerPlan(num_slots, sweep, anneal=False, split_merge=0, change_basis=1)
+        plan = chain.LinearGaussianPlan(
+            num_slots, sweep, anneal=False, split_merge=0, change_basis=1
+        )
         model = defaults.completed(self)
         return annealed_model(
             init=Partial(annealed.init, plan, model),
@@ -398,7 +405,7 @@ class LinearGaussianIBP(BuffetModel):
         has_children = resample_fn is optimal
         # few to begin with: the cost of a particle follows the number of slots
         first = 4 if has_children else 8
-        plan = Plan(
+        plan = GaussianFilterPlan(
             num_slots=self.num_slots(first if capacity is None else capacity),
             proposal=proposal,
             has_children=has_children,

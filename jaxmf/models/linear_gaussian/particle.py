@@ -1,6 +1,6 @@
 """One particle of the linear-Gaussian Indian buffet process: what it holds and how that changes.
 
-Open `Particle` first. `filter.py` says what a filter does with it.
+Open `GaussianParticle` first. `filter.py` says what a filter does with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
 from jaxmf.likelihoods.gaussian import RowPosterior
-from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, State
+from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, LinearGaussianState
 from jaxmf.priors import hyper
 from jaxmf.samplers import feature_particles
 from jaxmf.samplers.feature_layout import Scales, num_features
@@ -38,7 +38,7 @@ class Statistics(NamedTuple):
     penalised: Array
 
 
-class Particle(NamedTuple):
+class GaussianParticle(NamedTuple):
     """One Z of the rows so far."""
 
     posterior: RowPosterior  # (M, mu) at the particle's scales
@@ -64,7 +64,7 @@ class Particle(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class GaussianFilterPlan:
     """The structural options of the filter, all of them static."""
 
     num_slots: int
@@ -75,10 +75,12 @@ class Plan:
     anneal_steps: int
 
 
-jax.tree_util.register_dataclass(Plan, data_fields=[], meta_fields=list(Plan.__dataclass_fields__))
+jax.tree_util.register_dataclass(
+    GaussianFilterPlan, data_fields=[], meta_fields=list(GaussianFilterPlan.__dataclass_fields__)
+)
 
 
-def check_num_slots(plan: Plan, model: LinearGaussianIBP, num_slots: int) -> None:
+def check_num_slots(plan: GaussianFilterPlan, model: LinearGaussianIBP, num_slots: int) -> None:
     """Refuses to enumerate the settings of too many slots."""
     if plan.proposal != "exact":
         return
@@ -93,13 +95,15 @@ def check_num_slots(plan: Plan, model: LinearGaussianIBP, num_slots: int) -> Non
         )
 
 
-def needs_statistics(plan: Plan, model: LinearGaussianIBP) -> bool:
+def needs_statistics(plan: GaussianFilterPlan, model: LinearGaussianIBP) -> bool:
     """Whether particles need Z'Z, Z'X and sums of squares beside (M, mu)."""
     scales_fixed = hyper.is_fixed(model.noise_scale) and hyper.is_fixed(model.feature_scale)
     return not scales_fixed or plan.anneal_steps > 0
 
 
-def init(plan: Plan, model: LinearGaussianIBP, key: Key, data: Dense) -> Particle:
+def init(
+    plan: GaussianFilterPlan, model: LinearGaussianIBP, key: Key, data: Dense
+) -> GaussianParticle:
     """A particle before the first row, its hyperparameters from their priors."""
     num_rows, num_columns = data.values.shape
     num_slots, dtype = plan.num_slots, data.values.dtype
@@ -115,7 +119,7 @@ def init(plan: Plan, model: LinearGaussianIBP, key: Key, data: Dense) -> Particl
             penalised=jnp.zeros((num_columns,), dtype),
         )
     missing = data.observed is not None
-    particle = Particle(
+    particle = GaussianParticle(
         posterior=RowPosterior(jnp.zeros((0, 0), dtype), jnp.zeros((0, num_columns), dtype)),
         statistics=statistics,
         x=jnp.zeros(data.values.shape, dtype) if plan.rejuvenates and missing else None,
@@ -126,7 +130,7 @@ def init(plan: Plan, model: LinearGaussianIBP, key: Key, data: Dense) -> Particl
     return particle._replace(posterior=_pad_posterior(particle, num_slots))
 
 
-def add_row(particle: Particle, z_row: Array, x: Array, row: Array) -> Particle:
+def add_row(particle: GaussianParticle, z_row: Array, x: Array, row: Array) -> GaussianParticle:
     """The particle after a complete row."""
     features = z_row.astype(x.dtype)
     statistics = particle.statistics
@@ -146,7 +150,7 @@ def add_row(particle: Particle, z_row: Array, x: Array, row: Array) -> Particle:
 
 
 def particle_draw(
-    model: LinearGaussianIBP, particle: Particle, path: dict[str, Array], data: Dense
+    model: LinearGaussianIBP, particle: GaussianParticle, path: dict[str, Array], data: Dense
 ) -> Draw:
     """What a draw holds of one particle, whole Z included.
 
@@ -157,13 +161,16 @@ def particle_draw(
     values = {name: getattr(particle, name) for name in HYPERPARAMETERS}
     draw = {"z": z, **values, "num_features": num_features(z[:, model.first_slot() :])}
     if data.observed is None or particle.x is not None:
-        draw["log_joint"] = model.log_joint(State(z=z, x=particle.x, **values), data)
+        draw["log_joint"] = model.log_joint(LinearGaussianState(z=z, x=particle.x, **values), data)
     return draw
 
 
 def grow(
-    plan: Plan, model: LinearGaussianIBP, particle: Particle, sizes: dict[str, int]
-) -> Particle:
+    plan: GaussianFilterPlan,
+    model: LinearGaussianIBP,
+    particle: GaussianParticle,
+    sizes: dict[str, int],
+) -> GaussianParticle:
     """The particle with more slots for features, or room for more rows."""
     particle = feature_particles.grow(particle, sizes)
     if "features" in sizes:
@@ -173,7 +180,9 @@ def grow(
     return particle
 
 
-def _grow_features(plan: Plan, model: LinearGaussianIBP, particle: Particle, size: int) -> Particle:
+def _grow_features(
+    plan: GaussianFilterPlan, model: LinearGaussianIBP, particle: GaussianParticle, size: int
+) -> GaussianParticle:
     check_num_slots(plan, model, size)
     statistics = particle.statistics
     if statistics is not None:
@@ -184,7 +193,7 @@ def _grow_features(plan: Plan, model: LinearGaussianIBP, particle: Particle, siz
     return particle._replace(posterior=_pad_posterior(particle, size), statistics=statistics)
 
 
-def _pad_posterior(particle: Particle, size: int) -> RowPosterior:
+def _pad_posterior(particle: GaussianParticle, size: int) -> RowPosterior:
     """(M, mu) with new slots at the prior: M_kk = 1 / r, mu_k = 0."""
     spread, mean = particle.posterior
     present = spread.shape[0]
@@ -194,7 +203,7 @@ def _pad_posterior(particle: Particle, size: int) -> RowPosterior:
     return RowPosterior(spread=spread, mean=slots.pad_axis(mean, 0, size))
 
 
-def spectrum_of(particle: Particle, num_rows: Array | int) -> gaussian.Spectrum:
+def spectrum_of(particle: GaussianParticle, num_rows: Array | int) -> gaussian.Spectrum:
     """What the collapsed likelihood of the rows so far needs."""
     assert particle.statistics is not None
     return gaussian.spectrum_of_statistics(
@@ -202,7 +211,7 @@ def spectrum_of(particle: Particle, num_rows: Array | int) -> gaussian.Spectrum:
     )
 
 
-def recomputed(particle: Particle, before: Array) -> Particle:
+def recomputed(particle: GaussianParticle, before: Array) -> GaussianParticle:
     """(M, mu) and the sums of squares at the particle's scales.
 
     Args: particle: with new scales, all else still of the old ones; before () float, the ratio of

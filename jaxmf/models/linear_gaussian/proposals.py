@@ -13,10 +13,10 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
-from jaxmf.models.linear_gaussian.particle import Particle, Plan
+from jaxmf.models.linear_gaussian.particle import GaussianFilterPlan, GaussianParticle
 from jaxmf.samplers import feature_particles, feature_rows, row_enumeration
 from jaxmf.samplers.feature_layout import RowPrior, Scales
-from jaxmf.samplers.feature_particles import Setting, one_child
+from jaxmf.samplers.feature_particles import ParticleSetting, one_child
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
@@ -28,7 +28,12 @@ _NUM_COUNTS = 4
 
 
 def propose(
-    plan: Plan, model: LinearGaussianIBP, key: Key, particle: Particle, data: Dense, row: Array
+    plan: GaussianFilterPlan,
+    model: LinearGaussianIBP,
+    key: Key,
+    particle: GaussianParticle,
+    data: Dense,
+    row: Array,
 ) -> tuple[PyTree, Array, dict[str, Array]]:
     """The children of a particle with row `row`, and the log weight of each.
 
@@ -38,7 +43,12 @@ def propose(
 
 
 def _weighed_children(
-    plan: Plan, model: LinearGaussianIBP, key: Key, particle: Particle, data: Dense, row: Array
+    plan: GaussianFilterPlan,
+    model: LinearGaussianIBP,
+    key: Key,
+    particle: GaussianParticle,
+    data: Dense,
+    row: Array,
 ) -> tuple[PyTree, Array]:
     x, observed = model.centred(data).row(row)
     conditional = conditional_of(model, particle, row)
@@ -56,7 +66,7 @@ def _weighed_children(
 def _propose_from_prior(
     key: Key,
     model: LinearGaussianIBP,
-    particle: Particle,
+    particle: GaussianParticle,
     conditional: RowPrior,
     x: Array,
     observed: Array | None,
@@ -74,17 +84,17 @@ def _propose_from_prior(
     log_weight = gaussian.log_normal_row(
         squared_error, 1 + inflation + num_new / scales.ratio, num_observed, scales.noise_variance
     )
-    return one_child(Setting(bits, num_new), log_weight)
+    return one_child(ParticleSetting(bits, num_new), log_weight)
 
 
 def _all_children(
     model: LinearGaussianIBP, fit: feature_rows.RowFit, conditional: RowPrior, scales: Scales
-) -> tuple[Setting, Array]:
+) -> tuple[ParticleSetting, Array]:
     """All settings of the row: 2^K of the existing bits times 0, 1, ... new features."""
     patterns, log_weights = row_enumeration.all_settings(
         fit, conditional, scales, first=model.first_slot(), num_counts=_NUM_COUNTS
     )
-    children = Setting(
+    children = ParticleSetting(
         bits=jnp.repeat(patterns, _NUM_COUNTS, axis=0),
         num_new=jnp.tile(jnp.arange(_NUM_COUNTS, dtype=jnp.int32), len(patterns)),
     )
@@ -94,11 +104,11 @@ def _all_children(
 def draw_child(
     key: Key,
     model: LinearGaussianIBP,
-    particle: Particle,
-    block: row_enumeration.Block,
+    particle: GaussianParticle,
+    block: row_enumeration.RowBlock,
     conditional: RowPrior,
     cells: tuple[Array, Array | None],
-) -> Setting:
+) -> ParticleSetting:
     """A setting from the exact conditional: copies of one parent get children of their own."""
     x, observed = cells
     uniforms = jax.random.uniform(key, (2,), x.dtype)
@@ -109,17 +119,17 @@ def draw_child(
     num_new = row_enumeration.draw_num_new(
         uniforms[1], *fit, rate=conditional.rate, scales=particle.scales
     )
-    return Setting(bits, num_new)
+    return ParticleSetting(bits, num_new)
 
 
 def draw_larger(
     key: Key,
     model: LinearGaussianIBP,
-    particle: Particle,
-    child: Setting,
+    particle: GaussianParticle,
+    child: ParticleSetting,
     conditional: RowPrior,
     cells: tuple[Array, Array | None],
-) -> Setting:
+) -> ParticleSetting:
     """A child whose number of new features, where it stood for all larger ones, is drawn."""
     x, observed = cells
     fit = _fit_of(particle, child.bits | always_on_of(model, particle), x, observed)
@@ -135,7 +145,7 @@ def draw_larger(
 
 
 def _fit_of(
-    particle: Particle, features: Array, x: Array, observed: Array | None
+    particle: GaussianParticle, features: Array, x: Array, observed: Array | None
 ) -> tuple[Array, Array, Array]:
     """Squared error of the observed cells about z mu, z M z', and their number: () float each."""
     on = features.astype(x.dtype)
@@ -147,14 +157,14 @@ def _fit_of(
     return error @ error, on @ particle.posterior.spread @ on, num_observed
 
 
-def conditional_of(model: LinearGaussianIBP, particle: Particle, row: Array) -> RowPrior:
+def conditional_of(model: LinearGaussianIBP, particle: GaussianParticle, row: Array) -> RowPrior:
     """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
     return feature_particles.conditional_of(
         model.prior(particle), particle, row, num_fixed=model.first_slot()
     )
 
 
-def always_on_of(model: LinearGaussianIBP, particle: Particle) -> Array:
+def always_on_of(model: LinearGaussianIBP, particle: GaussianParticle) -> Array:
     """(K,) bool, the bias feature."""
     return (jnp.arange(particle.counts.shape[0]) == 0) & model.bias
 

@@ -11,7 +11,7 @@ from jaxmf.types import Array, Draw
 HYPERPARAMETERS = ("alpha", "concentration", "noise_scale", "feature_scale")
 
 
-class State(NamedTuple):
+class LinearGaussianState(NamedTuple):
     """Where a chain is; Y is summed out."""
 
     z: Array  # (N, K) bool; with a bias feature, slot 0 is always on
@@ -25,7 +25,7 @@ class State(NamedTuple):
     feature_scale: Array
 
 
-def complete(state: State, data: Dense) -> Array:
+def complete(state: LinearGaussianState, data: Dense) -> Array:
     """The data minus the offset (N, D), which is what `data` holds, with the missing cells."""
     return data.values if state.x is None else state.x
 

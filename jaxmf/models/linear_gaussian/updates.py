@@ -16,7 +16,7 @@ from jaxmf._kernels import compensated
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods import gaussian
-from jaxmf.models.linear_gaussian.state import State, complete
+from jaxmf.models.linear_gaussian.state import LinearGaussianState, complete
 from jaxmf.priors import hyper
 from jaxmf.samplers.change_of_basis import change_of_basis
 from jaxmf.samplers.collapsed_sweep import collapsed_sweep
@@ -36,11 +36,11 @@ _NUM_SCANS = 2
 def update_hyperparameters(
     model: LinearGaussianIBP,
     key: Key,
-    state: State,
+    state: LinearGaussianState,
     data: Dense,
     *,
     power: Array | float = 1.0,
-) -> tuple[State, Info]:
+) -> tuple[LinearGaussianState, Info]:
     """Kernel: alpha, concentration and both scales given Z, with Y summed out.
 
     `power` is that of the likelihood of a cell given Y, below 1 on the way from the prior.
@@ -115,12 +115,12 @@ def update_scales(
 def update_features(
     model: LinearGaussianIBP,
     key: Key,
-    state: State,
+    state: LinearGaussianState,
     data: Dense,
     *,
     sweep: str,
     scale_factor: Array | float = 1.0,
-) -> tuple[State, Info]:
+) -> tuple[LinearGaussianState, Info]:
     """Kernel: Z and the missing cells by one sweep over the rows.
 
     `scale_factor` multiplies the feature scale that the sweep sees; it leaves the posterior
@@ -147,13 +147,13 @@ def update_features(
 def update_by_split_merge(
     model: LinearGaussianIBP,
     key: Key,
-    state: State,
+    state: LinearGaussianState,
     data: Dense,
     *,
     num_proposals: int,
     num_scans: int = _NUM_SCANS,
     scale_factor: Array | float = 1.0,
-) -> tuple[State, Info]:
+) -> tuple[LinearGaussianState, Info]:
     """Kernel: Z by proposals to split a feature or merge two, missing cells as they are."""
     z, overflow, _ = split_or_merge(
         key,
@@ -174,12 +174,12 @@ def update_by_split_merge(
 def update_by_change_of_basis(
     model: LinearGaussianIBP,
     key: Key,
-    state: State,
+    state: LinearGaussianState,
     data: Dense,
     *,
     num_draws: int,
     scale_factor: Array | float = 1.0,
-) -> tuple[State, Info]:
+) -> tuple[LinearGaussianState, Info]:
     """Kernel: two columns of Z replaced by another basis of their plane, `num_draws` times."""
     z = change_of_basis(
         key,

@@ -18,7 +18,7 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.likelihoods import noisy_or
-from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State, parameters_of
+from jaxmf.models.noisy_or.state import HYPERPARAMETERS, NoisyOrState, parameters_of
 from jaxmf.models.noisy_or.updates import move_features, update_features, update_hyperparameters
 from jaxmf.priors import hyper
 from jaxmf.samplers.feature_layout import capacity, num_features
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     meta_fields=["num_slots", "sweep", "num_moves", "split_merge"],
 )
 @dataclass(frozen=True)
-class SamplerPlan:
+class NoisyOrPlan:
     """The structural options of the sampler, all of them static: equal ones compile nothing new."""
 
     num_slots: int
@@ -44,12 +44,12 @@ class SamplerPlan:
     split_merge: int
 
 
-def init(plan: SamplerPlan, model: NoisyOrIBP, key: Key, data: Dense) -> State:
+def init(plan: NoisyOrPlan, model: NoisyOrIBP, key: Key, data: Dense) -> NoisyOrState:
     """No causes; hyperparameters at the means of their priors."""
     del key
     num_rows, num_columns = data.values.shape
     dtype = data.values.dtype
-    return State(
+    return NoisyOrState(
         z=jnp.zeros((num_rows, plan.num_slots), bool),
         y=jnp.zeros((plan.num_slots, num_columns), bool),
         **{
@@ -60,16 +60,26 @@ def init(plan: SamplerPlan, model: NoisyOrIBP, key: Key, data: Dense) -> State:
 
 
 def step(
-    plan: SamplerPlan, model: NoisyOrIBP, key: Key, state: State, data: Dense, progress: Array
-) -> tuple[State, Info]:
+    plan: NoisyOrPlan,
+    model: NoisyOrIBP,
+    key: Key,
+    state: NoisyOrState,
+    data: Dense,
+    progress: Array,
+) -> tuple[NoisyOrState, Info]:
     """A sweep, moves of whole causes, hyperparameters."""
     del progress
     return powered_step(plan, model, key, state, data, None)
 
 
 def powered_step(
-    plan: SamplerPlan, model: NoisyOrIBP, key: Key, state: State, data: Dense, power: Array | None
-) -> tuple[State, Info]:
+    plan: NoisyOrPlan,
+    model: NoisyOrIBP,
+    key: Key,
+    state: NoisyOrState,
+    data: Dense,
+    power: Array | None,
+) -> tuple[NoisyOrState, Info]:
     """The step with the likelihood of a cell given its active causes to a power, None for one.
 
     See `likelihoods.noisy_or.PoweredParameters` for what that makes of causes whose activity is
@@ -94,13 +104,13 @@ def powered_step(
     return state, Info(overflow=merge_overflow(sweep.overflow, moves.overflow))
 
 
-def measure(state: State, data: Dense) -> Array:
+def measure(state: NoisyOrState, data: Dense) -> Array:
     """log p(observed X | Z, Y), () float."""
     tally = noisy_or.tally(state.z, state.y, data.values, data.observed)
     return noisy_or.log_likelihood(tally, parameters_of(state))
 
 
-def record(model: NoisyOrIBP, key: Key, state: State, data: Dense) -> Draw:
+def record(model: NoisyOrIBP, key: Key, state: NoisyOrState, data: Dense) -> Draw:
     """What a draw keeps."""
     del key
     return {
@@ -112,7 +122,7 @@ def record(model: NoisyOrIBP, key: Key, state: State, data: Dense) -> Draw:
     }
 
 
-def grow(state: State, sizes: dict[str, int]) -> State:
+def grow(state: NoisyOrState, sizes: dict[str, int]) -> NoisyOrState:
     """The state with more slots for causes."""
     size = sizes["features"]
     return state._replace(

@@ -24,10 +24,10 @@ from jaxmf import slots
 from jaxmf._kernels.special import poisson
 from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import Cells, Parameters
+from jaxmf.likelihoods.noisy_or import NoisyOrCells, NoisyOrParameters
 from jaxmf.models.noisy_or.particle import (
-    Particle,
-    Plan,
+    NoisyOrFilterPlan,
+    NoisyOrParticle,
     add_row,
     grow,
     init,
@@ -36,7 +36,7 @@ from jaxmf.models.noisy_or.state import parameters_of
 from jaxmf.models.noisy_or.updates import update_at_counts
 from jaxmf.samplers import feature_particles
 from jaxmf.samplers.feature_layout import RowPrior
-from jaxmf.samplers.feature_particles import Setting, one_child
+from jaxmf.samplers.feature_particles import ParticleSetting, one_child
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.samplers.noisy_or.new_causes import (
     count_table,
@@ -55,7 +55,7 @@ PROPOSALS = ("prior", "informed")
 _SHARE_OF_PRIOR = 0.05
 
 
-def filter_of_rows(model: NoisyOrIBP, plan: Plan) -> ParticleModel:
+def filter_of_rows(model: NoisyOrIBP, plan: NoisyOrFilterPlan) -> ParticleModel:
     """What a particle does with a row.
 
     Raises ValueError: an unknown proposal.
@@ -72,7 +72,12 @@ def filter_of_rows(model: NoisyOrIBP, plan: Plan) -> ParticleModel:
 
 
 def propose(
-    plan: Plan, model: NoisyOrIBP, key: Key, particle: Particle, data: Dense, row: Array
+    plan: NoisyOrFilterPlan,
+    model: NoisyOrIBP,
+    key: Key,
+    particle: NoisyOrParticle,
+    data: Dense,
+    row: Array,
 ) -> tuple[PyTree, Array, dict[str, Array]]:
     """The child of a particle with row `row`, its log weight, and whether its sum was cut off."""
     cells = noisy_or.cells_of(*data.row(row))
@@ -87,11 +92,11 @@ def propose(
 def propose_from_prior(
     key: Key,
     y: Array,
-    cells: Cells,
+    cells: NoisyOrCells,
     conditional: RowPrior,
-    parameters: Parameters,
+    parameters: NoisyOrParameters,
     dtype: jnp.dtype,
-) -> tuple[Setting, Array, Array]:
+) -> tuple[ParticleSetting, Array, Array]:
     """Algorithm 1; the weight is the probability of the observed cells (eq 11)."""
     bits_key, count_key = jax.random.split(key)
     uniforms = jax.random.uniform(bits_key, conditional.movable.shape, dtype)
@@ -99,17 +104,17 @@ def propose_from_prior(
     num_new = poisson(count_key, conditional.rate)
     eta = noisy_or.num_active(bits, y, dtype)
     log_weight = _log_probability(eta, cells, parameters, num_new.astype(dtype))
-    return Setting(bits, num_new), log_weight, jnp.zeros((), bool)
+    return ParticleSetting(bits, num_new), log_weight, jnp.zeros((), bool)
 
 
 def propose_informed(
     key: Key,
     y: Array,
-    cells: Cells,
+    cells: NoisyOrCells,
     conditional: RowPrior,
-    parameters: Parameters,
+    parameters: NoisyOrParameters,
     dtype: jnp.dtype,
-) -> tuple[Setting, Array, Array]:
+) -> tuple[ParticleSetting, Array, Array]:
     """Bits one by one in a fresh random order, then the exact sum over the number of new causes.
 
     The weight is p(bits) sum_j p(j) P(x | bits, j) over the probability of having proposed the
@@ -156,7 +161,7 @@ def propose_informed(
     num_new = draw_index(jax.random.uniform(count_key, (), dtype), log_weights)
     # the terms lack the normalising constant of the Poisson distribution
     log_weight = log_ratio + logsumexp(log_weights) - conditional.rate
-    return Setting(bits, num_new), log_weight, cut_off
+    return ParticleSetting(bits, num_new), log_weight, cut_off
 
 
 def _weight_of_choice(on: Array, prior: Array, chance: Array) -> Array:
@@ -165,8 +170,13 @@ def _weight_of_choice(on: Array, prior: Array, chance: Array) -> Array:
 
 
 def extend(
-    model: NoisyOrIBP, key: Key, particle: Particle, child: Setting, data: Dense, row: Array
-) -> tuple[Particle, dict[str, Array]]:
+    model: NoisyOrIBP,
+    key: Key,
+    particle: NoisyOrParticle,
+    child: ParticleSetting,
+    data: Dense,
+    row: Array,
+) -> tuple[NoisyOrParticle, dict[str, Array]]:
     """The particle with row `row` at its child, new rows of Y and hyperparameters drawn."""
     cells = noisy_or.cells_of(*data.row(row))
     conditional = _conditional(model, particle, row)
@@ -194,8 +204,8 @@ def extend(
 
 
 def rejuvenate(
-    model: NoisyOrIBP, key: Key, particle: Particle, data: Dense, row: Array
-) -> tuple[Particle, dict[str, Array]]:
+    model: NoisyOrIBP, key: Key, particle: NoisyOrParticle, data: Dense, row: Array
+) -> tuple[NoisyOrParticle, dict[str, Array]]:
     """Kernel: one Gibbs sweep over all rows so far and Y."""
     assert particle.z is not None
     z, y, overflow = noisy_or_sweep(
@@ -220,12 +230,14 @@ def rejuvenate(
     return particle, {"features": overflow}
 
 
-def _conditional(model: NoisyOrIBP, particle: Particle, row: Array) -> RowPrior:
+def _conditional(model: NoisyOrIBP, particle: NoisyOrParticle, row: Array) -> RowPrior:
     """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
     return feature_particles.conditional_of(model.prior(particle), particle, row)
 
 
-def _log_probability(eta: Array, cells: Cells, parameters: Parameters, unseen: Array) -> Array:
+def _log_probability(
+    eta: Array, cells: NoisyOrCells, parameters: NoisyOrParameters, unseen: Array
+) -> Array:
     """log of equation 11 over the observed columns of a row."""
     ones = jnp.where(cells.ones, noisy_or.log_one(eta, parameters, unseen), 0)
     return jnp.sum(ones + jnp.where(cells.zeros, noisy_or.log_zero(eta, parameters, unseen), 0))

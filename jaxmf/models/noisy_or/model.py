@@ -33,8 +33,8 @@ from jaxmf.likelihoods.cells.noisy_or import NoisyOr
 from jaxmf.likelihoods.noisy_or import Tally
 from jaxmf.model import Pair
 from jaxmf.models.noisy_or import chain, queries
-from jaxmf.models.noisy_or.particle import Plan
-from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State, active_counts, parameters_of
+from jaxmf.models.noisy_or.particle import NoisyOrFilterPlan
+from jaxmf.models.noisy_or.state import HYPERPARAMETERS, NoisyOrState, active_counts, parameters_of
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
@@ -135,7 +135,7 @@ class NoisyOrIBP(BuffetModel):
                 "Threshold it first, for instance x > 0.",
             )
 
-    def log_joint(self, state: State, data: Dense) -> Array:
+    def log_joint(self, state: NoisyOrState, data: Dense) -> Array:
         """log p(Z, Y, observed X, hyperparameters).
 
         Causes are labelled: they are points of a Poisson process over histories and activities,
@@ -150,7 +150,7 @@ class NoisyOrIBP(BuffetModel):
         counts = noisy_or.tally(state.z, state.y, data.values, data.observed)
         return self.log_joint_of(state, counts)
 
-    def log_joint_of(self, state: State, counts: Tally) -> Array:
+    def log_joint_of(self, state: NoisyOrState, counts: Tally) -> Array:
         """The same, from how many ones and zeros have how many active causes."""
         prior = self.prior(state)
         features = jnp.sum(state.z, axis=0, dtype=state.alpha.dtype)
@@ -166,21 +166,21 @@ class NoisyOrIBP(BuffetModel):
 
     def simulate_matrix(
         self, key: Key, shape: tuple[int, int], capacity: int
-    ) -> tuple[State, Dense, Array]:
+    ) -> tuple[NoisyOrState, Dense, Array]:
         z_key, hyper_key, x_key = jax.random.split(key, 3)
         state, overflow = self.simulate_state(z_key, hyper_key, shape, capacity)
         return state, Dense(self.simulate_data(x_key, state)), overflow
 
     def simulate_state(
         self, z_key: Key, hyper_key: Key, shape: tuple[int, int], capacity: int
-    ) -> tuple[State, Array]:
+    ) -> tuple[NoisyOrState, Array]:
         num_rows, num_columns = shape
         values = {
             name: hyper.sample_prior(jax.random.fold_in(hyper_key, index), getattr(self, name))
             for index, name in enumerate(HYPERPARAMETERS)
         }
         num_slots = max(capacity, self.num_features or 1)
-        state = State(
+        state = NoisyOrState(
             z=jnp.zeros((num_rows, num_slots), bool),
             y=jnp.zeros((num_slots, num_columns), bool),
             **values,
@@ -191,7 +191,7 @@ class NoisyOrIBP(BuffetModel):
         exists = self.prior(state).exists(jnp.sum(z, axis=0))
         return state._replace(z=z, y=y & exists[:, None]), overflow
 
-    def simulate_data(self, key: Key, state: State) -> Array:
+    def simulate_data(self, key: Key, state: NoisyOrState) -> Array:
         """X (N, D) of zeros and ones, given a state."""
         dtype = state.leak.dtype
         eta = noisy_or.num_active(state.z, state.y, dtype)
@@ -265,8 +265,8 @@ class NoisyOrIBP(BuffetModel):
 
     def _plan(
         self, sweep: str, num_moves: int, split_merge: int, capacity: int | None
-    ) -> chain.SamplerPlan:
-        return chain.SamplerPlan(
+    ) -> chain.NoisyOrPlan:
+        return chain.NoisyOrPlan(
             num_slots=self.num_slots(capacity),
             sweep=sweep,
             num_moves=check_count("num_moves", num_moves, least=0),
@@ -350,7 +350,7 @@ class NoisyOrIBP(BuffetModel):
 
         refuse_optimal(resample_fn, "a row has too many here")
         num_slots = self.num_slots(8 if capacity is None else capacity)
-        plan = Plan(num_slots, proposal=proposal, rejuvenates=rejuvenate_every > 0)
+        plan = NoisyOrFilterPlan(num_slots, proposal=proposal, rejuvenates=rejuvenate_every > 0)
         return feature_filter(
             filter_of_rows(self, plan),
             num_particles=num_particles,

@@ -1,6 +1,6 @@
 """One particle of the noisy-OR Indian buffet process: what it holds and how that changes.
 
-Open `Particle` first. `filter.py` says what a filter does with it.
+Open `NoisyOrParticle` first. `filter.py` says what a filter does with it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import Cells, Tally
-from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State
+from jaxmf.likelihoods.noisy_or import NoisyOrCells, Tally
+from jaxmf.models.noisy_or.state import HYPERPARAMETERS, NoisyOrState
 from jaxmf.models.noisy_or.updates import needs_tally
 from jaxmf.priors import hyper
 from jaxmf.samplers import feature_particles
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jaxmf.models.noisy_or.model import NoisyOrIBP
 
 
-class Particle(NamedTuple):
+class NoisyOrParticle(NamedTuple):
     """One Z and Y of the rows so far."""
 
     y: Array  # (K, D) bool
@@ -45,7 +45,7 @@ class Particle(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class NoisyOrFilterPlan:
     """The structural options of the filter, all of them static."""
 
     num_slots: int
@@ -53,10 +53,12 @@ class Plan:
     rejuvenates: bool
 
 
-jax.tree_util.register_dataclass(Plan, data_fields=[], meta_fields=list(Plan.__dataclass_fields__))
+jax.tree_util.register_dataclass(
+    NoisyOrFilterPlan, data_fields=[], meta_fields=list(NoisyOrFilterPlan.__dataclass_fields__)
+)
 
 
-def init(plan: Plan, model: NoisyOrIBP, key: Key, data: Dense) -> Particle:
+def init(plan: NoisyOrFilterPlan, model: NoisyOrIBP, key: Key, data: Dense) -> NoisyOrParticle:
     """A particle before the first row, its hyperparameters from their priors."""
     num_rows, num_columns = data.values.shape
     num_slots, dtype = plan.num_slots, data.values.dtype
@@ -65,7 +67,7 @@ def init(plan: Plan, model: NoisyOrIBP, key: Key, data: Dense) -> Particle:
         for index, name in enumerate(HYPERPARAMETERS)
     }
     nothing = jnp.zeros((num_slots + 1,), dtype)
-    particle = Particle(
+    particle = NoisyOrParticle(
         y=jnp.zeros((num_slots, num_columns), bool),
         tally=Tally(nothing, nothing) if needs_tally(model) else None,
         **feature_particles.no_rows(num_rows, num_slots, dtype, carries_z=plan.rejuvenates),
@@ -80,7 +82,9 @@ def init(plan: Plan, model: NoisyOrIBP, key: Key, data: Dense) -> Particle:
     )
 
 
-def add_row(particle: Particle, z_row: Array, y: Array, cells: Cells, row: Array) -> Particle:
+def add_row(
+    particle: NoisyOrParticle, z_row: Array, y: Array, cells: NoisyOrCells, row: Array
+) -> NoisyOrParticle:
     """The particle after a row."""
     dtype = particle.counts.dtype
     tally = particle.tally
@@ -92,7 +96,7 @@ def add_row(particle: Particle, z_row: Array, y: Array, cells: Cells, row: Array
 
 
 def particle_draw(
-    model: NoisyOrIBP, particle: Particle, path: dict[str, Array], data: Dense
+    model: NoisyOrIBP, particle: NoisyOrParticle, path: dict[str, Array], data: Dense
 ) -> Draw:
     """What a draw holds of one particle, whole Z included.
 
@@ -107,11 +111,11 @@ def particle_draw(
         "y": particle.y,
         **values,
         "num_features": num_features(z),
-        "log_joint": model.log_joint(State(z=z, y=particle.y, **values), data),
+        "log_joint": model.log_joint(NoisyOrState(z=z, y=particle.y, **values), data),
     }
 
 
-def grow(particle: Particle, sizes: dict[str, int]) -> Particle:
+def grow(particle: NoisyOrParticle, sizes: dict[str, int]) -> NoisyOrParticle:
     """The particle with more slots for causes, or room for more rows."""
     particle = feature_particles.grow(particle, sizes)
     if "features" in sizes:

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import Cells, Parameters
+from jaxmf.likelihoods.noisy_or import NoisyOrCells, NoisyOrParameters
 from jaxmf.samplers import new_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, row_prior
 from jaxmf.samplers.new_rows import NewRow
 from jaxmf.types import Array, Key
 
 
-def activity(z: Array, y: Array, data: Dense, parameters: Parameters) -> Array:
+def activity(z: Array, y: Array, data: Dense, parameters: NoisyOrParameters) -> Array:
     """P(y_kd = 1) given Z, all other entries of Y and the observed cells: (K, D) float."""
     dtype = data.values.dtype
     num_rows, num_columns = data.values.shape
@@ -49,7 +49,7 @@ def draw_new_rows(
     new_data: Dense,
     *,
     prior: FeaturePrior,
-    parameters: Parameters,
+    parameters: NoisyOrParameters,
 ) -> NewRow:
     """Causes of further rows given a draw, each as the customer after the N of Z (N, K).
 
@@ -61,7 +61,7 @@ def draw_new_rows(
     nothing = jnp.zeros((z.shape[1],), bool)
     table = noisy_or.count_table(z.shape[1], new_rows.MOST_NEW_FEATURES, parameters)
 
-    def new_row(row: tuple[Key, Cells]) -> NewRow:
+    def new_row(row: tuple[Key, NoisyOrCells]) -> NewRow:
         row_key, cells = row
 
         def log_weights(bits: Array) -> Array:

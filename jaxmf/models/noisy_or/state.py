@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxmf.likelihoods.noisy_or import Parameters
+from jaxmf.likelihoods.noisy_or import NoisyOrParameters
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.types import Array
 
 HYPERPARAMETERS = ("alpha", "concentration", "cause_probability", "efficacy", "leak")
 
 
-class State(NamedTuple):
+class NoisyOrState(NamedTuple):
     """Where a chain is."""
 
     z: Array  # (N, K) bool, which rows a cause can turn on
@@ -26,12 +26,12 @@ class State(NamedTuple):
     leak: Array
 
 
-def parameters_of(draw: object) -> Parameters:
+def parameters_of(draw: object) -> NoisyOrParameters:
     """The parameters of the likelihood, of a state or a draw."""
-    names = Parameters._fields
+    names = NoisyOrParameters._fields
     if isinstance(draw, dict):
-        return Parameters(*(draw[name] for name in names))
-    return Parameters(*(getattr(draw, name) for name in names))
+        return NoisyOrParameters(*(draw[name] for name in names))
+    return NoisyOrParameters(*(getattr(draw, name) for name in names))
 
 
 def active_counts(

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import AnyParameters, Parameters, PoweredParameters, Tally
-from jaxmf.models.noisy_or.state import State, active_counts, parameters_of
+from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrParameters, PoweredParameters, Tally
+from jaxmf.models.noisy_or.state import NoisyOrState, active_counts, parameters_of
 from jaxmf.priors import hyper
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.hyper import (
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 def update_features(
     model: NoisyOrIBP,
     key: Key,
-    state: State,
+    state: NoisyOrState,
     data: Dense,
     *,
     sweep: str = "sequential",
     power: Array | None = None,
-) -> tuple[State, Info]:
+) -> tuple[NoisyOrState, Info]:
     """Kernel: Z and Y by one sweep, with the likelihood to a power if there is one."""
     sweep_fn: Callable[..., tuple[Array, Array, Array]] = noisy_or_parallel_sweep
     if sweep != "parallel":
@@ -59,7 +59,7 @@ def update_features(
     return state._replace(z=z, y=y), Info(overflow={"features": overflow})
 
 
-def powered(state: State, power: Array | None) -> AnyParameters:
+def powered(state: NoisyOrState, power: Array | None) -> AnyParameters:
     """The parameters of the likelihood, or of it to a power."""
     parameters = parameters_of(state)
     if power is None:
@@ -70,13 +70,13 @@ def powered(state: State, power: Array | None) -> AnyParameters:
 def move_features(
     model: NoisyOrIBP,
     key: Key,
-    state: State,
+    state: NoisyOrState,
     data: Dense,
     *,
     num_moves: int,
     split_merge: int = 0,
     power: Array | None = None,
-) -> tuple[State, Info]:
+) -> tuple[NoisyOrState, Info]:
     """Kernel: splits, merges, births and deaths of causes.
 
     The `num_moves` blind ones are not for the finite model; see `samplers/noisy_or/informed.py` for
@@ -101,8 +101,8 @@ def move_features(
 
 
 def update_hyperparameters(
-    model: NoisyOrIBP, key: Key, state: State, data: Dense, *, power: Array | float = 1.0
-) -> tuple[State, Info]:
+    model: NoisyOrIBP, key: Key, state: NoisyOrState, data: Dense, *, power: Array | float = 1.0
+) -> tuple[NoisyOrState, Info]:
     """Kernel: alpha, concentration, cause probability, efficacy and leak given Z and Y."""
     tally = None
     if needs_tally(model):
@@ -165,13 +165,13 @@ def update_at_counts(
 
 
 def _update_noise(
-    model: NoisyOrIBP, key: Key, parameters: Parameters, tally: Tally | None
+    model: NoisyOrIBP, key: Key, parameters: NoisyOrParameters, tally: Tally | None
 ) -> tuple[Array, Array]:
     """Efficacy and leak, one after the other, by slices of the likelihood given Z and Y."""
     if tally is None:
         return parameters.efficacy, parameters.leak
 
-    def update(index: int, name: str, parameters: Parameters) -> Parameters:
+    def update(index: int, name: str, parameters: NoisyOrParameters) -> NoisyOrParameters:
         value = update_probability(
             jax.random.fold_in(key, index),
             getattr(model, name),

@@ -22,7 +22,7 @@ from jaxmf.variational_bayes.pieces import Layout
 from jaxmf.variational_bayes.progress import Value, first_state, look, with_new_noise
 from jaxmf.variational_bayes.samples import LAST_STEP, Chosen, choose_zeros, lateness
 from jaxmf.variational_bayes.start import start_parameters
-from jaxmf.variational_bayes.state import Prepared, State
+from jaxmf.variational_bayes.state import AscentState, PreparedOnes
 from jaxmf.variational_bayes.sums import side_sums
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     meta_fields=["num_epochs", "start", "update", "optimizer", "num_evaluation"],
 )
 @dataclass(frozen=True)
-class Plan:
+class MatrixAscentPlan:
     """Options of the ascent; see `SparseBinaryMF.ascent`."""
 
     num_epochs: int
@@ -54,7 +54,9 @@ class Plan:
 # --- start ---------------------------------------------------------------------------------------
 
 
-def init(plan: Plan, model: SparseBinaryMF, key: Key, data: Prepared) -> State:
+def init(
+    plan: MatrixAscentPlan, model: SparseBinaryMF, key: Key, data: PreparedOnes
+) -> AscentState:
     """Factors from the singular vectors, or random ones; the intercept from the share of ones."""
     start_key, sample_key = jax.random.split(key)
     parameters = start_parameters(start_key, data.layout, settings=model, start=plan.start)
@@ -62,7 +64,9 @@ def init(plan: Plan, model: SparseBinaryMF, key: Key, data: Prepared) -> State:
     return first_state(sample_key, parameters, data, optimizer=optimizer)
 
 
-def _start_optimizer(plan: Plan, parameters: Parameters, parts: Batches | None) -> PyTree:
+def _start_optimizer(
+    plan: MatrixAscentPlan, parameters: Parameters, parts: Batches | None
+) -> PyTree:
     if parts is not None:
         return start_optimizers(plan.update, plan.optimizer, parameters, parts)
     if plan.update == "partial_newton":
@@ -77,7 +81,9 @@ def _start_optimizer(plan: Plan, parameters: Parameters, parts: Batches | None) 
 # --- one epoch -----------------------------------------------------------------------------------
 
 
-def epoch(plan: Plan, model: SparseBinaryMF, key: Key, state: State, data: Prepared) -> State:
+def epoch(
+    plan: MatrixAscentPlan, model: SparseBinaryMF, key: Key, state: AscentState, data: PreparedOnes
+) -> AscentState:
     """One epoch: rows, columns, priors, noise."""
     # counted in epochs, so that a run that is resumed does the same
     is_known = state.epoch >= int(SHARE_OF_EPOCHS * plan.num_epochs)
@@ -114,7 +120,7 @@ def epoch(plan: Plan, model: SparseBinaryMF, key: Key, state: State, data: Prepa
 
 
 def _in_batches(
-    plan: Plan, model: SparseBinaryMF, key: Key, state: State, parts: Batches
+    plan: MatrixAscentPlan, model: SparseBinaryMF, key: Key, state: AscentState, parts: Batches
 ) -> tuple[Parameters, PyTree]:
     rule = Rule(
         settings=model,
@@ -133,14 +139,18 @@ def _in_batches(
     )
 
 
-def _known_value(state: State) -> Array:
+def _known_value(state: AscentState) -> Array:
     """The free energy as evaluated last, for steps that adapt to it."""
     unknown = jnp.finfo(state.free_energy.dtype).max
     return jnp.where(state.epoch > 0, state.free_energy, unknown)
 
 
 def _both_sides(
-    plan: Plan, model: SparseBinaryMF, state: State, layout: Layout, chosen: Chosen
+    plan: MatrixAscentPlan,
+    model: SparseBinaryMF,
+    state: AscentState,
+    layout: Layout,
+    chosen: Chosen,
 ) -> tuple[Parameters, PyTree]:
     parameters, optimizers = state.parameters, []
     late = lateness(plan, model, state)
@@ -202,7 +212,11 @@ def _with_moved(parameters: Parameters, moved: object) -> Parameters:
 
 
 def _follow_gradient(
-    plan: Plan, model: SparseBinaryMF, state: State, layout: Layout, chosen: Chosen
+    plan: MatrixAscentPlan,
+    model: SparseBinaryMF,
+    state: AscentState,
+    layout: Layout,
+    chosen: Chosen,
 ) -> tuple[Parameters, PyTree]:
     parameters = state.parameters
     moved = _moved_of(parameters)

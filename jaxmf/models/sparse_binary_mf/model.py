@@ -227,7 +227,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
             )
         if optimizer is None and update == "gradient":
             optimizer = _adam()
-        plan = ascent.Plan(
+        plan = ascent.MatrixAscentPlan(
             num_epochs=num_epochs,
             start=start,
             update=update,
@@ -254,7 +254,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         batch_size: int | None = None,
         seed: Seed = 0,
         hold_out: int | None = None,
-    ) -> state.Prepared:
+    ) -> state.PreparedOnes:
         """The data as the ascent goes through it; see `state.prepare`.
 
         Ones are held out by default where zeros are drawn anew, for which all epochs are needed.
@@ -290,11 +290,11 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         """
         return analytic.draw(self, data)
 
-    def draw_of(self, last: state.State) -> Draw:
+    def draw_of(self, last: state.AscentState) -> Draw:
         """What is kept of the last state of an ascent, by name."""
         return progress.draw_of(last, state.as_draw)
 
-    def held_out_of(self, last: state.State, data: SparseBinary) -> Mapping[str, object]:
+    def held_out_of(self, last: state.AscentState, data: SparseBinary) -> Mapping[str, object]:
         """Scores of the ones held out by the fit and by popularity; empty without any."""
         return {} if last.unknowing is None else held_out.comparison(last.unknowing, data)
 

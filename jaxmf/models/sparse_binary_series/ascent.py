@@ -19,7 +19,7 @@ from jaxmf.variational_bayes.progress import Value, first_state, look, with_new_
 from jaxmf.variational_bayes.samples import LAST_STEP, Chosen, choose_zeros, lateness
 from jaxmf.variational_bayes.series import Search, SeriesParameters
 from jaxmf.variational_bayes.start import start_parameters
-from jaxmf.variational_bayes.state import Prepared, State, as_draw
+from jaxmf.variational_bayes.state import AscentState, PreparedOnes, as_draw
 from jaxmf.variational_bayes.sums import Sums, side_sums
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _FIRST_SEARCH_STEP, _SMALL_SEARCH_STEP = 0.5, 0.1
     meta_fields=["num_epochs", "start", "update", "num_evaluation"],
 )
 @dataclass(frozen=True)
-class Plan:
+class SeriesAscentPlan:
     """Options of the ascent; see `SparseBinarySeries.ascent`."""
 
     num_epochs: int
@@ -49,7 +49,9 @@ class Plan:
     patience: int
 
 
-def init(plan: Plan, model: SparseBinarySeries, key: Key, data: Prepared) -> State:
+def init(
+    plan: SeriesAscentPlan, model: SparseBinarySeries, key: Key, data: PreparedOnes
+) -> AscentState:
     """Paths smoothed from the singular vectors, or from random ones."""
     assert data.gaps is not None
     start_key, sample_key = jax.random.split(key)
@@ -70,7 +72,13 @@ def init(plan: Plan, model: SparseBinarySeries, key: Key, data: Prepared) -> Sta
     return first_state(sample_key, parameters, data, optimizer=search)
 
 
-def epoch(plan: Plan, model: SparseBinarySeries, key: Key, state: State, data: Prepared) -> State:
+def epoch(
+    plan: SeriesAscentPlan,
+    model: SparseBinarySeries,
+    key: Key,
+    state: AscentState,
+    data: PreparedOnes,
+) -> AscentState:
     """One epoch: rows, columns, priors, noise."""
     layout = data.layout
     chosen = choose_zeros(plan, model, key, state=state, layout=layout)
@@ -101,10 +109,10 @@ def epoch(plan: Plan, model: SparseBinarySeries, key: Key, state: State, data: P
 
 
 def _rows(
-    plan: Plan,
+    plan: SeriesAscentPlan,
     model: SparseBinarySeries,
-    state: State,
-    data: Prepared,
+    state: AscentState,
+    data: PreparedOnes,
     chosen: Chosen,
     length: Array,
 ) -> tuple[SeriesParameters, Normal, Search | None]:
@@ -144,7 +152,7 @@ def _columns(
     model: SparseBinarySeries,
     parameters: SeriesParameters,
     row_values: Normal,
-    data: Prepared,
+    data: PreparedOnes,
     chosen: Chosen,
     length: Array,
 ) -> SeriesParameters:

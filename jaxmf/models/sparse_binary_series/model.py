@@ -188,7 +188,9 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         """
         options = dict(locals())
         checks.options(options)
-        plan = ascent.Plan(**{name: value for name, value in options.items() if name != "self"})
+        plan = ascent.SeriesAscentPlan(
+            **{name: value for name, value in options.items() if name != "self"}
+        )
         return algorithm(
             init=Partial(ascent.init, plan, self),
             step=Partial(progress.step, Partial(ascent.epoch, plan, self)),
@@ -197,14 +199,14 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
 
     def prepare(
         self, data: SparseSeries, *, num_validation: int = 0, seed: Seed = 0
-    ) -> state.Prepared:
+    ) -> state.PreparedOnes:
         """The data as the ascent goes through it; rows of validation are rows at a time."""
         prepared = state.prepare(
             data.stacked(), num_validation=num_validation, batch_size=None, seed=seed
         )
         return prepared._replace(gaps=jnp.asarray(data.gaps(), jnp.result_type(float)))
 
-    def draw_of(self, last: state.State) -> Draw:
+    def draw_of(self, last: state.AscentState) -> Draw:
         """What is kept of the last state of an ascent, by name."""
         return progress.draw_of(last, partial(ascent.named, self))
 
@@ -257,6 +259,6 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         return answers.score_rows(queries.at_last(draw), lines)
 
 
-def _record(key: Key, state: state.State, data: state.Prepared) -> Draw:
+def _record(key: Key, state: state.AscentState, data: state.PreparedOnes) -> Draw:
     kept = progress.record(key, state, data)
     return kept | {"lengthscale": state.parameters.lengthscale}

@@ -14,7 +14,7 @@ import numpy as np
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.franchise import topics_of_new_documents, word_probabilities
 from jaxmf.blocks.prediction import Draw
-from jaxmf.blocks.state import State
+from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.unobserved import num_hidden
 from jaxmf.data import Tokens
 from jaxmf.data.names import ids_or_positions
@@ -112,7 +112,7 @@ class HFP(WordModel):
         return jnp.sum(folded["topic"][new.columns["document"]] * words, axis=1)
 
     def held_out_probabilities(
-        self, state: State, data: Tokens, documents: Array, words: Array
+        self, state: NetworkState, data: Tokens, documents: Array, words: Array
     ) -> Array:
         """p(word | everything else) of words that were held out: (M,) float.
 

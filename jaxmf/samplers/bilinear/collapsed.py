@@ -24,7 +24,7 @@ from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, RowPrior
 from jaxmf.types import Array, Key
 
 
-class Plan(NamedTuple):
+class CollapsedPlan(NamedTuple):
     """How a row is drawn; static.
 
     Whether from all its 2^K settings at once; and after the bits, drawn one at a time, how many
@@ -58,7 +58,7 @@ class _Rows(NamedTuple):
     turned: Turned
     noise_scale: Array
     num_slots: int
-    plan: Plan
+    plan: CollapsedPlan
 
     def draws(self, key: Key, rows: Array) -> Draws:
         return bilinear_draws(
@@ -175,7 +175,7 @@ def collapsed_bilinear_sweep(
         num_slots=u.shape[1],
     )
     turned_x = x @ turned.basis
-    plan = Plan(whole_rows, num_proposals)
+    plan = CollapsedPlan(whole_rows, num_proposals)
     rows = _Rows(x, turned_x, observed, turned, noise_scale, u.shape[1], plan)
     u, drawn, overflow = sweep_collapsed_rows(
         key, u, None if observed is None else x, gaussian.gram_statistics(u, turned_x), rows,
@@ -193,7 +193,7 @@ def draw_row(
     *,
     num_singletons: Array,
     noise_variance: Array,
-    plan: Plan,
+    plan: CollapsedPlan,
 ) -> tuple[RowFit, Array, Array]:
     """A row drawn anew: its fit, the number of its new features, whether that sum was cut off."""
     candidates = {"rate": conditional.rate, "noise_variance": noise_variance}

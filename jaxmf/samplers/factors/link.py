@@ -26,7 +26,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxmf._kernels.linalg import after
 from jaxmf._kernels.special import as_normals, uniforms
 from jaxmf.data import Features
-from jaxmf.likelihoods.families.multivariate_normal import Parameters, Wisharts
+from jaxmf.likelihoods.families.multivariate_normal import NormalParameters, Wisharts
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.samplers.factors.moments import precisions
 from jaxmf.samplers.hyper import update_rate
@@ -109,7 +109,7 @@ def update_link(
     vectors: Array,
     features: Features,
     spectra: tuple[Spectrum, ...],
-    moments: Parameters,
+    moments: NormalParameters,
     precision_prior: Hyperparameter,
 ) -> Link:
     """B of one part after the other given lambda, mean and covariance, then lambda given B.
@@ -148,7 +148,7 @@ def update_link_of_groups(
     *,
     vectors: Array,
     features: Features,
-    moments: Parameters,
+    moments: NormalParameters,
     groups: Array,
     precision_prior: Hyperparameter,
 ) -> Link:

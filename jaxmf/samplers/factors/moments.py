@@ -18,7 +18,7 @@ from jax.scipy.special import multigammaln
 
 from jaxmf.likelihoods.families.multivariate_normal import (
     NormalInverseWishart,
-    Parameters,
+    NormalParameters,
     Wisharts,
 )
 from jaxmf.types import Array
@@ -42,7 +42,7 @@ def statistics_of_all(prior: NormalInverseWishart, values: Array) -> Wisharts:
     )
 
 
-def precisions(moments: Parameters) -> Array:
+def precisions(moments: NormalParameters) -> Array:
     """Inverses of the covariances, (G, D, D) float."""
     identity = jnp.broadcast_to(
         jnp.eye(moments.mean.shape[1], dtype=moments.mean.dtype), moments.factor.shape
@@ -51,7 +51,7 @@ def precisions(moments: Parameters) -> Array:
     return jnp.swapaxes(half, -1, -2) @ half
 
 
-def log_hyperprior(prior: NormalInverseWishart, moments: Parameters, inverse: Array) -> Array:
+def log_hyperprior(prior: NormalInverseWishart, moments: NormalParameters, inverse: Array) -> Array:
     """log p(mu, Sigma) of every group, (G,) float.
 
     Args: moments (G, D) means and (G, D, D) factors; inverse (G, D, D), `precisions(moments)`.
@@ -71,6 +71,6 @@ def log_hyperprior(prior: NormalInverseWishart, moments: Parameters, inverse: Ar
     return mean / 2 + covariance
 
 
-def log_determinant(moments: Parameters) -> Array:
+def log_determinant(moments: NormalParameters) -> Array:
     """log|Sigma| of every group: (G,) float."""
     return 2 * jnp.sum(jnp.log(jnp.diagonal(moments.factor, axis1=-2, axis2=-1)), axis=-1)

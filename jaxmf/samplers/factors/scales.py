@@ -20,7 +20,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, Parameters
+from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, NormalParameters
 from jaxmf.priors.hyper import Hyperparameter, log_prior
 from jaxmf.samplers.factors.rows import Residuals
 from jaxmf.samplers.factors.shifts import Side, precisions_of_sides
@@ -111,7 +111,7 @@ def scaled(side: Side, log_scales: Array) -> Side:
     """A side with its K factors multiplied by scalars."""
     rest = side.moments.mean.shape[1] - log_scales.shape[0]
     by = jnp.concatenate([jnp.exp(log_scales), jnp.ones((rest,), log_scales.dtype)])
-    moments = Parameters(side.moments.mean * by, side.moments.factor * by[:, None])
+    moments = NormalParameters(side.moments.mean * by, side.moments.factor * by[:, None])
     return Side(side.vectors * by, moments, side.link * by)
 
 

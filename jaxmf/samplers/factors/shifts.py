@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf._kernels.linalg import after
-from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, Parameters
+from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, NormalParameters
 from jaxmf.samplers.factors.moments import precisions
 from jaxmf.types import Array
 
@@ -32,7 +32,7 @@ class Side(NamedTuple):
     """Factors and biases of a side with all that their prior has: one group."""
 
     vectors: Array  # (N, D) float, factors (K) and last the bias
-    moments: Parameters  # mean (1, D) and factor (1, D, D)
+    moments: NormalParameters  # mean (1, D) and factor (1, D, D)
     link: Array  # (F, D) float
 
 
@@ -65,27 +65,27 @@ def shift_level(
     side += jnp.where(is_factor, column_prior.scale @ column_precisions[-1], 0)
     moved = _normal(normals, precision, side)
     factors = jnp.where(is_factor, moved, 0)
-    moments = Parameters(rows.moments.mean - moved, rows.moments.factor)
+    moments = NormalParameters(rows.moments.mean - moved, rows.moments.factor)
     rows = rows._replace(vectors=rows.vectors - moved, moments=moments)
     mean = _sheared(columns.moments.mean, factors).at[:, -1].add(moved[-1])
     # lower triangular it stays: the bias is the last entry
     factor = columns.moments.factor.at[0, -1].add(factors @ columns.moments.factor[0])
     return rows, Side(
         _sheared(columns.vectors, factors).at[:, -1].add(moved[-1]),
-        Parameters(mean, factor),
+        NormalParameters(mean, factor),
         _sheared(columns.link, factors),
     )
 
 
 def shift_part(
     normals: Array,
-    moments: Parameters,
+    moments: NormalParameters,
     lines: Array,
     *,
     precision: Array,
     length: Array,
     prior: NormalInverseWishart,
-) -> tuple[Parameters, Array]:
+) -> tuple[NormalParameters, Array]:
     """The mean of all vectors against what the link has in common in a part.
 
     Args:
@@ -156,7 +156,7 @@ def precisions_of_sides(rows: Side, columns: Side) -> tuple[Array, Array]:
     return row_precisions, precisions(after_moments(columns.moments, row_precisions))[0]
 
 
-def after_moments(moments: Parameters, *first: Array) -> Parameters:
+def after_moments(moments: NormalParameters, *first: Array) -> NormalParameters:
     """Moments computed only after other values: one factorisation at a time, see `after`."""
     return moments._replace(factor=after(moments.factor, *first))
 

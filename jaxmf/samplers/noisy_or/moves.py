@@ -44,7 +44,7 @@ import numpy as np
 from jaxmf import slots
 from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import AnyParameters, Cells
+from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.samplers.restricted_scans import LabelledPrior
@@ -315,7 +315,7 @@ def birth_or_death(
 
 
 def log_birth_ratio(
-    eta: Array, cells: Cells, num_causes: Array, *, rate: Array, parameters: AnyParameters
+    eta: Array, cells: NoisyOrCells, num_causes: Array, *, rate: Array, parameters: AnyParameters
 ) -> Array:
     """log A of the birth of a singleton of a row, () float.
 

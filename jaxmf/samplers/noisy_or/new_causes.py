@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import AnyParameters, Cells, Tally
+from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells, Tally
 from jaxmf.samplers import feature_rows
 from jaxmf.types import Array, Key
 
@@ -55,7 +55,7 @@ def draw_new_causes(
     claimed: Array,
     num_new: Array,
     eta: Array,
-    cells: Cells,
+    cells: NoisyOrCells,
     parameters: AnyParameters,
 ) -> Array:
     """Y with the rows of a row's new causes, drawn jointly given the row.

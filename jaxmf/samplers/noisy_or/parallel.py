@@ -15,7 +15,7 @@ from jax.scipy.special import logit
 
 from jaxmf import devices, slots
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import AnyParameters, Cells
+from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, draws_of_rows, row_prior
 from jaxmf.samplers.noisy_or.new_causes import count_table, new_cause_log_weights
@@ -60,7 +60,7 @@ def draw_all_bits(
     draws: RowDraws,
     z: Array,
     y: Array,
-    cells: Cells,
+    cells: NoisyOrCells,
     *,
     prior: FeaturePrior,
     parameters: AnyParameters,
@@ -110,7 +110,7 @@ def draw_singleton_causes(
     draws: RowDraws,
     z: Array,
     y: Array,
-    cells: Cells,
+    cells: NoisyOrCells,
     *,
     prior: FeaturePrior,
     parameters: AnyParameters,
@@ -129,7 +129,7 @@ def draw_singleton_causes(
     eta = noisy_or.num_active(shared, y, dtype)
     table = count_table(num_slots, parameters)
 
-    def draw_count(uniform: Array, eta: Array, cells: Cells) -> tuple[Array, Array]:
+    def draw_count(uniform: Array, eta: Array, cells: NoisyOrCells) -> tuple[Array, Array]:
         log_weights, cut_off = new_cause_log_weights(
             noisy_or.tally_of(eta, cells, num_slots + 1), conditional.rate, table
         )
@@ -161,7 +161,7 @@ def _draw_their_activity(
     rank: Array,
     num_new: Array,
     eta: Array,
-    cells: Cells,
+    cells: NoisyOrCells,
     parameters: AnyParameters,
 ) -> Array:
     """Y with the rows of all new causes: cause `rank` (K,) of row `owner` (K,) in each slot.
@@ -175,7 +175,7 @@ def _draw_their_activity(
     def draw(new: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         y, eta = carry
 
-        def draw_row(key: Key, eta: Array, cells: Cells, num_new: Array) -> Array:
+        def draw_row(key: Key, eta: Array, cells: NoisyOrCells, num_new: Array) -> Array:
             to_come = jnp.maximum(num_new - new - 1, 0).astype(dtype)
             log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, to_come)
             uniforms = jax.random.uniform(jax.random.fold_in(key, new), eta.shape, dtype)

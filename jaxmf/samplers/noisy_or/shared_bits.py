@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import Cells, Tally
+from jaxmf.likelihoods.noisy_or import NoisyOrCells, Tally
 from jaxmf.samplers import particle_rows
 from jaxmf.samplers.feature_layout import RowPrior
 from jaxmf.types import Array, Key
@@ -22,7 +22,7 @@ def draw_shared_bits(
     key: Key,
     z: Array,
     y: Array,
-    cells: Cells,
+    cells: NoisyOrCells,
     *,
     num_singletons: Array,
     table: Tally,

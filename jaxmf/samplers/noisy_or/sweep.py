@@ -22,7 +22,7 @@ from jax.scipy.special import logit
 from jaxmf import slots
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import AnyParameters, Cells, Tally
+from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells, Tally
 from jaxmf.samplers import feature_rows, row_sweep
 from jaxmf.samplers.feature_layout import FeaturePrior, RowPrior, row_draws
 from jaxmf.samplers.noisy_or.new_causes import (
@@ -126,7 +126,7 @@ def draw_row(
     key: Key,
     z_row: Array,
     y: Array,
-    cells: Cells,
+    cells: NoisyOrCells,
     conditional: RowPrior,
     *,
     parameters: AnyParameters,
@@ -228,7 +228,7 @@ def scan_bits(
     uniforms: Array,
     z: Array,
     y: Array,
-    cells: Cells,
+    cells: NoisyOrCells,
     *,
     num_singletons: Array,
     parameters: AnyParameters,
@@ -309,7 +309,7 @@ def _scan_causes(
     threshold: Array,
     z: Array,
     y: Array,
-    cells: Cells,
+    cells: NoisyOrCells,
     parameters: AnyParameters,
 ) -> Array:
     """Y of a block of columns (K, B) bool, cause by cause; z (N, K) and y (K, B) float."""
