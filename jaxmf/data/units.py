@@ -140,8 +140,8 @@ def _common_value(data: Dense) -> float | None:
     """
     equal, count, middle = 0, 0, None
     for values, observed in _blocks(data):
-        if middle is None and observed.any():
-            middle = float(np.median(values[observed]))
+        if middle is None and np.any(observed):
+            middle = float(np.median(values[np.asarray(observed)]))
         equal += int(np.sum((values == middle) & observed))
         count += int(np.sum(observed))
     return middle if 0.5 < equal / max(count, 1) < 1 else None

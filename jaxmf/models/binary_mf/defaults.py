@@ -6,7 +6,6 @@ A choice by the data itself (empirical Bayes), so that x and a + b x have the sa
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,9 +62,11 @@ def matched(model: BinaryMF, data: Dense) -> BinaryMF:
         else:
             stated = replace(model, **settings)
             unit = units.scale_about(stated.centred(data))
-        noise_prior = partial(hyper.noise_prior, least=units.least_noise(data))
-        priors = {"noise_scale": noise_prior, "weight_scale": hyper.effect_prior}
-        chosen = {name: priors[name](unit) for name in left_open}
+        priors = {
+            "noise_scale": hyper.noise_prior(unit, units.least_noise(data)),
+            "weight_scale": hyper.effect_prior(unit),
+        }
+        chosen = {name: priors[name] for name in left_open}
         if "noise_scale" in chosen:
             settings["likelihood"] = Gaussian(chosen.pop("noise_scale"))
         settings |= chosen
