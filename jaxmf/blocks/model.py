@@ -52,6 +52,7 @@ class NetworkModel(Readable, Model, ABC):
         """The data as the tokens of the network."""
 
     def over(self, data: Any) -> tuple[Network, Tokens]:
+        """The network with its sizes, and the tokens."""
         tokens = self.tokens(data)
         return self.network().at(tokens), tokens
 
@@ -90,6 +91,7 @@ class NetworkModel(Readable, Model, ABC):
         return network.simulate(key, tokens)
 
     def names(self, data: Any, column: str) -> Names | None:
+        """The ids of the levels of a column, or None."""
         return data.names.get(column)
 
     def token_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -115,8 +115,8 @@ class BinaryMF(SimulatedModel):
         their means are the offset. They are in different units where the largest standard
         deviation is more than 30 times that of half of the columns. Set 1 for cells as they are.
       row_offset: (I,), added to the Gaussian cells of each row, or one number. None: 0; but where
-        `offset` takes medians of columns if their levels spread, medians of rows (about those) if
-        theirs do. New rows have the median of their own observed cells then.
+        all these are open and levels of rows spread as those of columns (at least ten rows), the
+        medians of rows about the offset. New rows then have the median of their own cells.
       diagonal: only weights of row feature k and column feature k: the plaid model. Needs finite
         priors with as many features on both sides.
       row_bias: whether to add a feature that every row has, in slot 0 of U.
