@@ -113,6 +113,40 @@ def scale_about(data: Dense, offset: object = 0.0) -> float:
     return float(np.sqrt(total / count)) or largest or 1.0
 
 
+def least_noise(data: Dense) -> float:
+    """The smallest noise scale worth a look, in root mean squares of the data.
+
+    Equal cells pull the noise to nothing, and what is left over needs ever more and smaller
+    features: a tenth where more than half of the observed cells are one number, a hundredth else.
+    """
+    return 0.1 if _common_value(data) is not None else 0.01
+
+
+def note_of_common_value(data: Dense) -> tuple[str, ...]:
+    """For `Model.notes`: that more than half of the cells are one number, where they are."""
+    value = _common_value(data)
+    if value is None:
+        return ()
+    return (
+        f"more than half of the cells are {value:.6g}, which Gaussian noise does not describe: a "
+        "noise scale that is left open was kept above a tenth of the root mean square of the data",
+    )
+
+
+def _common_value(data: Dense) -> float | None:
+    """The number that more than half of the observed cells are; None where all are, or none is.
+
+    That of the first block of rows is the only one looked for.
+    """
+    equal, count, middle = 0, 0, None
+    for values, observed in _blocks(data):
+        if middle is None and np.any(observed):
+            middle = float(np.median(values[np.asarray(observed)]))
+        equal += int(np.sum((values == middle) & observed))
+        count += int(np.sum(observed))
+    return middle if 0.5 < equal / max(count, 1) < 1 else None
+
+
 def check_magnitude(data: Dense, name: str) -> None:
     """Refuses numbers whose squares, summed and divided, leave the range of the data's floats.
 

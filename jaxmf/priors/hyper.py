@@ -248,14 +248,14 @@ def validate_concentrations(
     return jnp.asarray(array, jnp.result_type(float))
 
 
-def noise_prior(unit: float) -> dist.Distribution:
-    """Prior of a noise scale: even on the log scale, a hundredth of a unit to two units.
+def noise_prior(unit: float, least: float = 0.01) -> dist.Distribution:
+    """Prior of a noise scale: even on the log scale, `least` units to two units.
 
     Args: unit: root mean square of the data about its offset.
     """
     import numpyro.distributions as dist
 
-    return dist.LogUniform(0.01 * unit, 2.0 * unit)
+    return dist.LogUniform(least * unit, 2.0 * unit)
 
 
 def effect_prior(unit: float) -> dist.Distribution:

@@ -107,6 +107,12 @@ def test_a_start_does_not_depend_on_slots_that_are_left_over():
     np.testing.assert_array_equal(small.hyperparameters["topic"]["weights"], weights)
 
 
+@pytest.mark.parametrize(("stated", "slots"), [(12, 12), (32, 32), (33, 64), (200, 224)])
+def test_many_slots_make_whole_vectors(stated, slots):
+    state = start_of(mf.HDPLDA(), DATA, capacity=stated)
+    assert state.slots["topic"].size == slots
+
+
 NARROW = dist.Uniform(0.0, 1e-3)  # far below what the data suggest
 NEVER_LEARNED = {"weight_shape", "weight_rate", "base_rate"}  # of counts, the example is Gaussian
 SHOWN = ("noisy-or-ibp", "hdp", "bpmf")

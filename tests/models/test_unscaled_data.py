@@ -387,3 +387,51 @@ def test_the_feature_that_a_side_keeps_is_one_side_of_the_first_singular_vector(
     sides = {tuple(np.asarray(one.u[:, 0]).tolist()) for one in kept}
     assert sides == {tuple((left > 0).tolist()), tuple((left < 0).tolist())}
     assert {int(one.v[:, 0].sum()) for one in kept} == {2, 5}
+
+
+def mostly_zeros(seed):
+    """(30, 6), three features and noise, of which nine in ten cells were set to 0."""
+    generator = np.random.default_rng(seed)
+    x = (generator.random((30, 3)) < 0.4) @ generator.normal(size=(3, 6))
+    x = x + 0.3 * generator.normal(size=x.shape)
+    return np.where(generator.random(x.shape) < 0.9, 0, x).astype(np.float32)
+
+
+@pytest.mark.parametrize("model", [mf.LinearGaussianIBP(), mf.BinaryMF()], ids=["features", "bmf"])
+def test_equal_cells_do_not_pull_the_noise_to_nothing(model):
+    def lowest(x):
+        data = mf.Dense(x)
+        matched = model.matched(data)
+        noise = getattr(matched, "noise_scale", None) or matched.likelihood.noise_scale
+        return float(noise.low), matched.notes(data)
+
+    x = mostly_zeros(0)
+    low, notes = lowest(x)
+    np.testing.assert_allclose(low, 0.1 * x.std(), rtol=0.05)
+    assert "more than half of the cells are 0" in notes[0]
+    missing = np.where(np.random.default_rng(1).random(x.shape) < 0.3, np.nan, x)
+    assert len(lowest(missing)[1]) == 1
+    for other in (x + np.random.default_rng(1).normal(size=x.shape), np.full((8, 4), 3.0)):
+        low, notes = lowest(other)
+        assert low < 0.02 * np.sqrt(np.mean(other**2))
+        assert notes == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_factorisation_of_mostly_zeros_keeps_few_features(seed):
+    """With noise of a hundredth of the data's sd, features went beyond all slots in both."""
+    options = {"start": "data"} if seed == 2 else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mf.RunWarning)
+        post = mf.sample(
+            mf.BinaryMF(),
+            mostly_zeros(seed),
+            num_warmup=60,
+            num_samples=40,
+            num_chains=2,
+            seed=1,
+            **options,
+        )
+    assert post.draws["num_features"].max() < 40
+    assert post.draws["num_column_features"].max() < 40

@@ -62,8 +62,11 @@ def matched(model: BinaryMF, data: Dense) -> BinaryMF:
         else:
             stated = replace(model, **settings)
             unit = units.scale_about(stated.centred(data))
-        priors = {"noise_scale": hyper.noise_prior, "weight_scale": hyper.effect_prior}
-        chosen = {name: priors[name](unit) for name in left_open}
+        priors = {
+            "noise_scale": hyper.noise_prior(unit, units.least_noise(data)),
+            "weight_scale": hyper.effect_prior(unit),
+        }
+        chosen = {name: priors[name] for name in left_open}
         if "noise_scale" in chosen:
             settings["likelihood"] = Gaussian(chosen.pop("noise_scale"))
         settings |= chosen
@@ -81,7 +84,7 @@ def notes(model: BinaryMF, data: Dense) -> tuple[str, ...]:
         return ()
     unit: Any = model.column_unit
     if np.ndim(unit) == 0:
-        return _notes_of_levels(model, data)
+        return (*_notes_of_levels(model, data), *units.note_of_common_value(data))
     spreads = units.column_scales(data)
     if not np.array_equal(unit, _units_of_columns(data, spreads)):
         return ()  # the user's own

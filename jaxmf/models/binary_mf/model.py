@@ -89,7 +89,8 @@ class BinaryMF(SimulatedModel):
       column_prior: of V, likewise.
       likelihood: `Gaussian(noise_scale)`, whose standard deviation theta^(-1/2) is in the units of
         the data: a number, a numpyro distribution, or None for LogUniform(s / 100, 2 s), s the root
-        mean square of the data about the offset (without data LogNormal(0, 2)); `Bernoulli()` for
+        mean square of the data about the offset (from s / 10 where more than half of the cells are
+        one number; without data LogNormal(0, 2)); `Bernoulli()` for
         cells 0 or 1; `Poisson(base_rate)` for counts, base_rate the mean of a cell without
         features.
       weight_scale: standard deviation of the weights, phi^(-1/2): a number or a numpyro

@@ -30,17 +30,18 @@ _NUM_PRIOR_DRAWS = 1_001
 
 
 def completed(
-    model: LinearGaussianIBP, unit: float = 1.0, offset: object = None
+    model: LinearGaussianIBP, unit: float = 1.0, offset: object = None, least_noise: float = 0.01
 ) -> LinearGaussianIBP:
     """The model with the settings that were left open filled in.
 
     Args:
         unit: spread of the data about the offset; 1 without data.
         offset: of the columns, (D,) or a number; None: that of the model.
+        least_noise: the lower end of the prior of an open noise scale, in units.
     """
     open_settings: dict[str, Any] = {}
     if model.noise_scale is None:
-        open_settings["noise_scale"] = hyper.noise_prior(unit)
+        open_settings["noise_scale"] = hyper.noise_prior(unit, least_noise)
     if model.feature_scale is None:
         open_settings["feature_scale"] = hyper.effect_prior(unit)
     if offset is not None and offset is not model.offset:
@@ -60,7 +61,7 @@ def matched(model: LinearGaussianIBP, data: Dense) -> LinearGaussianIBP:
     is_open = model.noise_scale is None or model.feature_scale is None
     unit = units.scale_about(data, offset) if is_open else 1.0
     _warn_of_columns(data)
-    result = completed(model, unit, offset)
+    result = completed(model, unit, offset, units.least_noise(data))
     if model.feature_scale is not None:
         _compare_scales(result, data, offset)
     return result

@@ -68,7 +68,8 @@ class LinearGaussianIBP(BuffetModel):
         a numpyro distribution. A Gamma is updated exactly, others by slice sampling.
       noise_scale: standard deviation of the noise, in the units of the data: a number or a numpyro
         distribution; short for `likelihood=Gaussian(noise_scale)`. None: LogUniform(s / 100, 2 s),
-        s the root mean square of the data about the offset (without data 1).
+        s the root mean square of the data about the offset (without data 1); from s / 10 where
+        more than half of the cells are one number.
       feature_scale: standard deviation of the entries of Y, likewise. None: InverseGamma(2, 2 s).
       concentration: beta of the two-parameter process; 1 is the ordinary one.
       num_features: None for the Indian buffet process; a number K for the finite model in which
@@ -111,6 +112,10 @@ class LinearGaussianIBP(BuffetModel):
                 hyper.validate(name, getattr(self, name))
         hyper.validate_columns("offset", self.offset)
         check_flag("bias", self.bias)
+
+    def notes(self, data: Dense) -> tuple[str, ...]:
+        """That most cells are one number, where they are."""
+        return units.note_of_common_value(data)
 
     def matched(self, data: Dense) -> LinearGaussianIBP:
         """The model with the offset and the priors that were left open taken from a data set.
