@@ -364,7 +364,7 @@ def _support(posterior: Summaries) -> Iterator[Alarm]:
         is_outside = (grades < low) | (grades > high)
         is_far = (grades < 2 * low - high) | (grades > 2 * high - low)
         size, num_far = int(counts[is_outside].sum()), int(counts[is_far].sum())
-        # the tail of counts goes on where the usual ones end: most of it is near them
+        # the tail of counts begins where the usual ones end, and most of it is near them
         if num_far > size / 2 and size <= _STRANGE * values.size:
             shown = ", ".join(f"{x:g}" for x in grades[is_outside][:5])
             yield Alarm(
