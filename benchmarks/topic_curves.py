@@ -87,7 +87,7 @@ def run(*, quick: bool = False, json: Path | None = None) -> dict[str, Any]:
     for num_sweeps in SWEEPS[:4] if quick else SWEEPS:
         for chain in chains.values():
             chain.go_on(num_sweeps, test)
-        paper.save(curves=curves)
+        paper.save(chains=curves)
     for name, one in curves.items():
         number, seconds, score, topics = one["points"][-1]
         paper.say(

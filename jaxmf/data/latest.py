@@ -1,21 +1,21 @@
 """Ratings of the same cell at several times: the last one counts."""
 
-import re
 import warnings
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 
 from jaxmf.data.readers import as_number
 
-_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_EPOCH = datetime(1970, 1, 1)
 
 
 def latest_of_cells(path: Path, lines: list[list[str]]) -> list[list[str]]:
     """Lines of row, column, value and time: of each cell the one that is last in time.
 
-    Cells stay repeated, for whoever refuses them, where times are neither numbers nor ISO dates of
-    one length, or where two values of a cell have the last one.
+    Cells stay repeated, for whoever refuses them, where times are neither numbers nor ISO dates,
+    all of them with offsets from UTC or none, or where two values of a cell have the last one.
     """
     cells: dict[tuple[str, str], list[int]] = {}
     for position, line in enumerate(lines):
@@ -44,6 +44,20 @@ def _moments(times: list[str]) -> np.ndarray | None:
     try:
         found = np.array([as_number(time) for time in times])
     except ValueError:
-        is_iso = len(set(map(len, times))) == 1 and all(map(_ISO_DATE.match, times))
-        return np.unique(times, return_inverse=True)[1] if is_iso else None
+        return _moments_of_dates(times)
     return found if np.isfinite(found).all() else None
+
+
+def _moments_of_dates(times: list[str]) -> np.ndarray | None:
+    try:
+        dates = [datetime.fromisoformat(time) for time in times]
+    except ValueError:
+        return None
+    offsets = [date.utcoffset() for date in dates]
+    known = [offset for offset in offsets if offset is not None]
+    if known and len(known) < len(offsets):
+        return None
+    since = [date.replace(tzinfo=None) - _EPOCH for date in dates]
+    if known:
+        since = [moment - offset for moment, offset in zip(since, known, strict=True)]
+    return np.array([moment // timedelta(microseconds=1) for moment in since])

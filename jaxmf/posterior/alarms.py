@@ -33,6 +33,7 @@ _DRIFT_DRAWS = 20
 _DRIFT_ERRORS = 4.0
 _MOST_LEVELS = 12  # whole numbers that are grades, not measurements
 _USUAL = 1e-3  # share of the cells that a grade of a scale has
+_STRANGE = 1e-2  # most cells outside of a scale; more, and there is none
 _CONVERGED = 1e-4
 _SHORT_DOCUMENT = 20  # words
 _FEWEST_CELLS = 5  # of a column whose sd is compared with the noise
@@ -360,10 +361,12 @@ def _support(posterior: Summaries) -> Iterator[Alarm]:
     usual = grades[counts >= _USUAL * values.size]
     if 3 <= usual.size <= _MOST_LEVELS and usual.size < grades.size:
         low, high = usual[0], usual[-1]
-        outside = grades[(grades < low) | (grades > high)]
-        if np.any((outside < 2 * low - high) | (outside > 2 * high - low)):
-            size = int(np.sum((values < low) | (values > high)))
-            shown = ", ".join(f"{x:g}" for x in outside[:5])
+        is_outside = (grades < low) | (grades > high)
+        is_far = (grades < 2 * low - high) | (grades > 2 * high - low)
+        size, num_far = int(counts[is_outside].sum()), int(counts[is_far].sum())
+        # the tail of counts begins where the usual ones end, and most of it is near them
+        if num_far > size / 2 and size <= _STRANGE * values.size:
+            shown = ", ".join(f"{x:g}" for x in grades[is_outside][:5])
             yield Alarm(
                 "outside",
                 f"{size:,} of {values.size:,} ratings lie outside {low:g} to {high:g}, where all "

@@ -180,15 +180,17 @@ def gather(
     draws = np.empty((num_draws, num_cells), dtype=np.float32)
     total, filled = 0.0, 0
     for where, means, variances in blocks:
-        share = weights[where].sum()
-        if share > 0:
+        weighty = weights[where] > 0  # other draws have no say, and may not be finite
+        if weighty.any():
             # Chan's update by whole blocks: no difference of large squares.
+            some, values = weights[where][weighty], means[weighty]
+            share = some.sum()
             total += share
-            middle = weights[where] @ means / share
-            square += weights[where] @ (means - middle) ** 2
+            middle = some @ values / share
+            square += some @ (values - middle) ** 2
             square += share * (1 - share / total) * (middle - mean) ** 2
             mean += (share / total) * (middle - mean)
-            variance += weights[where] @ variances
+            variance += some @ variances[weighty]
         for index in np.flatnonzero(counts[where]):
             count = int(counts[where][index])
             if model_draws is None:

@@ -531,7 +531,15 @@ def test_pairs_that_repeat_count_once(tmp_path):
         assert len(read_ones(path).rows) == 3
 
 
-@pytest.mark.parametrize("times", [("9", "10", "8"), ("2020-01-02", "2020-11-01", "2019-12-31")])
+@pytest.mark.parametrize(
+    "times",
+    [
+        ("9", "10", "8"),
+        ("2020-01-02", "2020-11-01", "2019-12-31"),
+        ("2020-01-01T10:00:00+02:00", "2020-01-01T09:30:00+00:00", "2020-01-01T11:00:00+09:00"),
+        ("2020-01-01 10:00:00", "2020-01-01 10:00:00.5", "2020-01-01 09:00:00"),
+    ],
+)
 def test_of_a_cell_that_is_rated_again_the_last_rating_counts(times, tmp_path):
     lines = [f"a,p,{stars},{time}" for stars, time in zip((1, 2, 3), times, strict=True)]
     text = "\n".join(["user,item,rating,timestamp", *lines, f"b,p,5,{times[0]}", ""])
@@ -541,9 +549,19 @@ def test_of_a_cell_that_is_rated_again_the_last_rating_counts(times, tmp_path):
     assert found.values.tolist() == [2, 5]
 
 
-@pytest.mark.parametrize("times", [("9", "9"), ("", "9"), ("nan", "9"), ("monday", "friday")])
+@pytest.mark.parametrize(
+    "times",
+    [
+        ("9", "9"),
+        ("", "9"),
+        ("nan", "9"),
+        ("monday", "friday"),
+        ("2020-01-01 01:00 PM", "2020-01-01 11:00 AM"),
+        ("2020-01-01T10:00:00Z", "2020-01-01T11:00:00"),
+    ],
+)
 def test_ratings_of_a_cell_whose_last_is_not_known_are_refused(times, tmp_path):
-    text = f"user,item,rating,time\na,p,1,{times[0]}\na,p,2,{times[1]}\nb,q,1,1\n"
+    text = f"user,item,rating,time\na,p,1,{times[0]}\na,p,2,{times[1]}\nb,q,1,{times[1]}\n"
     with pytest.raises(ValueError, match=r"duplicate cell.*drop_duplicates"):
         read_entries(write(tmp_path / "a.csv", text))
 

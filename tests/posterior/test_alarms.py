@@ -134,9 +134,23 @@ def test_ratings_far_outside_the_scale_of_all_others_are_named(strange, says):
     assert says is None or any(says in sentence for sentence in found)
 
 
-def test_rare_large_counts_are_not_outside_a_scale():
-    counts = RNG.negative_binomial(1, 0.4, 3000).astype(float)
-    assert "outside" not in kinds(posterior(mf.BPMF(2), ratings(counts), log_joint=chains()))
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda generator: generator.negative_binomial(1, 0.4, 3000),
+        lambda generator: generator.geometric(0.5, 50_000),
+        lambda generator: np.minimum(generator.zipf(3, 20_000), 1000),
+        lambda generator: generator.normal(size=1500).round(5),  # a few numbers occur twice
+        lambda generator: np.append(
+            np.resize([0, 9.99, 19.99], 3000), generator.lognormal(4, size=400)
+        ),
+    ],
+    ids=["negative binomial", "geometric", "zipf", "rounded", "prices"],
+)
+def test_tails_of_counts_and_of_measurements_are_not_outside_a_scale(draw):
+    for seed in range(5):
+        values = draw(np.random.default_rng(seed)).astype(float)
+        assert "outside" not in kinds(posterior(mf.BPMF(2), ratings(values), log_joint=chains()))
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ def answers(post):
     return [*found, unknown.mean, unknown.sd, column.mean]
 
 
+@pytest.mark.tiers(slow=["features", "features of cells"])
 def test_few_cells_are_answered_as_by_whole_draws(post, monkeypatch):
     narrow = answers(post)
     monkeypatch.setattr(prediction, "narrowed", lambda model, data, *whole: (model, *whole))
@@ -76,3 +77,10 @@ def test_moments_of_a_mixture_over_blocks_are_those_of_all_draws():
     np.testing.assert_allclose(
         found.variance, weights @ (variances + (means - mean) ** 2), rtol=1e-10
     )
+
+
+def test_draws_without_weight_have_no_say_in_moments_whatever_they_are():
+    means, variances = np.array([[1.0], [np.nan], [3.0]]), np.array([[1.0], [np.inf], [1.0]])
+    blocks = [(slice(0, 3), means, variances)]
+    found = prediction.gather(blocks, np.array([0.5, 0, 0.5]), num_cells=1, num_draws=0, seed=0)
+    assert (found.mean, found.variance) == (2, 2)
