@@ -22,8 +22,8 @@ def test_fit_says_what_it_read_and_warns_in_a_line(tmp_path, capsys):
         f"{path}: 2 values from 1.5 to 4.5 in 2 rows (u1, u2) and 2 columns (f1, f2)\n"
     )
     assert printed.err == (
-        f"jaxmf: warning: {path}: 1 of 3 lines have no value, such as ['u2', 'f1', 'NA']; they are "
-        "left out.\n"
+        f"jaxmf: warning: {path}: 1 of 3 lines have no value, such as ['u2', 'f1', 'NA', '8']; "
+        "they are left out.\n"
     )
 
 
