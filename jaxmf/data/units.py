@@ -19,7 +19,8 @@ from jaxmf.types import Array
 _ROWS_A_BLOCK = 4096
 _UNEQUAL = 30.0
 # Levels of the lines of 2,400 matrices of features without levels spread .55 (half of them) to 1.1
-# (99 in 100) times as much as what rows and columns leave; a few lines may differ by chance.
+# (99 in 100, with 20 lines or more a side; 1.34 with 12 x 6) times as much as what rows and columns
+# leave; a few lines may differ by chance.
 _LEVEL_SPREAD = 1.3
 _FEWEST_LEVELS = 10
 
