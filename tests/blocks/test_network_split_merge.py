@@ -130,7 +130,7 @@ def test_a_merged_mode_is_left():
     generator = np.random.default_rng(0)
     truth = np.arange(400) % 2
     points = generator.normal(size=(400, 10)) + 2.0 * truth[:, None]
-    data = Tokens({"all": np.zeros(400, int)}, {"all": 1}, {"place": points})
+    data = Tokens({"all": np.zeros(400, int)}, {"all": 1}, {"point": points})
     network = mf.Network(
         group=mf.Block(mf.DirichletProcess(1.0)),
         point=observed(mf.NormalInverseWishart(10, 0.0, 0.01, 12.0, 1.0), "group"),
