@@ -136,7 +136,7 @@ def test_splits_and_merges_of_shared_groups_against_enumeration(num_scans):
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["Jacobian", "proposal"])
 def test_a_ratio_that_leaves_a_factor_out_is_caught(fault, monkeypatch):
-    share_out = split_merge_shared._Passes.share_out
+    share_out = split_merge_shared._TablePasses.share_out
 
     def forgetful(self, *args):
         scan = share_out(self, *args)
@@ -146,7 +146,7 @@ def test_a_ratio_that_leaves_a_factor_out_is_caught(fault, monkeypatch):
         log_beta = jax.scipy.special.betaln(scan.counts[0], scan.counts[1])
         return scan._replace(log_ratio=scan.log_ratio - log_beta)
 
-    monkeypatch.setattr(split_merge_shared._Passes, "share_out", forgetful)
+    monkeypatch.setattr(split_merge_shared._TablePasses, "share_out", forgetful)
     with pytest.raises(AssertionError, match=r"partition.* expected"):
         check_partitions(num_scans=0)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.blocks.wiring import Parts
+from jaxmf.blocks.wiring import BlockParts
 from jaxmf.data import Tokens
 
 WORDS = mf.DirichletMultinomial(3, 0.5)
@@ -181,7 +181,7 @@ def test_parts_are_numbered_as_an_array_of_their_shape():
     one = {name: column[0] for name, column in values.items()}
     for name, positions in (("a", [20, 23]), ("b", [21, 22, 23]), ("c", [5, 11, 17, 23])):
         assert parts.lanes(one, name, None).positions().tolist() == positions
-    assert isinstance(parts, Parts)
+    assert isinstance(parts, BlockParts)
 
 
 @pytest.mark.parametrize(

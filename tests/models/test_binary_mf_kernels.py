@@ -14,7 +14,7 @@ from jaxmf.models.binary_mf import updates
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.samplers.bilinear import explicit, singletons
 from jaxmf.samplers.bilinear import weights as weight_moves
-from jaxmf.samplers.bilinear.side import Side
+from jaxmf.samplers.bilinear.side import BilinearSide
 from jaxmf.testing import check_prior
 from tests import FAST_COMPILE
 from tests.support.binary_mf_setups import (
@@ -36,7 +36,7 @@ def move(model, name):
     """One of the moves of `samplers/bilinear/explicit.py`, on the rows."""
 
     def kernel(key, state, data):
-        side = Side(state.u, state.v, state.weights, data.values, data.observed)
+        side = BilinearSide(state.u, state.v, state.weights, data.values, data.observed)
         settings = {
             "prior": model.row_prior_at(state),
             "likelihood": model.likelihood_at(state),

@@ -324,13 +324,13 @@ def padded_pairs(state):
             first, second = np.zeros((2, NUM_ROWS), bool)
             first[rows], second[rows] = np.array(parts) != 1, np.array(parts) != 0
             if first.any() and second.any() and num_causes < NUM_SLOTS:
-                pair = moves.Pair(np.array(history, bool), first, second)
+                pair = moves.CausePair(np.array(history, bool), first, second)
                 weight = 0.5 / num_causes / 3 ** len(rows)
                 yield weight, True, pair, causes[:position] + causes[position + 1 :]
     for first, second in itertools.permutations(range(num_causes), 2):
         a, b = (np.array(causes[position][0], bool) for position in (first, second))
         rest = [cause for position, cause in enumerate(causes) if position not in (first, second)]
-        yield 0.5 / num_causes / (num_causes - 1), False, moves.Pair(a | b, a, b), rest
+        yield 0.5 / num_causes / (num_causes - 1), False, moves.CausePair(a | b, a, b), rest
 
 
 def to_arrays(causes):
@@ -346,7 +346,9 @@ def split_merge_matrix():
         (start, *each) for start, state in enumerate(STATES) for each in padded_pairs(state)
     ]
     z, y = (np.array(each) for each in zip(*(to_arrays(p[-1]) for p in proposals), strict=True))
-    pairs = moves.Pair(*(np.array(each) for each in zip(*(p[3] for p in proposals), strict=True)))
+    pairs = moves.CausePair(
+        *(np.array(each) for each in zip(*(p[3] for p in proposals), strict=True))
+    )
     is_split = np.array([p[2] for p in proposals])
     num_after = np.array([len(STATES[p[0]]) + p[2] for p in proposals])
 

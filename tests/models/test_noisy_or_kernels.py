@@ -140,7 +140,7 @@ def test_two_columns_have_the_likelihood_with_their_activity_summed_out():
             **{name: jnp.asarray(value) for name, value in values.items()}
         )
         rest, first, second = z.at[:, :2].set(False), z[:, 0], z[:, 1]
-        pair = moves.Pair(first | second, first, second)
+        pair = moves.CausePair(first | second, first, second)
         activity = moves.activity_log_weights(rest, y, x, jnp.asarray(observed), pair, parameters)
 
         columns = informed.NoisyOrColumns(y, x, jnp.asarray(observed), parameters)

@@ -11,6 +11,7 @@ A folder is listed once its words have been replaced; from then on this test hol
 - goes on: continues; no such thing, in words: the message itself.
 """
 
+import ast
 import io
 import re
 import tokenize
@@ -253,3 +254,14 @@ def test_an_old_word_is_found(source):
 )
 def test_the_words_of_the_field_pass(source):
     assert not list(old_words(source + "\n"))
+
+
+def test_no_class_of_the_library_has_the_name_of_another():
+    files_of: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "jaxmf").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                files_of.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    repeated = {name: paths for name, paths in files_of.items() if len(paths) > 1}
+    assert len(files_of) > 400
+    assert not repeated, repeated

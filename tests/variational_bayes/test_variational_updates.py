@@ -193,7 +193,7 @@ def test_an_update_is_the_minimiser_at_fixed_zeta(side, likelihood, missing):
 
 def test_priors_and_noise_are_minimisers():
     setup = problem()
-    everything = closed.Learned(True, True, True, True, True, True)
+    everything = closed.LearnedHyperparameters(True, True, True, True, True, True)
     p = setup.parameters
     p = p._replace(priors=closed.new_priors(p, everything))
 
@@ -208,7 +208,7 @@ def test_priors_and_noise_are_minimisers():
     np.testing.assert_allclose(slopes_at(p._replace(noise=noise)).noise, 0, atol=1e-8)
     # Broken twin: a tenth more noise.
     assert float(jnp.abs(slopes_at(p._replace(noise=1.1 * noise)).noise)) > 1e-3
-    held = closed.new_priors(setup.parameters, closed.Learned(*[False] * 6))
+    held = closed.new_priors(setup.parameters, closed.LearnedHyperparameters(*[False] * 6))
     jax.tree.map(np.testing.assert_array_equal, held, setup.parameters.priors)
 
 
