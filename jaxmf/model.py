@@ -715,7 +715,7 @@ class SimulatesMatrices(Protocol):
 
 @runtime_checkable
 class SimulatesMore(Protocol[SameData]):
-    """Draws as many data again given a state: `simulation_based_calibration(given=)`."""
+    """Draws as many data again given a state: `simulation_based_calibration(data=)`."""
 
     def simulate_more(
         self, key: Key, state: PyTree, data: SameData, /

@@ -21,7 +21,7 @@ from jaxmf.model import Model
 from jaxmf.priors.partition_prior import missing_hook
 from jaxmf.readable import Readable
 from jaxmf.row_shards import DATA_AXIS
-from jaxmf.types import Array, Key, Names
+from jaxmf.types import Array, Key, Names, PyTree
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,10 +92,10 @@ class NetworkModel(Readable, Model, ABC):
         return network.simulate(key, tokens)
 
     def simulate_more(
-        self, key: Key, state: NetworkState, data: Any
-    ) -> tuple[NetworkState, Any, dict[str, Array]]:
+        self, key: Key, state: NetworkState, data: PyTree
+    ) -> tuple[NetworkState, PyTree, dict[str, Array]]:
         if not isinstance(data, Tokens):
-            raise missing_hook(self, "simulate_more", "simulation_based_calibration", "given=None")
+            raise missing_hook(self, "simulate_more", "simulation_based_calibration", "data=None")
         network, tokens = self.over(data)
         return simulate_more(network, key, state, tokens)
 

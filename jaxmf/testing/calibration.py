@@ -20,7 +20,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -105,7 +105,7 @@ def simulation_based_calibration(
     num_rows: int | None = None,
     num_columns: int | None = None,
     *,
-    given: object = None,
+    data: object = None,
     num_replicates: int = 200,
     num_warmup: int = 200,
     num_samples: int = 31,
@@ -123,7 +123,7 @@ def simulation_based_calibration(
     sampler that is wrong, a warm-up that is too short, and draws that are not independent, for
     which `thin` is; the table says how much successive draws are correlated.
 
-    With `given`, data y, the prior is replaced by the posterior given y (Saeilynoja et al. 2025):
+    With `data`, data y, the prior is replaced by the posterior given y (Saeilynoja et al. 2025):
     a replicate draws theta from p(theta | y), the end of a chain of `num_warmup` + `thin` steps of
     its own, and further data y' from p(y' | theta), as many as y has. One chain is run on (y, y')
     together, and the truth is theta: (theta, y') is a draw from p(theta, y' | y), so given y and y'
@@ -131,7 +131,7 @@ def simulation_based_calibration(
     is asked where the posterior lies, which for wide priors the other check hardly visits.
     Further data are new rows of a matrix, each with cells missing where the row above it has them
     missing, or as many tokens again in the same documents. A sampler that is right for another
-    prior is not seen this way, as it is consistent with itself: leave `given` out for that.
+    prior is not seen this way, as it is consistent with itself: leave `data` out for that.
 
     Settings of the model that are left open, such as an offset, are taken from y, or from one
     simulated matrix, and fixed before the replicates are drawn.
@@ -139,11 +139,11 @@ def simulation_based_calibration(
     Args:
         model: with a `simulate_matrix`: `LinearGaussianIBP`, `NoisyOrIBP`, `BinaryMF`, `BPMF`,
             `FeatureModel` with a likelihood, or one of yours. `BPMF` of real cells needs a `scale`
-            and an `offset`, which it would else take from every matrix. With `given` one with a
+            and an `offset`, which it would else take from every matrix. With `data` one with a
             `simulate_more`: `LinearGaussianIBP`, `NoisyOrIBP`, `BPMF` without features of rows,
             `FeatureModel`, `mf.Network` and the models of tokens, mixtures with a `family`.
-        num_rows, num_columns: of the matrices; small ones make the check fast. Not with `given`.
-        given: y, as `jaxmf.sample` takes it; None for data from the prior.
+        num_rows, num_columns: of the matrices; small ones make the check fast. Not with `data`.
+        data: y, as `jaxmf.sample` takes it; None for data from the prior.
         num_replicates: R, at least 20.
         num_warmup: steps of each chain before the first draw.
         num_samples: L, draws that the truth is ranked among.
@@ -155,8 +155,8 @@ def simulation_based_calibration(
         The ranks, with a table, a verdict in `passed`, and a picture by `plot()`.
     Raises:
         TypeError: no model, or an option that its sampler does not have.
-        ValueError: a model without a sampler, without `simulate_matrix`, or with `given` without
-            `simulate_more`; neither or both of `given` and a size.
+        ValueError: a model without a sampler, without `simulate_matrix`, or with `data` without
+            `simulate_more`; neither or both of `data` and a size.
         RuntimeError: a replicate that needs more than 1,024 features, or draws that are not finite.
     Example:
         >>> import jaxmf as mf, numpyro.distributions as dist
@@ -173,38 +173,38 @@ def simulation_based_calibration(
         check_count("thin", thin),
     )
     check_number("level", level, above=0, below=1)
-    capability = SimulatesMatrices if given is None else SimulatesMore
+    capability = SimulatesMatrices if data is None else SimulatesMore
     if not isinstance(model, capability):
         raise lacks(model, capability, "simulation_based_calibration")
     entry = registry.entry_of(model)
     registry.check_method(entry, "sample")
     chosen = registry.read_options(entry, "sample", options, simulation_based_calibration)
     key = jax.random.key(check_seed("seed", seed))
-    if given is None:
+    if data is None:
         shape = check_count("num_rows", num_rows), check_count("num_columns", num_columns)
         _, first, _ = model.simulate_matrix(jax.random.fold_in(key, 0), shape, _CAPACITY)
         model = model.matched(first)
     elif num_rows is None and num_columns is None:
-        model, first = matched_to(model, given, None)
+        model, first = matched_to(model, data, None)
     else:
         raise ValueError(
-            "num_rows and num_columns are of data from the prior; with given=data they are those "
+            "num_rows and num_columns are of data from the prior; with data=y they are those "
             "of the data, leave them out"
         )
     platform = jax.default_backend()
     chosen = {**chosen, **model.device_options(chosen, platform=platform, data=first)}
     algorithm = entry.builder(model, "sample")(**chosen)
     data_key, run_key = (jax.random.fold_in(key, index) for index in (1, 2))
-    if given is None:
-        states, data = _simulated(model, data_key, shape, num_replicates)
+    if data is None:
+        states, replicates = _simulated(model, data_key, shape, num_replicates)
     else:
-        states, data = _continued(model, algorithm, data_key, first, num_replicates, schedule)
-    truth, draws = _replicates(algorithm, run_key, states, data, schedule)
+        states, replicates = _continued(model, algorithm, data_key, first, num_replicates, schedule)
+    truth, draws = _replicates(algorithm, run_key, states, replicates, schedule)
     return _table(type(model).__name__, truth, draws, level, seed)
 
 
 def _continued(
-    model: SimulatesMore[Any],
+    model: SimulatesMore[PyTree],
     algorithm: Algorithm,
     key: Key,
     data: Container,
@@ -249,7 +249,7 @@ def _ends(
 def _more(
     sizes: tuple[tuple[str, int], ...],
     algorithm: Algorithm,
-    model: SimulatesMore[Any],
+    model: SimulatesMore[PyTree],
     keys: Key,
     states: PyTree,
     data: PyTree,

@@ -146,7 +146,7 @@ def test_the_posterior_given_data_is_calibrated_and_one_that_is_too_narrow_is_ca
 ):
     """Data far from what the prior has: their posterior is at 2.5, where the prior has 0.6 %."""
     given = 2.9 + 0.1 * np.arange(6.0).reshape(3, 2)
-    table = mf.simulation_based_calibration(NoisyColumn(assumed), given=given, **RUN)
+    table = mf.simulation_based_calibration(NoisyColumn(assumed), data=given, **RUN)
     assert table.passed == passes, table
     assert table.ranks["mean"].shape == (200,)
     if not passes:
@@ -210,7 +210,7 @@ CONTINUED = {
 def test_samplers_of_models_are_calibrated_given_data(name):
     model, given = CONTINUED[name]
     run = LONG | {"num_replicates": 100, "thin": 10}
-    table = mf.simulation_based_calibration(model, given=given, **run)
+    table = mf.simulation_based_calibration(model, data=given, **run)
     assert table.passed, table
     assert "log_joint" in table.names
 
@@ -222,7 +222,7 @@ def test_a_linear_gaussian_sampler_that_sees_other_data_is_caught_given_data(mon
         mf.LinearGaussianIBP, "sampler", lambda self, **options: leaning(right(self, **options))
     )
     model, given = CONTINUED["LinearGaussianIBP"]
-    table = mf.simulation_based_calibration(model, given=given, **LONG)
+    table = mf.simulation_based_calibration(model, data=given, **LONG)
     assert "noise_scale" in table.failures, table
 
 
@@ -286,9 +286,9 @@ def test_what_cannot_be_calibrated_is_said():
         (mf.MixtureOfGaussians(2), cells, "takes the family of its groups from the data"),
     ]:
         with pytest.raises(ValueError, match=says):
-            mf.simulation_based_calibration(model, given=given, **RUN)
-    with pytest.raises(ValueError, match="with given=data they are those of the data"):
-        mf.simulation_based_calibration(linear_gaussian(), 4, 2, given=cells)
+            mf.simulation_based_calibration(model, data=given, **RUN)
+    with pytest.raises(ValueError, match="with data=y they are those of the data"):
+        mf.simulation_based_calibration(linear_gaussian(), 4, 2, data=cells)
     for option, error in [
         ({"num_replicates": 3}, ValueError),
         ({"level": 2.0}, ValueError),
