@@ -8,12 +8,12 @@ from jaxmf.data import Entries
 from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
 from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import Arranged
-from jaxmf.samplers.factors.link import Spectrum
+from jaxmf.samplers.factors.link import FeatureSpectrum
 from jaxmf.samplers.factors.vectors import Known
 from jaxmf.types import Array
 
 if TYPE_CHECKING:
-    from jaxmf.models.bpmf.groups import Mixture
+    from jaxmf.models.bpmf.groups import GroupMixture
 
 
 class SidePrior(NamedTuple):
@@ -25,7 +25,7 @@ class SidePrior(NamedTuple):
     link: Array  # (F, E) float, how factors and biases depend on features; F = 0 where they do not
     link_precision: Array  # (P,) float, of every part of the features
     coefficients: Coefficients  # the prior of the D - E others
-    mixture: Mixture | None = None  # what the prior of the groups keeps; None without one
+    mixture: GroupMixture | None = None  # what the prior of the groups keeps; None without one
 
 
 class BPMFState(NamedTuple):
@@ -51,8 +51,8 @@ class PreparedRatings(NamedTuple):
     cells: Arranged  # the observed cells
     known: Known  # features of rows, columns and cells
     # row_spectra, column_spectra: of the features that vectors depend on, by parts
-    row_spectra: tuple[Spectrum, ...] = ()
-    column_spectra: tuple[Spectrum, ...] = ()
+    row_spectra: tuple[FeatureSpectrum, ...] = ()
+    column_spectra: tuple[FeatureSpectrum, ...] = ()
 
     @property
     def values(self) -> Array:
