@@ -713,6 +713,27 @@ class SimulatesMatrices(Protocol):
         ...
 
 
+@runtime_checkable
+class SimulatesMore(Protocol[SameData]):
+    """Draws as many data again given a state: `simulation_based_calibration(data=)`."""
+
+    def simulate_more(
+        self, key: Key, state: PyTree, data: SameData, /
+    ) -> tuple[PyTree, SameData, dict[str, Array]]:
+        """The data with as many more below them, a state of the sampler for all of them, overflow.
+
+        The further data are drawn given the state, a draw from the posterior of `data`; what they
+        need besides, such as features of theirs, is drawn with them and added to the state. Cells
+        that are missing in a row of `data` are missing in that below it. Overflow is as in `Info`.
+        Jittable.
+
+        Raises:
+            ValueError: the setting of the model takes something from its data, so that more data
+                would be of another model; or further data would need what is not known of them.
+        """
+        ...
+
+
 # --- what is read of any model --------------------------------------------------------------------
 
 

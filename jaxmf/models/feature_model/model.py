@@ -310,6 +310,20 @@ class FeatureModel(Readable, Model):
         draw, overflow = self.simulate_features(feature_key, shape[0], capacity)
         return chain.state_of(self, draw), Dense(self.simulate_data(x_key, draw)), overflow
 
+    def simulate_more(
+        self, key: Key, state: FeatureState, data: Dense
+    ) -> tuple[FeatureState, Dense, dict[str, Array]]:
+        z_key, y_key, x_key = jax.random.split(key, 3)
+        fixed = self.at_values(state.hyperparameters)
+        more, overflow = sample_by_rows(fixed.prior, z_key, *state.z.shape, earlier=state.z)
+        existed = fixed.prior.exists(jnp.sum(state.z, axis=0, dtype=jnp.result_type(float)))
+        new_y = fixed.draw_features(y_key, state.z.shape[1])
+        shape = (-1, *(1,) * (new_y.ndim - 1))
+        y = jnp.where(existed.reshape(shape), state.y, new_y)
+        draw = {"z": jnp.concatenate([state.z, more]), "y": y, **state.hyperparameters}
+        x = self.simulate_rows(x_key, draw, data.num_rows + jnp.arange(data.num_rows))
+        return chain.state_of(self, draw), data.with_more(x), {"features": overflow}
+
     def simulate_data(self, key: Key, draw: Draw) -> Array:
         """X (N, D) float given a draw from the prior: row n from fold_in(key, n)."""
         return self.simulate_rows(key, draw, jnp.arange(draw["z"].shape[0]))

@@ -39,6 +39,7 @@ from jaxmf.models.linear_gaussian.state import (
     scales,
 )
 from jaxmf.priors import hyper
+from jaxmf.priors.features import sample_by_rows
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.programs import full_products
 from jaxmf.row_shards import DATA_AXIS
@@ -206,6 +207,28 @@ class LinearGaussianIBP(BuffetModel):
         offset = jnp.asarray(0 if self.offset is None else self.offset, dtype)
         signal = state.feature_scale * (state.z.astype(dtype) @ y)
         return offset + signal + state.noise_scale * noise
+
+    @full_products
+    def simulate_more(
+        self, key: Key, state: LinearGaussianState, data: Dense
+    ) -> tuple[LinearGaussianState, Dense, dict[str, Array]]:
+        z_key, y_key, noise_key = jax.random.split(key, 3)
+        x, start = complete(state, self.centred(data)), self.first_slot()
+        earlier = state.z[:, start:]
+        z, overflow = sample_by_rows(self.prior(state), z_key, *earlier.shape, earlier=earlier)
+        z = jnp.pad(z, ((0, 0), (start, 0)), constant_values=True)
+        normals = jax.random.normal(y_key, (z.shape[1], x.shape[1]), x.dtype)
+        y = gaussian.draw_features(
+            *gaussian.gram_statistics(state.z, x), normals, state.noise_scale, state.feature_scale
+        )
+        noise = state.noise_scale * jax.random.normal(noise_key, x.shape, x.dtype)
+        more = z.astype(x.dtype) @ y + noise
+        offset = jnp.asarray(0 if self.offset is None else self.offset, x.dtype)
+        state = state._replace(
+            z=jnp.concatenate([state.z, z]),
+            x=None if state.x is None else jnp.concatenate([x, more]),
+        )
+        return state, data.with_more(offset + more), {"features": overflow}
 
     def sampler(
         self,
