@@ -387,7 +387,7 @@ def _support_of(grades: np.ndarray, counts: np.ndarray) -> str | None:
         return None
     is_halves = bool(np.all(2 * grades == np.round(2 * grades)))
     if not (is_halves and grades.size <= _MOST_LEVELS):
-        # people would go on above the top of a scale, and pile up there; counts and measures do not
+        # ratings above the top of a scale pile up there; counts and measures do not
         is_piled = counts[-1] >= max(counts[-2], _PILED * counts.sum())
         steps = grades / np.diff(grades).min()
         if not (is_piled and np.allclose(steps, np.round(steps))):
