@@ -204,7 +204,7 @@ class Features(FeatureProducts):
 
     @classmethod
     def none(cls, num_rows: int) -> Self:
-        """No features at all of so many rows: an array of width 0."""
+        """No features at all of this many rows: an array of width 0."""
         fields = {"rows": None, "columns": None, "ids": None, "described": ()}
         values = jnp.zeros((num_rows, 0))
         return bare(cls, values=values, shape=(num_rows, 0), missing="refuse", parts=(), **fields)
