@@ -97,7 +97,7 @@ class Model:
         return self
 
     def notes(self, data: Any) -> tuple[str, ...]:
-        """What `matched` did with these data by itself and bears on the answers: a clause each.
+        """What `matched` chose for these data that affects the answers: a clause each.
 
         They stand in `post.meta.notes`, below the summary and in the report.
         """
@@ -298,7 +298,7 @@ class TakesRowFeatures(Protocol):
         ...
 
     def for_new_rows(self, features: object, num_rows: int, classes: object = None, /) -> Model:
-        """The model with the features and classes of so many new rows; called on the host."""
+        """The model with the features and classes of this many new rows; called on the host."""
         ...
 
 
@@ -320,7 +320,7 @@ class TakesUnknownIds(Protocol[Data]):
     """Draws rows and columns that are not in the data: `Posterior.predict(unknown="prior")`."""
 
     def with_unknown(self, num_new: tuple[int, int], shape: tuple[int, int], /) -> Model:
-        """The model of the larger matrix, of so many more rows and columns; on the host."""
+        """The model of the larger matrix, of this many more rows and columns; on the host."""
         ...
 
     def draw_unknown(self, key: Key, draw: Draw, data: Data, num_new: tuple[int, int], /) -> Draw:

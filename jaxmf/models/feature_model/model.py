@@ -441,7 +441,7 @@ class FeatureModel(Readable, Model):
                 children of a particle enumerated.
             ess_threshold: resample when the effective sample size is below this share of P.
             rejuvenate_every: Gibbs and Metropolis-Hastings updates of all rows so far, and of Y,
-                after every so many rows; 0 for none.
+                every `rejuvenate_every` rows; 0 for none.
             capacity: slots for features to begin with; they double when a particle needs more.
             batch_size: how many particles are worked on at once; None for all.
         Returns:
@@ -463,7 +463,7 @@ class FeatureModel(Readable, Model):
         )
 
     def particle_draw(self, particle: FeatureParticle, path: dict[str, Array], data: Dense) -> Draw:
-        """What a draw holds of one particle of the filter: whole Z, Y, and the log joint."""
+        """What a draw keeps of one particle of the filter: all of Z, Y, and the log joint."""
         z = whole_z(particle, path)
         draw = {"z": z, "y": particle.y, "num_features": num_features(z)}
         if hasattr(self.prior, "log_prob"):

@@ -409,8 +409,8 @@ class LinearGaussianIBP(BuffetModel):
             chooses among all children of all particles.
           ess_threshold: resample when the effective sample size is below this share of P; 1 for
             every row, as Algorithm 2 does.
-          rejuvenate_every: a Gibbs sweep over all rows so far after every so many rows, and after
-            every tempering step; 0 for none.
+          rejuvenate_every: a Gibbs sweep over all rows so far every `rejuvenate_every` rows, and
+            after every tempering step; 0 for none.
           anneal_from: pass the rows with the feature scale multiplied by this; below 1 the features
             of the first rows stick less.
           anneal_steps: importance steps after the last row that bring the factor to 1,
@@ -446,7 +446,7 @@ class LinearGaussianIBP(BuffetModel):
         )
 
     def particle_draw(self, particle: PyTree, path: dict[str, Array], data: Dense) -> Draw:
-        """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
+        """What a draw keeps of one particle of the filter: as a chain records it, with all of Z."""
         from jaxmf.models.linear_gaussian.particle import particle_draw
 
         return particle_draw(self, particle, path, data)

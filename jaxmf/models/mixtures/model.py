@@ -49,7 +49,7 @@ from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
 from jaxmf.samplers.annealed_smc import AnnealedModel
 from jaxmf.types import Array, Key, PyTree
 
-_MOST_COLUMNS = 1_000  # 40 rows of so many: 20 sweeps take minutes
+_MOST_COLUMNS = 1_000  # 40 rows of this many: 20 sweeps take minutes
 _MOST_KEPT_ROWS = 10_000  # of which 2,000 draws hold the groups in 80 MB
 
 

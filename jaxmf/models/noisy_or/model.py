@@ -352,8 +352,8 @@ class NoisyOrIBP(BuffetModel):
             from its exact sum. Better weights for a few times the work.
           resample_fn: scheme of `jaxmf.samplers.resampling`, other than `optimal`.
           ess_threshold: resample when the effective sample size is below this share of P.
-          rejuvenate_every: a Gibbs sweep over all rows so far, and Y, after every so many rows; 0
-            for none.
+          rejuvenate_every: a Gibbs sweep over all rows so far, and Y, every `rejuvenate_every`
+            rows; 0 for none.
           capacity: slots for causes to begin with; they double when a particle needs more.
           batch_size: how many particles are worked on at once; None for all.
         Returns:
@@ -376,7 +376,7 @@ class NoisyOrIBP(BuffetModel):
         )
 
     def particle_draw(self, particle: PyTree, path: dict[str, Array], data: Dense) -> Draw:
-        """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
+        """What a draw keeps of one particle of the filter: as a chain records it, with all of Z."""
         from jaxmf.models.noisy_or.particle import particle_draw
 
         return particle_draw(self, particle, path, data)
