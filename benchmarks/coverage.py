@@ -283,6 +283,11 @@ def _asked(study: Study, num_sets: int, seed: int) -> Iterator[tuple[Asked, int]
             yield asked, len(post.alarms())
 
 
+def described(data_set: Any) -> str:
+    """What data sets are drawn from: the first words of a function, with arguments held or not."""
+    return " ".join((getattr(data_set, "func", data_set).__doc__ or "").split())
+
+
 def table_of(answers: list[Asked]) -> dict[str, dict[str, float]]:
     """Quantity -> the share that intervals of each level hold, and its standard error."""
     table: dict[str, dict[str, float]] = {}
@@ -313,7 +318,7 @@ def run(*, quick: bool = False, json: Path | None = None, only: str = "") -> dic
             answers, alarms = zip(*_asked(study, num_sets, seed=0), strict=True)
         table = table_of(list(answers))
         found[name] = {
-            "truth": " ".join((getattr(study.data_set, "__doc__", "") or "").split()),
+            "truth": described(study.data_set),
             "held": table,
             "runs_with_an_alarm": sum(map(bool, alarms)),
             "seconds": watch.seconds,

@@ -65,6 +65,8 @@ def check_object(
     """
     if not isinstance(value, kinds):
         what = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
+        if "\n" in what:  # a table
+            what = f"a {type(value).__name__}"
         raise TypeError(f"{name} must be an object such as {example}, got {what}")
     return value
 

@@ -113,7 +113,8 @@ def _counted_words(path: Path, headings: list[str]) -> Tokens | None:
         [heading for heading in headings if heading.lower() in known]
         for known in (_DOCUMENTS, _TERMS, _COUNTS)
     ]
-    sales = roles(headings, with_value=False) if not (found[0] or found[1]) else None
+    is_other = found[0] or found[1] or _TEXTS & _lower(headings)
+    sales = None if is_other else roles(headings, with_value=False)
     if sales is not None and sales.is_named:
         found[:2] = [headings[sales.row]], [headings[sales.column]]
     if [len(each) for each in found] not in ([1, 1, 0], [1, 1, 1]):
@@ -121,7 +122,7 @@ def _counted_words(path: Path, headings: list[str]) -> Tokens | None:
     document, word = found[0][0], found[1][0]
     columns = read_columns(path, [document, word, *found[2]])
     known = [document, word, *found[2], "", "unnamed: 0", "Unnamed: 0"]
-    if columns[word].dtype.kind == "i" and not set(headings) <= set(known):
+    if not set(headings) <= set(known) and _are_counts(columns[word]):
         return None  # a matrix of counts that has the word `word`
     others = [heading for heading in headings if heading not in known]
     if sales is not None and others:
@@ -137,6 +138,13 @@ def _counted_words(path: Path, headings: list[str]) -> Tokens | None:
         check_counts(f"{path}: {found[2][0]}", counts)
         pairs = {name: np.repeat(each, counts.astype(int)) for name, each in pairs.items()}
     return Tokens.from_columns(pairs)
+
+
+def _are_counts(cells: np.ndarray) -> bool:
+    """Whether all cells are whole numbers, such as 2 or 2.0; codes such as 0012 are none."""
+    return cells.dtype.kind == "i" or all(
+        re.fullmatch(r"(0|[1-9]\d*)(\.0*)?", str(cell)) for cell in cells.tolist()
+    )
 
 
 def _column_of_texts(path: Path, headings: list[str]) -> Tokens | None:

@@ -35,6 +35,7 @@ _MOST_LEVELS = 12  # whole numbers that are grades, not measurements
 _MOST_ORDINAL = 21  # levels, such as 0 to 10 in halves; more are slow to settle
 _MOST_GRADES = 101  # such as per cent
 _PILED = 5e-3  # share of the cells at the highest grade of a scale
+_FEWEST_PILED = 10  # fewer cells there may be the tail of rounded measurements
 _USUAL = 1e-3  # share of the cells that a grade of a scale has
 _STRANGE = 1e-2  # most cells outside of a scale; more, and there is none
 _CONVERGED = 1e-4
@@ -387,14 +388,19 @@ def _support_of(grades: np.ndarray, counts: np.ndarray) -> str | None:
         return None
     is_halves = bool(np.all(2 * grades == np.round(2 * grades)))
     if not (is_halves and grades.size <= _MOST_LEVELS):
-        # ratings above the top of a scale pile up there; counts and measures do not
-        is_piled = counts[-1] >= max(counts[-2], _PILED * counts.sum())
+        # ratings above the top of a scale pile up there; counts and measurements do not
+        is_piled = counts[-1] >= max(counts[-2], _PILED * counts.sum(), _FEWEST_PILED)
         steps = grades / np.diff(grades).min()
-        if not (is_piled and np.allclose(steps, np.round(steps))):
+        is_short = steps[-1] - steps[0] < _MOST_GRADES
+        is_even = is_short and np.allclose(steps, np.round(steps), rtol=0, atol=1e-2)
+        if not (is_piled and is_even):
             return None
     levels = tuple(int(x) if x == round(x) else round(x, 6) for x in grades.tolist())
     kind = "whole numbers" if all(isinstance(x, int) for x in levels) else "grades"
-    where = f"The ratings are {kind} from {levels[0]} to {levels[-1]}, and Gaussian"
+    scale = f"{kind} from {levels[0]} to {levels[-1]}"
+    if len(levels) == 2:
+        scale = f"{levels[0]} and {levels[1]}"
+    where = f"The ratings are {scale}, and Gaussian"
     if levels == (0, 1):
         remedy = "likelihood=mf.Probit() keeps to it"
     elif grades.size <= _MOST_ORDINAL and is_halves:

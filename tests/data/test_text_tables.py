@@ -614,3 +614,11 @@ def test_words_and_counts(tmp_path):
 def test_a_matrix_of_counts_with_words_such_as_user_and_item_is_no_table_of_sales(tmp_path):
     path = write(tmp_path / "a.csv", "tea,user,item\n2,1,0\n2,0,1\n")
     assert read_tokens(path).names["word"].tolist() == ["tea", "user", "item"]
+    path = write(tmp_path / "b.csv", "name,user,item,tea\nd1,1.0,2.0,0.0\nd2,0.0,1.0,3.0\n")
+    assert read_tokens(path).sizes == {"document": 2, "word": 3}
+
+
+def test_reviews_with_their_text_are_no_table_of_sales(tmp_path):
+    lines = "user,product,text\nu1,p1,good dog food\nu2,p1,bad food\n"
+    words = read_tokens(write(tmp_path / "a.csv", lines)).names["word"]
+    assert sorted(words) == ["bad", "dog", "food", "good"]

@@ -170,6 +170,7 @@ def test_gaussian_noise_on_grades_names_ordinal(values, levels):
     assert ("support" in kinds(post)) is (levels is not None)
     if levels is not None:
         assert f"mf.Ordinal(levels={levels})" in str(post.alarms()[-1])
+        assert levels != "(-1, 1)" or "The ratings are -1 and 1, and" in str(post.alarms()[-1])
 
 
 @pytest.mark.parametrize(
@@ -194,6 +195,22 @@ def test_scales_of_two_values_and_of_many_are_told_from_counts_and_measures(valu
     found = [alarm.sentence for alarm in post.alarms() if alarm.kind == "support"]
     assert len(found) == (remedy is not None)
     assert remedy is None or remedy in found[0]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda generator: generator.normal(170, 8, 150).round(),
+        lambda generator: generator.normal(15, 6, 200).round(1),
+        lambda generator: generator.normal(1000, 1, 80),
+        lambda generator: generator.poisson(20, 150),
+    ],
+    ids=["heights", "temperatures", "pressures", "counts"],
+)
+def test_few_measurements_are_no_scale(draw):
+    for seed in range(20):
+        values = draw(np.random.default_rng(seed)).astype(float)
+        assert "support" not in kinds(posterior(mf.BPMF(2), ratings(values), log_joint=chains()))
 
 
 def test_noise_is_compared_with_columns_that_have_cells_and_vary():

@@ -125,6 +125,9 @@ def test_new_rows_known_by_their_features_alone():
     users = Features(np.arange(float(NUM_ROWS))[:, None], columns=["age"])
     post = rated(mf.BPMF(1, row_features=users))
     newcomers = Features(np.array([[3.0], [4.0]]), ["x", "y"], columns=["age"])
+    frame = pytest.importorskip("pandas").DataFrame({"age": [20, 40]})
+    with pytest.raises(TypeError, match=r"row_features .*, got a DataFrame$"):
+        post.recommend(row_features=frame)
     found = post.recommend(row_features=newcomers, n=NUM_COLUMNS, seed=1)
     assert found.row_names.tolist() == ["x", "y"]
     means = post.predict(row_features=newcomers, seed=1).mean.reshape(2, NUM_COLUMNS)

@@ -3,7 +3,7 @@
 import numpy as np
 
 import jaxmf as mf
-from benchmarks import factors, recommender, side_information
+from benchmarks import coverage, factors, recommender, side_information
 from benchmarks.factor_chains import random_split, run, split
 from jaxmf import datasets
 from jaxmf.data import Entries
@@ -122,3 +122,9 @@ def test_without_dates_rows_are_users():
     data, known = side_information.with_side_information(rated([1, 2, 1, 2, 1]), is_test)
     assert data.train.shape == (3, 2)
     assert list(known["row_features"].blocks) == ["rated", "about"]
+
+
+def test_every_study_of_coverage_says_what_its_data_are_drawn_from():
+    truths = {name: coverage.described(each.data_set) for name, each in coverage.studies().items()}
+    assert all(truths.values())
+    assert truths["NoisyOrIBP, from its prior"].startswith("A matrix from the prior")
