@@ -73,7 +73,7 @@ def run(
         chain_method: "vectorized" advances all chains in one program, "sequential" each by itself
             (on CPU as many at once as there are cores), "auto" is sequential on CPU and
             vectorized elsewhere.
-        mesh: devices to spread the chains over, along its axis "chain".
+        mesh: devices to spread the chains over, along its axis "chain", and rows along "data".
         chunk_seconds: aim for the time between two looks of the host, which sees Ctrl-C and SIGTERM
             then: the run writes its checkpoint and returns the draws so far.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
@@ -221,8 +221,11 @@ def _make_program(
     num_chains: int,
     memory_limit: int | None,
 ) -> Program:
+    is_shared_out = algorithm.share_out is not None and placement.num_shares > 1
+    if algorithm.share_out is not None and is_shared_out:
+        data = algorithm.share_out(data, placement.num_shares)
     algorithm, data = placement.put_everywhere(algorithm), placement.put_data(data)
-    if algorithm.prepare is not None:
+    if algorithm.prepare is not None and not is_shared_out:
         data = placement.put_data(prepared(algorithm.prepare, data))
     num_groups = 1 if placement.batch.batched else num_chains
     guard = MemoryGuard(
