@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from jaxmf import engine, registry
 from jaxmf.arguments import check_count, check_number
 from jaxmf.data import Container
-from jaxmf.engine import Algorithm, Report, Run
+from jaxmf.engine import Algorithm, ProgressReport, Run
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import Anneals, Model
@@ -43,7 +43,7 @@ def smc(
     seed: Seed = 0,
     chain_method: str = "auto",
     mesh: Mesh | None = None,
-    progress: bool | Callable[[Report], None] | None = None,
+    progress: bool | Callable[[ProgressReport], None] | None = None,
     memory_limit: int | None = None,
     **options: object,
 ) -> Posterior:
@@ -70,7 +70,7 @@ def smc(
             ``"auto"`` (sequential on CPU).
         mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread runs over devices.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
-            called with a `jaxmf.engine.Report` after every chunk.
+            called with a `jaxmf.engine.ProgressReport` after every chunk.
         memory_limit: bytes of device memory the run may take.
         **options: those of the model's `annealed`, such as ``capacity``.
     Returns:

@@ -18,7 +18,7 @@ from jaxmf.arguments import check_count, check_flag, check_text
 from jaxmf.data import Container, Tokens
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
-from jaxmf.engine.progress import Report
+from jaxmf.engine.progress import ProgressReport
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import HasAscent, HoldsOutOnes, Model, SolvesInClosedForm
@@ -90,7 +90,7 @@ def sample(
     seed: Seed = 0,
     chain_method: str = "auto",
     mesh: Mesh | None = None,
-    progress: bool | Callable[[Report], None] | None = None,
+    progress: bool | Callable[[ProgressReport], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
@@ -118,7 +118,7 @@ def sample(
             chains over them, and where the sampler can use it (the parallel sweep of tokens, and
             that of rows of `LinearGaussianIBP`, ratings of `BPMF`) an axis ``"data"``.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
-            called with a `jaxmf.engine.Report` after every chunk.
+            called with a `jaxmf.engine.ProgressReport` after every chunk.
         checkpoint: folder that draws and state are written to on the way.
         checkpoint_seconds: least time between two checkpoints.
         resume: continue from that folder, bit for bit.
@@ -198,7 +198,7 @@ def particle_filter(
     seed: Seed = 0,
     chain_method: str = "auto",
     mesh: Mesh | None = None,
-    progress: bool | Callable[[Report], None] | None = None,
+    progress: bool | Callable[[ProgressReport], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
@@ -216,7 +216,7 @@ def particle_filter(
         chain_method: how runs are worked on: ``"vectorized"``, ``"sequential"`` or ``"auto"``.
         mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread runs over devices.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
-            called with a `jaxmf.engine.Report` after every chunk.
+            called with a `jaxmf.engine.ProgressReport` after every chunk.
         checkpoint: folder that draws and state are written to on the way.
         checkpoint_seconds: least time between two checkpoints.
         resume: continue from that folder, bit for bit.
@@ -273,7 +273,7 @@ def variational(
     hold_out: int | None = None,
     analytic: bool = False,
     seed: Seed = 0,
-    progress: bool | Callable[[Report], None] | None = None,
+    progress: bool | Callable[[ProgressReport], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
@@ -299,7 +299,7 @@ def variational(
             and nothing to resume.
         seed: int or typed key; of the start, of samples and of the validation rows.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
-            called with a `jaxmf.engine.Report` after every chunk.
+            called with a `jaxmf.engine.ProgressReport` after every chunk.
         checkpoint: folder that the state is written to on the way.
         checkpoint_seconds: least time between two checkpoints.
         resume: continue from that folder, bit for bit. One optax transformation cannot be

@@ -159,7 +159,7 @@ def _traced_calls():
     yield "data: jaxmf.kernel", lambda: jax.jit(kernel_of_data)(jnp.ones((3, 2)))
     yield "seed: jaxmf.sample", lambda: jax.vmap(of_seed)(jax.random.split(jax.random.key(0), 2))
     yield "model: jaxmf.sample", lambda: jax.grad(of_alpha)(1.0)
-    # with numbers of its own, which inside of a program have none either
+    # with data and seed fixed: arrays made inside of a program have no values either
     yield "jaxmf.sample", lambda: jax.jit(lambda shift: of_data(data) + shift)(0.0)
     yield "jaxmf.particle_filter", lambda: of_nothing(mf.particle_filter, model, data)
     yield "jaxmf.smc", lambda: of_nothing(mf.smc, model, data)

@@ -1,4 +1,4 @@
-"""The table of bad inputs: each gets an error that names the argument, the place and the remedy.
+"""The table of bad inputs: each gets an error that names the argument, the position and the remedy.
 
 A row is (name, call, exception, fragments of the message). ``call`` takes an empty folder, which
 most rows do not need. To add rows, append to the group they belong to, or make a new group and list

@@ -67,7 +67,7 @@ def lowered_for_cuda(entry, method, monkeypatch):
     keys = jax.random.split(jax.random.key(1), 2)
     states, averages = get(start_chain, (algorithm, data, keys), batch=BATCH)
     draws = jax.eval_shape(lambda *a: record_draw(*a, batch=BATCH), algorithm, data, keys, states)
-    plan = ChunkPlan(*(jnp.asarray(number, jnp.int32) for number in (0, 8, 4, 1)))
+    plan = ChunkPlan(*(jnp.asarray(value, jnp.int32) for value in (0, 8, 4, 1)))
     arguments = (algorithm, data, keys, states, averages, plan)
     get(run_chunk, arguments, draw_shapes=tuple(sorted(draws.items())), num_rows=4, batch=BATCH)
     return texts

@@ -29,13 +29,18 @@ from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
-    from jaxmf.blocks.batches import AllTokens, Read, Turns
+    from jaxmf.blocks.batches import AllTokens, Read, SetTurns
 
 _LEAST_PIECE = 32  # neighbours that a warp reads together
 
 
 def draw_at_once(
-    turns: Turns, key: Key, tokens: AllTokens, read: Read, starts: Array, bounds: np.ndarray | Array
+    turns: SetTurns,
+    key: Key,
+    tokens: AllTokens,
+    read: Read,
+    starts: Array,
+    bounds: np.ndarray | Array,
 ) -> dict[str, Array]:
     """The indicators of the tokens of some batches, zeros for all others: name -> (T,) int32.
 
@@ -101,7 +106,7 @@ def draw_at_once(
 
 
 def _proportions(
-    turns: Turns, key: Key, rows: Array, counts: Mapping[str, Array], read: Read
+    turns: SetTurns, key: Key, rows: Array, counts: Mapping[str, Array], read: Read
 ) -> dict[str, Array]:
     """Probabilities of the groups in some batches, from their conditional: (R * P, K) each.
 
@@ -132,14 +137,14 @@ def _proportions(
     return found
 
 
-def _piece(turns: Turns) -> int:
+def _piece(turns: SetTurns) -> int:
     """How many neighbours are summed: about as many as there are sums."""
     size = math.prod(turns.sizes)
     height = max(1, round(math.sqrt(size) / _LEAST_PIECE))
     return min(size, height * _LEAST_PIECE)
 
 
-def _named(turns: Turns, combination: Array) -> dict[str, Array]:
+def _named(turns: SetTurns, combination: Array) -> dict[str, Array]:
     """The values of the indicators in combinations of them, of which the last one runs first."""
     values = {}
     for name, size in zip(turns.names[::-1], turns.sizes[::-1], strict=True):
@@ -148,7 +153,7 @@ def _named(turns: Turns, combination: Array) -> dict[str, Array]:
 
 
 def _weights_of(
-    turns: Turns,
+    turns: SetTurns,
     read: Read,
     proportions: Mapping[str, Array],
     token: Mapping[str, Array],

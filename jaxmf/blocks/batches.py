@@ -49,7 +49,7 @@ _MOST_AT_ONCE = 2  # indicators whose combinations are all weighed; more are sum
 _MOST_TABLES = 4  # a product of more probabilities may be too small for a float
 
 
-class Turns(NamedTuple):
+class SetTurns(NamedTuple):
     """How a set of indicators is drawn, decided when the sweep is traced."""
 
     names: tuple[str, ...]  # the indicators, parents first
@@ -101,7 +101,7 @@ def turns_of(
     slots: Mapping[str, int],
     *,
     is_first: bool = False,
-) -> Turns | None:
+) -> SetTurns | None:
     """How the indicators are drawn batch by batch; None where they cannot be.
 
     The first one is partitioned by one column alone, what hangs on them has a finite set of values,
@@ -123,10 +123,10 @@ def turns_of(
         return None
     sizes = tuple(slots[name] for name in names)
     num_batches = drawn[0].parts.num_parts
-    return Turns(names, sizes, columns[0], num_batches, roles, collapsed, is_first)
+    return SetTurns(names, sizes, columns[0], num_batches, roles, collapsed, is_first)
 
 
-def padded(turns: Turns) -> Turns:
+def padded(turns: SetTurns) -> SetTurns:
     """With values of the last indicator that have no weight, so that there are whole vectors.
 
     The same turns where it grows, a block has a function of its parents, or its probabilities are
@@ -158,7 +158,7 @@ def _is_collapsed(role: Role, column: str, names: tuple[str, ...]) -> bool:
 
 
 def draw_in_batches(
-    key: Key, turns: Turns, values: Mapping[str, Array], read: Read, marks: dict[str, Array]
+    key: Key, turns: SetTurns, values: Mapping[str, Array], read: Read, marks: dict[str, Array]
 ) -> dict[str, Array]:
     """The indicators of all tokens: name -> (T,) int32.
 
@@ -205,7 +205,7 @@ def draw_in_batches(
 
 
 def _one_batch_after_another(
-    turns: Turns, key: Key, tokens: AllTokens, read: Read, starts: Array, bounds: Array
+    turns: SetTurns, key: Key, tokens: AllTokens, read: Read, starts: Array, bounds: Array
 ) -> dict[str, Array]:
     """The tokens of the batches within the bounds; zeros for all others."""
     del key  # the uniforms of the tokens are all that is needed
@@ -253,7 +253,7 @@ def _token(tokens: AllTokens, position: Array) -> dict[str, Array]:
     return {name: tables.row(column, position) for name, column in tokens.columns.items()}
 
 
-def _no_counts(turns: Turns) -> dict[str, Array]:
+def _no_counts(turns: SetTurns) -> dict[str, Array]:
     """Of the tokens of a batch, with each combination of the other parents' values: (P, K)."""
     dtype, found = jnp.result_type(float), {}
     for role, size in zip(turns.drawn, turns.sizes, strict=True):
@@ -264,7 +264,7 @@ def _no_counts(turns: Turns) -> dict[str, Array]:
 
 
 def _moved(
-    turns: Turns, counts: Mapping[str, Array], token: Mapping[str, Array], amount: Array | int
+    turns: SetTurns, counts: Mapping[str, Array], token: Mapping[str, Array], amount: Array | int
 ) -> dict[str, Array]:
     """The counts of a batch with a token more, or less."""
     after = {}
@@ -276,7 +276,7 @@ def _moved(
 
 
 def _left(
-    turns: Turns,
+    turns: SetTurns,
     counts: Mapping[str, Array],
     token: Mapping[str, Array],
     marks: Mapping[str, Array],
@@ -308,14 +308,14 @@ def _left(
     return after, factors
 
 
-def _named(turns: Turns, factors: list[Array]) -> list[Factor]:
+def _named(turns: SetTurns, factors: list[Array]) -> list[Factor]:
     scopes = [(*r.over, r.name) if r.is_drawn else r.over for r in turns.roles]
     if not turns.is_first:
         scopes += [(role.name,) for role in turns.drawn if role.distribution.grows]
     return [Factor(*pair) for pair in zip(scopes, factors, strict=True)]
 
 
-def _prior(turns: Turns, role: Role, counts: Array, hyperparameters: dict[str, Array]) -> Array:
+def _prior(turns: SetTurns, role: Role, counts: Array, hyperparameters: dict[str, Array]) -> Array:
     """Probabilities of the groups of the next token of a batch, for all values of its parents.
 
     Of a first indicator up to a factor.

@@ -23,7 +23,7 @@ from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.subset import random_tokens, sweep_subset
 from jaxmf.blocks.unobserved import holders, sweep_unobserved
 from jaxmf.blocks.whole_sets import sweep_sets
-from jaxmf.blocks.wiring import Parts
+from jaxmf.blocks.wiring import BlockParts
 from jaxmf.data import Tokens
 from jaxmf.devices import AUTO
 from jaxmf.engine import Info, merge_overflow
@@ -311,7 +311,7 @@ def _tokens_of_sets(network: Network, state: NetworkState, data: Tokens) -> dict
     return kept
 
 
-def kept_statistics(name: str, parts: Parts, statistics: PyTree) -> dict[str, Array]:
+def kept_statistics(name: str, parts: BlockParts, statistics: PyTree) -> dict[str, Array]:
     """Statistics under the names and in the shapes of a draw: an axis for every parent."""
     if isinstance(statistics, jax.Array):
         return {f"{name}_counts": statistics.reshape(*parts.shape, statistics.shape[-1])}

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxmf._kernels.tables import count_pairs
 from jaxmf.blocks.block import Block
 from jaxmf.blocks.state import NetworkState
-from jaxmf.blocks.wiring import Parts, parts
+from jaxmf.blocks.wiring import BlockParts, parts
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.family import Family
 from jaxmf.types import Array, PyTree
@@ -34,13 +34,13 @@ def all_values(state: NetworkState, data: Tokens) -> dict[str, Array]:
     return {**data.columns, **data.values, **state.values}
 
 
-def all_parts(network: Network, state: NetworkState, data: Tokens) -> dict[str, Parts]:
+def all_parts(network: Network, state: NetworkState, data: Tokens) -> dict[str, BlockParts]:
     """The parts of every block."""
     sizes = network.sizes(data, slot_sizes(state, network))
     return {name: network.parts(name, sizes) for name in network.order}
 
 
-def part_of(parts: Parts, values: Mapping[str, Array], num_tokens: int) -> Array:
+def part_of(parts: BlockParts, values: Mapping[str, Array], num_tokens: int) -> Array:
     """(T,) int32: the part of every token."""
     table = None if parts.table is None else jnp.asarray(parts.table)
     return jnp.broadcast_to(parts.of(values, table), (num_tokens,))
@@ -49,7 +49,7 @@ def part_of(parts: Parts, values: Mapping[str, Array], num_tokens: int) -> Array
 def statistics_of(
     name: str,
     distribution: Family,
-    parts: Parts,
+    parts: BlockParts,
     values: Mapping[str, Array],
     num_slots: int | None,
 ) -> PyTree:
@@ -65,7 +65,7 @@ def statistics_of(
     return distribution.statistics(groups, values_of_block, parts.num_parts)
 
 
-def set_parts(network: Network, name: str, sizes: Mapping[str, int]) -> Parts:
+def set_parts(network: Network, name: str, sizes: Mapping[str, int]) -> BlockParts:
     """The sets that a block with `per` has a value for each of."""
     block = network.blocks[name]
     return parts(name, Block(block.distribution, by=block.per), sizes)
@@ -97,7 +97,7 @@ def block_statistics(network: Network, state: NetworkState, data: Tokens) -> dic
 
 
 def statistics_of_block(
-    network: Network, name: str, parts: Parts, state: NetworkState, data: Tokens
+    network: Network, name: str, parts: BlockParts, state: NetworkState, data: Tokens
 ) -> PyTree:
     """The statistics of one block; of one with `per` counts of sets."""
     values, slots = all_values(state, data), slot_sizes(state, network)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _CHUNK = 25  # steps in one compiled call
 
 
-class Learned(NamedTuple):
+class LearnedPrior(NamedTuple):
     """A flexible prior that was learned.
 
     Attributes:
@@ -72,7 +72,7 @@ def contrastive_divergence(
     num_prior_sweeps: int = 1,
     capacity: int | Mapping[str, int] = 32,
     seed: int = 0,
-) -> Learned:
+) -> LearnedPrior:
     """Learns a flexible prior from data.
 
     Args:
@@ -134,7 +134,7 @@ def contrastive_divergence(
         histories.append(history)
     history = jax.tree.map(lambda *parts: np.concatenate(parts), *histories)
     averages = jax.tree.map(lambda leaf: jnp.asarray(leaf[num_steps // 2 :].mean(axis=0)), history)
-    return Learned(form(averages), averages, history, carry[2])
+    return LearnedPrior(form(averages), averages, history, carry[2])
 
 
 _start = jit(starting.init, static_argnums=0)
@@ -320,7 +320,7 @@ def match_moments_by_sampling(
     num_sweeps: int = 1,
     num_chains: int = 16,
     seed: int = 0,
-) -> Learned:
+) -> LearnedPrior:
     """The flexible prior with these expected counts of groups, by the sampler of eq 7.4.
 
     `match_moments` has exact gradients and is to be preferred; this one is as the thesis has it.
@@ -355,7 +355,7 @@ def match_moments_by_sampling(
     settings = (learning_rate, shrinkage, num_steps, num_sweeps)
     history, state = _moment_steps(settings, targets, key, state, tokens)
     weights = np.asarray(history, float)[num_steps // 2 :].mean(axis=0)
-    return Learned(FlexiblePrior(weights), weights, np.asarray(history), state)
+    return LearnedPrior(FlexiblePrior(weights), weights, np.asarray(history), state)
 
 
 @jit(static_argnums=0)

@@ -22,7 +22,7 @@ from jaxmf.blocks.block import Block
 from jaxmf.blocks.model import NetworkModel
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.unobserved import check_coverage
-from jaxmf.blocks.wiring import Parts, check_wiring, children, parts
+from jaxmf.blocks.wiring import BlockParts, check_wiring, children, parts
 from jaxmf.data import Tokens
 from jaxmf.types import Array, Key
 
@@ -99,7 +99,7 @@ class Network(NetworkModel):
         """The blocks that a variable partitions."""
         return children(self.blocks, name)
 
-    def parts(self, name: str, sizes: Mapping[str, int]) -> Parts:
+    def parts(self, name: str, sizes: Mapping[str, int]) -> BlockParts:
         """The parts of a block at these counts of values of the variables."""
         return parts(name, self.blocks[name], sizes)
 

@@ -92,7 +92,7 @@ def sweep(
 
 def _draw_in_batches(
     key: Key,
-    turns: batches.Turns,
+    turns: batches.SetTurns,
     values: Mapping[str, Array],
     parameters: Mapping[str, Array],
     state: NetworkState,

@@ -11,7 +11,7 @@ import numpy as np
 from jaxmf._kernels import tables
 from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks.counts import statistics_of
-from jaxmf.blocks.wiring import Parts
+from jaxmf.blocks.wiring import BlockParts
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, PyTree
 
@@ -24,7 +24,7 @@ class Role(NamedTuple):
 
     name: str  # of the block
     distribution: Any  # the family or prior of the block
-    parts: Parts  # of the block
+    parts: BlockParts  # of the block
     over: tuple[str, ...]  # its parents among the indicators that are drawn
     is_drawn: bool  # whether it is one of them itself
 

@@ -38,7 +38,7 @@ from jaxmf.blocks.counts import (
 from jaxmf.blocks.roles import Below, below, look_up_of, statistics_of_roles
 from jaxmf.blocks.sequential_prior import assign_all, batch_of
 from jaxmf.blocks.state import NetworkState
-from jaxmf.blocks.wiring import Parts
+from jaxmf.blocks.wiring import BlockParts
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.priors.partition_prior import PartitionPrior
@@ -272,7 +272,7 @@ def items_of_sets(
     values: Mapping[str, Array],
     sizes: Mapping[str, int],
     num_tokens: int,
-) -> tuple[Parts, Array, Array]:
+) -> tuple[BlockParts, Array, Array]:
     """The parts of the dishes, and of every token its part (T,) and the first of its set (T,)."""
     parts, parts_of_sets = network.parts(dish, sizes), set_parts(network, dish, sizes)
     first = first_of_sets(part_of(parts_of_sets, values, num_tokens), parts_of_sets.num_parts)

@@ -72,7 +72,7 @@ def sweep(
     parts = network.parts(name, network.sizes(data, slots))
     batches, topics = part_of(parts, values, data.num_tokens), values[name]
     order, sizes = tables.sorted_by(batches, parts.num_parts)
-    tokens = _Tokens(order, values[word][order], topics[order])
+    tokens = _DocumentTokens(order, values[word][order], topics[order])
     lists, slot = _lists(tokens, num_words, num_topics)
     totals = tables.count_pairs(jnp.zeros_like(topics), topics, (1, num_topics))
     cache = distribution.begin(totals, state.hyperparameters[name], with_sizes=False)
@@ -93,7 +93,7 @@ def sweep(
     return state, Info(overflow={name: no_room})
 
 
-class _Tokens(NamedTuple):
+class _DocumentTokens(NamedTuple):
     """The tokens, those of a document side by side: (T,) int32 each."""
 
     order: Array  # where they stand in the data
@@ -115,7 +115,7 @@ class _Lists(NamedTuple):
     counts: Array  # (M,) float, exact up to 2^24; zero behind the end of a list
 
 
-def _lists(tokens: _Tokens, num_words: int, num_topics: int) -> tuple[_Lists, Array]:
+def _lists(tokens: _DocumentTokens, num_words: int, num_topics: int) -> tuple[_Lists, Array]:
     """The lists, and of each token (T,) int32 the entry of its word and topic."""
     num_tokens = tokens.words.shape[0]
     order, sizes = tables.sorted_by(tokens.words, num_words)
@@ -176,7 +176,7 @@ class _Sweep(NamedTuple):
 
     def loop(
         self,
-        tokens: _Tokens,
+        tokens: _DocumentTokens,
         entries: Array,
         ends: Array,
         start: tuple[_Lists, Array, CountCache],

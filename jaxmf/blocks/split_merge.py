@@ -178,7 +178,7 @@ def _shared_out(
     }
     hyperparameters = state.hyperparameters[name]
     discount = hyperparameters.get("discount", jnp.zeros_like(hyperparameters["concentration"]))
-    passes = _Passes(partitioned)
+    passes = _MemberPasses(partitioned)
     num_passes = uniforms.shape[1]
     sides, forced = now, ~splits
     first_pass = partial(fused_on_cpu(passes.first, sequential=True), look_up_of(partitioned.roles))
@@ -197,7 +197,7 @@ def _shared_out(
     return scan
 
 
-class _Passes(NamedTuple):
+class _MemberPasses(NamedTuple):
     """Passes over the members, for the blocks that they have values of."""
 
     below: Below

@@ -137,7 +137,7 @@ def split_merge_shared(
     run = sequential_on_cpu(
         partial(
             _run,
-            _Passes(partitioned),
+            _TablePasses(partitioned),
             num_proposals=num_proposals,
             num_scans=num_scans,
             most_tokens=most_tokens,
@@ -154,7 +154,7 @@ def split_merge_shared(
 
 
 def _run(
-    passes: _Passes,
+    passes: _TablePasses,
     key: Key,
     labels: Array,
     weights: Array,
@@ -207,7 +207,7 @@ def _pair(key: Key, num_tokens: int, values: Array | None) -> tuple[Array, Array
 
 
 def _propose(
-    passes: _Passes,
+    passes: _TablePasses,
     key: Key,
     labels: Array,
     weights: Array,
@@ -407,7 +407,7 @@ def _bag(assigned: TableMembers, table: Array) -> tuple[Array, Array]:
 # --- passes ---------------------------------------------------------------------------------------
 
 
-class _Passes(NamedTuple):
+class _TablePasses(NamedTuple):
     """Passes over the tables, for the blocks that their tokens have values of."""
 
     below: Below
@@ -422,7 +422,7 @@ class _Passes(NamedTuple):
         uniforms: list[Array],
     ) -> Scan:
         """All passes; the last ends in the present sides where that is `forced`."""
-        tokens = _Tokens(self.below, look_up, columns, assigned)
+        tokens = _TableTokens(self.below, look_up, columns, assigned)
         last = len(uniforms) - 1
         scan = self.first(tokens, empty, forced & (last == 0), uniforms[0])
         for index in range(1, last + 1):
@@ -431,7 +431,7 @@ class _Passes(NamedTuple):
         return scan
 
     def first(
-        self, tokens: _Tokens, empty: dict[str, PyTree], forced: Array, uniforms: Array
+        self, tokens: _TableTokens, empty: dict[str, PyTree], forced: Array, uniforms: Array
     ) -> Scan:
         """Assigns the tables one after another, those of i and j before all."""
         assigned = tokens.assigned
@@ -462,7 +462,7 @@ class _Passes(NamedTuple):
 
         return jax.lax.fori_loop(0, assigned.num_tables + 2, one, start)
 
-    def again(self, tokens: _Tokens, scan: Scan, forced: Array, uniforms: Array) -> Scan:
+    def again(self, tokens: _TableTokens, scan: Scan, forced: Array, uniforms: Array) -> Scan:
         """A restricted Gibbs scan: every table anew given all others."""
         assigned, sides_before = tokens.assigned, scan.sides
         # read from one array and written to another, or it is copied for every table
@@ -491,7 +491,7 @@ class _Passes(NamedTuple):
         return jax.lax.fori_loop(0, assigned.num_tables, one, scan)
 
 
-class _Tokens(NamedTuple):
+class _TableTokens(NamedTuple):
     """The tokens of tables, which join groups and leave them together."""
 
     below: Below

@@ -134,7 +134,7 @@ def children(blocks: Mapping[str, Block], name: str) -> tuple[str, ...]:
     return tuple(child for child, block in blocks.items() if name in block.by)
 
 
-class Parts(NamedTuple):
+class BlockParts(NamedTuple):
     """The parts of one block, for the numbers of values of its parents."""
 
     by: tuple[str, ...]  # the parents
@@ -148,12 +148,12 @@ class Parts(NamedTuple):
         """The axes that statistics over parts have: the parents', or one where a function is."""
         return self.sizes if self.table is None else (self.num_parts,)
 
-    def without(self, name: str) -> Parts:
+    def without(self, name: str) -> BlockParts:
         """The parts that the other parents alone would make."""
         kept = [index for index, parent in enumerate(self.by) if parent != name]
         sizes = tuple(self.sizes[index] for index in kept)
         num_parts = int(np.prod(sizes, dtype=np.int64))
-        return Parts(tuple(self.by[index] for index in kept), sizes, None, num_parts)
+        return BlockParts(tuple(self.by[index] for index in kept), sizes, None, num_parts)
 
     def flat(self, values: Mapping[str, Array]) -> Array:
         """The index of the combination of the parents' values, any shape."""
@@ -175,7 +175,7 @@ class Parts(NamedTuple):
         return Lanes(start, stride, self.sizes[index], table)
 
 
-def parts(name: str, block: Block, sizes: Mapping[str, int]) -> Parts:
+def parts(name: str, block: Block, sizes: Mapping[str, int]) -> BlockParts:
     """The parts of a block.
 
     Raises ValueError: an unknown parent, too many parts for int32, a function whose values are
@@ -192,7 +192,7 @@ def parts(name: str, block: Block, sizes: Mapping[str, int]) -> Parts:
     if num_parts > np.iinfo(np.int32).max:
         raise ValueError(f"{name}: {num_parts:,} parts are more than int32 can number")
     if block.rho is None:
-        return Parts(block.by, sizes_of_parents, None, num_parts)
+        return BlockParts(block.by, sizes_of_parents, None, num_parts)
     if num_parts > _LARGEST_TABLE:
         raise ValueError(
             f"{name}: its function would be asked for {num_parts:,} combinations of values of "
@@ -213,4 +213,4 @@ def parts(name: str, block: Block, sizes: Mapping[str, int]) -> Parts:
             f"{name}: its function must return integers from 0 up, the parts; got "
             f"{table.dtype} between {table.min()} and {table.max()}"
         )
-    return Parts(block.by, sizes_of_parents, table.astype(np.int32), int(table.max()) + 1)
+    return BlockParts(block.by, sizes_of_parents, table.astype(np.int32), int(table.max()) + 1)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Table(NamedTuple):
+class UncheckedTable(NamedTuple):
     """A matrix and its ids, before any check.
 
     ``values`` is an array or a scipy.sparse matrix.
@@ -143,23 +143,23 @@ def is_sparse(x: object) -> bool:
     return hasattr(x, "tocoo") and hasattr(x, "nnz")
 
 
-def peel(argument: str, x: Any) -> Table:
+def peel(argument: str, x: Any) -> UncheckedTable:
     """The matrix and the ids of an array, DataFrame, scipy.sparse matrix, AnnData or Table.
 
     Raises TypeError: no matrix, or a DataFrame with a column that holds no numbers.
     """
     x = as_pandas(x)
-    if isinstance(x, Table):
+    if isinstance(x, UncheckedTable):
         return x
     if is_anndata(x):
         if x.X is None:
             raise ValueError(
                 f"{argument}: its X is None. Pass the layer that is meant, as an array."
             )
-        return Table(x.X, x.obs_names, x.var_names)
+        return UncheckedTable(x.X, x.obs_names, x.var_names)
     if is_frame(x):
         x = _with_ids(x)
-        return Table(_frame_values(argument, x), x.index, x.columns)
+        return UncheckedTable(_frame_values(argument, x), x.index, x.columns)
     if isinstance(x, (str, bytes)):
         raise TypeError(
             f"{argument}: is the text {x!r}. Read the file first: jaxmf.data.read_matrix(path)."
@@ -169,7 +169,7 @@ def peel(argument: str, x: Any) -> Table:
             f"{argument}: a {type(x).__name__} is no matrix. Pass an array, DataFrame, "
             "scipy.sparse matrix, AnnData or a container of jaxmf."
         )
-    return Table(x)
+    return UncheckedTable(x)
 
 
 def _with_ids(frame: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxmf.data import alignment
 from jaxmf.data.checks import as_numeric
-from jaxmf.data.container import Table, bare, is_anndata, is_frame, is_sparse, peel
+from jaxmf.data.container import UncheckedTable, bare, is_anndata, is_frame, is_sparse, peel
 from jaxmf.data.dense import Dense
 from jaxmf.data.entries import Entries
 from jaxmf.data.frames import as_pandas
@@ -126,16 +126,16 @@ def complete_matrix(values: object, data: MatrixContainer, *, argument: str) -> 
     """A complete matrix in the order of the rows and columns of the data.
 
     Args:
-        values: (N, D) numbers; those of a DataFrame, AnnData, `Dense` or `Table` are matched by
-            the ids of rows and columns where both sides have ids, others stand in the order of the
-            data.
+        values: (N, D) numbers; those of a DataFrame, AnnData, `Dense` or `UncheckedTable` are
+            matched by the ids of rows and columns where both sides have ids, others stand in the
+            order of the data.
     Raises:
         ValueError: another shape, or other ids.
     """
-    table = Table(values)
+    table = UncheckedTable(values)
     if isinstance(values, Dense):
-        table = Table(values.to_array(), values.row_names, values.column_names)
-    elif isinstance(values, Table) or is_frame(values) or is_anndata(values):
+        table = UncheckedTable(values.to_array(), values.row_names, values.column_names)
+    elif isinstance(values, UncheckedTable) or is_frame(values) or is_anndata(values):
         table = peel(argument, values)
     values = table.values.toarray() if is_sparse(table.values) else table.values
     matrix = as_numeric(argument, values).astype(float)
@@ -158,7 +158,7 @@ def complete_matrix(values: object, data: MatrixContainer, *, argument: str) -> 
 
 
 def _is_plain_list(data: object) -> bool:
-    return isinstance(data, (list, tuple)) and not isinstance(data, Table)
+    return isinstance(data, (list, tuple)) and not isinstance(data, UncheckedTable)
 
 
 def _check_one_reading(

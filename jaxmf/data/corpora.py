@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxmf.arguments import check_file
 from jaxmf.data.checks import check_counts
-from jaxmf.data.container import Table
+from jaxmf.data.container import UncheckedTable
 from jaxmf.data.entries import Entries
 from jaxmf.data.headings import misplaced, roles
 from jaxmf.data.latest import latest_of_cells
@@ -258,7 +258,7 @@ def _warn_zeros(path: Path, values: np.ndarray) -> None:
         )
 
 
-def _matrix_of_ratings(path: Path, key: str | None, *, guessed: bool) -> Table:
+def _matrix_of_ratings(path: Path, key: str | None, *, guessed: bool) -> UncheckedTable:
     """A matrix; where nobody said that it is one, what else it may be is said with the error."""
     try:
         return read_matrix(path, key=key)
@@ -364,7 +364,7 @@ def _coded(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
     return index[codes], known[order]
 
 
-def _counts(path: Path, key: str | None) -> Table:
+def _counts(path: Path, key: str | None) -> UncheckedTable:
     if extension(path) == ".npz" and key is None:
         with np.load(path, allow_pickle=False) as arrays:
             if set(arrays.files) >= _CSR and "format" not in arrays.files:
@@ -373,7 +373,7 @@ def _counts(path: Path, key: str | None) -> Table:
                 indices = arrays["indices"]
                 counts = arrays["data"] if "data" in arrays.files else np.ones(indices.size, int)
                 matrix = (counts.astype(np.int64), indices, arrays["indptr"])
-                return Table(csr_array(matrix, shape=tuple(arrays["shape"])))
+                return UncheckedTable(csr_array(matrix, shape=tuple(arrays["shape"])))
     return read_text(path, counts_words=True) if is_text(path) else read_matrix(path, key=key)
 
 

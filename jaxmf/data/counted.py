@@ -27,7 +27,7 @@ class Counted(NamedTuple):
     shape: tuple[int, int]
 
 
-class _Cells(NamedTuple):
+class _CountedCells(NamedTuple):
     rows: np.ndarray
     columns: np.ndarray
     counts: np.ndarray
@@ -66,7 +66,7 @@ def open_up(counts: object, *, can_be_empty: bool = False) -> Counted:
     return Counted(rows, columns, (int(matrix.shape[0]), int(matrix.shape[1])))
 
 
-def _blocks(matrix: Any) -> Iterator[_Cells]:
+def _blocks(matrix: Any) -> Iterator[_CountedCells]:
     """The cells that are not zero of blocks of rows, by columns and then rows."""
     for start in range(0, matrix.shape[0], BLOCK):
         block = matrix[start : start + BLOCK]
@@ -75,16 +75,16 @@ def _blocks(matrix: Any) -> Iterator[_Cells]:
             continue
         by_column = block.tocsc()
         columns = np.repeat(np.arange(matrix.shape[1]), np.diff(by_column.indptr))
-        yield _Cells(by_column.indices + start, columns, by_column.data.astype(np.int64))
+        yield _CountedCells(by_column.indices + start, columns, by_column.data.astype(np.int64))
 
 
-def _dense_cells(block: np.ndarray, start: int) -> Iterator[_Cells]:
+def _dense_cells(block: np.ndarray, start: int) -> Iterator[_CountedCells]:
     """The same of one block of a dense matrix, some columns at a time: positions are large."""
     width = max(1, _CELLS // len(block))
     for first in range(0, block.shape[1], width):
         part = block[:, first : first + width]
         columns, rows = np.nonzero(part.T)
-        yield _Cells(rows + start, columns + first, part[rows, columns].astype(np.int64))
+        yield _CountedCells(rows + start, columns + first, part[rows, columns].astype(np.int64))
 
 
 def _checked_shape(counts: object) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxmf.arguments import check_file
 from jaxmf.data import checks, names
-from jaxmf.data.container import Table, is_sparse
+from jaxmf.data.container import UncheckedTable, is_sparse
 from jaxmf.data.headings import roles
 from jaxmf.data.readers import ids, is_number, read_matrix
 from jaxmf.data.sparse_binary import SparseBinary
@@ -217,7 +217,7 @@ def _with_mask(data: SparseBinary, mask: Path) -> SparseBinary:
     if _is_pairs(mask):
         seen = _by_ids(_texts_of(mask, _cells_of(mask), None, _PAIR))
         return _observed_only(data, seen, mask)
-    table: Table = read_matrix(mask)
+    table: UncheckedTable = read_matrix(mask)
     values = table.values.toarray() if is_sparse(table.values) else np.asarray(table.values)
     values = checks.check_binary(str(mask), checks.as_numeric(str(mask), values))
     if values.shape != data.shape:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxmf.arguments import check_file
-from jaxmf.data.container import Table, peel
+from jaxmf.data.container import UncheckedTable, peel
 from jaxmf.data.features import Features
 from jaxmf.data.headings import column_of_ids, holds_ids, names_rows
 from jaxmf.data.names import object_array
@@ -32,7 +32,7 @@ _TRUTHS = (
 _ANSWERS = frozenset(word for words in _TRUTHS for word in words if len(word) > 1)
 
 
-def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
+def read_matrix(path: str | Path, *, key: str | None = None) -> UncheckedTable:
     """A matrix and its ids from a file, to be passed on to ``as_container`` or a model.
 
     - ``.npy``: one array. ``.npz``: the array ``key`` (or the only one), or a matrix saved by
@@ -65,8 +65,8 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
             named, indices beyond the shape of a sparse matrix.
     """
     path = check_file(path)
-    readers: dict[str, Callable[[], Table]] = {
-        ".npy": lambda: Table(_load_numpy(path)),
+    readers: dict[str, Callable[[], UncheckedTable]] = {
+        ".npy": lambda: UncheckedTable(_load_numpy(path)),
         ".npz": lambda: _read_npz(path, key),
         ".mtx": lambda: _read_matrix_market(path),
         ".parquet": lambda: peel(str(path), read_frame(path)),
@@ -212,10 +212,10 @@ def _load_numpy(path: Path) -> Any:
         ) from None
 
 
-def _read_npz(path: Path, key: str | None) -> Table:
+def _read_npz(path: Path, key: str | None) -> UncheckedTable:
     with _load_numpy(path) as arrays:
         if key is None and {"format", "shape", "data"} <= set(arrays.files):
-            return Table(_load_sparse(path))
+            return UncheckedTable(_load_sparse(path))
         if key is None and len(arrays.files) != 1:
             raise ValueError(
                 f"{path}: holds {len(arrays.files)} arrays ({', '.join(arrays.files)}). "
@@ -223,7 +223,7 @@ def _read_npz(path: Path, key: str | None) -> Table:
             )
         if key is not None and key not in arrays.files:
             raise ValueError(f"{path}: has no array {key!r}, it has {', '.join(arrays.files)}.")
-        return Table(arrays[key or arrays.files[0]])
+        return UncheckedTable(arrays[key or arrays.files[0]])
 
 
 def _load_sparse(path: Path) -> sparray:
@@ -242,11 +242,11 @@ def _load_sparse(path: Path) -> sparray:
     return matrix
 
 
-def _read_matrix_market(path: Path) -> Table:
+def _read_matrix_market(path: Path) -> UncheckedTable:
     import scipy.io
 
     try:
-        return Table(scipy.io.mmread(path))
+        return UncheckedTable(scipy.io.mmread(path))
     except Exception as error:  # of whatever kind: what is in the file decides
         raise ValueError(f"{path}: scipy cannot read it as a matrix ({error}).") from None
 
@@ -307,7 +307,7 @@ def _read_numbered(path: Path) -> tuple[list[list[str]], list[int]]:
     return lines, line_numbers
 
 
-def read_text(path: Path, *, counts_words: bool = False) -> Table:
+def read_text(path: Path, *, counts_words: bool = False) -> UncheckedTable:
     """A matrix as `read_matrix` reads it; where it ``counts_words``, ``user`` may be a word."""
     lines, _ = _read_numbered(path)
     header = _header(path, lines)
@@ -340,7 +340,7 @@ def read_text(path: Path, *, counts_words: bool = False) -> Table:
                     raise _cell_error(path, lines, row, column + start, header) from None
                 values[row, column] = np.nan
     names = ids(first) if has_ids else None, ids(header[start:]) if header else None
-    table = Table(*without_totals(path, values, *names))
+    table = UncheckedTable(*without_totals(path, values, *names))
     warn_codes(path, table.values)
     return table
 

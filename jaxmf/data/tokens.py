@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import alignment, checks
-from jaxmf.data.container import Table, assign, bare, digest, lookup, peel
+from jaxmf.data.container import UncheckedTable, assign, bare, digest, lookup, peel
 from jaxmf.data.counted import BLOCK, open_up
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, positions
@@ -176,7 +176,7 @@ class Tokens:
     @classmethod
     def _from_table(
         cls,
-        table: Table,
+        table: UncheckedTable,
         *,
         row: str = "document",
         column: str = "word",

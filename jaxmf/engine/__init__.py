@@ -18,7 +18,7 @@ from jaxmf.engine.growth import GrowthWarning as GrowthWarning
 from jaxmf.engine.growth import Limit as Limit
 from jaxmf.engine.interrupt import Interrupts as Interrupts
 from jaxmf.engine.lock import LockedError as LockedError
-from jaxmf.engine.progress import Report as Report
+from jaxmf.engine.progress import ProgressReport as ProgressReport
 from jaxmf.engine.result import NonFiniteError as NonFiniteError
 from jaxmf.engine.result import Run as Run
 from jaxmf.engine.run import as_key as as_key

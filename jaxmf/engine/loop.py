@@ -11,7 +11,7 @@ from jaxmf.devices import default_platform
 from jaxmf.engine.growth import Exceeded, GrowthError, GrowthWarning
 from jaxmf.engine.interrupt import Interrupts
 from jaxmf.engine.program import Program, Progress
-from jaxmf.engine.progress import Display, Report, mean_scalars
+from jaxmf.engine.progress import Display, ProgressReport, mean_scalars
 from jaxmf.engine.progression import Progression
 from jaxmf.engine.result import NonFiniteError
 from jaxmf.engine.storage import Storage
@@ -111,12 +111,12 @@ class Loop:
             stacklevel=4,
         )
 
-    def _report(self, chunks: list[Progress], seconds_per_step: float) -> Report:
+    def _report(self, chunks: list[Progress], seconds_per_step: float) -> ProgressReport:
         now, schedule = self._progression, self._progression.schedule
         scalars: dict[str, Any] = {
             name: [chunk.scalars[name] for chunk in chunks] for name in chunks[0].scalars
         }
-        return Report(
+        return ProgressReport(
             step=now.step,
             num_steps=schedule.num_steps,
             num_warmup=schedule.num_warmup,

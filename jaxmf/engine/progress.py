@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-class Report(NamedTuple):
+class ProgressReport(NamedTuple):
     """How far a run is.
 
     Attributes:
@@ -35,10 +35,10 @@ class Display:
 
     Args:
         progress: True or False; None for a bar on a terminal or in a notebook only; or a function
-            called with a `Report` after every chunk.
+            called with a `ProgressReport` after every chunk.
     """
 
-    def __init__(self, progress: bool | Callable[[Report], None] | None):
+    def __init__(self, progress: bool | Callable[[ProgressReport], None] | None):
         self._call = progress if callable(progress) else None
         self._bar: Any = None
         self._is_shown = self._call is None and (_is_watched() if progress is None else progress)
@@ -59,7 +59,7 @@ class Display:
         if self._bar is not None:
             self._bar.stop()
 
-    def show(self, report: Report) -> None:
+    def show(self, report: ProgressReport) -> None:
         """Shows one report."""
         if self._call is not None:
             self._call(report)

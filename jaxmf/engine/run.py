@@ -23,7 +23,7 @@ from jaxmf.engine.interrupt import Interrupts
 from jaxmf.engine.loop import Loop, num_workers
 from jaxmf.engine.memory import MemoryGuard, check_limit
 from jaxmf.engine.program import Program
-from jaxmf.engine.progress import Display, Report
+from jaxmf.engine.progress import Display, ProgressReport
 from jaxmf.engine.progression import finish, start_anew, start_from
 from jaxmf.engine.result import Run, Schedule
 from jaxmf.engine.sharding import NO_MESH, Placement, validate_mesh
@@ -46,7 +46,7 @@ def run(
     chain_method: str = "auto",
     mesh: Mesh | None = None,
     chunk_seconds: float = 0.5,
-    progress: bool | Callable[[Report], None] | None = None,
+    progress: bool | Callable[[ProgressReport], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
@@ -77,7 +77,7 @@ def run(
         chunk_seconds: aim for the time between two looks of the host, which sees Ctrl-C and SIGTERM
             then: the run writes its checkpoint and returns the draws so far.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
-            called with a `Report` after every chunk.
+            called with a `ProgressReport` after every chunk.
         checkpoint: folder to write checkpoints to.
         checkpoint_seconds: least time between two of them; 0 for one a chunk.
         resume: continue the run in the folder; started anew if nothing was saved yet. A run

@@ -27,7 +27,7 @@ from jaxmf.likelihoods import gaussian
 from jaxmf.types import Array, Key
 
 
-class WeightConditional(NamedTuple):
+class CollapsedWeightConditional(NamedTuple):
     """The distribution of W given U, V and X, up to the noise variance."""
 
     mean: Array  # (K, L) float, of W
@@ -38,7 +38,7 @@ class WeightConditional(NamedTuple):
     ratio: Array  # () float, r; the entry (k, l) of P'WQ has variance s_X^2 / (t_k s_l + r)
 
 
-class Spectrum(NamedTuple):
+class BilinearSpectrum(NamedTuple):
     """What the collapsed likelihood needs to be evaluated at any two scales in O(K L)."""
 
     eigenvalues: Array  # (K, L) float, t_k s_l
@@ -52,7 +52,7 @@ class Spectrum(NamedTuple):
     num_cells: Array  # () float
 
 
-class _Statistics(NamedTuple):
+class _BilinearStatistics(NamedTuple):
     """U'U (K, K), V'V (L, L) and U'XV (K, L)."""
 
     row_gram: Array
@@ -60,10 +60,10 @@ class _Statistics(NamedTuple):
     cross: Array
 
 
-def _statistics(u: Array, v: Array, x: Array) -> _Statistics:
+def _statistics(u: Array, v: Array, x: Array) -> _BilinearStatistics:
     row_gram, cross = gaussian.gram_statistics(u, x)
     v_float = v.astype(x.dtype)
-    return _Statistics(row_gram, v_float.T @ v_float, cross @ v_float)
+    return _BilinearStatistics(row_gram, v_float.T @ v_float, cross @ v_float)
 
 
 def _whole_mean(weight_mean: Array | float, like: Array) -> Array:
@@ -78,7 +78,7 @@ def weight_conditional(
     noise_scale: Array,
     weight_scale: Array,
     weight_mean: Array | float = 0.0,
-) -> WeightConditional:
+) -> CollapsedWeightConditional:
     """The distribution of W given U, V and complete X.
 
     vec W ~ N(w0 + (V'V (x) U'U + r I)^-1 vec U'(X - U w0 V')V, s_X^2 (V'V (x) U'U + r I)^-1).
@@ -94,7 +94,7 @@ def weight_conditional(
     ratio = jnp.asarray((noise_scale / weight_scale) ** 2, x.dtype)
     gap = row_vectors.T @ (cross - row_gram @ centre @ column_gram) @ column_vectors
     change = gap / (row_values[:, None] * column_values + ratio)
-    return WeightConditional(
+    return CollapsedWeightConditional(
         mean=centre + row_vectors @ change @ column_vectors.T,
         row_vectors=row_vectors,
         row_values=row_values,
@@ -104,7 +104,7 @@ def weight_conditional(
     )
 
 
-def sample_weights(key: Key, conditional: WeightConditional, noise_scale: Array) -> Array:
+def sample_weights(key: Key, conditional: CollapsedWeightConditional, noise_scale: Array) -> Array:
     """W (K, L) from its conditional distribution; weights of free slots come from the prior."""
     num_rows, num_columns = conditional.mean.shape
     normals = slots.normals(key, num_rows, num_columns, conditional.mean.dtype)
@@ -139,7 +139,7 @@ def draw_weights(
 
 
 def cell_moments(
-    conditional: WeightConditional, u_rows: Array, v_rows: Array, noise_scale: Array
+    conditional: CollapsedWeightConditional, u_rows: Array, v_rows: Array, noise_scale: Array
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of cells, W summed out.
 
@@ -158,7 +158,7 @@ def cell_moments(
     return mean, noise_scale**2 * (1 + inflation)
 
 
-def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) -> Spectrum:
+def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) -> BilinearSpectrum:
     """The statistics of the collapsed likelihood, which do not depend on the scales.
 
     Args: u, v, x, weight_mean: as in `weight_conditional`.
@@ -174,7 +174,7 @@ def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) 
     change = jnp.where(is_positive, turned / jnp.where(is_positive, eigenvalues, 1), 0)
     weights = centre + row_vectors @ change @ column_vectors.T
     fit = (u.astype(x.dtype) @ weights) @ v.astype(x.dtype).T
-    return Spectrum(
+    return BilinearSpectrum(
         eigenvalues=eigenvalues,
         projections=turned**2,
         is_positive=is_positive,
@@ -190,7 +190,7 @@ def above_rounding(eigenvalues: Array) -> Array:
 
 
 def log_marginal_of_spectrum(
-    statistics: Spectrum, *, noise_scale: Array, weight_scale: Array
+    statistics: BilinearSpectrum, *, noise_scale: Array, weight_scale: Array
 ) -> Array:
     """log p(X | U, V) from its statistics, () float, in O(K L): for updates of the two scales.
 
@@ -207,7 +207,7 @@ def log_marginal_of_spectrum(
 
 
 def log_marginal_change(
-    statistics: Spectrum, before: tuple[Array, Array], after: tuple[Array, Array]
+    statistics: BilinearSpectrum, before: tuple[Array, Array], after: tuple[Array, Array]
 ) -> Array:
     """log p(X | U, V) at other scales less that at the present ones, each term by its difference.
 
@@ -230,7 +230,11 @@ def log_marginal_change(
 
 
 def log_power_change(
-    statistics: Spectrum, *, noise_scale: Array, weight_scale: Array, powers: tuple[Array, Array]
+    statistics: BilinearSpectrum,
+    *,
+    noise_scale: Array,
+    weight_scale: Array,
+    powers: tuple[Array, Array],
 ) -> Array:
     """log of the integral over W of p(X | U, V, W)^after p(W), less that with the power before.
 
@@ -250,7 +254,7 @@ def log_power_change(
     )
 
 
-def _shrinkage(statistics: Spectrum, ratio: Array) -> Array:
+def _shrinkage(statistics: BilinearSpectrum, ratio: Array) -> Array:
     """sum_k p_k / (h_k + r) of tr X'X, less the p_k / h_k that the residual has taken: (K, L)."""
     values = jnp.where(statistics.is_positive, statistics.eigenvalues, 1)
     shrunk = statistics.projections * ratio / (values * (values + ratio))
@@ -265,7 +269,7 @@ def log_marginal(
     noise_scale: Array,
     weight_scale: Array,
     weight_mean: Array | float = 0.0,
-    spectrum_fn: Callable[..., Spectrum] = spectrum,
+    spectrum_fn: Callable[..., BilinearSpectrum] = spectrum,
 ) -> Array:
     """log p(X | U, V) with W summed out, () float; that of the plaid model by its `spectrum`.
 

@@ -15,6 +15,6 @@ continues one, ``saving.py`` writes folders and ``loading.py`` reads them.
 from jaxmf.posterior.loading import load as load
 from jaxmf.posterior.posterior import Posterior as Posterior
 from jaxmf.posterior.prediction import Prediction as Prediction
-from jaxmf.posterior.records import Features as Features
+from jaxmf.posterior.records import DrawFeatures as DrawFeatures
 from jaxmf.posterior.records import Meta as Meta
 from jaxmf.posterior.records import NumFeatures as NumFeatures

@@ -12,7 +12,7 @@ import numpy as np
 from jaxmf.data import Container, MatrixContainer
 from jaxmf.model import HasCategories, Model, TakesNewRowsOfCategories, lacks
 from jaxmf.posterior import prediction
-from jaxmf.posterior.prediction import Mixture
+from jaxmf.posterior.prediction import CellMixture
 from jaxmf.programs import jit
 from jaxmf.types import Array, Draw, Key, PyTree
 
@@ -99,7 +99,7 @@ def probabilities_of_draws(
 
 def mixture(
     probabilities: np.ndarray, values: np.ndarray, *, num_draws: int | None, seed: int
-) -> Mixture:
+) -> CellMixture:
     """Moments and draws of cells with these distributions.
 
     Args:
@@ -119,7 +119,7 @@ def mixture(
         uniforms = generator.random(num_cells) * ends[:, -1]
         chosen = np.minimum((ends <= uniforms[:, None]).sum(axis=1), values.size - 1)
         draws[index] = values[chosen]
-    return Mixture(mean=mean, variance=variance, draws=draws)
+    return CellMixture(mean=mean, variance=variance, draws=draws)
 
 
 def quantiles(

@@ -25,7 +25,7 @@ from jaxmf.posterior import (
 )
 from jaxmf.posterior.cell_distributions import cell_distribution
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.prediction import Mixture, Prediction
+from jaxmf.posterior.prediction import CellMixture, Prediction
 
 _MOST_DRAWS = 1_000  # that whole rows are scored by
 Cells = tuple[np.ndarray, np.ndarray]
@@ -209,7 +209,7 @@ def _mixture(
     *,
     num_draws: int | None,
     seed: int,
-) -> Mixture:
+) -> CellMixture:
     """The predictive distribution of real-valued cells."""
     model, data = posterior.model, posterior.data
     draws, weights = posterior.flat_draws()

@@ -47,7 +47,7 @@ _LATENT = ("z", "u")  # what draws must keep for predictions; large factors are 
 Cells = tuple[np.ndarray, np.ndarray]
 
 
-class Comparison(NamedTuple):
+class LeftOutLosses(NamedTuple):
     """Losses of cells that were each predicted from the others.
 
     Args:
@@ -110,7 +110,7 @@ class Conditionals(NamedTuple):
     log_replicate: np.ndarray
 
 
-def compare(posterior: Draws) -> Comparison | None:
+def compare(posterior: Draws) -> LeftOutLosses | None:
     """The posterior beside simple means on observed cells, each predicted from all others.
 
     Args:
@@ -148,10 +148,10 @@ def compare(posterior: Draws) -> Comparison | None:
         model = (x - np.sum(weights * means, axis=0)) ** 2
         baseline = (x - row_and_column_means(rows, columns, values, chosen)) ** 2
     kept = [part[is_reliable] for part in (model, baseline, *cells)]
-    return Comparison(unit, *kept)
+    return LeftOutLosses(unit, *kept)
 
 
-def _compare_tokens(posterior: Draws) -> Comparison | None:
+def _compare_tokens(posterior: Draws) -> LeftOutLosses | None:
     """Ratings beside row and column means, other tokens beside the frequencies of their values."""
     total = posterior.num_chains * posterior.num_draws
     network, data = posterior.model.over(posterior.data)
@@ -194,7 +194,7 @@ def _compare_tokens(posterior: Draws) -> Comparison | None:
         rows, others = two_groups(network, everything, name)
         baseline = (x[chosen] - row_and_column_means(rows, others, x, chosen)) ** 2
     kept = [part[is_reliable] for part in (model, baseline, *groups)]
-    return Comparison(unit, *kept)
+    return LeftOutLosses(unit, *kept)
 
 
 def two_labels(network: Network, name: str | None) -> tuple[str, str]:

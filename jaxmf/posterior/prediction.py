@@ -142,7 +142,7 @@ def _positions_in(
 
 
 @dataclasses.dataclass(frozen=True)
-class Mixture:
+class CellMixture:
     """Moments and draws of M cells, gathered over weighted posterior draws."""
 
     mean: np.ndarray
@@ -159,7 +159,7 @@ def gather(
     seed: int,
     distribution: CellDistribution = CELL_DISTRIBUTIONS["normal"],
     model_draws: Callable[[int, int], np.ndarray] | None = None,
-) -> Mixture:
+) -> CellMixture:
     """Mix the conditional distributions of cells over posterior draws.
 
     Args:
@@ -199,7 +199,7 @@ def gather(
                 new = model_draws(where.start + int(index), count)
             draws[filled : filled + count] = new
             filled += count
-    return Mixture(mean=mean, variance=variance + square, draws=draws)
+    return CellMixture(mean=mean, variance=variance + square, draws=draws)
 
 
 def model_draws(

@@ -60,7 +60,7 @@ class _Features(NamedTuple):
     columns: Names
 
 
-class Features(Answer, _Features):
+class DrawFeatures(Answer, _Features):
     """The features of one draw, most frequent first.
 
     Args:

@@ -20,9 +20,9 @@ from jaxmf.posterior.alarms import Alarm
 from jaxmf.posterior.certain_features import CertainFeatures
 from jaxmf.posterior.cooccurrence import Cooccurrence
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.leave_one_out import Comparison
+from jaxmf.posterior.leave_one_out import LeftOutLosses
 from jaxmf.posterior.pointwise import LogLikelihood
-from jaxmf.posterior.records import Features, NumFeatures, NumGroups
+from jaxmf.posterior.records import DrawFeatures, NumFeatures, NumGroups
 
 
 class Summaries(Draws):
@@ -60,7 +60,7 @@ class Summaries(Draws):
         """
         return alarms.alarms(self)
 
-    def leave_one_out(self) -> Comparison | None:
+    def leave_one_out(self) -> LeftOutLosses | None:
         """Up to 256 observed cells, each predicted from all others, beside simple means.
 
         The draws are weighted to those given the other cells (Pareto-smoothed importance sampling);
@@ -77,7 +77,7 @@ class Summaries(Draws):
         return self._leave_one_out
 
     @cached_property
-    def _leave_one_out(self) -> Comparison | None:
+    def _leave_one_out(self) -> LeftOutLosses | None:
         return leave_one_out.compare(self)
 
     def log_likelihood(self, cells: object = None) -> LogLikelihood:
@@ -157,7 +157,7 @@ class Summaries(Draws):
             check_word("measure", measure, cooccurrence.MEASURES)
         return cooccurrence.cooccurrence(self, rows, side=side, measure=measure)
 
-    def features(self) -> Features:
+    def features(self) -> DrawFeatures:
         """The features of the reference draw (highest log joint), most frequent first.
 
         Labels mean nothing across draws, so features are not averaged over draws; what the spread

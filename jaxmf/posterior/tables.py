@@ -13,7 +13,7 @@ from jaxmf.diagnostics import Summary
 from jaxmf.model import HasBias, HasFeatures, HasNetwork, Pair, lacks, settings_of
 from jaxmf.posterior.alarms import alarms
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.records import Features, NumFeatures, NumGroups
+from jaxmf.posterior.records import DrawFeatures, NumFeatures, NumGroups
 from jaxmf.programs import jit
 from jaxmf.types import Draw
 
@@ -133,7 +133,7 @@ def _distribution(posterior: Draws, name: str) -> tuple[np.ndarray, np.ndarray]:
     return values, np.bincount(value_indices, weights=weights)
 
 
-def features(posterior: Draws) -> Features:
+def features(posterior: Draws) -> DrawFeatures:
     """See `Posterior.features`."""
     if not isinstance(posterior.model, HasFeatures):
         raise lacks(posterior.model, HasFeatures, "features")
@@ -144,7 +144,7 @@ def features(posterior: Draws) -> Features:
     used = np.flatnonzero(counts)
     slots = used[np.argsort(-counts[used], kind="stable")]
     chain, draw = posterior.reference()
-    return Features(
+    return DrawFeatures(
         mean=np.asarray(mean)[slots],
         sd=np.asarray(sd)[slots],
         counts=counts[slots],

@@ -76,7 +76,7 @@ class CollapsedRows(Protocol):
         """With a row of features z (K,) float; slots `empty` (K,) bool were at the prior."""
 
 
-class _Block(NamedTuple):
+class _RowBlock(NamedTuple):
     z: Array
     cells: PyTree
     posterior: PyTree
@@ -84,7 +84,7 @@ class _Block(NamedTuple):
     overflow: Array
 
 
-class _Row(NamedTuple):
+class _RowInput(NamedTuple):
     draws: PyTree
     here: Array
     seen: PyTree
@@ -126,16 +126,16 @@ def sweep_collapsed_rows(
         here = (rows >= first) & (rows < present)
         z_before = jax.lax.dynamic_slice_in_dim(z, start, size)
         cells_before, seen = likelihood.block(start, size)
-        drawn = _Row(likelihood.draws(key, rows), here, seen)
+        drawn = _RowInput(likelihood.draws(key, rows), here, seen)
 
-        def update(index: Array, block: _Block) -> _Block:
+        def update(index: Array, block: _RowBlock) -> _RowBlock:
             row = jax.tree.map(lambda leaf: _at(leaf, index), drawn)
             return _update_row(
                 row, index, block, likelihood, prior=prior, num_fixed=num_fixed,
                 num_rows=present.astype(dtype),
             )  # fmt: skip
 
-        before = _Block(
+        before = _RowBlock(
             z=z_before,
             cells=cells_before,
             posterior=likelihood.posterior(gram, cross),
@@ -162,15 +162,15 @@ def sweep_collapsed_rows(
 
 
 def _update_row(
-    row: _Row,
+    row: _RowInput,
     index: Array,
-    block: _Block,
+    block: _RowBlock,
     likelihood: CollapsedRows,
     *,
     prior: FeaturePrior,
     num_fixed: int,
     num_rows: Array,
-) -> _Block:
+) -> _RowBlock:
     """The block with row `index` drawn anew; unchanged where the row is not `here`."""
     dtype, here = block.counts.dtype, row.here
     z_old = _at(block.z, index)
@@ -207,7 +207,7 @@ def _update_row(
             cells,
         )
     arriving = (z_new & here).astype(dtype)
-    return _Block(
+    return _RowBlock(
         z=jax.lax.dynamic_update_index_in_dim(block.z, z_new, index, 0),
         cells=cells_block,
         posterior=likelihood.add(posterior, arriving, empty, cells),

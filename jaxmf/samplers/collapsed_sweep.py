@@ -33,7 +33,7 @@ class SweepSetting(NamedTuple):
     cut_off: Array
 
 
-class _Rows(NamedTuple):
+class _LinearRows(NamedTuple):
     """Linear-Gaussian rows; `observed` is None where nothing is missing. See `CollapsedRows`."""
 
     x: Array
@@ -119,7 +119,7 @@ def collapsed_sweep(
     Returns:
       z, x, and () bool: whether a row needed more slots than there are.
     """
-    rows = _Rows(x, observed, scales, z.shape[1], draw_whole_row if whole_rows else draw_bits)
+    rows = _LinearRows(x, observed, scales, z.shape[1], draw_whole_row if whole_rows else draw_bits)
     z, drawn, overflow = sweep_collapsed_rows(
         key, z, None if observed is None else x, gaussian.gram_statistics(z, x), rows,
         prior=prior, num_fixed=num_fixed, num_rows=num_rows,

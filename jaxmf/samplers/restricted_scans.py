@@ -46,7 +46,7 @@ class PairLikelihood(Protocol):
         """Statistics after the row has gone from one setting to another; 00 removes it."""
 
 
-class Pair(NamedTuple):
+class ColumnPair(NamedTuple):
     """The two columns that a proposal is about."""
 
     splits: Array  # () bool, whether a split is proposed; else a merge
@@ -89,7 +89,7 @@ def random_row_order(key: Key, rows: Array) -> tuple[Array, Array]:
 
 def run_passes(
     key: Key,
-    pair: Pair,
+    pair: ColumnPair,
     fixed: PyTree,
     order: Array,
     num_visits: Array,

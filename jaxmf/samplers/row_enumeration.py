@@ -41,7 +41,7 @@ class RowBlock(NamedTuple):
     log_weights: Array
 
 
-class _Settings(NamedTuple):
+class _BitSettings(NamedTuple):
     """The settings of one block, (L,) float each."""
 
     squared_error: Array
@@ -139,7 +139,7 @@ def draw_num_new(
     () float, Poisson rate of new features; at_least () int, the least number that it may be.
     Returns () int32.
     """
-    setting = _Settings(squared_error, inflation, jnp.zeros_like(squared_error))
+    setting = _BitSettings(squared_error, inflation, jnp.zeros_like(squared_error))
     start = _terms_from(setting, at_least, rate)
     log_total = _sum_new(setting, num_observed, rate, scales, start=start)
     log_level = jnp.log(uniform) + log_total
@@ -173,7 +173,7 @@ def _pair_terms(fit: RowFit, first: int, num_low: int) -> Array:
 
 def _settings(
     fit: RowFit, prior: RowPrior, base: Array, block: Array, first: int, num_low: int
-) -> _Settings:
+) -> _BitSettings:
     """Fit and prior of all settings of one block."""
     dtype = fit.slope.dtype
     num_high = fit.z.shape[0] - first - num_low
@@ -189,7 +189,7 @@ def _settings(
 
     change_of_error = quadratic(base[:, 0], -fit.slope, fit.curvature)
     change_of_inflation = quadratic(base[:, 1], fit.m_z, fit.spread)
-    return _Settings(
+    return _BitSettings(
         squared_error=jnp.maximum(fit.squared_error + change_of_error, 0),
         inflation=jnp.maximum(fit.inflation + change_of_inflation, 0),
         log_prior=patterns @ log_odds[low] + bits @ log_odds[high],
@@ -204,12 +204,12 @@ class _Terms(NamedTuple):
     total: Array  # (...) float, log of the sum so far
 
 
-def _no_terms(settings: _Settings) -> _Terms:
+def _no_terms(settings: _BitSettings) -> _Terms:
     zero = jnp.zeros((), settings.squared_error.dtype)
     return _Terms(zero, zero, jnp.full_like(settings.squared_error, -jnp.inf))
 
 
-def _terms_from(settings: _Settings, first: Array | int, rate: Array) -> _Terms:
+def _terms_from(settings: _BitSettings, first: Array | int, rate: Array) -> _Terms:
     """No terms yet of a sum that starts at `first` new features."""
     none = _no_terms(settings)
     start = jnp.asarray(first, none.next_count.dtype)
@@ -218,7 +218,12 @@ def _terms_from(settings: _Settings, first: Array | int, rate: Array) -> _Terms:
 
 
 def _next_terms(
-    terms: _Terms, size: int, settings: _Settings, num_observed: Array, rate: Array, scales: Scales
+    terms: _Terms,
+    size: int,
+    settings: _BitSettings,
+    num_observed: Array,
+    rate: Array,
+    scales: Scales,
 ) -> tuple[_Terms, Array]:
     """The next ``size`` terms, (size, ...) float, and where the sum continues; not added to it."""
     dtype = terms.next_count.dtype
@@ -247,7 +252,7 @@ def _add_piece(terms: _Terms, size: int, *rest: PyTree) -> _Terms:
 
 
 def _log_beyond(
-    terms: _Terms, settings: _Settings, num_observed: Array, rate: Array, scales: Scales
+    terms: _Terms, settings: _BitSettings, num_observed: Array, rate: Array, scales: Scales
 ) -> Array:
     """Upper bound of the log of all terms that are not in the sum; infinite while unknown.
 
@@ -270,7 +275,7 @@ def _log_beyond(
 
 
 def _sum_new(
-    settings: _Settings,
+    settings: _BitSettings,
     num_observed: Array,
     rate: Array,
     scales: Scales,

@@ -76,8 +76,8 @@ import jax.numpy as jnp
 
 from jaxmf._kernels.special import accepts
 from jaxmf.samplers.restricted_scans import (
+    ColumnPair,
     LabelledPrior,
-    Pair,
     PairLikelihood,
     Passes,
     random_row_order,
@@ -188,13 +188,13 @@ def pick_ones(key: Key, movable: Array) -> tuple[Array, Array, Array]:
     return rows, columns, total
 
 
-def pair_of(z: Array, rows: Array, columns: Array) -> Pair:
+def pair_of(z: Array, rows: Array, columns: Array) -> ColumnPair:
     """The proposal that the ones (rows[0], columns[0]) and (rows[1], columns[1]) stand for."""
     splits = columns[0] == columns[1]
     first = jnp.take(z, columns[0], axis=1)
     second = jnp.take(z, columns[1], axis=1) & ~splits
     slots = jnp.arange(z.shape[1])
-    return Pair(
+    return ColumnPair(
         splits=splits,
         slots=columns,
         now=jnp.stack([first, second], axis=1),
@@ -204,7 +204,7 @@ def pair_of(z: Array, rows: Array, columns: Array) -> Pair:
 
 
 def log_split_ratio(
-    pair: Pair,
+    pair: ColumnPair,
     passes: Passes,
     fixed: PyTree,
     total: Array,
@@ -276,7 +276,7 @@ def empty_slots(prior: LabelledPrior, z: Array, *, num_fixed: int) -> EmptySlots
     )
 
 
-def applied(z: Array, pair: Pair, passes: Passes, slot: Array) -> Array:
+def applied(z: Array, pair: ColumnPair, passes: Passes, slot: Array) -> Array:
     """Z (N, K) with the split or merge made; `slot` is where a split puts its second column."""
     split = passes.pair > 0
     first = jnp.where(pair.splits, split[:, 0], pair.rows)

@@ -45,7 +45,7 @@ _REFRESH_FOLD = np.uint32(2**32 - 2)
     jax.tree_util.register_dataclass, data_fields=[], meta_fields=["num_replicas", "side_by_side"]
 )
 @dataclass(frozen=True)
-class _Settings:
+class _TemperingSettings:
     """What is fixed of a tempered sampler; runs of the same settings share their programs."""
 
     num_replicas: int
@@ -95,7 +95,7 @@ def tempered(
     Returns:
         Algorithm with state `Replicas`.
     """
-    settings = _Settings(num_replicas, side_by_side)
+    settings = _TemperingSettings(num_replicas, side_by_side)
     return algorithm(
         init=Partial(_init, settings, sampler),
         step=Partial(_step, settings, sampler, model),
@@ -150,7 +150,7 @@ def swap(key: Key, probabilities: Array, parity: Array) -> Array:
     return swapped_order(proposed & (uniforms < probabilities))
 
 
-def _init(settings: _Settings, sampler: Algorithm, key: Key, data: PyTree) -> Replicas:
+def _init(settings: _TemperingSettings, sampler: Algorithm, key: Key, data: PyTree) -> Replicas:
     num_replicas = settings.num_replicas
     keys = jax.random.split(key, num_replicas)
     dtype = jnp.result_type(float)
@@ -167,7 +167,7 @@ def _init(settings: _Settings, sampler: Algorithm, key: Key, data: PyTree) -> Re
 
 
 def _step(
-    settings: _Settings,
+    settings: _TemperingSettings,
     sampler: Algorithm,
     model: AnnealedModel,
     key: Key,

@@ -11,7 +11,7 @@ from jaxmf.types import Array
 from jaxmf.variational_bayes.contracts import CellSettings
 from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.parameters import Normal, half
-from jaxmf.variational_bayes.pieces import Table, cut
+from jaxmf.variational_bayes.pieces import PieceTable, cut
 from jaxmf.variational_bayes.state import from_draw
 from jaxmf.variational_bayes.sums import gathered_moments, gatherer, shared_moments
 
@@ -80,7 +80,7 @@ def cell_moments(
 
 def table_of_new_rows(
     rows: Array, columns: Array, missing: tuple[Array, Array] | None, *, shape: tuple[int, int]
-) -> Table:
+) -> PieceTable:
     """Rows to be folded in, as their sums go through them; traced or not.
 
     Args:
@@ -90,7 +90,7 @@ def table_of_new_rows(
       shape: (M, D).
     """
     gaps = None if missing is None else cut(*missing, num_lines=shape[0])
-    return Table(
+    return PieceTable(
         ones=cut(rows, columns, num_lines=shape[0]),
         missing=gaps,
         starts=jnp.zeros((shape[0] + 1,), jnp.int32),

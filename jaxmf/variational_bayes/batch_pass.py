@@ -36,7 +36,7 @@ from jaxmf.variational_bayes.free_energy import (
 )
 from jaxmf.variational_bayes.gradients import bound_intercept, bounded, unbounded
 from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, half, with_half
-from jaxmf.variational_bayes.sums import Sums, side_sums
+from jaxmf.variational_bayes.sums import CellSums, side_sums
 from jaxmf.variational_bayes.zeros import draw_zeros
 
 
@@ -183,7 +183,7 @@ def _by_sums(
 
 
 def _moved(
-    rule: Rule, view: Half, sums: Sums, length: Array, state: object
+    rule: Rule, view: Half, sums: CellSums, length: Array, state: object
 ) -> tuple[Normal, PyTree]:
     """Means and variances of one side after a share of its step, and the optimiser's state."""
     slopes = closed.slopes(view, sums, block=rule.update == "block")
@@ -203,9 +203,9 @@ def _moved(
     return factors._replace(mean=factors.mean + length * jnp.where(view.free, change, 0)), state
 
 
-def scaled(sums: Sums, scale: float) -> Sums:
+def scaled(sums: CellSums, scale: float) -> CellSums:
     """Sums over a batch as an estimate of those over all rows."""
-    return Sums(*(scale * part for part in sums))
+    return CellSums(*(scale * part for part in sums))
 
 
 def _approach(old: Normal, target: Normal, share: Array) -> Normal:

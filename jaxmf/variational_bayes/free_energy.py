@@ -18,7 +18,7 @@ from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, half
 from jaxmf.variational_bayes.pieces import (
     Layout,
     Pieces,
-    Table,
+    PieceTable,
     num_lines,
     num_others,
     sum_over_ones,
@@ -154,7 +154,7 @@ def _per_line(view: Half, zeros: PerLine, likelihood: Likelihood, noise: Array) 
     return jnp.sum(map_lines(one_block, lines, num_cells=zeros.indices.shape[1] * width))
 
 
-def _all_gaussian(view: Half, table: Table, noise: Array) -> Array:
+def _all_gaussian(view: Half, table: PieceTable, noise: Array) -> Array:
     """All cells as if they were -1, in O((N + D) L^2); with m + 1 for m - x nothing cancels."""
     (mean, variance), (other_mean, other_variance) = view.factors, view.others
     dtype = mean.dtype

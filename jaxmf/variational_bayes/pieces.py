@@ -81,7 +81,7 @@ def cut(lines: PyTree, index: PyTree, *, num_lines: int, chunk_pieces: int | Non
     )
 
 
-class Table(NamedTuple):
+class PieceTable(NamedTuple):
     """The cells of a matrix seen from the rows or from the columns; T ones, U missing cells.
 
     Attributes:
@@ -102,8 +102,8 @@ class Table(NamedTuple):
 class Layout(NamedTuple):
     """A matrix of -1 and 1 in the form that the updates go through."""
 
-    rows: Table  # the cells by row
-    columns: Table  # the cells by column
+    rows: PieceTable  # the cells by row
+    columns: PieceTable  # the cells by column
     num_ones: Array  # () float
     num_observed: Array  # () float; a product of sizes, which int32 may not hold
 
@@ -143,7 +143,7 @@ def _table(
     shape: tuple[int, int],
     missing: tuple[np.ndarray, np.ndarray] | None,
     chunk_pieces: int | None,
-) -> Table:
+) -> PieceTable:
     num_lines, num_others = shape
     lines, index = _sorted(np.asarray(lines), np.asarray(index))
     counts = np.bincount(index, minlength=num_others)
@@ -153,7 +153,7 @@ def _table(
         gaps = cut(*_sorted(*missing), num_lines=num_lines, chunk_pieces=chunk_pieces)
         both = [np.concatenate(pair) for pair in zip(taken, missing, strict=True)]
         taken = _sorted(*both)
-    return Table(
+    return PieceTable(
         ones=cut(lines, index, num_lines=num_lines, chunk_pieces=chunk_pieces),
         missing=gaps,
         starts=jnp.asarray(np.searchsorted(taken[0], np.arange(num_lines + 1)), jnp.int32),
@@ -167,12 +167,12 @@ def _sorted(lines: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return lines[order], index[order]
 
 
-def num_lines(table: Table) -> int:
+def num_lines(table: PieceTable) -> int:
     """N, seen from the rows."""
     return int(table.starts.shape[0]) - 1
 
 
-def num_others(table: Table) -> int:
+def num_others(table: PieceTable) -> int:
     """D, seen from the rows."""
     return int(table.order.shape[0])
 

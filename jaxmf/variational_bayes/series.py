@@ -25,7 +25,7 @@ from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, Priors
 from jaxmf.variational_bayes.paths import Paths, Quadratic
 from jaxmf.variational_bayes.pieces import Layout
-from jaxmf.variational_bayes.sums import Sums
+from jaxmf.variational_bayes.sums import CellSums
 from jaxmf.variational_bayes.zeros import Zeros
 
 _MOST_SPANS, _LEAST_GAPS = 10.0, 0.1
@@ -143,7 +143,7 @@ def from_start(
     return start._replace(paths=Paths(weight, jnp.full_like(weight, 1.0)))
 
 
-def quadratic(view: Half, sums: Sums, *, num_times: int) -> Quadratic:
+def quadratic(view: Half, sums: CellSums, *, num_times: int) -> Quadratic:
     """The bound at fixed zeta in the values of the paths, from the sums of the rows.
 
     Args: view: the stacked parameters seen from the rows; sums: block sums of the rows.

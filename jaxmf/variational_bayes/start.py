@@ -10,7 +10,7 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array, ArrayLike, Key, PyTree
 from jaxmf.variational_bayes.contracts import CellSettings
 from jaxmf.variational_bayes.parameters import Normal, Parameters, Priors
-from jaxmf.variational_bayes.pieces import Layout, Table, add_lines, num_lines, sum_over_ones
+from jaxmf.variational_bayes.pieces import Layout, PieceTable, add_lines, num_lines, sum_over_ones
 
 _OVERSAMPLING = 10
 _NUM_POWERS = 4
@@ -93,7 +93,7 @@ def unit_rows(rows: Array, columns: Array) -> tuple[Array, Array]:
     return rows / size, columns * size
 
 
-def _counts(table: Table) -> Array:
+def _counts(table: PieceTable) -> Array:
     """The number of ones of every line: (N,) float."""
     counts = table.ones.counts.ravel().astype(jnp.result_type(float))
     return add_lines(jnp.zeros((num_lines(table),), counts.dtype), table.ones.line.ravel(), counts)
@@ -131,7 +131,7 @@ def start_parameters(key: Key, layout: Layout, *, settings: PyTree, start: str) 
     share = (layout.num_ones + 0.5) / (layout.num_observed + 1)
     priors = start_priors(settings, dtype)
 
-    def factors(mean: Array, prior_variance: Array, table: Table) -> Normal:
+    def factors(mean: Array, prior_variance: Array, table: PieceTable) -> Normal:
         """With a variance as if each one of a line were worth a prior of variance one."""
         if not tilted:
             return Normal(mean, jnp.full_like(mean, _START_VARIANCE))

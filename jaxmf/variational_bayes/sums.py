@@ -30,7 +30,7 @@ from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal
 from jaxmf.variational_bayes.pieces import (
     Pieces,
-    Table,
+    PieceTable,
     add_lines,
     fetch,
     fetch_cells_last,
@@ -47,7 +47,7 @@ _LEAST_LINES = 64
 _MOST_CELLS = 2**20
 
 
-class Sums(NamedTuple):
+class CellSums(NamedTuple):
     """Sums over the cells of each line; M is L, or L (L + 1) / 2 for the block form.
 
     The first axis is 1 instead of N where all lines have the same.
@@ -62,14 +62,20 @@ class Sums(NamedTuple):
 
 
 def side_sums(
-    view: Half, table: Table, zeros: Zeros, *, likelihood: Likelihood, noise: Array, block: bool
-) -> Sums:
+    view: Half,
+    table: PieceTable,
+    zeros: Zeros,
+    *,
+    likelihood: Likelihood,
+    noise: Array,
+    block: bool,
+) -> CellSums:
     """The sums of every line of one side.
 
     Args: block: whether to take the whole matrix of second derivatives of a line or its diagonal.
     Returns sums, of the likelihood alone: priors are not in them.
     """
-    cells = _Cells(likelihood, noise, block)
+    cells = _CellTerms(likelihood, noise, block)
     others, c = view.others, weights_of_others(zeros, table, view.others.mean.dtype)
     gathered: list[tuple[Pieces, float]] = []
     if not isinstance(zeros, All):
@@ -96,20 +102,20 @@ def side_sums(
     return total
 
 
-class _Cells(NamedTuple):
+class _CellTerms(NamedTuple):
     likelihood: Any
     noise: Array
     block: bool
 
 
-def _all_gaussian(cells: _Cells, view: Half, num_columns: int) -> Sums:
+def _all_gaussian(cells: _CellTerms, view: Half, num_columns: int) -> CellSums:
     """All cells as if they were -1; with m + 1 for m - x, so that nothing cancels."""
     rate = 1 / cells.noise
     mean, variance = view.others
     gram, total = mean.T @ mean, jnp.sum(mean, axis=0)
     intercept = view.intercept.mean + 1
     square = gram[np.triu_indices(gram.shape[0])] if cells.block else jnp.diagonal(gram)
-    return Sums(
+    return CellSums(
         residual_cross=rate * (view.factors.mean @ gram + intercept * total),
         residual=rate * (view.factors.mean @ total + num_columns * intercept)[:, None],
         weight=jnp.full((1, 1), num_columns * rate),
@@ -119,7 +125,7 @@ def _all_gaussian(cells: _Cells, view: Half, num_columns: int) -> Sums:
     )
 
 
-def _add_linear(cells: _Cells, total: Sums, view: Half, table: Table) -> Sums:
+def _add_linear(cells: _CellTerms, total: CellSums, view: Half, table: PieceTable) -> CellSums:
     """The ones beside all cells as zeros: c is one everywhere, and what is left is linear."""
     change = 2 * cells.likelihood.slope(cells.noise)
     ones = sum_over_ones(table.ones, view.others.mean, num_lines=num_lines(table))
@@ -132,7 +138,7 @@ def _add_linear(cells: _Cells, total: Sums, view: Half, table: Table) -> Sums:
     )
 
 
-def _shared_zeros(cells: _Cells, view: Half, others: Normal, weight: Array) -> Sums:
+def _shared_zeros(cells: _CellTerms, view: Half, others: Normal, weight: Array) -> CellSums:
     """Blocks of lines with others that are the same for all."""
     features = _features(others, cells.block)
     slope = cells.likelihood.slope(cells.noise)
@@ -210,12 +216,12 @@ def _over_cells(weight: Array, others: Array) -> Array:
 
 
 def _gathered_sums(
-    cells: _Cells,
+    cells: _CellTerms,
     factors: Normal,
     others: Gathered,
     intercept: Normal,
     weights: tuple[Array, Array],
-) -> Sums:
+) -> CellSums:
     """Sums over cells (B, p) of lines."""
     mean, variance = gathered_moments(factors, others, intercept)
     slopes = cells.likelihood.slopes(mean, variance, cells.noise)
@@ -226,7 +232,7 @@ def _gathered_sums(
         square = _upper(jnp.einsum("bkp,blp->bkl", left, others.mean))
     else:
         square = _over_cells(q, others.square)
-    return Sums(
+    return CellSums(
         residual_cross=_over_cells(r, others.mean),
         residual=jnp.sum(r, axis=1, keepdims=True),
         weight=jnp.sum(q, axis=1, keepdims=True),
@@ -243,19 +249,19 @@ def _upper(matrix: Array) -> Array:
     return matrix.reshape(-1, width * width)[:, rows * width + columns]
 
 
-def _pack(sums: Sums, size: int) -> Array:
+def _pack(sums: CellSums, size: int) -> Array:
     """Sums of so many lines side by side, in their order: (B, 3 L + 2 + M) float."""
     return jnp.concatenate([jnp.broadcast_to(x, (size, x.shape[1])) for x in sums], axis=1)
 
 
-def _unpack(packed: Array, width: int) -> Sums:
+def _unpack(packed: Array, width: int) -> CellSums:
     """Sums that were put side by side."""
     ends = np.cumsum([width, 1, 1, width, width])
-    return Sums(*jnp.split(packed, ends, axis=1))
+    return CellSums(*jnp.split(packed, ends, axis=1))
 
 
 def _add_gathered(
-    cells: _Cells, total: Array, view: Half, pieces: Pieces, c: Array, is_one: float
+    cells: _CellTerms, total: Array, view: Half, pieces: Pieces, c: Array, is_one: float
 ) -> Array:
     """Sums side by side, and the ones or missing cells beside zeros counted with the weights c."""
     gather = gatherer(view.others)
@@ -282,11 +288,11 @@ def take_lines(factors: Normal, line: Array) -> Normal:
     return Normal(fetch(factors.mean, kept), fetch(factors.variance, kept))
 
 
-def _per_line_zeros(cells: _Cells, view: Half, zeros: PerLine) -> Sums:
+def _per_line_zeros(cells: _CellTerms, view: Half, zeros: PerLine) -> CellSums:
     gather = gatherer(view.others)
     width = view.factors.mean.shape[1]
 
-    def one_block(block: tuple[Normal, PerLine]) -> Sums:
+    def one_block(block: tuple[Normal, PerLine]) -> CellSums:
         factors, sample = block
         weight = sample.weight.astype(factors.mean.dtype)
         return _gathered_sums(

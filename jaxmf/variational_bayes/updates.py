@@ -22,23 +22,23 @@ import numpy as np
 from jaxmf.types import Array
 from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, Priors
-from jaxmf.variational_bayes.sums import Sums, map_lines
+from jaxmf.variational_bayes.sums import CellSums, map_lines
 
 
-class Slopes(NamedTuple):
+class EnergySlopes(NamedTuple):
     """First and second derivatives of the free energy in the means of one side."""
 
     gradient: Array  # (N, L) float; zero for the factor that is one
     curvature: Array  # (N, L) float, positive
 
 
-def slopes(view: Half, sums: Sums, *, block: bool) -> Slopes:
+def slopes(view: Half, sums: CellSums, *, block: bool) -> EnergySlopes:
     """Derivatives of the free energy in the means of one side."""
     mean, precision = view.factors.mean, 1 / view.prior.variance
     gradient = (mean - view.prior.mean) * precision + sums.residual_cross + mean * sums.spread
     square = sums.square[:, _diagonal(mean.shape[1])] if block else sums.square
     curvature = jnp.broadcast_to(precision + sums.spread + square, mean.shape)
-    return Slopes(
+    return EnergySlopes(
         gradient=jnp.where(view.free, gradient, 0), curvature=jnp.where(view.free, curvature, 1)
     )
 
@@ -49,7 +49,7 @@ def _diagonal(width: int) -> np.ndarray:
     return np.flatnonzero(rows == columns)
 
 
-def new_variances(view: Half, slopes: Slopes, *, likelihood: Likelihood) -> Array:
+def new_variances(view: Half, slopes: EnergySlopes, *, likelihood: Likelihood) -> Array:
     """Variances of one side, 1 / h: (N, L) float; zero for the factor that is one.
 
     With the tilted bound h falls with the variance, so that the precision goes half of the way.
@@ -79,7 +79,7 @@ def _damped(change: Array) -> Array:
 
 
 def new_intercept(
-    view: Half, sums: Sums, prior_variance: Array, *, likelihood: Likelihood
+    view: Half, sums: CellSums, prior_variance: Array, *, likelihood: Likelihood
 ) -> Normal:
     """The intercept, () each, given the factors."""
     num_lines = view.factors.mean.shape[0]
@@ -91,7 +91,7 @@ def new_intercept(
     return Normal(mean=view.intercept.mean - step, variance=1 / curvature)
 
 
-def after_intercept(view: Half, sums: Sums, intercept: Normal) -> tuple[Half, Sums]:
+def after_intercept(view: Half, sums: CellSums, intercept: Normal) -> tuple[Half, CellSums]:
     """The same side and its sums, at fixed zeta, once the intercept has moved."""
     step = intercept.mean - view.intercept.mean
     moved = sums._replace(
@@ -101,7 +101,7 @@ def after_intercept(view: Half, sums: Sums, intercept: Normal) -> tuple[Half, Su
     return view._replace(intercept=intercept), moved
 
 
-def newton_step(view: Half, sums: Sums, slopes: Slopes) -> Array:
+def newton_step(view: Half, sums: CellSums, slopes: EnergySlopes) -> Array:
     """H^-1 times the gradient of every line, (N, L) float: what to subtract from its means.
 
     H = diag(1 / v + sum of q s~) + sum of q s s'. Where all lines have the same H, it is
@@ -137,7 +137,7 @@ def _curvature(view: Half, square: Array, diagonal: Array) -> Array:
     return matrix + diagonal[:, :, None] * jnp.eye(width, dtype=diagonal.dtype)
 
 
-class Learned(NamedTuple):
+class LearnedHyperparameters(NamedTuple):
     """Which priors and noise are learned; the rest stays fixed."""
 
     row_mean: bool
@@ -148,7 +148,7 @@ class Learned(NamedTuple):
     noise_variance: bool
 
 
-def new_priors(parameters: Parameters, learned: Learned) -> Priors:
+def new_priors(parameters: Parameters, learned: LearnedHyperparameters) -> Priors:
     """Prior means and variances of the factors and biases, where they are learned.
 
     m <- mean of the means, v <- mean of (mean - m)^2 + variance, over the lines of a side.

@@ -25,7 +25,7 @@ from jax.typing import DTypeLike
 from jaxmf.arguments import check_count, check_flag
 from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
-from jaxmf.variational_bayes.pieces import Table, num_lines, num_others
+from jaxmf.variational_bayes.pieces import PieceTable, num_lines, num_others
 
 # beyond it indices of samples would not be exact in 32 bits
 MAX_SAMPLES = 2**24
@@ -110,7 +110,7 @@ class PerLine(NamedTuple):
 Zeros = All | Shared | PerLine
 
 
-def draw_zeros(key: Key, spec: ZerosSpec, table: Table) -> Zeros:
+def draw_zeros(key: Key, spec: ZerosSpec, table: PieceTable) -> Zeros:
     """The zeros that a sum seen from one side goes through."""
     if isinstance(spec, Exact):
         return All()
@@ -119,14 +119,14 @@ def draw_zeros(key: Key, spec: ZerosSpec, table: Table) -> Zeros:
     return _draw_per_line(key, table, spec.num_samples)
 
 
-def draw_shared(key: Key, table: Table, num_samples: int) -> Shared:
+def draw_shared(key: Key, table: PieceTable, num_samples: int) -> Shared:
     """A stratified sample of the others, in strata of similar numbers of ones."""
     size = jnp.asarray(num_others(table), jnp.int32)
     rank, weight = _strata(key, size, min(num_samples, num_others(table)))
     return Shared(indices=table.order[rank], weight=weight)
 
 
-def _draw_per_line(key: Key, table: Table, num_samples: int) -> PerLine:
+def _draw_per_line(key: Key, table: PieceTable, num_samples: int) -> PerLine:
     """Zeros of every line by their rank among its zeros, which needs no rejection."""
     num_zeros = num_others(table) - jnp.diff(table.starts)
     num_samples = min(num_samples, num_others(table))
@@ -171,7 +171,7 @@ def _zero_of_rank(taken: Array, rank: Array, start: Array, end: Array) -> Array:
     return rank + (low - start)
 
 
-def weights_of_others(zeros: Zeros, table: Table, dtype: DTypeLike) -> Array:
+def weights_of_others(zeros: Zeros, table: PieceTable, dtype: DTypeLike) -> Array:
     """c (D,) float: how often each of the others is counted among the zeros of every line."""
     if isinstance(zeros, All):
         return jnp.ones((num_others(table),), dtype)

@@ -110,8 +110,8 @@ def test_chains_together_are_chains_one_by_one(name):
         return sweep(network, names, key, state, tokens)[0]
 
     together = jax.jit(jax.vmap(run, in_axes=(0, None)))(keys, state)
-    for place, key in enumerate(keys):
-        assert_same(jax.tree.map(lambda leaf: leaf[place], together), jax.jit(run)(key, state))  # noqa: B023
+    for chain, key in enumerate(keys):
+        assert_same(jax.tree.map(lambda leaf: leaf[chain], together), jax.jit(run)(key, state))  # noqa: B023
 
 
 def test_the_loop_by_hand_draws_the_same_topics():
@@ -119,9 +119,11 @@ def test_the_loop_by_hand_draws_the_same_topics():
     state, tokens = started(network)
     columns = tokens.columns["document"], tokens.columns["word"]
     shape = NUM_DOCUMENTS, NUM_WORDS, 5
-    numbers = jnp.asarray([0.2, 0.1])
+    concentrations = jnp.asarray([0.2, 0.1])
     sweep_by_hand = jax.jit(by_hand._sweep, static_argnames=("shape",))
-    drawn = sweep_by_hand(jax.random.key(2), columns, state.values["topic"], numbers, shape=shape)
+    drawn = sweep_by_hand(
+        jax.random.key(2), columns, state.values["topic"], concentrations, shape=shape
+    )
     np.testing.assert_array_equal(drawn, swept(network, names, state, tokens).values["topic"])
 
 
@@ -142,19 +144,19 @@ def test_a_sweep_copies_no_table(name):
 
 
 def test_a_table_read_before_it_is_changed_is_found_out():
-    def careless(table, places):
+    def careless(table, slots):
         def one(index, carry):
             table, sums = carry
-            place = tables.row(places, index)
-            before = tables.row(table, place)
-            table = tables.add_entry(table, place, index % 8, 1.0)
-            return table, tables.put(sums, index, jnp.sum(before * tables.row(table, place)))
+            slot = tables.row(slots, index)
+            before = tables.row(table, slot)
+            table = tables.add_entry(table, slot, index % 8, 1.0)
+            return table, tables.put(sums, index, jnp.sum(before * tables.row(table, slot)))
 
-        return jax.lax.fori_loop(0, places.size, one, (table, jnp.zeros(places.size)))
+        return jax.lax.fori_loop(0, slots.size, one, (table, jnp.zeros(slots.size)))
 
     loop = jax.jit(fusion.fused_on_cpu(careless, sequential=True))
-    places = jnp.zeros(NUM_TOKENS, jnp.int32)
-    text = loop.lower(jnp.zeros((NUM_DOCUMENTS, 8)), places).compile().as_text()
+    slots = jnp.zeros(NUM_TOKENS, jnp.int32)
+    text = loop.lower(jnp.zeros((NUM_DOCUMENTS, 8)), slots).compile().as_text()
     assert copied_tables(text) == {(NUM_DOCUMENTS, 8)}
 
 
@@ -167,8 +169,8 @@ def copied_tables(text):
 def test_weights_kept_of_an_hdp_are_those_taken_afresh():
     prior = HDP(0.8, 1.3)
     generator = np.random.default_rng(4)
-    numbers = prior.start(8)
-    seating = prior.begin(jnp.zeros((3, 8), jnp.int32), numbers, with_sizes=True)
+    hyperparameters = prior.start(8)
+    seating = prior.begin(jnp.zeros((3, 8), jnp.int32), hyperparameters, with_sizes=True)
     assign, unassign = jax.jit(prior.assign), jax.jit(prior.unassign)
     items, num_births = [], 0
     for _ in range(120):

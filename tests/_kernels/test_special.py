@@ -1,4 +1,4 @@
-"""Random draws of the library's own."""
+"""Random draws that the library implements itself."""
 
 import jax
 import jax.numpy as jnp
@@ -81,8 +81,8 @@ def test_gamma_draws_all_at_once_have_the_gamma_distribution():
     shapes = np.repeat([0.05, 0.8, 30.0, 3e4], 20_000)
     draws = np.asarray(jax.jit(loggammas)(jax.random.key(21), jnp.asarray(shapes)), np.float64)
     levels = stats.loggamma(shapes).cdf(draws)
-    for own in levels.reshape(4, -1):
-        assert stats.kstest(own, "uniform").pvalue > LEVEL
+    for part in levels.reshape(4, -1):
+        assert stats.kstest(part, "uniform").pvalue > LEVEL
 
 
 def test_gamma_draws_do_not_depend_on_what_follows():
@@ -114,17 +114,17 @@ def test_ratios_of_gamma_functions_keep_their_digits():
 
 def test_uniform_numbers_are_uniform_and_independent():
     draw = jax.jit(uniforms, static_argnums=1)
-    numbers = np.asarray(draw(jax.random.key(21), (20_000, 2)), np.float64)
-    assert numbers.min() >= 0
-    assert numbers.max() < 1
+    drawn = np.asarray(draw(jax.random.key(21), (20_000, 2)), np.float64)
+    assert drawn.min() >= 0
+    assert drawn.max() < 1
     other = np.asarray(draw(jax.random.key(22), (20_000, 2)), np.float64)
-    pairs = [numbers.T, (numbers[:-1, 0], numbers[1:, 0]), (numbers[:, 0], other[:, 0])]
-    pairs.append((numbers[:10_000, 0], numbers[10_000:, 0]))  # the two words of a block
+    pairs = [drawn.T, (drawn[:-1, 0], drawn[1:, 0]), (drawn[:, 0], other[:, 0])]
+    pairs.append((drawn[:10_000, 0], drawn[10_000:, 0]))  # the two words of a block
     for first, second in pairs:
         assert stats.kstest(first, "uniform").pvalue > LEVEL
         assert stats.pearsonr(first, second).pvalue > LEVEL
     with pytest.raises(AssertionError):
-        assert stats.kstest(numbers[:, 0] ** 1.1, "uniform").pvalue > LEVEL
+        assert stats.kstest(drawn[:, 0] ** 1.1, "uniform").pvalue > LEVEL
     halves = np.asarray(uniforms(jax.random.key(23, impl="rbg"), (1_000,)))
     assert stats.kstest(halves, "uniform").pvalue > LEVEL
     with jax.enable_x64(True):
@@ -134,8 +134,8 @@ def test_uniform_numbers_are_uniform_and_independent():
 def test_uniform_numbers_of_long_arrays_are_drawn_piece_by_piece(monkeypatch):
     piece = 3_000
     monkeypatch.setitem(BLOCK_SIZES, "table entries", BlockSize(piece, piece))
-    numbers = np.asarray(jax.jit(lambda key: uniforms(key, (20_000, 2)))(jax.random.key(25)))
-    flat = numbers.ravel().astype(np.float64)
+    drawn = np.asarray(jax.jit(lambda key: uniforms(key, (20_000, 2)))(jax.random.key(25)))
+    flat = drawn.ravel().astype(np.float64)
     assert stats.kstest(flat, "uniform").pvalue > LEVEL
     for lag in (1, piece // 2, piece):
         assert stats.pearsonr(flat[:-lag], flat[lag:]).pvalue > LEVEL

@@ -82,7 +82,7 @@ def cache_of_groups():
     log_determinant = np.zeros(NUM_GROUPS)
     one = np.zeros((), np.int32), np.zeros(3), np.eye(3), np.zeros(())
     arrays = np.full(NUM_GROUPS, 7, np.int32), np.zeros((NUM_GROUPS, 3)), inverse, log_determinant
-    cache = multivariate_normal._Cache(*arrays, prior=np.array([1.0, 5.0]), empty=one)
+    cache = multivariate_normal._VectorCache(*arrays, prior=np.array([1.0, 5.0]), empty=one)
     return jax.tree.map(lambda x: jnp.asarray(x, None if x.dtype == np.int32 else float), cache)
 
 

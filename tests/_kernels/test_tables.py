@@ -17,12 +17,12 @@ EDGES = (0.0, 2.0**-30, 0.5, 1 - 2.0**-23, 1 - 2.0**-24)
 
 
 def choices(all_weights, uniforms, choose_fn=choose):
-    """The places chosen from each of several vectors of weights: a list of (U,)."""
+    """The indices chosen from each of several vectors of weights: a list of (U,)."""
 
     def together(all_weights, uniforms):
         return [
-            jax.vmap(choose_fn, in_axes=(None, 0))(weights, own)
-            for weights, own in zip(all_weights, uniforms, strict=True)
+            jax.vmap(choose_fn, in_axes=(None, 0))(weights, row_uniforms)
+            for weights, row_uniforms in zip(all_weights, uniforms, strict=True)
         ]
 
     arguments = jax.tree.map(jnp.asarray, (list(all_weights), list(uniforms)))
@@ -30,11 +30,11 @@ def choices(all_weights, uniforms, choose_fn=choose):
 
 
 def assert_distribution(all_weights, choose_fn=choose):
-    """Each place has one interval of uniforms, as long as its probability."""
+    """Each index has one interval of uniforms, as long as its probability."""
     uniforms = (np.arange(NUM_UNIFORMS) + 0.5) / NUM_UNIFORMS
     chosen = choices(all_weights, [uniforms] * len(all_weights), choose_fn)
-    for weights, own in zip(all_weights, chosen, strict=True):
-        shares = np.bincount(own, minlength=len(weights)) / NUM_UNIFORMS
+    for weights, indices in zip(all_weights, chosen, strict=True):
+        shares = np.bincount(indices, minlength=len(weights)) / NUM_UNIFORMS
         np.testing.assert_allclose(shares, weights / weights.sum(), atol=1.01 / NUM_UNIFORMS)
 
 
@@ -46,7 +46,7 @@ def some_weights(size, seed=0):
     return weights
 
 
-def test_a_place_is_chosen_in_proportion_to_its_weight():
+def test_an_index_is_chosen_in_proportion_to_its_weight():
     with jax.enable_x64(True):
         assert_distribution([some_weights(size) for size in (1, 2, 15, 16, 17, 33, 70)])
 
@@ -66,15 +66,15 @@ def test_every_size_up_to_seventy():
 
 
 def test_choosing_by_another_distribution_is_caught():
-    def with_one_place_left_out(weights, uniform):
-        place = jnp.argmax(jnp.cumsum(weights) > uniform * jnp.sum(weights))
-        return jnp.where(place == jnp.argmin(weights + (weights == 0)), 0, place)
+    def with_one_index_left_out(weights, uniform):
+        index = jnp.argmax(jnp.cumsum(weights) > uniform * jnp.sum(weights))
+        return jnp.where(index == jnp.argmin(weights + (weights == 0)), 0, index)
 
     with jax.enable_x64(True), pytest.raises(AssertionError):
-        assert_distribution([np.array([0.5, 0.01, 0.2])], with_one_place_left_out)
+        assert_distribution([np.array([0.5, 0.01, 0.2])], with_one_index_left_out)
 
 
-def test_a_place_of_weight_zero_is_never_chosen():
+def test_an_index_of_weight_zero_is_never_chosen():
     far_apart, alone, smallest = np.zeros((3, 40), np.float32)
     far_apart[[3, 19, 38]] = 1e-30, 1e30, 1e-30
     alone[[3, 38]] = 1e-30
@@ -84,28 +84,28 @@ def test_a_place_of_weight_zero_is_never_chosen():
     # both ends, and where running sums end
     sums = [np.cumsum(weights, dtype=np.float64) / weights.sum() for weights in all_weights]
     uniforms = [
-        np.clip(np.append(own, EDGES), 0, 1 - 2.0**-24).astype(np.float32)
-        for own in (*sums[:2], np.linspace(0, 0.999, 50), *sums[3:])
+        np.clip(np.append(row, EDGES), 0, 1 - 2.0**-24).astype(np.float32)
+        for row in (*sums[:2], np.linspace(0, 0.999, 50), *sums[3:])
     ]
     chosen = choices(all_weights, uniforms)
-    for weights, own in zip(all_weights, chosen, strict=True):
-        assert np.all(weights[own] > 0)
+    for weights, row in zip(all_weights, chosen, strict=True):
+        assert np.all(weights[row] > 0)
     assert set(chosen[1]) == {3, 38}
     assert len(set(chosen[2])) == 20
 
 
-def test_more_places_of_weight_zero_change_nothing():
+def test_more_indices_of_weight_zero_change_nothing():
     uniforms = np.random.default_rng(3).uniform(size=2_000)
     for size, wider in ((5, (9, 16, 32)), (20, (32, 64))):
         weights = some_weights(size, seed=2)
         padded = [np.pad(weights, (0, more - size)) for more in wider]
         with jax.enable_x64(True):
-            wanted, *others = choices([weights, *padded], [uniforms] * (1 + len(wider)))
+            expected, *others = choices([weights, *padded], [uniforms] * (1 + len(wider)))
         for other in others:
-            np.testing.assert_array_equal(other, wanted)
+            np.testing.assert_array_equal(other, expected)
 
 
-def test_lanes_are_the_places_of_one_axis():
+def test_lanes_are_the_indices_of_one_axis():
     shape = (3, 4, 5)
     table = np.arange(60, dtype=np.float32)
     grid = table.reshape(shape)
@@ -114,18 +114,18 @@ def test_lanes_are_the_places_of_one_axis():
         1: (Lanes(jnp.asarray(1 * 20 + 3), 5, 4), grid[1, :, 3]),
         2: (Lanes(jnp.asarray(1 * 20 + 2 * 5), 1, 5), grid[1, 2, :]),
     }
-    for own, wanted in lanes.values():
-        assert own.is_run == (own.stride == 1)
+    for lane, expected in lanes.values():
+        assert lane.is_run == (lane.stride == 1)
         pair = np.stack([table, -table])
 
-        def read(start, table, pair, own=own):
-            own = own._replace(start=start)
-            taken = tables.take(table, own), tables.take_from_row(pair, jnp.asarray(1), own)
-            return own.positions(), *taken, tables.take_from_column(pair.T, own, jnp.asarray(1))
+        def read(start, table, pair, lane=lane):
+            lane = lane._replace(start=start)
+            taken = tables.take(table, lane), tables.take_from_row(pair, jnp.asarray(1), lane)
+            return lane.positions(), *taken, tables.take_from_column(pair.T, lane, jnp.asarray(1))
 
-        places, *taken = jax.jit(read)(own.start, table, pair)
-        np.testing.assert_array_equal(table[places], wanted)
-        np.testing.assert_array_equal(taken, [wanted, -wanted, -wanted])
+        indices, *taken = jax.jit(read)(lane.start, table, pair)
+        np.testing.assert_array_equal(table[indices], expected)
+        np.testing.assert_array_equal(taken, [expected, -expected, -expected])
     looked_up = Lanes(jnp.asarray(1), 1, 2, jnp.asarray([5, 7, 50]))
     assert not looked_up.is_run
     np.testing.assert_array_equal(tables.take(jnp.asarray(table), looked_up), [7, 50])
@@ -135,12 +135,12 @@ def test_cells_are_read_and_written():
     table = jnp.arange(12.0).reshape(3, 4)
     assert tables.entry(table, jnp.asarray(2), jnp.asarray(1)) == 9
     changed = tables.add_entry(table, jnp.asarray(2), jnp.asarray(1), -1)
-    wanted = np.arange(12.0).reshape(3, 4)
-    wanted[2, 1] -= 1
-    np.testing.assert_array_equal(changed, wanted)
-    np.testing.assert_array_equal(tables.row(changed, jnp.asarray(2)), wanted[2])
-    wanted[0] += 2
-    np.testing.assert_array_equal(tables.add(changed, jnp.asarray(0), 2), wanted)
+    expected = np.arange(12.0).reshape(3, 4)
+    expected[2, 1] -= 1
+    np.testing.assert_array_equal(changed, expected)
+    np.testing.assert_array_equal(tables.row(changed, jnp.asarray(2)), expected[2])
+    expected[0] += 2
+    np.testing.assert_array_equal(tables.add(changed, jnp.asarray(0), 2), expected)
     whole = tables.add(jnp.arange(3, dtype=jnp.int32), jnp.asarray(1), True)
     assert (whole.tolist(), whole.dtype) == ([0, 2, 2], jnp.int32)
     assert tables.lowest(jnp.asarray([False, True, True])) == 1
@@ -154,10 +154,10 @@ def test_pairs_are_counted(piece, most_flat, monkeypatch):
     monkeypatch.setitem(BLOCK_SIZES, "table entries", BlockSize(piece, piece))
     generator = np.random.default_rng(4)
     first, second = generator.integers(3, size=200), generator.integers(7, size=200)
-    wanted = np.zeros((4, 7), int)
-    np.add.at(wanted, (first, second), 1)
+    expected = np.zeros((4, 7), int)
+    np.add.at(expected, (first, second), 1)
     counts = tables.count_pairs(jnp.asarray(first), jnp.asarray(second), (4, 7))
-    np.testing.assert_array_equal(counts, wanted)
+    np.testing.assert_array_equal(counts, expected)
     assert counts.dtype == jnp.int32
     none = tables.count_pairs(jnp.zeros(0, jnp.int32), jnp.zeros(0, jnp.int32), (2, 2))
     assert none.tolist() == [[0, 0], [0, 0]]

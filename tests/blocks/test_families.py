@@ -48,26 +48,24 @@ def walk(family, amount):
     """A compiled function that moves values one by one: log predictions, what a sweep then has."""
 
     def run(statistics, groups, values):
-        def one(working, item):
+        def one(cache, item):
             group, value = item
             if amount < 0:
-                working = family.move(working, group, value, amount)
-            result = family.predictive(working, lanes(), value)[group]
+                cache = family.move(cache, group, value, amount)
+            result = family.predictive(cache, lanes(), value)[group]
             if amount > 0:
-                working = family.move(working, group, value, amount)
-            return working, result if family.is_log else jnp.log(result)
+                cache = family.move(cache, group, value, amount)
+            return cache, result if family.is_log else jnp.log(result)
 
-        working, logs = jax.lax.scan(
-            one, family.begin(statistics, family.start()), (groups, values)
-        )
-        return logs, working
+        cache, logs = jax.lax.scan(one, family.begin(statistics, family.start()), (groups, values))
+        return logs, cache
 
     return compiled(run)
 
 
-def assert_trees(found, wanted, **tolerance):
-    for own, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        np.testing.assert_allclose(own, other, **tolerance)
+def assert_trees(found, expected, **tolerance):
+    for leaf, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(leaf, other, **tolerance)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -83,9 +81,9 @@ def test_the_marginal_is_the_product_of_predictions(name):
         for group in range(NUM_GROUPS):
             product = np.asarray(logs)[group == GROUPS].sum()
             np.testing.assert_allclose(marginals[group], product, rtol=1e-9, atol=1e-9)
-            own = np.asarray(values)[group == GROUPS].tolist()
-            wanted = oracles.log_of_group(family, own) if own else 0.0
-            np.testing.assert_allclose(marginals[group], wanted, rtol=1e-9, atol=1e-9)
+            members = np.asarray(values)[group == GROUPS].tolist()
+            expected = oracles.log_of_group(family, members) if members else 0.0
+            np.testing.assert_allclose(marginals[group], expected, rtol=1e-9, atol=1e-9)
         # out again in another order: each prediction is that of its value given all others
         order = np.random.default_rng(1).permutation(len(GROUPS))
         back, emptied = walk(family, -1)(full, groups[order], values[order])
@@ -133,9 +131,9 @@ def test_predictions_are_the_known_distributions(name):
     family, values = CASES[name]
     with jax.enable_x64(True):
         statistics = statistics_of(family, values)
-        working = compiled(family.begin)(statistics, family.start())
+        cache = compiled(family.begin)(statistics, family.start())
         mean, variance = compiled(family.moments)(statistics, family.start())
-        found = compiled(lambda value: family.predictive(working, lanes(), value))
+        found = compiled(lambda value: family.predictive(cache, lanes(), value))
         for value in values[:3]:
             logs = found(jnp.asarray(value))
             for group in range(NUM_GROUPS):
@@ -149,8 +147,8 @@ def test_predictions_are_the_known_distributions(name):
                 np.testing.assert_allclose(mean[group], known.loc, rtol=1e-9)
                 np.testing.assert_allclose(variance[group], spread, rtol=1e-9)
             else:
-                wanted = known.stats("mv")
-                np.testing.assert_allclose([mean[group], variance[group]], wanted, rtol=1e-9)
+                expected = known.stats("mv")
+                np.testing.assert_allclose([mean[group], variance[group]], expected, rtol=1e-9)
 
 
 def test_variances_that_do_not_exist_are_infinite():
@@ -217,11 +215,14 @@ def test_parameters_average_to_the_predictions(name):
     keys = jax.random.split(jax.random.key(3), 20_000)
     densities, drawn = compiled(jax.vmap(draw))(keys)
     mean, variance = moments
-    samples, wanted = {"density": densities, "value": drawn}, {"density": predicted, "value": mean}
+    samples, expected = (
+        {"density": densities, "value": drawn},
+        {"density": predicted, "value": mean},
+    )
     if name not in ("normal", "vectors"):  # whose squares have no variance
         samples["square"] = (np.asarray(drawn, float) - np.asarray(mean)) ** 2
-        wanted["square"] = variance
-    check_means(samples, wanted, title=f"parameters of {name}")
+        expected["square"] = variance
+    check_means(samples, expected, title=f"parameters of {name}")
     with pytest.raises(AssertionError, match="FAILED"):
         check_means({"density": densities * 1.1}, {"density": predicted})
 
@@ -256,25 +257,25 @@ def in_float32(family):
 
 def test_a_million_values_leave_predictions_exact():
     """Gamma functions of large counts must not be subtracted in float32."""
-    number = 1_000_000
+    size = 1_000_000
     cases = {
-        "normal": (mf.NormalInverseGamma(), {"location": 0.2, "rate": 2.0 * number}, 0.7),
+        "normal": (mf.NormalInverseGamma(), {"location": 0.2, "rate": 2.0 * size}, 0.7),
         "vectors": (
             mf.NormalInverseWishart(2),
-            {"location": [0.2, 0.1], "scale": np.eye(2) * number},
+            {"location": [0.2, 0.1], "scale": np.eye(2) * size},
             [0.7, 0.1],
         ),
-        "counts": (mf.GammaPoisson(), {"total": 3 * number, "log_factorials": 1.0}, 4.0),
+        "counts": (mf.GammaPoisson(), {"total": 3 * size, "log_factorials": 1.0}, 4.0),
     }
     for family, fields, value in cases.values():
 
         def log_density(family=family, fields=fields, value=value):
             empty = family.empty(1)
-            leaves = {"number": number} | fields
+            leaves = {"number": size} | fields
             shaped = {n: jnp.asarray([leaf], getattr(empty, n).dtype) for n, leaf in leaves.items()}
-            working = family.begin(empty._replace(**shaped), {})
+            cache = family.begin(empty._replace(**shaped), {})
             value = jnp.asarray(value, jnp.result_type(float))
-            return family.predictive(working, Lanes(jnp.asarray(0), 1, 1), value)[0]
+            return family.predictive(cache, Lanes(jnp.asarray(0), 1, 1), value)[0]
 
         with jax.enable_x64(True):
             exact = float(compiled(log_density)())
@@ -354,18 +355,18 @@ def test_long_vectors_have_the_predictions_of_short_sums(monkeypatch):
     """Above some size sums are made in a loop, as a fused sweep needs them."""
     family = mf.NormalInverseWishart(9)
     values = jnp.asarray(np.random.default_rng(0).normal(size=(12, 9)))
-    working = family.begin(family.statistics(jnp.arange(11) % 3, values[:11], 3), {})
+    cache = family.begin(family.statistics(jnp.arange(11) % 3, values[:11], 3), {})
     lanes = Lanes(jnp.zeros((), jnp.int32), 1, 3, None)
-    short = family.predictive(working, lanes, values[11])
-    moved = family.move(working, jnp.int32(1), values[11], 1)
+    short = family.predictive(cache, lanes, values[11])
+    moved = family.move(cache, jnp.int32(1), values[11], 1)
     monkeypatch.setattr("jaxmf.likelihoods.families.multivariate_normal._MOST_SUMMED", 0)
-    np.testing.assert_allclose(family.predictive(working, lanes, values[11]), short, rtol=1e-5)
-    again = family.move(working, jnp.int32(1), values[11], 1)
+    np.testing.assert_allclose(family.predictive(cache, lanes, values[11]), short, rtol=1e-5)
+    again = family.move(cache, jnp.int32(1), values[11], 1)
     np.testing.assert_allclose(again.inverse, moved.inverse, rtol=1e-4, atol=1e-6)
 
 
 def test_a_mixture_of_long_vectors_compiles():
-    """XLA refuses a fused loop with a sum over thousands of numbers."""
+    """XLA refuses a fused loop with a sum over thousands of values."""
     values = np.random.default_rng(0).normal(size=(40, 14))
     settings = {"num_warmup": 1, "num_samples": 1, "num_chains": 1, "progress": False}
     post = mf.sample(mf.DPMixture(1.0), values, **settings)

@@ -28,10 +28,10 @@ def posterior(prior, num_items):
     """Of five words and as many further items as are left: their pairs and the counts of groups."""
     partitions = enumerate_partitions(num_items)
     logs = []
-    for own in partitions:
-        total = prior.log_probability(own, normalised=False)
-        for group in set(own[:5].tolist()):
-            held = [value for value, at in zip(VALUES, own, strict=False) if at == group]
+    for labels in partitions:
+        total = prior.log_probability(labels, normalised=False)
+        for group in set(labels[:5].tolist()):
+            held = [value for value, at in zip(VALUES, labels, strict=False) if at == group]
             total += oracles.log_of_sequence(held, [0.5] * 3)
         logs.append(total)
     probability = np.exp(np.array(logs) - np.logaddexp.reduce(logs))
@@ -53,18 +53,18 @@ def check_posterior(prior, num_items):
             return sampler.step(jax.random.fold_in(key, index), state, DATA, jnp.ones(()))[0]
 
         state = jax.lax.fori_loop(0, 25, step, sampler.init(key, DATA))
-        own = state.values["group"]
-        totals = jnp.sum(own[:, None] == jnp.arange(num_items + 1), axis=0)
+        labels = state.values["group"]
+        totals = jnp.sum(labels[:, None] == jnp.arange(num_items + 1), axis=0)
         totals += state.hyperparameters["group"].get("unobserved", jnp.zeros((1, 1), jnp.int32))[0]
         return {
-            "pairs": (own[:, None] == own)[PAIRS].astype(float),
+            "pairs": (labels[:, None] == labels)[PAIRS].astype(float),
             "counts": jnp.sum(totals[:, None] == sizes[:4], axis=0).astype(float),
         }
 
     keys = jax.random.split(jax.random.key(5), 8_000)
     found = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys)
-    wanted = posterior(prior, num_items)
-    check_means(found, wanted, title="mixture", max_standard_error=0.02)
+    expected = posterior(prior, num_items)
+    check_means(found, expected, title="mixture", max_standard_error=0.02)
 
 
 def test_unobserved_items_are_summed_out():
@@ -135,14 +135,14 @@ def test_representatives_are_as_many_as_words():
     state, tokens = jax.jit(network.simulate, compiler_options=FAST_COMPILE)(
         jax.random.key(2), BASE
     )
-    for name, number in (("table", 3), ("dish", 10)):
+    for name, count in (("table", 3), ("dish", 10)):
         counts = learning.statistics_of_block(
             network, name, network.parts(name, network.sizes(tokens, {"table": 16, "dish": 16})),
             state, tokens,
         )  # fmt: skip
         hidden = np.asarray(state.hyperparameters[name]["unobserved"])
         if name == "dish":
-            assert counts.sum() + hidden.sum() == number
+            assert counts.sum() + hidden.sum() == count
             assert 0 < counts.sum() <= 7
         else:
             np.testing.assert_array_equal(hidden.sum(1), [1, 0, 2])
@@ -190,11 +190,11 @@ def test_topics_of_new_documents_are_the_sum_over_tables_and_their_topics():
     expected = topic_of_one_more(
         phi, weights, [(groups, lambda g: np.eye(5)[g[3]]) for groups in enumerate_partitions(4)]
     )
-    number = 2_000
-    documents = np.repeat(np.arange(number), 3)
-    columns = {"document": documents, "word": np.tile(NEW_WORDS, number), "copy": documents}
+    num_documents = 2_000
+    documents = np.repeat(np.arange(num_documents), 3)
+    columns = {"document": documents, "word": np.tile(NEW_WORDS, num_documents), "copy": documents}
     # one document without words, which has the topics of a further table
-    new = Tokens(columns, {"document": number + 1, "word": 3, "copy": number})
+    new = Tokens(columns, {"document": num_documents + 1, "word": 3, "copy": num_documents})
     shares = np.asarray(
         jax.jit(lambda: franchise_topics(model.over(new)[0], jax.random.key(0), draw, new))()
     )
@@ -241,12 +241,12 @@ def check_gradient(num_prior_sweeps, *, scale=1.0):
 
     def run(key):
         def step(index, state):
-            own_key = jax.random.fold_in(key, index)
-            return sampler.step(own_key, state, DATA, jnp.ones(()))[0]
+            step_key = jax.random.fold_in(key, index)
+            return sampler.step(step_key, state, DATA, jnp.ones(()))[0]
 
         def forget(index, state):
-            own_key = jax.random.fold_in(key, 100 + index)
-            return learning.sweep_prior(network, "group", own_key, state, DATA)[0]
+            step_key = jax.random.fold_in(key, 100 + index)
+            return learning.sweep_prior(network, "group", step_key, state, DATA)[0]
 
         state = jax.lax.fori_loop(0, 20, step, sampler.init(key, DATA))
         after = jax.lax.fori_loop(0, num_prior_sweeps, forget, state)
@@ -260,8 +260,8 @@ def check_gradient(num_prior_sweeps, *, scale=1.0):
     apart[4] = (5 - apart[:4] @ np.arange(1, 5)) / 5
     apart -= prior.expected_counts(5)
     phi = {"a": np.ones(5), "b": [float(jax.scipy.special.gammaln(i + 0.5)) for i in range(1, 6)]}
-    wanted = {name: scale * apart @ np.array(own) for name, own in phi.items()}
-    check_means(found, wanted, title="contrastive divergence", max_standard_error=0.03)
+    expected = {name: scale * apart @ np.array(leaf) for name, leaf in phi.items()}
+    check_means(found, expected, title="contrastive divergence", max_standard_error=0.03)
 
 
 @pytest.mark.slow

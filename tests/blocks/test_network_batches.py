@@ -52,7 +52,7 @@ def check(model, *, num_chains=10_000):
         each = labels.reshape(len(names), 5)
         return NetworkState(dict(zip(names, each, strict=True)), hyperparameters, slots)
 
-    log_joint = jax.jit(jax.vmap(lambda own: network.log_joint(state_of(own), DATA)))(states)
+    log_joint = jax.jit(jax.vmap(lambda one: network.log_joint(state_of(one), DATA)))(states)
     posterior = np.asarray(jax.nn.softmax(log_joint.astype(jnp.float32)), float)
     posterior /= posterior.sum()
     chosen = np.random.default_rng(0).choice(len(states), size=num_chains, p=posterior)
@@ -145,7 +145,7 @@ def test_first_tokens_join_groups_in_use_where_nearly_all_is_left_to_new_ones(pl
         "word": WORDS.distribution.start(),
     }
     few = NetworkState({"topic": jnp.asarray([1, 2])}, hyperparameters, slots)
-    columns = {name: own[2:4] for name, own in DATA.columns.items()}
+    columns = {name: column[2:4] for name, column in DATA.columns.items()}
     few_tokens = Tokens(columns, DATA.sizes)
     everyone = few._replace(values={"topic": jnp.zeros(5, jnp.int32)})
 
@@ -172,9 +172,9 @@ def test_a_draw_among_many_groups_in_pieces():
 
     ends = jnp.asarray([0, 0, 0, *[1 - 2**-23] * 3])  # of the uniforms that may come
     uniforms = jax.random.uniform(jax.random.key(3), rows.shape).at[:6].set(ends)
-    chosen = np.asarray(jax.jit(lambda own: at_once.choose(weigh, 70, 32, own))(uniforms))
+    chosen = np.asarray(jax.jit(lambda part: at_once.choose(weigh, 70, 32, part))(uniforms))
     assert np.all(weights[rows, chosen] > 0)
-    assert chosen[:3].tolist() == [int(np.min(np.nonzero(own))) for own in weights]
+    assert chosen[:3].tolist() == [int(np.min(np.nonzero(part))) for part in weights]
     for row in range(3):
         found = {"chosen": (chosen[rows == row][:, None] == np.arange(70)) * 1.0}
         exact = {"chosen": weights[row] / weights[row].sum()}

@@ -135,18 +135,18 @@ class Problem(NamedTuple):
 
     @property
     def keys(self):
-        """State -> its number."""
+        """State -> its index."""
         together = np.stack(list(self.states.values()), axis=1)
-        return {own.tobytes(): number for number, own in enumerate(together)}
+        return {labels.tobytes(): index for index, labels in enumerate(together)}
 
 
 def tokens(network):
     """The columns that the network names, and no others."""
     named = dict.fromkeys(("document", *network.columns))
-    given = {name: np.asarray(COLUMNS[name]) for name in named}
-    columns = {n: c for n, c in given.items() if c.dtype.kind == "i" and n != "times"}
+    named_columns = {name: np.asarray(COLUMNS[name]) for name in named}
+    columns = {n: c for n, c in named_columns.items() if c.dtype.kind == "i" and n != "times"}
     sizes = {name: 3 if name == "word" else 2 for name in columns}
-    return Tokens(columns, sizes, {n: c for n, c in given.items() if n not in columns})
+    return Tokens(columns, sizes, {n: c for n, c in named_columns.items() if n not in columns})
 
 
 def in_order(block, labels):
@@ -158,8 +158,8 @@ def in_order(block, labels):
         batches = oracles.parts_of(block, COLUMNS, NUM_TOKENS)
     known: dict = {}
     for batch, label in zip(batches, labels, strict=True):
-        own = known.setdefault(batch, {})
-        own.setdefault(label, len(own))
+        order = known.setdefault(batch, {})
+        order.setdefault(label, len(order))
     return [known[batch][label] for batch, label in zip(batches, labels, strict=True)]
 
 
@@ -174,11 +174,11 @@ def problem(name):
     network = mf.Network(**CASES[name][0])
     lists = [all_labels(network.blocks[indicator]) for indicator in network.indicators]
     listed = np.array(list(itertools.product(*lists)))
-    states = {n: listed[:, place] for place, n in enumerate(network.indicators)}
+    states = {n: listed[:, index] for index, n in enumerate(network.indicators)}
     variables = {n: COLUMNS[n] for n in network.columns}
     log_posterior = np.array(
         [
-            oracles.log_joint(network, variables | {n: own[c] for n, own in states.items()})
+            oracles.log_joint(network, variables | {n: labels[c] for n, labels in states.items()})
             for c in range(len(listed))
         ]
     )
@@ -193,14 +193,14 @@ def all_states(problem):
         for name in network.indicators
         if network.blocks[name].distribution.grows
     }
-    numbers = {
+    hyperparameters = {
         name: network.blocks[name].distribution.start(
             *(() if name in network.observed else (NUM_SLOTS,))
         )
         for name in network.order
     }
-    values = {name: jnp.asarray(own, jnp.int32) for name, own in problem.states.items()}
-    return NetworkState(values, numbers, slots)
+    values = {name: jnp.asarray(labels, jnp.int32) for name, labels in problem.states.items()}
+    return NetworkState(values, hyperparameters, slots)
 
 
 AXES = NetworkState(0, None, 0)
@@ -214,15 +214,17 @@ def conditionals(network, names, states, data, *, axes=AXES, removes=True):
         roles = roles_of(network, names, network.sizes(data, widths))
         values = all_values(state, data)
         before = statistics_of_roles(roles, values, widths)
-        numbers = state.hyperparameters
-        working = {r.name: sequential._begin(r, before[r.name], numbers[r.name]) for r in roles}
+        hyperparameters = state.hyperparameters
+        cache = {
+            r.name: sequential._begin(r, before[r.name], hyperparameters[r.name]) for r in roles
+        }
         look_up = look_up_of(roles)
         compiled = sequential._Compiled(names, (), (), roles, False)
 
         def of_token(token):
-            own = {name: column[token] for name, column in values.items()}
-            without = compiled.moved(working, own, look_up, None) if removes else working
-            factors, _ = sequential._factors(roles, without, own, look_up)
+            token_values = {name: column[token] for name, column in values.items()}
+            without = compiled.moved(cache, token_values, look_up, None) if removes else cache
+            factors, _ = sequential._factors(roles, without, token_values, look_up)
             product = elimination._product(names, factors)
             assert product.names == names
             return product.values
@@ -235,16 +237,16 @@ def conditionals(network, names, states, data, *, axes=AXES, removes=True):
 
 def transitions(problem, names, weights, token):
     """The transition matrix (C, C) of drawing the indicators of one token."""
-    keys, number = problem.keys, len(problem.log_posterior)
-    matrix = np.zeros((number, number))
+    keys, num_states = problem.keys, len(problem.log_posterior)
+    matrix = np.zeros((num_states, num_states))
     blocks = problem.network.blocks
-    for start in range(number):
+    for start in range(num_states):
         chances = weights[start] / weights[start].sum()
         for drawn in zip(*np.nonzero(chances), strict=True):
-            after = {name: own[start].copy() for name, own in problem.states.items()}
+            after = {name: labels[start].copy() for name, labels in problem.states.items()}
             for name, value in zip(names, drawn, strict=True):
                 after[name][token] = value
-            together = np.array([in_order(blocks[name], own) for name, own in after.items()])
+            together = np.array([in_order(blocks[name], labels) for name, labels in after.items()])
             matrix[start, keys[together.tobytes()]] += chances[drawn]
     return matrix
 
@@ -253,14 +255,14 @@ def exact_transitions(problem, names, token):
     """The same from the posterior: among the states that differ in this token alone."""
     posterior = np.exp(problem.log_posterior - problem.log_posterior.max())
     blocks, classes = problem.network.blocks, {}
-    for number in range(len(posterior)):
+    for index in range(len(posterior)):
         others = []
-        for name, own in problem.states.items():
-            labels = own[number].tolist()
+        for name, labelings in problem.states.items():
+            labels = labelings[index].tolist()
             if name in names:
                 labels[token] = -1  # a group of its own
             others.append(tuple(in_order(blocks[name], labels)))
-        classes.setdefault(tuple(others), []).append(number)
+        classes.setdefault(tuple(others), []).append(index)
     matrix = np.zeros((len(posterior), len(posterior)))
     for members in classes.values():
         matrix[np.ix_(members, members)] = posterior[members] / posterior[members].sum()
@@ -280,10 +282,10 @@ def assert_exact(problem, joint, *, removes=True, swept=None, tolerance=TOLERANC
         for names in (*alone, *joint):
             names = tuple(sorted(names, key=network.order.index))
             weights = conditionals(swept, names, states, problem.data, removes=removes)
-            for token, own in enumerate(weights):
-                matrix = transitions(problem, names, own, token)
-                wanted = exact_transitions(problem, names, token)
-                np.testing.assert_allclose(matrix, wanted, rtol=0, atol=tolerance)
+            for token, table in enumerate(weights):
+                matrix = transitions(problem, names, table, token)
+                expected = exact_transitions(problem, names, token)
+                np.testing.assert_allclose(matrix, expected, rtol=0, atol=tolerance)
                 after = after @ matrix
         np.testing.assert_allclose(after, posterior, rtol=0, atol=tolerance)
 
@@ -307,12 +309,12 @@ def assert_exact(problem, joint, *, removes=True, swept=None, tolerance=TOLERANC
 )
 @pytest.mark.parametrize("name", CASES)
 def test_every_conditional_is_the_posteriors(name):
-    own = problem(name)
-    assert_exact(own, CASES[name][1])
+    case = problem(name)
+    assert_exact(case, CASES[name][1])
     with jax.enable_x64(True):
-        density = jax.vmap(lambda state: own.network.log_joint(state, own.data), in_axes=(AXES,))
-        found = jax.jit(density, compiler_options=FAST_COMPILE)(all_states(own))
-        np.testing.assert_allclose(found, own.log_posterior, rtol=0, atol=1e-9)
+        density = jax.vmap(lambda state: case.network.log_joint(state, case.data), in_axes=(AXES,))
+        found = jax.jit(density, compiler_options=FAST_COMPILE)(all_states(case))
+        np.testing.assert_allclose(found, case.log_posterior, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["topics"])
@@ -327,11 +329,11 @@ def assert_no_underflow(blocks, labels, data):
     for wide in (True, False):
         with jax.enable_x64(wide):
             slots = {name: [NUM_SLOTS] for name in network.indicators}
-            numbers = {
+            hyperparameters = {
                 n: b.distribution.start(*slots.get(n, ())) for n, b in network.blocks.items()
             }
-            values = {name: jnp.asarray([own], jnp.int32) for name, own in labels.items()}
-            state = NetworkState(values, numbers, {})
+            values = {name: jnp.asarray([label], jnp.int32) for name, label in labels.items()}
+            state = NetworkState(values, hyperparameters, {})
             weights = conditionals(network, network.indicators, state, Tokens(*data))[:, 0]
             weights = weights.reshape(len(weights), -1)
             found[wide] = weights / weights.sum(1, keepdims=True)
@@ -340,7 +342,7 @@ def assert_no_underflow(blocks, labels, data):
 
 def test_many_children_do_not_underflow():
     """Eight words of probability 1e-5 each, together 1e-40."""
-    names = [f"word_{place}" for place in range(8)]
+    names = [f"word_{index}" for index in range(8)]
     blocks = {"group": mf.Block(mf.Dirichlet(2, 1.0))}
     blocks |= {name: block(mf.DirichletMultinomial(1_000_000, 1.0), "group") for name in names}
     columns = dict.fromkeys(names, np.array([0, 1, 0, 1]))
@@ -383,25 +385,25 @@ DRAWN = {
 EVERY = NetworkState(0, 0, 0)
 
 
-def some_states(network, number=10):
+def some_states(network, num_states=10):
     """States with groups in any slots and any weights: a list, and all of them as one."""
     generator, listed = np.random.default_rng(0), []
-    for _ in range(number):
-        values, numbers, slots = {}, {}, {}
+    for _ in range(num_states):
+        values, hyperparameters, slots = {}, {}, {}
         for name in network.order:
             distribution = network.blocks[name].distribution
             if name in network.observed:
-                numbers[name] = distribution.start()
+                hyperparameters[name] = distribution.start()
                 continue
             values[name] = generator.integers(NUM_SLOTS - 1, size=NUM_TOKENS).astype(np.int32)
             slots[name] = np.isin(np.arange(NUM_SLOTS), values[name])
             weights = generator.dirichlet(np.ones(NUM_SLOTS + 1)) * np.append(slots[name], True)
             weights /= weights.sum()
-            numbers[name] = distribution.start(NUM_SLOTS) | {
+            hyperparameters[name] = distribution.start(NUM_SLOTS) | {
                 "weights": weights[:-1],
                 "rest": weights[-1],
             }
-        listed.append(NetworkState(values, numbers, slots))
+        listed.append(NetworkState(values, hyperparameters, slots))
     return listed
 
 
@@ -413,12 +415,12 @@ def candidates(network, names, state, token, share=0.3):
     """The states that differ in one token: values, and the log density of new weights."""
     chosen = []
     for name in names:
-        own, numbers = state.values[name], state.hyperparameters[name]
-        others = np.delete(own, token)
-        weights, rest = np.array(numbers["weights"]), float(numbers["rest"])
-        if own[token] not in others:
-            rest += weights[own[token]]
-            weights[own[token]] = 0
+        labels, hyperparameters = state.values[name], state.hyperparameters[name]
+        others = np.delete(labels, token)
+        weights, rest = np.array(hyperparameters["weights"]), float(hyperparameters["rest"])
+        if labels[token] not in others:
+            rest += weights[labels[token]]
+            weights[labels[token]] = 0
         new = min(set(range(NUM_SLOTS)) - set(others.tolist()))
         options = [(value, weights, rest, 0.0) for value in sorted(set(others.tolist()))]
         gamma = float(network.blocks[name].distribution.base_concentration)
@@ -427,12 +429,16 @@ def candidates(network, names, state, token, share=0.3):
         density = np.log(gamma) + (gamma - 1) * np.log(1 - share) - np.log(rest)
         chosen.append([*options, (new, with_new, rest * (1 - share), density)])
     for combination in itertools.product(*chosen):
-        values, numbers = dict(state.values), dict(state.hyperparameters)
+        values, hyperparameters = dict(state.values), dict(state.hyperparameters)
         for name, (value, weights, rest, _) in zip(names, combination, strict=True):
             values[name] = np.where(np.arange(NUM_TOKENS) == token, value, values[name])
-            numbers[name] = numbers[name] | {"weights": weights, "rest": rest}
-        place = tuple(value for value, *_ in combination)
-        yield place, NetworkState(values, numbers, state.slots), sum(one[-1] for one in combination)
+            hyperparameters[name] = hyperparameters[name] | {"weights": weights, "rest": rest}
+        cell = tuple(value for value, *_ in combination)
+        yield (
+            cell,
+            NetworkState(values, hyperparameters, state.slots),
+            sum(one[-1] for one in combination),
+        )
 
 
 def assert_in_proportion(network, names):
@@ -443,14 +449,14 @@ def assert_in_proportion(network, names):
         weights = conditionals(network, names, stacked(states), data, axes=EVERY)[token]
         listed = [list(candidates(network, names, state, token)) for state in states]
         density = jax.vmap(lambda state: network.log_joint(state, data))
-        together = stacked([own for of_state in listed for _, own, _ in of_state])
+        together = stacked([table for of_state in listed for _, table, _ in of_state])
         found = iter(np.asarray(jax.jit(density, compiler_options=FAST_COMPILE)(together)))
-    for own, of_state in zip(weights, listed, strict=True):
+    for table, of_state in zip(weights, listed, strict=True):
         constants = [
-            next(found) - new_density - np.log(own[place]) for place, _, new_density in of_state
+            next(found) - new_density - np.log(table[cell]) for cell, _, new_density in of_state
         ]
         np.testing.assert_allclose(constants, constants[0], rtol=0, atol=TOLERANCE)
-        assert np.count_nonzero(own) == len(of_state)
+        assert np.count_nonzero(table) == len(of_state)
 
 
 @pytest.mark.tiers(slow=["nested", "two sides"])

@@ -94,9 +94,9 @@ def check(title, blocks, joint, *, alone=False):
     sets = (*joint, *((name,) for name in network.indicators if name not in named))
 
     def sweeps(key, state, data):
-        for place, names in enumerate(sets):
-            own_key = jax.random.fold_in(key, place)
-            state = parallel.sweep(network.at(data), names, own_key, state, data)
+        for index, names in enumerate(sets):
+            step_key = jax.random.fold_in(key, index)
+            state = parallel.sweep(network.at(data), names, step_key, state, data)
         return state, Info(overflow={})
 
     check_step(title, network, sweeps if alone else whole_step(sampler))
@@ -119,7 +119,7 @@ BY_DOCUMENT = {"hierarchy": pytest.mark.slow} | dict.fromkeys(
 )
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=own) for n, own in BY_DOCUMENT.items()])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=mark) for n, mark in BY_DOCUMENT.items()])
 def test_so_does_a_step_that_draws_proportions_as_on_accelerators(name, monkeypatch):
     for module in (batches, tables):
         monkeypatch.setattr(module, "default_platform", lambda: "gpu")
@@ -128,7 +128,7 @@ def test_so_does_a_step_that_draws_proportions_as_on_accelerators(name, monkeypa
     check(name, *CASES[name])
 
 
-def free_to_go(holders, own):
+def free_to_go(holders, groups):
     """The naive sweep: every token may join every group in use, and leave its own."""
     return jnp.where(jnp.isfinite(holders.smallest[holders.batches]), 0.0, -jnp.inf)
 
@@ -150,7 +150,7 @@ FIVE = Tokens({"word": [0, 1, 1, 2, 0]}, {"word": 3})
 def check_partitions(sweep_fn, distribution, *, num_chains=20_000):
     """Chains from the exact posterior of five tokens; after a few sweeps it must still be that."""
     network = mf.Network(group=mf.Block(distribution), word=words("group"))
-    variables = {name: np.asarray(own) for name, own in FIVE.columns.items()}
+    variables = {name: np.asarray(column) for name, column in FIVE.columns.items()}
     partitions, posterior = posterior_of(network, variables, "group", 5)
     chosen = np.random.default_rng(0).choice(len(partitions), size=num_chains, p=posterior)
     start = NetworkState(
@@ -162,12 +162,15 @@ def check_partitions(sweep_fn, distribution, *, num_chains=20_000):
     def run(key, labels):
         state = start._replace(values={"group": labels})
         state = jax.lax.fori_loop(
-            0, 3, lambda i, own: sweep_fn(network, jax.random.fold_in(key, i), own), state
+            0, 3, lambda i, groups: sweep_fn(network, jax.random.fold_in(key, i), groups), state
         )
-        own = state.values["group"]
-        same = own[:, None] == own
-        number = jnp.all(same == (partitions[:, :, None] == partitions[:, None]), axis=(1, 2))
-        return {"partition": number.astype(float), "groups": jnp.sum(jnp.sum(1 / same.sum(1)))}
+        groups = state.values["group"]
+        same = groups[:, None] == groups
+        is_partition = jnp.all(same == (partitions[:, :, None] == partitions[:, None]), axis=(1, 2))
+        return {
+            "partition": is_partition.astype(float),
+            "groups": jnp.sum(jnp.sum(1 / same.sum(1))),
+        }
 
     keys = jax.random.split(jax.random.key(4), num_chains)
     labels = jnp.asarray(partitions[chosen], jnp.int32)
@@ -208,7 +211,7 @@ def test_a_step_with_a_few_sequential_updates_against_enumeration():
 
 def test_a_few_tokens_are_different_and_equally_likely():
     drawn = jax.vmap(lambda key: random_tokens(key, 11, 4))(jax.random.split(jax.random.key(0), 99))
-    assert all(len(set(own)) == 4 for own in np.asarray(drawn).tolist())
+    assert all(len(set(row)) == 4 for row in np.asarray(drawn).tolist())
     assert set(np.asarray(drawn).ravel().tolist()) == set(range(11))
 
 
@@ -222,9 +225,9 @@ def test_joint_draws_of_many_tokens():
         ("a", "c"): generator.gamma(1.0, size=(3, 4)),
     }
     exact = np.einsum("a,ab,bc,c,ac->abc", *tables.values())
-    factors = [Factor(names, jnp.log(jnp.asarray(own))[None]) for names, own in tables.items()]
+    factors = [Factor(names, jnp.log(jnp.asarray(table))[None]) for names, table in tables.items()]
     uniforms = jax.random.uniform(jax.random.key(2), (40_000, 3))
-    draw = jax.jit(lambda own: draw_all("abc", factors, own))
+    draw = jax.jit(lambda table: draw_all("abc", factors, table))
     a, b, c = draw(uniforms)
     found = np.zeros((40_000, *exact.shape))
     found[np.arange(40_000), a, b, c] = 1
@@ -245,8 +248,10 @@ def test_tables_counted_at_once():
     found = jax.jit(count, compiler_options=FAST_COMPILE)(keys)
 
     def expected(group):
-        own = float(pseudo[group])
-        return sum(own / (own + t) for n in counts[:, group].tolist() for t in range(n))
+        pseudo_count = float(pseudo[group])
+        return sum(
+            pseudo_count / (pseudo_count + t) for n in counts[:, group].tolist() for t in range(n)
+        )
 
     check_means({"tables": found}, {"tables": np.array([expected(k) for k in range(4)])})
 
@@ -254,16 +259,16 @@ def test_tables_counted_at_once():
 def test_tables_of_restaurants_without_a_flat_index_are_the_same(monkeypatch):
     generator = np.random.default_rng(0)
     counts = jnp.asarray(generator.integers(0, 4, (30, 7)) * (generator.random((30, 7)) < 0.5))
-    number, pseudo = int(counts.sum()) + 3, jnp.asarray(generator.gamma(1.0, size=7))
-    flat = restaurants._customers(counts, number)
-    by_row = restaurants._customers_by_row(counts, number)
+    num_customers, pseudo = int(counts.sum()) + 3, jnp.asarray(generator.gamma(1.0, size=7))
+    flat = restaurants._customers(counts, num_customers)
+    by_row = restaurants._customers_by_row(counts, num_customers)
     for before, after in zip(flat, by_row, strict=True):
         np.testing.assert_array_equal(after[:-3], before[:-3])
     assert not np.any(by_row[1][-3:] < by_row[2][-3:])  # there are no further customers
     key, tables_of = jax.random.key(4), []
     for most in (restaurants.tables.MOST_FLAT, 10):
         monkeypatch.setattr(restaurants.tables, "MOST_FLAT", most)
-        tables_of.append(count_tables_at_once(key, counts, pseudo, num_items=number))
+        tables_of.append(count_tables_at_once(key, counts, pseudo, num_items=num_customers))
     np.testing.assert_array_equal(*tables_of)
 
 
@@ -282,12 +287,12 @@ def test_documents_times_topics_may_exceed_what_32_bits_can_index(model, sweep):
 
 def test_a_sweep_in_blocks_of_tokens_is_the_same(monkeypatch):
     network = mf.Network(group=mf.Block(mf.DirichletProcess(1.0)), word=words("group")).at(FIVE)
-    numbers = {
-        name: own.distribution.start(*([5] * (name == "group")))
-        for name, own in network.blocks.items()
+    hyperparameters = {
+        name: block.distribution.start(*([5] * (name == "group")))
+        for name, block in network.blocks.items()
     }
     values, slots = jnp.asarray([0, 1, 1, 2, 0]), jnp.asarray([True] * 3 + [False] * 2)
-    state = NetworkState({"group": values}, numbers, {"group": slots})
+    state = NetworkState({"group": values}, hyperparameters, {"group": slots})
 
     def both(key):
         once = parallel.sweep(network, ("group",), key, state, FIVE)

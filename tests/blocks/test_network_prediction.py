@@ -93,16 +93,16 @@ def test_sums_over_indicators_written_out(kind):
     table = np.asarray(category_probabilities(network, draw, "word"))
     columns = {"document": jnp.array([0, 2, 1]), "item": jnp.array([1, 1, 0])}
     expected = np.zeros((3, 4))
-    for place, (document, item) in enumerate(zip([0, 2, 1], [1, 1, 0], strict=True)):
+    for index, (document, item) in enumerate(zip([0, 2, 1], [1, 1, 0], strict=True)):
         for a, b in itertools.product(range(first.shape[-1]), range(second.shape[-1])):
-            own = {"path": (document, a, b)}.get(kind, (item, b))
+            cell = {"path": (document, a, b)}.get(kind, (item, b))
             distribution = {
                 "path": lambda a, b, item: table[b],
                 "two sides": lambda a, b, item: table[b, a],
                 "by itself": lambda a, b, item: table[item, b, a],
                 "function": lambda a, b, item: table[0 if a == 0 else 1 + b],
             }[kind](a, b, item)
-            expected[place] += first[document, a] * second[own] * distribution
+            expected[index] += first[document, a] * second[cell] * distribution
     found = predict_categories(network, draw, "word", data, columns)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-5)
@@ -116,8 +116,8 @@ def test_real_values_mix_means_and_variances():
     )
     network, draw = a_draw(network, data)
     theta = np.asarray(probabilities(network, draw, "group"))
-    number, rate = np.asarray(draw["x_number"]), np.asarray(draw["x_rate"])
-    variance = rate * (1.5 + number) / ((0.5 + number) * (2.0 + number / 2))
+    size, rate = np.asarray(draw["x_number"]), np.asarray(draw["x_rate"])
+    variance = rate * (1.5 + size) / ((0.5 + size) * (2.0 + size / 2))
     mean = np.asarray(draw["x_location"])
     found = predict_moments(network, draw, "x", data, {"user": jnp.arange(3)})
     np.testing.assert_allclose(found.mean, theta @ mean, rtol=1e-4)
@@ -165,11 +165,11 @@ def test_new_documents_against_enumeration():
         total += weight
         expected += weight * (counts + alpha) / (3 + 2 * alpha)
     expected /= total
-    number = 3_000
-    documents = np.repeat(np.arange(number), 3)
+    num_documents = 3_000
+    documents = np.repeat(np.arange(num_documents), 3)
     # a column that the network lacks makes them different: equal ones have the same answer
-    columns = {"document": documents, "word": np.tile(known, number), "copy": documents}
-    new = mf.Tokens(columns, {"document": number, "word": 3, "copy": number})
+    columns = {"document": documents, "word": np.tile(known, num_documents), "copy": documents}
+    new = mf.Tokens(columns, {"document": num_documents, "word": 3, "copy": num_documents})
     found = fold_in(network, KEY, draw, new, "document", num_sweeps=80)["topic"]
     check_means({"theta": found}, {"theta": expected}, title="topics of new documents")
     # a broken twin: words that count as if they were spread evenly

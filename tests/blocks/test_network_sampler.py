@@ -45,10 +45,10 @@ def some_tokens(seed, *, with_length=False):
 
 def some_groups(network, num_slots, num_groups=1):
     """Tokens in the first groups of every indicator, at random."""
-    values, numbers, slots = {}, {}, {}
+    values, hyperparameters, slots = {}, {}, {}
     generator = np.random.default_rng(1)
     for name, block in network.blocks.items():
-        numbers[name] = block.distribution.start(*(() if block.observed else (num_slots,)))
+        hyperparameters[name] = block.distribution.start(*(() if block.observed else (num_slots,)))
         if block.observed:
             continue
         size = num_groups if block.distribution.grows else block.distribution.num_groups(num_slots)
@@ -56,10 +56,13 @@ def some_groups(network, num_slots, num_groups=1):
         values[name] = jnp.asarray(labels, jnp.int32)
         if block.distribution.grows:
             slots[name] = jnp.arange(num_slots) < size
-        if "weights" in numbers[name]:
-            weights = slots[name].astype(numbers[name]["weights"].dtype) / (size + 1)
-            numbers[name] = numbers[name] | {"weights": weights, "rest": 1 - jnp.sum(weights)}
-    return NetworkState(values, numbers, slots)
+        if "weights" in hyperparameters[name]:
+            weights = slots[name].astype(hyperparameters[name]["weights"].dtype) / (size + 1)
+            hyperparameters[name] = hyperparameters[name] | {
+                "weights": weights,
+                "rest": 1 - jnp.sum(weights),
+            }
+    return NetworkState(values, hyperparameters, slots)
 
 
 def test_growing_gives_the_assignments_of_large_capacity():
@@ -69,8 +72,8 @@ def test_growing_gives_the_assignments_of_large_capacity():
         small = some_groups(GROWING, 4)
         large = sampler.grow(small, {"topic": 32, "group": 32})
         num_grown = 0
-        for place in range(12):
-            key = jax.random.key(place)
+        for index in range(12):
+            key = jax.random.key(index)
             after, info = step(key, small, data, jnp.ones(()))
             if any(info.overflow.values()):
                 num_grown += 1
@@ -79,7 +82,7 @@ def test_growing_gives_the_assignments_of_large_capacity():
                 after, info = step(key, small, data, jnp.ones(()))
             # there was room at every token, or the weights would have been others
             elif sampler.capacity(small)["topic"] == 4:
-                assert all(np.sum(own) < 4 for own in after.slots.values())
+                assert all(np.sum(slots) < 4 for slots in after.slots.values())
             small = after
             large, info = step(key, large, data, jnp.ones(()))
             assert not any(info.overflow.values())
@@ -121,12 +124,14 @@ def test_fused_plain_and_vectorized_chains_agree(network, monkeypatch):
             plain = jax.jit(fresh_step(), compiler_options=FAST_COMPILE)
             plain(keys[0], start)
         vectorized = jax.jit(jax.vmap(fresh_step()), compiler_options=FAST_COMPILE)
-        for place in range(3):
-            at_place = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, place)
+        for index in range(3):
+            step_keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, index)
             if network is MIXED:
-                together = vectorized(at_place, jax.tree.map(lambda *own: jnp.stack(own), *states))
+                together = vectorized(
+                    step_keys, jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+                )
             for chain in range(3):
-                arguments = at_place[chain], states[chain]
+                arguments = step_keys[chain], states[chain]
                 after, others = fused(*arguments), [plain(*arguments)]
                 if network is MIXED:
                     others.append(jax.tree.map(lambda leaf, chain=chain: leaf[chain], together))
@@ -139,8 +144,8 @@ def test_fused_plain_and_vectorized_chains_agree(network, monkeypatch):
 def assert_same(state, others):
     for other in others:
         assert jax.tree.structure(other) == jax.tree.structure(state)
-        for own, another in zip(*map(jax.tree.leaves, (state, other)), strict=True):
-            np.testing.assert_allclose(own, another, rtol=1e-9)
+        for leaf, another in zip(*map(jax.tree.leaves, (state, other)), strict=True):
+            np.testing.assert_allclose(leaf, another, rtol=1e-9)
 
 
 @pytest.mark.exhaustive
@@ -160,8 +165,8 @@ def test_records_are_the_counts_of_the_assignments_and_a_second_data_set_compile
     for seed in (3, 4):
         data = some_tokens(seed, with_length=True)
         state = some_groups(MIXED, 16, 5)
-        for place in range(12):
-            key = jax.random.key(place)
+        for index in range(12):
+            key = jax.random.key(index)
             state, info = step(key, state, data, jnp.ones(()))
             assert not any(info.overflow.values())
         draw = jax.device_get(record(key, state, data))
@@ -177,23 +182,23 @@ def test_records_are_the_counts_of_the_assignments_and_a_second_data_set_compile
 def assert_counts(draw, data):
     document, item, word = (np.asarray(data.columns[n]) for n in ("document", "item", "word"))
     topic, kind = draw["topic_of_tokens"], draw["kind_of_tokens"]
-    wanted = {
+    expected = {
         "topic_counts": np.zeros((3, 16), int),
         "kind_counts": np.zeros((16, 2, 3), int),
         "word_cells": np.zeros((4, 3), int),
         "word_totals": np.bincount(kind, minlength=3),
         "length_number": np.bincount(topic, minlength=16),
     }
-    np.add.at(wanted["topic_counts"], (document, topic), 1)
-    np.add.at(wanted["kind_counts"], (topic, item, kind), 1)
-    np.add.at(wanted["word_cells"], (word, kind), 1)
-    for name, own in wanted.items():
-        np.testing.assert_array_equal(draw[name], own, err_msg=name)
-    number = wanted["length_number"]
-    assert draw["num_topic"] == np.count_nonzero(number)
-    np.testing.assert_array_equal(draw["topic_weights"] > 0, number > 0)
+    np.add.at(expected["topic_counts"], (document, topic), 1)
+    np.add.at(expected["kind_counts"], (topic, item, kind), 1)
+    np.add.at(expected["word_cells"], (word, kind), 1)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(draw[name], value, err_msg=name)
+    counts = expected["length_number"]
+    assert draw["num_topic"] == np.count_nonzero(counts)
+    np.testing.assert_array_equal(draw["topic_weights"] > 0, counts > 0)
     sums = np.bincount(topic, np.asarray(data.values["length"], float), 16)
-    np.testing.assert_allclose(draw["length_location"], sums / (number + 1), atol=1e-5)
+    np.testing.assert_allclose(draw["length_location"], sums / (counts + 1), atol=1e-5)
 
 
 @pytest.mark.parametrize("keep", ["statistics", "scalars"])
@@ -205,7 +210,7 @@ def test_what_a_draw_keeps(keep):
     assert ("kind_counts" in draw) == (keep == "statistics")
     assert "kind_of_tokens" not in draw
     if keep == "scalars":
-        assert all(own.shape == () for own in draw.values())
+        assert all(value.shape == () for value in draw.values())
         assert {"log_joint", "num_topic", "topic_rest"} <= draw.keys()
     else:
         assert draw["kind_counts"].shape == (5, 2, 3)
@@ -228,13 +233,15 @@ def test_user_ratings_alone_are_ratings_with_every_item_its_own_group():
     data = Tokens(columns, sizes)
     labels = {"group": jnp.asarray(generator.integers(3, size=40), jnp.int32)}
     fixed = {"item_group": data.columns["item"]}
-    numbers = {"rating": both.blocks["rating"].distribution.start()}
-    numbers |= {name: both.blocks[name].distribution.start(1) for name in both.indicators}
+    hyperparameters = {"rating": both.blocks["rating"].distribution.start()}
+    hyperparameters |= {name: both.blocks[name].distribution.start(1) for name in both.indicators}
 
     @jax.jit
     def both_sweeps(key):
-        first, _ = sweep(alone, ("group",), key, NetworkState(labels, numbers, {}), data)
-        second, _ = sweep(both, ("group",), key, NetworkState(labels | fixed, numbers, {}), data)
+        first, _ = sweep(alone, ("group",), key, NetworkState(labels, hyperparameters, {}), data)
+        second, _ = sweep(
+            both, ("group",), key, NetworkState(labels | fixed, hyperparameters, {}), data
+        )
         return first.values, second.values
 
     first, second = both_sweeps(jax.random.key(6))

@@ -95,7 +95,7 @@ def test_a_step_leaves_the_joint_distribution_as_it_is(name):
     check(name, CASES[name])
 
 
-OWN = Tokens(
+CORPUS = Tokens(
     {"document": [0, 0, 1, 1, 1, 2, 3, 3], "word": [0, 0, 0, 1, 0, 2, 1, 1]},
     {"document": 4, "word": 3},
 )
@@ -105,16 +105,16 @@ def check_documents():
     """All partitions of four documents, by chains that start from the prior."""
     distribution = mf.PitmanYor(1.2, 0.3)
     network = mf.Network(dish=mf.Block(distribution, per="document"), word=words("dish"))
-    documents, word = (np.asarray(OWN.columns[name]) for name in ("document", "word"))
+    documents, word = (np.asarray(CORPUS.columns[name]) for name in ("document", "word"))
     partitions = enumerate_partitions(4)
     log_posterior = np.array(
         [
-            oracles.log_of_restaurant(own.tolist(), 1.2, 0.3)
+            oracles.log_of_restaurant(topics.tolist(), 1.2, 0.3)
             + sum(
-                oracles.log_of_sequence(word[own[documents] == group].tolist(), [0.5] * 3)
-                for group in set(own.tolist())
+                oracles.log_of_sequence(word[topics[documents] == group].tolist(), [0.5] * 3)
+                for group in set(topics.tolist())
             )
-            for own in partitions
+            for topics in partitions
         ]
     )
     posterior = np.exp(log_posterior - log_posterior.max())
@@ -124,10 +124,10 @@ def check_documents():
 
     def run(key):
         def step(index, state):
-            return sampler.step(jax.random.fold_in(key, index), state, OWN, jnp.ones(()))[0]
+            return sampler.step(jax.random.fold_in(key, index), state, CORPUS, jnp.ones(()))[0]
 
-        own = jax.lax.fori_loop(0, 15, step, sampler.init(key, OWN)).values["dish"][firsts]
-        return jnp.all((own[:, None] == own) == same, axis=(1, 2)).astype(float)
+        labels = jax.lax.fori_loop(0, 15, step, sampler.init(key, CORPUS)).values["dish"][firsts]
+        return jnp.all((labels[:, None] == labels) == same, axis=(1, 2)).astype(float)
 
     keys = jax.random.split(jax.random.key(5), 20_000)
     found = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys)
@@ -141,12 +141,12 @@ def test_documents_in_groups_against_enumeration():
 
 @pytest.mark.slow
 def test_sets_whose_tokens_are_weighed_each_alone_are_caught(monkeypatch):
-    def alone(self, working, ahead, weights, where):
+    def alone(self, cache, ahead, weights, where):
         def one(index, logs):
             token = {name: column[index] for name, column in self.columns.items()}
-            return logs + self.below.log_predicted(working, token, self.look_up)
+            return logs + self.below.log_predicted(cache, token, self.look_up)
 
-        return jax.lax.fori_loop(*where, one, jnp.zeros_like(weights)), working, ahead
+        return jax.lax.fori_loop(*where, one, jnp.zeros_like(weights)), cache, ahead
 
     monkeypatch.setattr(whole_sets._SetTokens, "weighed", alone)
     with pytest.raises(AssertionError, match="FAILED"):

@@ -35,22 +35,22 @@ def blocks(distribution):
 def check_partitions(distribution, *, num_scans, num_chains=20_000):
     """Chains from the exact posterior of five tokens; after proposals it must still be that."""
     network = mf.Network(**blocks(distribution)).at(FIVE)
-    variables = {n: np.asarray(own) for n, own in {**FIVE.columns, **FIVE.values}.items()}
+    variables = {n: np.asarray(value) for n, value in {**FIVE.columns, **FIVE.values}.items()}
     partitions, posterior = posterior_of(network, variables, "group", 5)
     chosen = np.random.default_rng(0).choice(len(partitions), size=num_chains, p=posterior)
-    numbers = {
-        n: own.distribution.start(*([5] * (n == "group"))) for n, own in network.blocks.items()
+    hyperparameters = {
+        n: value.distribution.start(*([5] * (n == "group"))) for n, value in network.blocks.items()
     }
 
     def run(key, labels):
-        state = NetworkState({"group": labels}, numbers, {"group": jnp.ones(5, bool)})
+        state = NetworkState({"group": labels}, hyperparameters, {"group": jnp.ones(5, bool)})
         settings = {"num_proposals": 5, "num_scans": num_scans}
         state, _ = split_merge.split_merge(network, "group", key, state, FIVE, **settings)
-        own = state.values["group"]
-        same = own[:, None] == own
-        number = jnp.all(same == (partitions[:, :, None] == partitions[:, None]), axis=(1, 2))
+        groups = state.values["group"]
+        same = groups[:, None] == groups
+        is_partition = jnp.all(same == (partitions[:, :, None] == partitions[:, None]), axis=(1, 2))
         moved = jnp.any(same != (labels[:, None] == labels))
-        return {"partition": number.astype(float), "groups": jnp.sum(1 / same.sum(1))}, moved
+        return {"partition": is_partition.astype(float), "groups": jnp.sum(1 / same.sum(1))}, moved
 
     keys = jax.random.split(jax.random.key(4), num_chains)
     labels = jnp.asarray(partitions[chosen], jnp.int32)
@@ -129,15 +129,15 @@ def test_a_merged_mode_is_left():
     """
     generator = np.random.default_rng(0)
     truth = np.arange(400) % 2
-    places = generator.normal(size=(400, 10)) + 2.0 * truth[:, None]
-    data = Tokens({"all": np.zeros(400, int)}, {"all": 1}, {"place": places})
+    points = generator.normal(size=(400, 10)) + 2.0 * truth[:, None]
+    data = Tokens({"all": np.zeros(400, int)}, {"all": 1}, {"point": points})
     network = mf.Network(
         group=mf.Block(mf.DirichletProcess(1.0)),
-        place=observed(mf.NormalInverseWishart(10, 0.0, 0.01, 12.0, 1.0), "group"),
+        point=observed(mf.NormalInverseWishart(10, 0.0, 0.01, 12.0, 1.0), "group"),
     )
     found, keys = {}, jax.random.split(jax.random.key(1), 8)
-    for number in (0, 2):
-        sampler = network.sampler(split_merge=number, capacity=16)
+    for num_proposals in (0, 2):
+        sampler = network.sampler(split_merge=num_proposals, capacity=16)
         start = sampler.init(jax.random.key(0), data)
         start = start._replace(
             values={"group": jnp.zeros(400, jnp.int32)}, slots={"group": jnp.arange(16) < 1}
@@ -145,16 +145,16 @@ def test_a_merged_mode_is_left():
 
         def run(key, start, data, sampler=sampler):
             def step(state, index):
-                own_key = jax.random.fold_in(key, index)
-                return sampler.step(own_key, state, data, jnp.ones(()))[0], None
+                step_key = jax.random.fold_in(key, index)
+                return sampler.step(step_key, state, data, jnp.ones(()))[0], None
 
             state, _ = jax.lax.scan(step, start, jnp.arange(30))
             return state.values["group"]
 
         labels = jax.jit(jax.vmap(run, (0, None, None)))(keys, start, data)
-        found[number] = [
-            np.mean((own[:, None] == own) == (truth[:, None] == truth))
-            for own in np.asarray(labels)
+        found[num_proposals] = [
+            np.mean((labelling[:, None] == labelling) == (truth[:, None] == truth))
+            for labelling in np.asarray(labels)
         ]
     assert np.max(found[0]) < 0.6, found
     assert np.min(found[2]) > 0.95, found

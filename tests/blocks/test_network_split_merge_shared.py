@@ -56,16 +56,16 @@ def exact_states(num_chains):
     partitions, posterior = posterior_of(network, variables, "topic", 5)
     generator = np.random.default_rng(0)
     chosen = np.sort(generator.choice(len(partitions), size=num_chains, p=posterior))
-    indices, numbers = np.unique(chosen, return_counts=True)
+    indices, counts = np.unique(chosen, return_counts=True)
     weights = [
-        weights_of(generator, variables["document"], partitions[index], number)
-        for index, number in zip(indices, numbers, strict=True)
+        weights_of(generator, variables["document"], partitions[index], count)
+        for index, count in zip(indices, counts, strict=True)
     ]
     return partitions, posterior, partitions[chosen].astype(np.int32), np.concatenate(weights)
 
 
-def weights_of(generator, documents, partition, number):
-    """tau given the groups: (number, 6). By the exact distribution of numbers of tables."""
+def weights_of(generator, documents, partition, num_draws):
+    """tau given the groups: (num_draws, 6). By the exact distribution of the numbers of tables."""
     cells, sizes = np.unique(np.stack([documents, partition], axis=1), axis=0, return_counts=True)
     num_groups = partition.max() + 1
     options, terms = [], []
@@ -76,13 +76,13 @@ def weights_of(generator, documents, partition, number):
         term *= np.prod([stirling(n, m) for n, m in zip(sizes, tables, strict=True)])
         options.append(of_group)
         terms.append(term * np.prod([math.factorial(m - 1) for m in of_group]))
-    drawn = generator.choice(len(terms), size=number, p=np.array(terms) / sum(terms))
+    drawn = generator.choice(len(terms), size=num_draws, p=np.array(terms) / sum(terms))
     gammas = generator.gamma(
-        np.concatenate([np.array(options)[drawn], np.full((number, 1), GAMMA)], axis=1)
+        np.concatenate([np.array(options)[drawn], np.full((num_draws, 1), GAMMA)], axis=1)
     )
     shares = gammas / gammas.sum(axis=1, keepdims=True)
     return np.concatenate(
-        [shares[:, :-1], np.zeros((number, 5 - num_groups)), shares[:, -1:]], axis=1
+        [shares[:, :-1], np.zeros((num_draws, 5 - num_groups)), shares[:, -1:]], axis=1
     )
 
 
@@ -136,7 +136,7 @@ def test_splits_and_merges_of_shared_groups_against_enumeration(num_scans):
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["Jacobian", "proposal"])
 def test_a_ratio_that_leaves_a_factor_out_is_caught(fault, monkeypatch):
-    share_out = split_merge_shared._Passes.share_out
+    share_out = split_merge_shared._TablePasses.share_out
 
     def forgetful(self, *args):
         scan = share_out(self, *args)
@@ -146,7 +146,7 @@ def test_a_ratio_that_leaves_a_factor_out_is_caught(fault, monkeypatch):
         log_beta = jax.scipy.special.betaln(scan.counts[0], scan.counts[1])
         return scan._replace(log_ratio=scan.log_ratio - log_beta)
 
-    monkeypatch.setattr(split_merge_shared._Passes, "share_out", forgetful)
+    monkeypatch.setattr(split_merge_shared._TablePasses, "share_out", forgetful)
     with pytest.raises(AssertionError, match=r"partition.* expected"):
         check_partitions(num_scans=0)
 

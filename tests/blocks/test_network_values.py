@@ -35,23 +35,23 @@ def first_draw(algorithm, data):
     return jax.jit(lambda: algorithm.record(KEY, algorithm.init(KEY, data), data))()
 
 
-def distributions_of(number, location, rate):
+def distributions_of(size, location, rate):
     """Student's t distribution of every group."""
-    shape, weight = FAMILY.shape + number / 2, FAMILY.weight + number
+    shape, weight = FAMILY.shape + size / 2, FAMILY.weight + size
     return stats.t(2 * shape, location, np.sqrt(rate * (weight + 1) / (weight * shape)))
 
 
 def by_hand(post, user, item):
     """Weights and distributions of the groups of a cell, all draws of a chain side by side."""
-    weights, number, location, rate = [], [], [], []
-    for place in range(post.num_draws):
-        draw = {name: np.asarray(values[0, place]) for name, values in post.draws.items()}
+    weights, size, location, rate = [], [], [], []
+    for index in range(post.num_draws):
+        draw = {name: np.asarray(values[0, index]) for name, values in post.draws.items()}
         of_user, of_item = draw["user_group_counts"] + 0.5, draw["item_group_counts"] + 0.4
         both = np.outer(of_user[user] / of_user[user].sum(), of_item[item] / of_item[item].sum())
         weights.append(both.ravel() / post.num_draws)
-        for values, name in ((number, "number"), (location, "location"), (rate, "rate")):
+        for values, name in ((size, "number"), (location, "location"), (rate, "rate")):
             values.append(draw[f"rating_{name}"].reshape(-1))
-    together = [np.concatenate(values) for values in (number, location, rate)]
+    together = [np.concatenate(values) for values in (size, location, rate)]
     return np.concatenate(weights), distributions_of(*together)
 
 
@@ -116,12 +116,12 @@ def test_known_parents_and_functions_of_parents():
     ]
     users, items, values = np.array([0, 3, 2]), np.array([2, 1, 0]), np.array([1.0, 4.0, 3.0])
     expected, means = np.zeros(3), np.zeros(3)
-    for place, (user, item) in enumerate(zip(users, items, strict=True)):
+    for index, (user, item) in enumerate(zip(users, items, strict=True)):
         for a, b in np.ndindex(2, 3):
             distribution = distributions[a + 2 * (b == 1) + 4 * (item == 2)]
             weight = first[user, a] * second[item, a, b]
-            expected[place] += weight * distribution.pdf(values[place])
-            means[place] += weight * distribution.cdf(values[place])
+            expected[index] += weight * distribution.pdf(values[index])
+            means[index] += weight * distribution.cdf(values[index])
     columns = {"user": users, "item": items}
     ask = jax.jit(lambda draw, *of: log_density(network, draw, "x", data, *of))
     found = ask(draw, columns, values)
@@ -138,12 +138,12 @@ def test_entries_of_mixtures_of_gaussians():
     data = mf.Dense(centres + GENERATOR.normal(size=(30, 2)))
     model = mf.MixtureOfGaussians(2, family=mf.NormalInverseWishart(2))
     draw = first_draw(model.sampler(), data)
-    counts, number = np.ravel(draw["group_counts"]) + 1, np.asarray(draw["x_number"])
+    counts, size = np.ravel(draw["group_counts"]) + 1, np.asarray(draw["x_number"])
     columns, values = np.array([0, 1, 0]), np.array([2.5, 3.0, -20.0])
     distributions = []
     for group in range(2):
-        degrees = 4 + number[group] - 1  # of one entry of the next row
-        matrix = draw["x_scale"][group] * (2 + number[group]) / (1 + number[group]) / degrees
+        degrees = 4 + size[group] - 1  # of one entry of the next row
+        matrix = draw["x_scale"][group] * (2 + size[group]) / (1 + size[group]) / degrees
         spread = np.sqrt(np.diag(matrix))[columns]
         distributions.append(
             stats.t(degrees, np.asarray(draw["x_location"])[group][columns], spread)

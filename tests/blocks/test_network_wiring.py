@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.blocks.wiring import Parts
+from jaxmf.blocks.wiring import BlockParts
 from jaxmf.data import Tokens
 
 WORDS = mf.DirichletMultinomial(3, 0.5)
@@ -176,12 +176,12 @@ def test_parts_are_numbered_as_an_array_of_their_shape():
     parts = network.parts("x", sizes)
     assert (parts.shape, parts.num_parts) == ((4, 2, 3), 24)
     values = {"a": jnp.asarray([1, 0]), "b": jnp.asarray([2, 0]), "c": jnp.asarray([3, 1])}
-    wanted = np.ravel_multi_index(([3, 1], [1, 0], [2, 0]), (4, 2, 3))
-    np.testing.assert_array_equal(parts.of(values, None), wanted)
+    expected = np.ravel_multi_index(([3, 1], [1, 0], [2, 0]), (4, 2, 3))
+    np.testing.assert_array_equal(parts.of(values, None), expected)
     one = {name: column[0] for name, column in values.items()}
     for name, positions in (("a", [20, 23]), ("b", [21, 22, 23]), ("c", [5, 11, 17, 23])):
         assert parts.lanes(one, name, None).positions().tolist() == positions
-    assert isinstance(parts, Parts)
+    assert isinstance(parts, BlockParts)
 
 
 @pytest.mark.parametrize(
@@ -195,13 +195,13 @@ def test_parts_are_numbered_as_an_array_of_their_shape():
 def test_functions_are_tabulated_inside_a_compiled_program_too(rho):
     network = mf.Network(x=by_function(rho))
 
-    def number(a, b):
+    def pair_index(a, b):
         parts = network.parts("x", {"a": 2, "b": 2})
         return parts.of({"a": a, "b": b}, jnp.asarray(parts.table))
 
-    found = jax.jit(number)(jnp.asarray([0, 0, 1, 1]), jnp.asarray([0, 1, 0, 1]))
-    wanted = [int(rho(np.int32(a), np.int32(b))) for a in (0, 1) for b in (0, 1)]
-    assert found.tolist() == wanted
+    found = jax.jit(pair_index)(jnp.asarray([0, 0, 1, 1]), jnp.asarray([0, 1, 0, 1]))
+    expected = [int(rho(np.int32(a), np.int32(b))) for a in (0, 1) for b in (0, 1)]
+    assert found.tolist() == expected
 
 
 @pytest.mark.parametrize(

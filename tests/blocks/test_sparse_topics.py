@@ -30,9 +30,9 @@ def topics(prior, concentration, size=3):
 
 
 def state_of(network, labels):
-    numbers = {name: network.blocks[name].distribution.start(0) for name in ("topic",)}
-    numbers["word"] = network.blocks["word"].distribution.start()
-    return NetworkState({"topic": jnp.asarray(labels, jnp.int32)}, numbers, {})
+    hyperparameters = {name: network.blocks[name].distribution.start(0) for name in ("topic",)}
+    hyperparameters["word"] = network.blocks["word"].distribution.start()
+    return NetworkState({"topic": jnp.asarray(labels, jnp.int32)}, hyperparameters, {})
 
 
 def frequent(values, probabilities):
@@ -59,14 +59,14 @@ def check_five_tokens():
         return state.values["topic"] @ (3 ** np.arange(5)[::-1])
 
     keys = jax.random.split(jax.random.key(2), len(chosen))
-    numbers = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys, states[chosen])
+    indices = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys, states[chosen])
     together = states[:, :, None] == states[:, None]
     first, second = np.triu_indices(5, 1)
     together = together[:, first, second]
     exact = {"state": frequent(posterior, posterior), "pairs": posterior @ together}
     drawn = {
-        "state": frequent(np.eye(len(states))[numbers], posterior),
-        "pairs": together[numbers],
+        "state": frequent(np.eye(len(states))[indices], posterior),
+        "pairs": together[indices],
     }
     check_means(drawn, exact, title="five tokens", max_standard_error=0.01)
 
@@ -165,7 +165,7 @@ def test_a_growing_number_of_topics_asks_for_more_slots_and_finishes():
 
 
 def test_networks_without_the_sweep_are_refused():
-    own_document = {
+    by_document = {
         "topic": mf.Block(mf.DirichletProcess(1.0), by="document"),
         "word": words(("document", "topic")),
     }
@@ -174,6 +174,6 @@ def test_networks_without_the_sweep_are_refused():
         "word": words("topic"),
         "item": observed(mf.DirichletMultinomial(2, 0.5), "topic"),
     }
-    for network in (mf.Network(**own_document), mf.Network(**two_columns), mf.PAM((2, 3))):
+    for network in (mf.Network(**by_document), mf.Network(**two_columns), mf.PAM((2, 3))):
         with pytest.raises(ValueError, match=r'^sweep: "sparse" is for topics .* "sequential"$'):
             network.sampler(sweep="sparse")

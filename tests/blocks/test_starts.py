@@ -45,9 +45,11 @@ def test_topics_of_an_hdp_start_evenly_over_many_with_room_for_more(capacity):
     assert np.bincount(labels).max() < 2 * 12_000 / expected
     np.testing.assert_array_equal(slots, np.arange(slots.size) < expected)
     assert slots.size == capacity if capacity else slots.size >= 2 * expected
-    numbers = state.hyperparameters["topic"]
-    np.testing.assert_array_equal(numbers["weights"] > 0, slots)
-    np.testing.assert_allclose(np.sum(numbers["weights"]) + numbers["rest"], 1, rtol=1e-6)
+    hyperparameters = state.hyperparameters["topic"]
+    np.testing.assert_array_equal(hyperparameters["weights"] > 0, slots)
+    np.testing.assert_allclose(
+        np.sum(hyperparameters["weights"]) + hyperparameters["rest"], 1, rtol=1e-6
+    )
 
 
 def test_a_dozen_sweeps_find_the_topics_of_a_clear_corpus():
@@ -55,8 +57,8 @@ def test_a_dozen_sweeps_find_the_topics_of_a_clear_corpus():
     sampler = mf.HDPLDA().sampler(keep="scalars")
     state = start_of(mf.HDPLDA(), DATA)
     step = jax.jit(sampler.step, compiler_options=FAST_COMPILE)
-    for place in range(12):
-        state, info = step(jax.random.key(place), state, DATA, jnp.ones(()))
+    for sweep in range(12):
+        state, info = step(jax.random.key(sweep), state, DATA, jnp.ones(()))
         assert not bool(info.overflow["topic"])
     pairs = np.zeros((state.slots["topic"].size, 30), int)
     np.add.at(pairs, (np.asarray(state.values["topic"]), np.asarray(DATA.columns["word"]) // 4), 1)
@@ -101,7 +103,7 @@ def test_several_indicators_start_in_turn():
 
 
 def test_a_start_does_not_depend_on_slots_that_are_left_over():
-    small, large = (start_of(mf.HDPLDA(), DATA, capacity=own) for own in (128, 200))
+    small, large = (start_of(mf.HDPLDA(), DATA, capacity=capacity) for capacity in (128, 200))
     np.testing.assert_array_equal(small.values["topic"], large.values["topic"])
     weights = large.hyperparameters["topic"]["weights"][:128]
     np.testing.assert_array_equal(small.hyperparameters["topic"]["weights"], weights)
@@ -119,7 +121,7 @@ SHOWN = ("noisy-or-ibp", "hdp", "bpmf")
 
 
 def narrow(entry):
-    """The example of a model with the narrow prior for every number that may have one."""
+    """The example of a model with the narrow prior for every hyperparameter that may have one."""
     model, data = entry.example()
     settings = {
         field.name: NARROW

@@ -399,11 +399,11 @@ def test_ids_of_new_rows_have_the_type_that_the_run_has(tmp_path):
     found = read_like(new, SimpleNamespace(data=texts, model=None))
     assert found.column_names.tolist() == ["10", "11"]
     assert found.align_columns(texts).column_names.tolist() == ["01", "10", "11"]
-    numbers = mf.Entries([0, 0], [0, 1], [1.0, 2.0], (1, 2), None, [10, 11])
+    numeric = mf.Entries([0, 0], [0, 1], [1.0, 2.0], (1, 2), None, [10, 11])
     new.write_text("ann,10,5\nann,x,4\n")
-    found = read_like(new, SimpleNamespace(data=numbers, model=None))
+    found = read_like(new, SimpleNamespace(data=numeric, model=None))
     assert found.column_names.tolist() == [10, "x"]
-    assert found.align_columns(numbers, unknown="drop").num_entries == 1
+    assert found.align_columns(numeric, unknown="drop").num_entries == 1
 
 
 def test_new_rows_are_read_in_the_form_that_is_given(tmp_path):

@@ -90,7 +90,7 @@ def test_a_container_takes_little_more_than_it_keeps(cells, kind):
 
 
 def test_long_data_are_checked_to_the_end():
-    """Offences beyond the first block are seen, and shown at their place."""
+    """Offences beyond the first block are seen, and shown with their position."""
     size = 300_000
     rows = np.arange(size)
     values = np.ones(size)

@@ -53,9 +53,9 @@ def test_a_level_named_twice_in_a_cell_counts_once():
 def test_lines_are_matched_by_id(sparse):
     features = users(sparse=sparse)
     assert features.is_sparse == sparse
-    own = features.match(np.array(["cy", "ann"], object))
-    np.testing.assert_array_equal(own.to_array(), features.to_array()[[2, 0]])
-    assert own.labels == features.labels
+    matched = features.match(np.array(["cy", "ann"], object))
+    np.testing.assert_array_equal(matched.to_array(), features.to_array()[[2, 0]])
+    assert matched.labels == features.labels
     with pytest.raises(ValueError, match=r"user_features: no line has the id 'eve' \(1 of 2"):
         features.match(["ann", "eve"], what="user_features")
     with pytest.raises(ValueError, match="None matches: check the types"):
@@ -186,9 +186,9 @@ def test_features_of_cells_are_matched_by_both_ids():
     )
     table = mf.CellFeatures.from_pandas(frame, row="who", column="what", features=["day"])
     assert table.labels == ("day",)
-    own = table.match(["ann", "bo", "cy"], ["jam", "tea"], shape=(3, 2))
+    matched = table.match(["ann", "bo", "cy"], ["jam", "tea"], shape=(3, 2))
     days = (frame["day"] - 3) / frame["day"].std(ddof=0)
-    found = own.take(jnp.array([0, 1, 1, 2]), jnp.array([1, 0, 1, 1]))[:, 0]
+    found = matched.take(jnp.array([0, 1, 1, 2]), jnp.array([1, 0, 1, 1]))[:, 0]
     np.testing.assert_allclose(found, [days[1], days[2], days[0], 0], rtol=1e-6)
     with pytest.raises(ValueError, match="no cell has the ids"):
         table.match([1, 2], ["jam", "tea"], shape=(2, 2))

@@ -28,8 +28,8 @@ def write(path, text, encoding="utf-8"):
     return path
 
 
-def table(separator, numbers, head=True, between="\n"):
-    lines = [separator.join(line) for line in zip(USERS, FILMS, numbers, strict=True)]
+def table(separator, values, head=True, between="\n"):
+    lines = [separator.join(line) for line in zip(USERS, FILMS, values, strict=True)]
     return between.join(["user" + separator + "film" + separator + "rating"] * head + lines) + "\n"
 
 
@@ -76,7 +76,7 @@ def test_the_same_table_in_other_writings(name, text, tmp_path):
 
 @pytest.mark.parametrize(("name", "sign"), [("percent", "%"), ("euro", "€"), ("dollar", "$")])
 def test_signs_of_all_numbers_are_left_out_with_a_warning(name, sign, tmp_path):
-    path = write(tmp_path / f"{name}.csv", table(";", [number + " " + sign for number in COMMA]))
+    path = write(tmp_path / f"{name}.csv", table(";", [value + " " + sign for value in COMMA]))
     check_same(path, warns=f"without their {sign!r}")
     mixed = write(tmp_path / "mixed.csv", table(";", [COMMA[0] + sign, *COMMA[1:]]))
     with pytest.raises(ValueError, match=f"value '4,25{'[$]' if sign == '$' else sign}' of line 1"):
@@ -85,12 +85,12 @@ def test_signs_of_all_numbers_are_left_out_with_a_warning(name, sign, tmp_path):
 
 @pytest.mark.parametrize("separator", [";", ","])
 def test_numbers_with_two_readings_are_refused(separator, tmp_path):
-    numbers = ['"4,250"', '"1,500"', "300", '"1,234"']
-    path = write(tmp_path / "a.csv", table(separator, numbers))
+    texts = ['"4,250"', '"1,500"', "300", '"1,234"']
+    path = write(tmp_path / "a.csv", table(separator, texts))
     with pytest.raises(ValueError, match=r"'1,234', which may be 1\.234 or 1234"):
         read_entries(path)
     # a number below one, or another column, says what is meant
-    known = write(tmp_path / "b.csv", table(separator, ['"0,250"', *numbers[1:]]))
+    known = write(tmp_path / "b.csv", table(separator, ['"0,250"', *texts[1:]]))
     np.testing.assert_allclose(read_entries(known).values, [0.25, 1.5, 300, 1.234])
     other = write(tmp_path / "c.csv", 'p;q\n"4,25";"1,250"\n"4,5";"2,125"\n')
     np.testing.assert_allclose(read_matrix(other).values, [[4.25, 1.25], [4.5, 2.125]])
@@ -351,10 +351,10 @@ def test_a_total_below_numbers_of_a_first_column(tmp_path):
 
 
 def test_points_before_three_digits_are_decimal_ones_where_all_have_one(tmp_path):
-    numbers = np.array([[7.512, 1.25], [2.125, 3.75]])
-    np.savetxt(tmp_path / "a.txt", numbers, fmt="%.3f")
+    values = np.array([[7.512, 1.25], [2.125, 3.75]])
+    np.savetxt(tmp_path / "a.txt", values, fmt="%.3f")
     with pytest.warns(UserWarning, match="the points in the numbers of column 1 are read as"):
-        np.testing.assert_array_equal(read_matrix(tmp_path / "a.txt").values, numbers)
+        np.testing.assert_array_equal(read_matrix(tmp_path / "a.txt").values, values)
     for text in ("p;q\n7.512;1\n300;2\n", "p;q\n7.512;1,5\n2.125;2,5\n"):
         path = write(tmp_path / "b.csv", text)
         if "300" in text:

@@ -337,13 +337,13 @@ def test_sets_whose_files_are_put_there_by_hand(tmp_path, monkeypatch):
 
 def test_files_that_disagree_leave_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    place = tmp_path / "groceries"
-    place.mkdir()
-    (place / "baskets.csv").write_text("tea,bread\n")
-    (place / "items.tsv").write_text("tea\thot\tfood\n")
+    folder = tmp_path / "groceries"
+    folder.mkdir()
+    (folder / "baskets.csv").write_text("tea,bread\n")
+    (folder / "items.tsv").write_text("tea\thot\tfood\n")
     with pytest.raises(ValueError, match=r"line 1: 'bread' is not in items\.tsv"):
         datasets.groceries()
-    assert {path.name for path in place.iterdir()} == {"baskets.csv", "items.tsv"}
+    assert {path.name for path in folder.iterdir()} == {"baskets.csv", "items.tsv"}
 
 
 def test_folder_errors_say_what_to_do(tmp_path, monkeypatch):

@@ -23,13 +23,13 @@ def expected_frequencies(itemsets):
     """
     items, sizes = np.zeros(SMALL["num_items"]), np.zeros(12)
     for members, weight, level in zip(*itemsets, strict=True):
-        number = members.size
-        lost = np.arange(number)
+        size = members.size
+        lost = np.arange(size)
         distribution = level**lost * (1 - level)
         distribution[:-1] /= 2
         distribution *= weight / (1 - distribution[:-1].sum())
-        items[members] += (distribution @ (number - lost)) / number
-        sizes[number - lost] += distribution
+        items[members] += (distribution @ (size - lost)) / size
+        sizes[size - lost] += distribution
     return items / sizes.sum(), sizes / sizes.sum()
 
 
@@ -60,18 +60,18 @@ def test_baskets_of_one_itemset_have_the_distribution_of_the_table():
 
 
 def test_tables_have_the_sizes_weights_and_shared_items_that_were_asked_for():
-    number = 4000
-    settings = {"num_transactions": 1, "num_items": 5000, "num_itemsets": number}
+    num_itemsets = 4000
+    settings = {"num_transactions": 1, "num_items": 5000, "num_itemsets": num_itemsets}
     table = datasets.quest_baskets(1, **settings, corruption=0.5, equal_items=True).itemsets
     sizes = np.array([members.size for members in table.members])
     assert all(np.unique(members).size == members.size for members in table.members)
     # one more than Poisson with mean 3
-    assert abs(sizes.mean() - 4) < 5 * np.sqrt(3 / number)
-    assert abs(sizes.var() - 3) < 5 * np.sqrt((3 + 2 * 3**2) / number)
+    assert abs(sizes.mean() - 4) < 5 * np.sqrt(3 / num_itemsets)
+    assert abs(sizes.var() - 3) < 5 * np.sqrt((3 + 2 * 3**2) / num_itemsets)
     # exponential: as much spread as mean
-    assert abs(number * table.weights.std() - 1) < 5 * np.sqrt(2 / number)
-    assert abs(np.mean(table.corruption) - 0.5) < 5 * 0.1 / np.sqrt(number)
-    assert abs(np.std(table.corruption) - 0.1) < 5 * 0.1 / np.sqrt(2 * number)
+    assert abs(num_itemsets * table.weights.std() - 1) < 5 * np.sqrt(2 / num_itemsets)
+    assert abs(np.mean(table.corruption) - 0.5) < 5 * 0.1 / np.sqrt(num_itemsets)
+    assert abs(np.std(table.corruption) - 0.1) < 5 * 0.1 / np.sqrt(2 * num_itemsets)
     pairs = zip(table.members[:-1], table.members[1:], strict=True)
     shared = np.array([np.isin(new, old).mean() for old, new in pairs])
     # mean 1/4, less what the itemset before is too small for; 4 of 5,000 are in both by chance
@@ -139,15 +139,15 @@ def test_customers_buy_their_sequences():
     made = datasets.quest_customers(0, num_customers=200, keep_sequence=True)
     assert made.data.num_rows == made.customer.size
     # less than 100 on average, as those without items are left out
-    numbers = np.bincount(made.customer)
-    assert 60 < numbers.mean() < 100
-    assert numbers.max() < 100 + 5 * 10
+    num_transactions = np.bincount(made.customer)
+    assert 60 < num_transactions.mean() < 100
+    assert num_transactions.max() < 100 + 5 * 10
     counts = made.counts()
     assert counts.sum() == made.data.num_ones
     of_sequence = np.zeros((50, 1000), bool)
-    for place, itemsets in enumerate(made.sequences.members):
+    for index, itemsets in enumerate(made.sequences.members):
         for itemset in itemsets:
-            of_sequence[place, made.itemsets.members[itemset]] = True
+            of_sequence[index, made.itemsets.members[itemset]] = True
 
     def num_inside(counts):
         outside = (counts > 0) @ ~of_sequence.T

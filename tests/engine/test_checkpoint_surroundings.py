@@ -110,12 +110,12 @@ def assert_no_litter(folder):
     assert there == set(files_of_run)
 
 
-@pytest.mark.parametrize("number", ["ENOSPC", "EDQUOT", "EIO", "EROFS"])
+@pytest.mark.parametrize("error_name", ["ENOSPC", "EDQUOT", "EIO", "EROFS"])
 @pytest.mark.parametrize("which", ["draws", "state", "checkpoint.json"])
-def test_a_run_outlives_a_disk_that_is_full_for_a_while(tmp_path, monkeypatch, number, which):
+def test_a_run_outlives_a_disk_that_is_full_for_a_while(tmp_path, monkeypatch, error_name, which):
     # before, the run ended with a bare OSError and its draws were lost
     whole = run(pair_gibbs(), DATA, **SETTINGS)
-    fsync, now, code = os.fsync, {"step": 0}, getattr(errno, number)
+    fsync, now, code = os.fsync, {"step": 0}, getattr(errno, error_name)
 
     def failing(descriptor):
         # the file was written, the disk says so only when it is synced

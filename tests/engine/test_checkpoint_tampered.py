@@ -32,11 +32,11 @@ def written(tmp_path_factory):
 
 @pytest.fixture
 def folder(written, tmp_path):
-    place = tmp_path / "run"
-    place.mkdir()
+    path = tmp_path / "run"
+    path.mkdir()
     for name, content in written.items():
-        (place / name).write_bytes(content)
-    return place
+        (path / name).write_bytes(content)
+    return path
 
 
 def refused(folder, match):

@@ -18,7 +18,7 @@ from tests.support.engine_toys import growing, pair_gibbs
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Drift:
-    """A model whose numbers are leaves; its methods are an algorithm."""
+    """A model whose hyperparameters are leaves; its methods are an algorithm."""
 
     rate: float
 

@@ -104,8 +104,8 @@ def test_an_interrupt_returns_what_there_is():
     assert not part.complete
     assert (part.num_steps, part.num_draws) == (7, 7)
     for name, values in part.draws.items():
-        wanted = whole.draws[name][tuple(slice(0, size) for size in values.shape)]
-        np.testing.assert_array_equal(values, wanted)
+        expected = whole.draws[name][tuple(slice(0, size) for size in values.shape)]
+        np.testing.assert_array_equal(values, expected)
         assert values.shape[1] == 7
 
 

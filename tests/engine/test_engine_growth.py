@@ -25,8 +25,8 @@ ROOMY = 32
 
 def assert_same_where_both_have_slots(small, large):
     for name, values in small.draws.items():
-        wanted = large.draws[name][tuple(slice(0, size) for size in values.shape)]
-        np.testing.assert_array_equal(values, wanted, err_msg=name)
+        expected = large.draws[name][tuple(slice(0, size) for size in values.shape)]
+        np.testing.assert_array_equal(values, expected, err_msg=name)
         assert np.count_nonzero(large.draws[name]) == np.count_nonzero(values)
     num_slots = small.averages["active"].shape[1]
     np.testing.assert_array_equal(small.averages["active"], large.averages["active"][:, :num_slots])

@@ -153,10 +153,10 @@ def test_draws_follow_how_random_bits_are_made():
 
 def test_a_seed_is_a_number_or_a_typed_key():
     toy = pair_gibbs()
-    number = run(toy, DATA, seed=7, num_samples=3)
-    assert_same_run(number, run(toy, DATA, seed=jax.random.key(7), num_samples=3))
+    seeded = run(toy, DATA, seed=7, num_samples=3)
+    assert_same_run(seeded, run(toy, DATA, seed=jax.random.key(7), num_samples=3))
     other = run(toy, DATA, seed=8, num_samples=3)
-    assert not np.array_equal(number.draws["x"], other.draws["x"])
+    assert not np.array_equal(seeded.draws["x"], other.draws["x"])
 
 
 def test_chains_differ():
@@ -338,19 +338,19 @@ def test_chains_share_no_blas_threads_and_the_callers_come_back(num_chains):
     import scipy.linalg  # noqa: F401  the library that programs on CPU call
     from threadpoolctl import threadpool_info, threadpool_limits
 
-    def numbers():
+    def num_threads():
         return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
 
     seen = []
     with threadpool_limits(limits=2, user_api="blas"):
-        before = numbers()
+        before = num_threads()
         run(
             pair_gibbs(),
             DATA,
             num_samples=5,
             num_chains=num_chains,
-            progress=lambda report: seen.append(numbers()),
+            progress=lambda report: seen.append(num_threads()),
         )
         assert seen
         assert all(set(one) == {1} for one in seen)
-        assert numbers() == before
+        assert num_threads() == before

@@ -28,10 +28,10 @@ def look(monkeypatch):
 
 
 @pytest.mark.tiers(slow=["1-15", "2-2"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("num_chains", [1, 2])
 def test_a_signal_reaches_a_run_whose_steps_became_slow_by_growth(
-    tmp_path, look, number, num_chains
+    tmp_path, look, signal_number, num_chains
 ):
     # three births a step: 64 slots are full at step 21. Before, the chunk that was planned at the
     # speed of the first steps went on to its end, at step 60
@@ -39,15 +39,15 @@ def test_a_signal_reaches_a_run_whose_steps_became_slow_by_growth(
 
     def slow(step):
         if step == 23:
-            signal.raise_signal(number)
+            signal.raise_signal(signal_number)
         if step > 20:
             time.sleep(0.3)
 
-    before = signal.getsignal(number)
+    before = signal.getsignal(signal_number)
     settings = {"num_samples": 60, "num_chains": num_chains, "chunk_seconds": 1.0}
     look(slow)
     part = run(toy, np.zeros(()), checkpoint=tmp_path, **settings)
-    assert signal.getsignal(number) is before
+    assert signal.getsignal(signal_number) is before
     assert not part.complete
     assert 21 < part.num_draws < 40
     # all chains are at the same step, and the checkpoint with them

@@ -33,20 +33,20 @@ class Gnedin(mf.PartitionPrior):
     def weights(self, cache, batch):
         counts, discount = cache.counts[batch], cache.hyperparameters["discount"]
         in_use = counts > 0
-        size, number = counts.shape[0], jnp.sum(in_use)
+        size, num_groups = counts.shape[0], jnp.sum(in_use)
         free = jnp.argmin(in_use)
-        new = jnp.where(number == 0, 1.0, number * (number - discount))
-        joined = (counts + 1) * (jnp.sum(counts) - number + discount)
+        new = jnp.where(num_groups == 0, 1.0, num_groups * (num_groups - discount))
+        joined = (counts + 1) * (jnp.sum(counts) - num_groups + discount)
         is_new = (jnp.arange(size) == free) & ~in_use
         return jnp.where(in_use, joined, jnp.where(is_new, new, 0.0)), jnp.any(~in_use)
 
     def log_prob(self, counts, hyperparameters):
         discount, in_use = hyperparameters["discount"], counts > 0
-        sizes, number = jnp.sum(counts, axis=1), jnp.sum(in_use, axis=1)
+        sizes, num_groups = jnp.sum(counts, axis=1), jnp.sum(in_use, axis=1)
         before = jnp.arange(1, counts.shape[1])
-        opened = jnp.where(before < number[:, None], jnp.log(before * (before - discount)), 0)
+        opened = jnp.where(before < num_groups[:, None], jnp.log(before * (before - discount)), 0)
         joined = jnp.where(in_use, gammaln(counts + 1.0), 0)
-        shared = gammaln(discount + sizes - number) - gammaln(discount)
+        shared = gammaln(discount + sizes - num_groups) - gammaln(discount)
         # prod_{m=1}^{n-1} m (m + g)
         whole = gammaln(sizes) + gammaln(sizes + discount) - gammaln(1 + discount)
         each = jnp.sum(opened, axis=1) + jnp.sum(joined, axis=1) + shared - whole

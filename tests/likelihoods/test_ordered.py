@@ -291,10 +291,10 @@ def regression(noise, augment=None):
     def statistics(state, values):
         found = {"slope": state["slope"], "square": state["slope"] ** 2}
         found |= {"agreement": state["slope"] * (values @ x)}
-        for place in range(state["noise"].shape[0]):
-            found |= {f"threshold {place}": state["noise"][place]}
-            found |= {f"cross {place}": state["noise"][place] * values.mean()}
-            found |= {f"slope x threshold {place}": state["noise"][place] * state["slope"]}
+        for index in range(state["noise"].shape[0]):
+            found |= {f"threshold {index}": state["noise"][index]}
+            found |= {f"cross {index}": state["noise"][index] * values.mean()}
+            found |= {f"slope x threshold {index}": state["noise"][index] * state["slope"]}
         return found
 
     return kernel, {

@@ -108,15 +108,15 @@ def test_scales_beyond_the_range_of_floats_are_nowhere_likely():
 
 
 def test_normal_residuals_at_other_scales():
-    number, squares = 40, np.float32(35.0)
+    count, squares = 40, np.float32(35.0)
     for new in (0.02, 0.69, 0.7, 0.71, 30.0):
-        exact = -number * np.log(new / 0.7) - squares / 2 * (new**-2 - 0.7**-2)
-        found = compensated.normal_change(number, squares, np.float32(0.7), np.float32(new))
+        exact = -count * np.log(new / 0.7) - squares / 2 * (new**-2 - 0.7**-2)
+        found = compensated.normal_change(count, squares, np.float32(0.7), np.float32(new))
         np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5)
 
 
 @jax.jit
-def counted(number):
+def counted(count):
     """1 + 1 + ... with what rounding takes carried along, and without."""
     one = jnp.ones((), jnp.float32)
 
@@ -125,14 +125,14 @@ def counted(number):
         return compensated.add(sums, one), plain + one
 
     start = compensated.start(jnp.zeros((), jnp.float32)), jnp.zeros((), jnp.float32)
-    sums, plain = jax.lax.fori_loop(0, number, add, start)
+    sums, plain = jax.lax.fori_loop(0, count, add, start)
     return sums.total, plain
 
 
 def test_sums_of_many_terms_do_not_stop():
-    number = 2**24 + 1_000
-    total, plain = counted(number)
-    assert total == number
+    count = 2**24 + 1_000
+    total, plain = counted(count)
+    assert total == count
     assert plain == 2**24, "without the correction nothing is added any more"
 
 

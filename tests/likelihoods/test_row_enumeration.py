@@ -46,7 +46,7 @@ def problem(num_used, num_slots, first, rate, num_columns=3, outlier=1.0):
 
 
 def plain_sum(posterior, prior, x, always):
-    """Log weight of every (bits, number)."""
+    """Log weight of every (bits, num_new)."""
     spread, mean = map(np.asarray, posterior)
     slots = np.flatnonzero(prior.movable)
     seen = np.arange(len(x)) != 1
@@ -58,15 +58,15 @@ def plain_sum(posterior, prior, x, always):
         error = (x - z @ mean)[seen]
         log_odds = np.asarray(prior.log_odds)[slots]
         log_prior = -(np.logaddexp(0, np.where(np.array(bits) == 1, -log_odds, log_odds))).sum()
-        for number in range(80):
-            if number and not rate:
+        for num_new in range(80):
+            if num_new and not rate:
                 break
-            log_poisson = number * math.log(rate or 1) - rate - math.lgamma(number + 1)
-            inflation = 1 + z @ spread @ z + number * (FEATURE / NOISE) ** 2
+            log_poisson = num_new * math.log(rate or 1) - rate - math.lgamma(num_new + 1)
+            inflation = 1 + z @ spread @ z + num_new * (FEATURE / NOISE) ** 2
             log_density = float(
                 log_normal_row(error @ error, inflation, float(seen.sum()), NOISE**2)
             )
-            table[bits, number] = log_prior + log_poisson + log_density
+            table[bits, num_new] = log_prior + log_poisson + log_density
     return table
 
 
@@ -95,31 +95,33 @@ def test_sum_and_draws(num_used, num_slots, first, rate, outlier):
             bits = draw_bits(uniforms[0], block, prior.movable, first=first)
             on = (bits | jnp.asarray(always)).astype(float)
             error = jnp.where(jnp.arange(3) != 1, jnp.asarray(x) - on @ posterior.mean, 0)
-            number = draw_num_new(
+            num_new = draw_num_new(
                 uniforms[1], error @ error, on @ posterior.spread @ on, 2.0, rate=prior.rate,
                 scales=scales,
             )  # fmt: skip
-            return total, bits, number
+            return total, bits, num_new
 
         num_draws = 4000
         keys = jax.random.split(jax.random.key(1), num_draws)
-        totals, bits, numbers = jax.jit(jax.vmap(one))(keys)
+        totals, bits, counts_new = jax.jit(jax.vmap(one))(keys)
         np.testing.assert_allclose(totals, exact, atol=1e-10)
         # Expected counts of the settings, of the number of new features and of both together.
         slots = np.flatnonzero(prior.movable)
         counts = {}
-        for pattern, number in zip(np.asarray(bits)[:, slots], np.asarray(numbers), strict=True):
-            place = (tuple(int(bit) for bit in pattern), int(number))
-            counts[place] = counts.get(place, 0) + 1
+        for pattern, num_new in zip(
+            np.asarray(bits)[:, slots], np.asarray(counts_new), strict=True
+        ):
+            setting = (tuple(int(bit) for bit in pattern), int(num_new))
+            counts[setting] = counts.get(setting, 0) + 1
         assert set(counts) <= set(table)
         chi, cells, rest_expected, rest_found = 0.0, 0, 0.0, 0
-        for place, log_weight in table.items():
+        for setting, log_weight in table.items():
             expected = num_draws * math.exp(log_weight - exact)
             if expected < 5:
                 rest_expected += expected
-                rest_found += counts.get(place, 0)
+                rest_found += counts.get(setting, 0)
                 continue
-            chi += (counts.get(place, 0) - expected) ** 2 / expected
+            chi += (counts.get(setting, 0) - expected) ** 2 / expected
             cells += 1
         if rest_expected >= 1:
             chi += (rest_found - rest_expected) ** 2 / rest_expected
@@ -137,13 +139,13 @@ def test_all_settings_one_by_one():
         assert log_weights.shape == (32, 4)
         found = {}
         for pattern, weights in zip(np.asarray(patterns), np.asarray(log_weights), strict=True):
-            for number, weight in enumerate(weights):
+            for num_new, weight in enumerate(weights):
                 if weight > -np.inf:
-                    found[tuple(pattern[1:4].astype(int).tolist()), number] = weight
+                    found[tuple(pattern[1:4].astype(int).tolist()), num_new] = weight
         assert len(found) == 8 * 4
-        for (bits, number), weight in found.items():
-            if number < 3:
-                expected = table[bits, number]
+        for (bits, num_new), weight in found.items():
+            if num_new < 3:
+                expected = table[bits, num_new]
             else:
                 expected = np.logaddexp.reduce([table[bits, j] for j in range(3, 80)])
             assert weight == pytest.approx(expected, abs=1e-9)

@@ -11,7 +11,7 @@ from jaxmf.models.binary_mf import updates
 from jaxmf.samplers import change_of_basis as moves
 from tests.support.binary_mf_setups import KNOWN, PRIORS, Setup, make, must_fail, whole_step
 
-NUMBERS = {"gaussian": {"noise_scale": 0.5, "weight_scale": 1.2, "weight_mean": 0.7}}
+HYPERPARAMETERS = {"gaussian": {"noise_scale": 0.5, "weight_scale": 1.2, "weight_mean": 0.7}}
 
 
 def bases_alone(model):
@@ -117,19 +117,19 @@ def test_the_move_is_on_where_weights_are_summed_out_and_refused_elsewhere():
 @pytest.mark.parametrize("missing", [False, True], ids=["whole", "missing"])
 def test_changes_of_basis_alone(missing):
     """On both sides, weights summed out; a bias and a given feature stay as they are."""
-    model = make("gaussian", numbers=NUMBERS, **KNOWN)
+    model = make("gaussian", hyperparameters=HYPERPARAMETERS, **KNOWN)
     Setup(model, missing, collapsed=True).check(bases_alone(model), num_replicates=4_096)
 
 
 @pytest.mark.slow
 def test_a_step_with_changes_of_basis():
-    model = make("gaussian", numbers=PRIORS, **KNOWN)
+    model = make("gaussian", hyperparameters=PRIORS, **KNOWN)
     Setup(model, collapsed=True).check(whole_step(model, change_basis=3), num_steps=2)
 
 
 @pytest.mark.slow
 def test_changes_of_basis_that_are_always_made_are_caught():
-    model = make("gaussian", numbers=NUMBERS)
+    model = make("gaussian", hyperparameters=HYPERPARAMETERS)
 
     def twin(key, state, data):
         del data

@@ -50,9 +50,9 @@ class Case(NamedTuple):
     def model(self):
         priors = [
             IndianBuffet(self.alpha, 1.4)
-            if number is None
-            else BetaBernoulli(self.alpha, 1.4, number)
-            for number in self.num_features
+            if num_features is None
+            else BetaBernoulli(self.alpha, 1.4, num_features)
+            for num_features in self.num_features
         ]
         scales = {
             "gaussian": {
@@ -84,9 +84,9 @@ class Case(NamedTuple):
     def sides(self):
         return [
             bilinear_oracle.process_side(3, self.max_features, alpha=self.alpha, concentration=1.4)
-            if number is None
-            else bilinear_oracle.finite_side(3, number, alpha=self.alpha, concentration=1.4)
-            for number in self.num_features
+            if num_features is None
+            else bilinear_oracle.finite_side(3, num_features, alpha=self.alpha, concentration=1.4)
+            for num_features in self.num_features
         ]
 
 
@@ -130,16 +130,16 @@ class Quadrature:
         log_joint = logsumexp(self.log_terms, axis=2)
         log_joint += self.u.log_prior[:, None] + self.v.log_prior
         self.joint = bilinear_oracle.Joint(self.u, self.v, np.exp(log_joint - logsumexp(log_joint)))
-        given = np.exp(self.log_terms - logsumexp(self.log_terms, axis=2, keepdims=True))
-        self.mean_weights = given @ self.nodes  # (A, B, K)
+        conditional = np.exp(self.log_terms - logsumexp(self.log_terms, axis=2, keepdims=True))
+        self.mean_weights = conditional @ self.nodes  # (A, B, K)
 
-    def draw(self, rng, number):
-        flat = rng.choice(self.joint.probability.size, number, p=self.joint.probability.ravel())
+    def draw(self, rng, num_draws):
+        flat = rng.choice(self.joint.probability.size, num_draws, p=self.joint.probability.ravel())
         rows, columns = np.unravel_index(flat, self.joint.probability.shape)
         terms = self.log_terms[rows, columns]
         total = np.cumsum(np.exp(terms - terms.max(axis=1, keepdims=True)), axis=1)
-        place = (total < rng.random((number, 1)) * total[:, -1:]).sum(axis=1)
-        return self.u.z[rows], self.v.z[columns], self.nodes[place][..., None]
+        index = (total < rng.random((num_draws, 1)) * total[:, -1:]).sum(axis=1)
+        return self.u.z[rows], self.v.z[columns], self.nodes[index][..., None]
 
     def expectations(self):
         found = self.joint.expectations(measure)
@@ -170,8 +170,8 @@ class Closed:
             u, v, x, observed=case.observed, **self.settings
         )
 
-    def draw(self, rng, number):
-        u, v = self.joint.draw(rng, number)
+    def draw(self, rng, num_draws):
+        u, v = self.joint.draw(rng, num_draws)
         return u, v, None
 
     def expectations(self):
@@ -205,10 +205,14 @@ def starts(case, exact, num_chains):
     u, v, weights = exact.draw(rng, num_chains)
     dtype = jnp.result_type(float)
 
-    def padded(z, number):
-        return z if number is not None else np.pad(z, ((0, 0), (0, 0), (0, CAPACITY - z.shape[2])))
+    def padded(z, num_features):
+        return (
+            z
+            if num_features is not None
+            else np.pad(z, ((0, 0), (0, 0), (0, CAPACITY - z.shape[2])))
+        )
 
-    u, v = (padded(z, number) for z, number in zip((u, v), case.num_features, strict=True))
+    u, v = (padded(z, value) for z, value in zip((u, v), case.num_features, strict=True))
     x = None
     if case.weights == "collapsed":
         weights = None
@@ -218,18 +222,18 @@ def starts(case, exact, num_chains):
             )
     elif weights is None:
         weights = np.zeros((num_chains, u.shape[2], v.shape[2]))
-    numbers = {
+    hyperparameters = {
         "gaussian": (NOISE, WEIGHT, 1.0, 1.0, 1.0),
         "logistic": (1.0, 1.5, 1.0, 1.0, 1.0),
         "poisson": (1.0, 1.0, SHAPE, RATE, BASE),
     }[case.likelihood]
-    numbers = (case.alpha, 1.4, case.alpha, 1.4, *numbers)
+    hyperparameters = (case.alpha, 1.4, case.alpha, 1.4, *hyperparameters)
     return BinaryMFState(
         jnp.asarray(u),
         jnp.asarray(v),
         None if weights is None else jnp.asarray(weights, dtype),
         None if x is None else jnp.asarray(x, dtype),
-        *(jnp.full(num_chains, number, dtype) for number in numbers),
+        *(jnp.full(num_chains, value, dtype) for value in hyperparameters),
     )
 
 

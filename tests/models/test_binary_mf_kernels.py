@@ -14,7 +14,7 @@ from jaxmf.models.binary_mf import updates
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.samplers.bilinear import explicit, singletons
 from jaxmf.samplers.bilinear import weights as weight_moves
-from jaxmf.samplers.bilinear.side import Side
+from jaxmf.samplers.bilinear.side import BilinearSide
 from jaxmf.testing import check_prior
 from tests import FAST_COMPILE
 from tests.support.binary_mf_setups import (
@@ -36,7 +36,7 @@ def move(model, name):
     """One of the moves of `samplers/bilinear/explicit.py`, on the rows."""
 
     def kernel(key, state, data):
-        side = Side(state.u, state.v, state.weights, data.values, data.observed)
+        side = BilinearSide(state.u, state.v, state.weights, data.values, data.observed)
         settings = {
             "prior": model.row_prior_at(state),
             "likelihood": model.likelihood_at(state),
@@ -62,7 +62,7 @@ def move(model, name):
 
 @pytest.mark.slow
 def test_the_whole_step_quickly():
-    model = make("gaussian", priors=FREE, numbers=PRIORS, **KNOWN)
+    model = make("gaussian", priors=FREE, hyperparameters=PRIORS, **KNOWN)
     Setup(model).check(whole_step(model, weights="explicit"), num_steps=1)
 
 
@@ -107,7 +107,7 @@ def test_the_update_of_weights_alone(model):
 @pytest.mark.slow
 @pytest.mark.parametrize("collapsed", [False, True])
 def test_the_update_of_hyperparameters_alone(collapsed):
-    model = make("gaussian", priors=FREE, numbers=PRIORS, row_bias=True)
+    model = make("gaussian", priors=FREE, hyperparameters=PRIORS, row_bias=True)
     Setup(model, False, collapsed).check(partial(update_hyperparameters, model))
 
 
@@ -117,8 +117,8 @@ def test_the_update_of_hyperparameters_alone(collapsed):
     "weight_rate", [dist.Gamma(8.0, 10.0), dist.LogNormal(-0.3, 0.4)], ids=["conjugate", "slice"]
 )
 def test_the_update_of_poisson_hyperparameters_alone(weight_rate):
-    numbers = {"poisson": PRIORS["poisson"] | {"weight_rate": weight_rate}}
-    model = make("poisson", numbers=numbers, **KNOWN)
+    hyperparameters = {"poisson": PRIORS["poisson"] | {"weight_rate": weight_rate}}
+    model = make("poisson", hyperparameters=hyperparameters, **KNOWN)
     Setup(model).check(partial(update_hyperparameters, model))
 
 
@@ -129,11 +129,14 @@ def test_the_update_of_poisson_hyperparameters_alone(weight_rate):
 @pytest.mark.parametrize(
     ("model", "weights"),
     [
-        (make("gaussian", priors=FREE, numbers=PRIORS, **KNOWN), "collapsed"),
-        (make("logistic", priors=FREE, numbers=PRIORS, **KNOWN), "explicit"),
-        (make("poisson", priors=FREE, numbers=PRIORS, **KNOWN), "explicit"),
+        (make("gaussian", priors=FREE, hyperparameters=PRIORS, **KNOWN), "collapsed"),
+        (make("logistic", priors=FREE, hyperparameters=PRIORS, **KNOWN), "explicit"),
+        (make("poisson", priors=FREE, hyperparameters=PRIORS, **KNOWN), "explicit"),
         (make("gaussian", priors=FINITE, diagonal=True), "explicit"),
-        (make("gaussian", priors=FINITE, numbers=PRIORS, diagonal=True, **BOTH), "collapsed"),
+        (
+            make("gaussian", priors=FINITE, hyperparameters=PRIORS, diagonal=True, **BOTH),
+            "collapsed",
+        ),
     ],
     ids=["collapsed", "logistic", "poisson", "diagonal", "collapsed diagonal"],
 )
@@ -143,7 +146,7 @@ def test_the_whole_step(model, weights):
 
 @pytest.mark.slow
 def test_the_whole_step_of_whole_rows():
-    model = make("gaussian", priors=FINITE, numbers=PRIORS, **KNOWN)
+    model = make("gaussian", priors=FINITE, hyperparameters=PRIORS, **KNOWN)
     setup = Setup(model, collapsed=True)
     setup.check(whole_step(model, sweep="whole_rows"), num_steps=2)
 
@@ -153,7 +156,7 @@ def test_the_whole_step_of_whole_rows():
 @pytest.mark.parametrize("likelihood", ["gaussian", "logistic"])
 def test_the_prior_comes_back_with_the_likelihood_off(likelihood):
     """No cell is observed: everything follows its prior."""
-    model = make(likelihood, priors=FREE, numbers=PRIORS)
+    model = make(likelihood, priors=FREE, hyperparameters=PRIORS)
     setup = Setup(model)
     nothing = Dense(jnp.zeros(SHAPE), jnp.ones(SHAPE, bool))
     leaves = [jnp.zeros(SHAPE), jnp.zeros(SHAPE, bool)]
@@ -192,9 +195,9 @@ def test_singleton_weights_from_the_prior_are_caught(monkeypatch):
     """The rows of W of Gaussian singletons drawn without looking at the row."""
     right = singletons._draw_sum
 
-    def twin(fit, number, normal, mean, scales):
+    def twin(fit, num_new, normal, mean, scales):
         nothing = fit._replace(cross=0 * fit.cross, values=0 * fit.values)
-        return right(nothing, number, normal, mean, scales)
+        return right(nothing, num_new, normal, mean, scales)
 
     monkeypatch.setattr(singletons, "_draw_sum", twin)
     model = make("gaussian")
@@ -203,7 +206,7 @@ def test_singleton_weights_from_the_prior_are_caught(monkeypatch):
 
 @pytest.mark.slow
 def test_proposals_that_are_always_accepted_are_caught(monkeypatch):
-    """Own features of the logistic model from the prior, the likelihood forgotten."""
+    """Features of one row alone of the logistic model from the prior, the likelihood forgotten."""
     monkeypatch.setattr(
         Bernoulli, "log_kernel_of_rows", lambda self, x, eta, observed: jnp.zeros(x.shape[0])
     )
@@ -237,7 +240,7 @@ def test_counts_given_to_one_feature_are_caught(monkeypatch):
 @pytest.mark.slow
 def test_a_base_rate_that_counts_missing_cells_is_caught():
     """Missing cells taken for observed zeros."""
-    model = make("poisson", numbers=PRIORS)
+    model = make("poisson", hyperparameters=PRIORS)
 
     def twin(key, state, data):
         return update_hyperparameters(model, key, state, Dense(data.values))

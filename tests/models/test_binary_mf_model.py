@@ -173,21 +173,21 @@ def identity_case():
     """A draw of BMF with V = I, and the same draw of the linear-Gaussian model."""
     rng = np.random.default_rng(2)
     z, x = rng.random((9, 3)) < 0.5, rng.normal(size=(9, 4))
-    numbers = {"noise_scale": jnp.asarray(0.5), "weight_scale": jnp.asarray(0.8)}
+    hyperparameters = {"noise_scale": jnp.asarray(0.5), "weight_scale": jnp.asarray(0.8)}
     one = jnp.ones(())
     draw = {
         "z": jnp.asarray(z),
         "v": jnp.eye(4, dtype=bool),
         "row_alpha": one,
         "row_concentration": one,
-        **numbers,
+        **hyperparameters,
     }
     linear = {
         "z": draw["z"],
         "alpha": one,
         "concentration": one,
-        "noise_scale": numbers["noise_scale"],
-        "feature_scale": numbers["weight_scale"],
+        "noise_scale": hyperparameters["noise_scale"],
+        "feature_scale": hyperparameters["weight_scale"],
     }
     return draw, linear, x
 

@@ -30,22 +30,22 @@ MATRIX = {
     ],
 )
 def test_the_whole_step_with_a_matrix_of_prior_means(likelihood, weights, diagonal):
-    model = make(likelihood, priors=FINITE, numbers=MATRIX, diagonal=diagonal)
+    model = make(likelihood, priors=FINITE, hyperparameters=MATRIX, diagonal=diagonal)
     Setup(model, collapsed=weights == "collapsed").check(whole_step(model, weights=weights))
 
 
 @pytest.mark.slow
 def test_weights_drawn_by_rows_with_a_matrix_of_prior_means(monkeypatch):
     monkeypatch.setattr(weight_moves, "MOST_PAIRS", 0)
-    model = make("gaussian", priors=FINITE, numbers=MATRIX)
+    model = make("gaussian", priors=FINITE, hyperparameters=MATRIX)
     Setup(model).check(partial(updates.update_weights, model))
 
 
 @pytest.mark.slow
 def test_a_prior_mean_of_the_wrong_slot_is_caught():
     """Columns drawn with the means of W in the place of those of W'."""
-    model = make("gaussian", priors=FINITE, numbers=MATRIX)
-    twin = make("gaussian", priors=FINITE, numbers=MATRIX)
+    model = make("gaussian", priors=FINITE, hyperparameters=MATRIX)
+    twin = make("gaussian", priors=FINITE, hyperparameters=MATRIX)
     object.__setattr__(twin, "weight_mean", model.weight_mean.T)
     must_fail(
         Setup(model, collapsed=True), partial(updates.update_columns, twin), num_replicates=4_096

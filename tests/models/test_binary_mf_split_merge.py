@@ -14,7 +14,7 @@ SPLIT = {"gaussian": {"noise_scale": 0.5, "weight_scale": 1.2, "weight_mean": 0.
 @pytest.mark.slow
 def test_splits_and_merges_alone():
     """On both sides, weights summed out; a bias and a given feature stay as they are."""
-    model = make("gaussian", numbers=SPLIT, **KNOWN)
+    model = make("gaussian", hyperparameters=SPLIT, **KNOWN)
     kernel = partial(updates.split_or_merge, model, num_proposals=2)
     Setup(model, collapsed=True).check(kernel)
 
@@ -24,7 +24,7 @@ def test_splits_and_merges_alone():
 @pytest.mark.parametrize("missing", [False, True], ids=["whole", "missing"])
 def test_splits_and_merges_with_weights_kept(missing):
     """W summed out, and drawn anew after the proposals."""
-    model = make("gaussian", numbers=SPLIT, **KNOWN)
+    model = make("gaussian", hyperparameters=SPLIT, **KNOWN)
     kernel = partial(updates.split_or_merge, model, num_proposals=2)
     Setup(model, missing).check(kernel)
 
@@ -32,7 +32,7 @@ def test_splits_and_merges_with_weights_kept(missing):
 @pytest.mark.slow
 def test_weights_kept_through_splits_and_merges_are_caught():
     """The weights as they were before the proposals, new ones for new features alone."""
-    model = make("gaussian", numbers=SPLIT)
+    model = make("gaussian", hyperparameters=SPLIT)
 
     def twin(key, state, data):
         after, info = updates.split_or_merge(model, key, state, data, num_proposals=2)

@@ -20,7 +20,7 @@ def by_numpyro(num_samples):
     import numpyro
     from numpyro.infer import MCMC, NUTS
 
-    def side(name, number):
+    def side(name, num_rows):
         # an inverse-Wishart covariance by the Bartlett decomposition of its inverse
         size = 2
         squares = numpyro.sample(
@@ -31,7 +31,7 @@ def by_numpyro(num_samples):
         inverse = jnp.linalg.inv(root)
         factor = jnp.sqrt(SIDE["scale"]) * inverse.T  # factor factor' is the covariance
         mean = numpyro.sample(f"{name}_mean", dist.Normal().expand([size]).to_event(1))
-        normals = numpyro.sample(name, dist.Normal().expand([number, size]).to_event(2))
+        normals = numpyro.sample(name, dist.Normal().expand([num_rows, size]).to_event(2))
         return (mean / jnp.sqrt(SIDE["weight"]) + normals) @ factor.T
 
     def model():
@@ -74,20 +74,20 @@ def compared(ours, theirs):
 
     comparisons = []
     for name, other in theirs.items():
-        (own, own_error), (wanted, error) = (
+        (estimate, estimate_error), (expected, error) = (
             (x.mean(), x.std() / np.sqrt(effective_sample_size(x))) for x in (ours[name], other)
         )
-        standard_error = float(np.hypot(own_error, error))
-        p_value = float(2 * ndtr(-abs(own - wanted) / standard_error))
-        comparisons.append(Comparison(name, "mean", wanted, own, standard_error, p_value))
+        standard_error = float(np.hypot(estimate_error, error))
+        p_value = float(2 * ndtr(-abs(estimate - expected) / standard_error))
+        comparisons.append(Comparison(name, "mean", expected, estimate, standard_error, p_value))
     return Report("Gibbs beside Hamiltonian chains", tuple(comparisons), LEVEL).require()
 
 
 def by_gibbs(noise, *, degrees=SIDE["degrees"]):
     """The same by BPMF, with a prior of the noise."""
     prior = mf.NormalInverseWishart(**(SIDE | {"degrees": degrees}))
-    given = {"row_prior": prior, "column_prior": prior, "offset": 0.0, "scale": 1.0}
-    model = mf.BPMF(1, likelihood=mf.Gaussian(noise), **given)
+    settings = {"row_prior": prior, "column_prior": prior, "offset": 0.0, "scale": 1.0}
+    model = mf.BPMF(1, likelihood=mf.Gaussian(noise), **settings)
     data = mf.Entries(ROWS, COLUMNS, VALUES, (3, 3))
     run = {"num_warmup": 500, "num_samples": 8_000, "num_chains": 2, "progress": False}
     draws = mf.sample(model, data, seed=0, **run).draws

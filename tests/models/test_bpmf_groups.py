@@ -56,17 +56,17 @@ def averages(model):
         side = model.simulate_state(key, len(VECTORS), 2, capacity=5).row_side
 
         def sweep(side, index):
-            own_key = jax.random.fold_in(key, index)
-            places, mixture, _ = groups.update(model, own_key, side, vectors, split_merge=1)
-            together = places[first] == places[second]
-            number = jnp.sum(jnp.zeros((5,), bool).at[places].set(True))
-            return side._replace(groups=places, mixture=mixture), (together, number)
+            step_key = jax.random.fold_in(key, index)
+            labels, mixture, _ = groups.update(model, step_key, side, vectors, split_merge=1)
+            together = labels[first] == labels[second]
+            num_groups = jnp.sum(jnp.zeros((5,), bool).at[labels].set(True))
+            return side._replace(groups=labels, mixture=mixture), (together, num_groups)
 
         _, kept = jax.lax.scan(sweep, side, 1 + jnp.arange(NUM_WARMUP + NUM_SWEEPS))
         return jax.tree.map(lambda x: jnp.mean(x[NUM_WARMUP:], axis=0), kept)
 
-    together, number = jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(0), NUM_CHAINS))
-    return {"pairs": np.asarray(together), "groups": np.asarray(number)}
+    together, num_groups = jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(0), NUM_CHAINS))
+    return {"pairs": np.asarray(together), "groups": np.asarray(num_groups)}
 
 
 def of_classes(classes, concentration, base):
@@ -75,38 +75,38 @@ def of_classes(classes, concentration, base):
 
 @pytest.mark.slow
 def test_groups_shared_by_classes_have_their_exact_posterior(monkeypatch):
-    """With an HDP; a row without a class is of one of its own."""
+    """With an HDP; a row without a class forms a class."""
     model = model_of(mf.HDP(0.8, 0.7), JOBS)
-    wanted = exact(of_classes([0, 0, 1, 1, 2], 0.8, 0.7))
-    check_means(averages(model), wanted, title="HDP", max_standard_error=0.02)
+    expected = exact(of_classes([0, 0, 1, 1, 2], 0.8, 0.7))
+    check_means(averages(model), expected, title="HDP", max_standard_error=0.02)
     # broken twin: all rows are taken for one class
     right = groups.class_of_rows
     monkeypatch.setattr(groups, "class_of_rows", lambda *given: (0 * right(*given)[0], 3))
     with pytest.raises(AssertionError):
-        check_means(averages(model), wanted, title="classes forgotten")
+        check_means(averages(model), expected, title="classes forgotten")
 
 
 @pytest.mark.exhaustive
 def test_groups_of_a_process_have_their_exact_posterior():
     """With splits and merges among the moves."""
-    wanted = exact(lambda labels: log_of_restaurant(labels.tolist(), 0.9))
+    expected = exact(lambda labels: log_of_restaurant(labels.tolist(), 0.9))
     found = averages(model_of(mf.DirichletProcess(0.9), None))
-    check_means(found, wanted, title="DP", max_standard_error=0.02)
+    check_means(found, expected, title="DP", max_standard_error=0.02)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_one_class_close_to_the_shared_weights_is_a_dirichlet_process():
     """An HDP whose one class has a large concentration, against the exact posterior of the DP."""
-    wanted = exact(lambda labels: log_of_restaurant(labels.tolist(), 0.9))
+    expected = exact(lambda labels: log_of_restaurant(labels.tolist(), 0.9))
     found = averages(model_of(mf.HDP(20_000.0, 0.9), ["a"] * 5))
-    check_means(found, wanted, title="HDP as DP", max_standard_error=0.02)
+    check_means(found, expected, title="HDP as DP", max_standard_error=0.02)
     # broken twin: with a small concentration it is none
     with pytest.raises(AssertionError):
-        check_means(averages(model_of(mf.HDP(0.5, 0.9), ["a"] * 5)), wanted, title="HDP")
+        check_means(averages(model_of(mf.HDP(0.5, 0.9), ["a"] * 5)), expected, title="HDP")
 
 
-PLACES = np.array([0, 1, 0, 1, 1, 0, 1])
+LABELS = np.array([0, 1, 0, 1, 1, 0, 1])
 LAMBDA = 0.7
 
 
@@ -124,15 +124,15 @@ def exact_link():
     features, means, factors, vectors = link_problem()
     inverses = np.linalg.inv(factors @ factors.swapaxes(1, 2))
     precision, side = LAMBDA * np.eye(4), np.zeros(4)
-    for x, u, place in zip(features, vectors, PLACES, strict=True):
-        precision += np.kron(np.outer(x, x), inverses[place])
-        side += np.kron(x, inverses[place] @ (u - means[place]))
+    for x, u, group in zip(features, vectors, LABELS, strict=True):
+        precision += np.kron(np.outer(x, x), inverses[group])
+        side += np.kron(x, inverses[group] @ (u - means[group]))
     covariance = np.linalg.inv(precision)
     mean = (covariance @ side).reshape(2, 2)
     return {"mean": mean, "square": mean**2 + np.diag(covariance).reshape(2, 2)}
 
 
-def drawn_link(places, sparse):
+def drawn_link(labels, sparse):
     features, means, factors, vectors = link_problem()
     dtype = jnp.result_type(float)
     known = Features.from_columns({"x": features[:, 0], "y": features[:, 1]}, standardise=False)
@@ -140,7 +140,7 @@ def drawn_link(places, sparse):
         table = {"x": features[:, 0], "y": features[:, 1]}
         known = Features.from_columns(table, standardise=False, sparse=True)
     moments = NormalParameters(jnp.asarray(means, dtype), jnp.asarray(factors, dtype))
-    given = {"features": known, "moments": moments, "groups": jnp.asarray(places)}
+    settings = {"features": known, "moments": moments, "groups": jnp.asarray(labels)}
 
     def chain(key):
         start = Link(jnp.zeros((2, 2), dtype), jnp.full((len(known.parts),), LAMBDA, dtype))
@@ -151,7 +151,7 @@ def drawn_link(places, sparse):
                 link,
                 vectors=jnp.asarray(vectors, dtype),
                 precision_prior=LAMBDA,
-                **given,
+                **settings,
             )
             return link, link.weights
 
@@ -164,13 +164,13 @@ def drawn_link(places, sparse):
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_the_link_of_groups_has_its_exact_distribution(sparse):
-    check_means(drawn_link(PLACES, sparse), exact_link(), title="link", max_standard_error=0.02)
+    check_means(drawn_link(LABELS, sparse), exact_link(), title="link", max_standard_error=0.02)
 
 
 def test_a_link_that_takes_all_vectors_for_one_group_is_caught():
     """Broken twin."""
     with pytest.raises(AssertionError):
-        check_means(drawn_link(0 * PLACES, False), exact_link())
+        check_means(drawn_link(0 * LABELS, False), exact_link())
 
 
 # --- clusters that are there ---------------------------------------------------------------------
@@ -213,13 +213,13 @@ def test_a_chain_starts_from_several_groups_where_there_are_no_splits():
 
     for split_merge, at_least in ((0, (7, 7)), (1, (7, 1))):
         sides = start(split_merge)
-        for side, number, least in zip(sides, (120, 40), at_least, strict=True):
+        for side, size, least in zip(sides, (120, 40), at_least, strict=True):
             sizes = np.bincount(np.asarray(side.groups), minlength=32)
-            assert sizes.sum() == number
+            assert sizes.sum() == size
             np.testing.assert_array_equal(sizes > 0, side.mixture.slots["group"])
             assert least <= (sizes > 0).sum() <= (1 if least == 1 else 10)
-    numbers = sides[0].mixture.hyperparameters["group"]
-    assert float(numbers["weights"].sum() + numbers["rest"]) == pytest.approx(1)
+    hyperparameters = sides[0].mixture.hyperparameters["group"]
+    assert float(hyperparameters["weights"].sum() + hyperparameters["rest"]) == pytest.approx(1)
 
 
 @pytest.mark.slow
@@ -253,8 +253,8 @@ def test_classes_have_weights_of_their_own(classed, tmp_path):
     sums = table.weights.sum(axis=1)
     assert ((sums > 0.7) & (sums <= 1.0001)).all()
     poets = labels[np.flatnonzero(truth == 2)[0]]
-    place = table.groups.tolist().index(poets)
-    assert table.weights[1, place] > 0.6 > 0.4 > table.weights[0, place]
+    index = table.groups.tolist().index(poets)
+    assert table.weights[1, index] > 0.6 > 0.4 > table.weights[0, index]
     assert "clerk" in repr(table)
     assert len(table.to_pandas()) == 3 * table.groups.size
     post.save(tmp_path / "run")
@@ -269,9 +269,9 @@ def test_a_new_row_is_predicted_with_the_weights_of_its_class(classed):
     by_cluster = np.array([means[truth == group].mean(axis=0) for group in range(3)])
     new = people.encode({"job": ["poet", "clerk"]}, ids=["x", "y"])
     found = post.predict(row_features=new).to_array((2, means.shape[1]))
-    wanted = by_cluster[2], by_cluster[:2].mean(axis=0)
-    for own, mean, other in zip(found, wanted, wanted[::-1], strict=True):
-        assert np.mean((own - mean) ** 2) < 0.5 * np.mean((own - other) ** 2)
+    expected = by_cluster[2], by_cluster[:2].mean(axis=0)
+    for predicted, mean, other in zip(found, expected, expected[::-1], strict=True):
+        assert np.mean((predicted - mean) ** 2) < 0.5 * np.mean((predicted - other) ** 2)
     unknown = post.predict(new_rows=mf.Entries([0], [0], [0.0], (1, means.shape[1])))
     assert np.isfinite(unknown.mean).all()
     with pytest.raises(ValueError, match="no column 'job'"):

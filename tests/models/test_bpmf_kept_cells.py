@@ -32,21 +32,23 @@ def test_the_distribution_of_named_cells_is_that_of_kept_factors(gathered):
     values, cells, data = ratings()
     kept = mf.sample(mf.BPMF(2), data, **RUN)
     assert "u" not in gathered.draws
-    found, wanted = (
+    found, expected = (
         gathered.predict(quantiles=(0.1, 0.5)),
         kept.predict(cells, quantiles=(0.1, 0.5)),
     )
     for name in ("mean", "sd", "quantiles", "draws"):
-        own, other = getattr(found, name), getattr(wanted, name)
-        np.testing.assert_allclose(own, other, rtol=1e-3, atol=1e-4, err_msg=name)
-    np.testing.assert_allclose(gathered.averages["predicted"][0], wanted.mean, rtol=1e-3, atol=1e-5)
+        value, other = getattr(found, name), getattr(expected, name)
+        np.testing.assert_allclose(value, other, rtol=1e-3, atol=1e-4, err_msg=name)
+    np.testing.assert_allclose(
+        gathered.averages["predicted"][0], expected.mean, rtol=1e-3, atol=1e-5
+    )
     one, other = (post.held_out_log_likelihood(values[cells], cells) for post in (gathered, kept))
     np.testing.assert_allclose(one.log_likelihood, other.log_likelihood, rtol=1e-4, atol=1e-4)
     # broken twin: the prior of the last draw alone is another
     last = dataclasses.replace(
         gathered, draws={name: x[:, -1:] for name, x in gathered.draws.items()}
     )
-    assert np.abs(last.predict(quantiles=(0.1,)).quantiles[0] - wanted.quantiles[0]).max() > 0.1
+    assert np.abs(last.predict(quantiles=(0.1,)).quantiles[0] - expected.quantiles[0]).max() > 0.1
 
 
 def test_some_of_the_named_cells_in_any_order(gathered, tmp_path):
@@ -98,5 +100,5 @@ def test_cells_of_few_values_have_their_averaged_probabilities():
     kept = mf.sample(model, ones, **RUN)
     without = mf.sample(model, ones, keep_factors=False, predict_at=cells, **RUN)
     np.testing.assert_allclose(without.probabilities(cells), kept.probabilities(cells), rtol=1e-4)
-    found, wanted = (post.predict(cells, quantiles=(0.3, 0.7)) for post in (without, kept))
-    np.testing.assert_array_equal(found.quantiles, wanted.quantiles)
+    found, expected = (post.predict(cells, quantiles=(0.3, 0.7)) for post in (without, kept))
+    np.testing.assert_array_equal(found.quantiles, expected.quantiles)

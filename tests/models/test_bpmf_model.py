@@ -113,12 +113,12 @@ def test_a_row_never_seen_is_predicted_from_its_features(tmp_path):
     post = mf.sample(model, data, **RUN)
     new = Features([[1.0], [-2.0]], ["x", "y"], columns=["age"])
     lengths = items.to_array()[:, 0]
-    wanted = 1.5 * np.outer([1.0, -2.0], lengths) + 2 * np.array([[1.0], [-2.0]]) + lengths
+    expected = 1.5 * np.outer([1.0, -2.0], lengths) + 2 * np.array([[1.0], [-2.0]]) + lengths
     found = post.predict(row_features=new)
-    assert np.sqrt(np.mean((found.to_array((2, NUM_COLUMNS)) - wanted) ** 2)) < 0.7
+    assert np.sqrt(np.mean((found.to_array((2, NUM_COLUMNS)) - expected) ** 2)) < 0.7
     assert set(found.row_names) == {"x", "y"}
     # broken twin: without features the same rows are predicted by the mean alone
-    blind = np.sqrt(np.mean((wanted - np.asarray(data.values).mean()) ** 2))
+    blind = np.sqrt(np.mean((expected - np.asarray(data.values).mean()) ** 2))
     assert blind > 2
     films = Features([[0.5]], ["new"], columns=["length"])
     found = post.predict(column_features=films)
@@ -285,8 +285,8 @@ def test_features_in_any_unit_say_the_same():
     years = np.random.default_rng(3).uniform(20, 60, NUM_ROWS)
     ids = data.row_names
     models = [
-        mf.BPMF(2, row_features=Features(numbers[:, None], ids)).matched(data)
-        for numbers in (years, 365.25 * years + 1e4)
+        mf.BPMF(2, row_features=Features(values[:, None], ids)).matched(data)
+        for values in (years, 365.25 * years + 1e4)
     ]
     first, second = (model.row_features.to_array() for model in models)
     np.testing.assert_allclose(first, second, atol=1e-4)
@@ -318,8 +318,8 @@ def test_one_rating_in_all_says_little_about_the_rest():
     assert (found.sd > 0.5).all()
 
 
-def features_of(number):
-    return Features(np.ones((number, 1)))
+def features_of(num_rows):
+    return Features(np.ones((num_rows, 1)))
 
 
 @pytest.mark.parametrize(
@@ -393,8 +393,8 @@ def test_groups_of_rows_are_found(grouped):
     assert str(table.entries[0, 0]).startswith("Film")
     assert table.shares[0] > 0.4
     best = post.preferences("row", n=5)
-    places = [int(name[1:]) for name in best.entries[0]]
-    assert len({place % 2 for place in places}) == 1
+    indices = [int(name[1:]) for name in best.entries[0]]
+    assert len({index % 2 for index in indices}) == 1
     with pytest.raises(ValueError, match="one group of columns"):
         post.top_entries("column")
 

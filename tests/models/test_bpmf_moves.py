@@ -92,9 +92,9 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_moves_have_their_conditional_and_change_no_cell(name):
-    make, move, number = CASES[name]
+    make, move, degrees = CASES[name]
     with jax.enable_x64(True):
-        densities, likelihoods = density_along(make, move, number)
+        densities, likelihoods = density_along(make, move, degrees)
         start = log_likelihood(make)
     np.testing.assert_allclose(densities, densities[0], rtol=1e-9)
     np.testing.assert_allclose(likelihoods, start, rtol=1e-9)
@@ -178,13 +178,13 @@ def of_part(model, state, prepared):
     residuals = model.standardised(prepared) - means(state)
     share = means(state) - means(state._replace(u=state.u * (1 - mask)))
     sums = Residuals(*(jnp.sum(x) for x in (residuals**2, residuals * share, share**2)))
-    number, numbers = state.u.shape[0] * 2, state.row_side.coefficients
-    assert mask.shape[0] == width + numbers.mean.shape[0]
+    degrees, coefficients = state.u.shape[0] * 2, state.row_side.coefficients
+    assert mask.shape[0] == width + coefficients.mean.shape[0]
 
     def by_sums(t):
         return scales.log_density_of_part(
             t,
-            numbers.precision[0],
+            coefficients.precision[0],
             residuals=sums,
             noise_precision=model.unit(prepared) ** 2 / state.noise,
             precision_prior=model.coefficient_precision,
@@ -192,9 +192,9 @@ def of_part(model, state, prepared):
 
     def joint(t):
         moved = updates._with_scale(state, mask, 0, jnp.exp(t))
-        return model.log_joint(moved, prepared) + (number - 2) * t
+        return model.log_joint(moved, prepared) + (degrees - 2) * t
 
-    return by_sums, joint, (number, 0)
+    return by_sums, joint, (degrees, 0)
 
 
 @pytest.mark.tiers(slow=["of_factors"])
@@ -202,13 +202,13 @@ def of_part(model, state, prepared):
 def test_scales_have_the_joint_density_with_its_jacobian(orbit):
     with jax.enable_x64(True):
         model, state, data = simulated(turned)
-        own, joint, volumes = orbit(model, state, model.prepare(data))
+        conditional, joint, volumes = orbit(model, state, model.prepare(data))
         points = jnp.asarray([-0.7, 0.0, 0.4, 1.1])
-        both = jax.jit(jax.vmap(lambda point: (own(point), joint(point))))
-        found, wanted = both(points)
-        np.testing.assert_allclose(found - found[1], wanted - wanted[1], rtol=1e-8, atol=1e-8)
+        both = jax.jit(jax.vmap(lambda point: (conditional(point), joint(point))))
+        found, expected = both(points)
+        np.testing.assert_allclose(found - found[1], expected - expected[1], rtol=1e-8, atol=1e-8)
         # broken twin: the Jacobian determinant of the rows forgotten
-        wrong = wanted - volumes[0] * points
+        wrong = expected - volumes[0] * points
         assert np.ptp(found - wrong) > 0.5
 
 

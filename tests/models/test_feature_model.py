@@ -70,24 +70,24 @@ def noisy_or_log_likelihood(z, x, observed, *, efficacy=0.6, leak=0.2, probabili
     return total
 
 
-def own_log_likelihood(x, z, y):
-    """As a user writes it: a Poisson row, one number."""
+def custom_log_likelihood(x, z, y):
+    """As a user writes it: a Poisson row, as a scalar."""
     return jnp.sum(dist.Poisson(0.4 + z @ y).log_prob(x))
 
 
 def poisson_model(prior):
     return FeatureModel(
-        own_log_likelihood, dist.Exponential(1.5).expand([2]).to_event(1), prior=prior
+        custom_log_likelihood, dist.Exponential(1.5).expand([2]).to_event(1), prior=prior
     )
 
 
-def gamma_nodes(number, decay, rate=1.5):
-    """Nodes g and weights w with sum w f(g) = E[exp(-decay g) f(g)], g ~ Gamma(number, rate)."""
-    if number == 0:
+def gamma_nodes(count, decay, rate=1.5):
+    """Nodes g and weights w with sum w f(g) = E[exp(-decay g) f(g)], g ~ Gamma(count, rate)."""
+    if count == 0:
         return np.zeros(1), np.ones(1)
-    nodes, weights = roots_genlaguerre(12, number - 1)
-    share = (rate / (rate + decay)) ** number
-    return nodes / (rate + decay), share * weights / np.exp(gammaln(number))
+    nodes, weights = roots_genlaguerre(12, count - 1)
+    share = (rate / (rate + decay)) ** count
+    return nodes / (rate + decay), share * weights / np.exp(gammaln(count))
 
 
 def poisson_log_likelihood(counts, x, base=0.4):
@@ -99,11 +99,11 @@ def poisson_log_likelihood(counts, x, base=0.4):
     for both, first, second in counts:
         shared, shared_weights = gamma_nodes(both, 2.0)
         by_row = []
-        for number, row in ((first, 0), (second, 1)):
-            own, own_weights = gamma_nodes(number, 1.0)
-            rate = base + shared[:, None, None] + own[:, None]
+        for num_singletons, row in ((first, 0), (second, 1)):
+            singletons, singleton_weights = gamma_nodes(num_singletons, 1.0)
+            rate = base + shared[:, None, None] + singletons[:, None]
             cells = rate ** x[row] * np.exp(-base) / np.exp(gammaln(x[row] + 1))
-            by_row.append(np.einsum("o,sod->sd", own_weights, cells))
+            by_row.append(np.einsum("o,sod->sd", singleton_weights, cells))
         total.append(np.log(shared_weights @ (by_row[0] * by_row[1])).sum())
     return np.array(total)
 
@@ -112,12 +112,12 @@ def expectations(z, log_joint):
     """Evidence, and means over the posterior."""
     log_evidence = logsumexp(log_joint)
     weights = np.exp(log_joint - log_evidence)
-    number = z.any(axis=1).sum(axis=1)
+    num_features = z.any(axis=1).sum(axis=1)
     z = z.astype(float)
     upper = np.triu_indices(z.shape[1])
     return log_evidence, {
         "evidence": 1.0,
-        "num_features": np.array([weights[number == k].sum() for k in range(MOST_SHOWN)]),
+        "num_features": np.array([weights[num_features == k].sum() for k in range(MOST_SHOWN)]),
         "cooccurrence": np.einsum("c,cnk,cmk->nm", weights, z, z)[upper],
     }
 
@@ -179,10 +179,10 @@ def check(model, data, exact, *, num_particles, num_runs=10_000, most_error, **o
         z = paths(draws, cloud).astype(cloud.log_weights.dtype)
         ratio = jnp.exp(cloud.log_evidence - log_evidence)
         weights = ratio * jax.nn.softmax(cloud.log_weights)
-        number = jnp.sum(jnp.any(z > 0, axis=1), axis=1)
+        num_features = jnp.sum(jnp.any(z > 0, axis=1), axis=1)
         return {
             "evidence": ratio,
-            "num_features": weights @ (number[:, None] == jnp.arange(MOST_SHOWN)),
+            "num_features": weights @ (num_features[:, None] == jnp.arange(MOST_SHOWN)),
             "cooccurrence": jnp.einsum("p,pik,pjk->ij", weights, z, z)[upper],
         }, jnp.any(overflow)
 
@@ -226,7 +226,7 @@ def test_noisy_or_with_missing_cells():
 
 
 @pytest.mark.slow
-def test_a_poisson_likelihood_of_the_users_own():
+def test_a_custom_poisson_likelihood():
     check(
         poisson_model(IndianBuffet(ALPHA)), dense(COUNTS), poisson_exact(),
         num_particles=40, most_error=0.005,
@@ -245,7 +245,7 @@ def test_a_poisson_likelihood_rejuvenated():
 @partial(jax.tree_util.register_dataclass, data_fields=["chances"], meta_fields=["num_features"])
 @dataclass(frozen=True)
 class KnownChances:
-    """A prior of the user's own: feature k with probability `chances[k]`, in every row."""
+    """A custom prior: feature k with probability `chances[k]`, in every row."""
 
     chances: jax.Array
     num_features: int
@@ -262,7 +262,7 @@ class KnownChances:
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-def test_a_prior_of_the_users_own():
+def test_a_custom_prior():
     chances = np.array([0.6, 0.25])
     z = all_matrices(3, 2)
     log_prior = (z * np.log(chances) + ~z * np.log1p(-chances)).sum(axis=(1, 2))
@@ -273,7 +273,7 @@ def test_a_prior_of_the_users_own():
 
 @pytest.mark.slow
 def test_new_features_that_are_always_accepted_are_caught(monkeypatch):
-    """Broken twin of the rejuvenation: features of a row's own drawn from their prior alone."""
+    """Broken twin of the rejuvenation: features of one row alone drawn from their prior."""
 
     right = explicit_rows.update_bits_and_new
 
@@ -312,7 +312,7 @@ def gaussian_post():
 
 @pytest.fixture(scope="module")
 def poisson_post():
-    """By a function of the user's own."""
+    """By a custom function."""
     model = poisson_model(IndianBuffet(ALPHA))
     return mf.particle_filter(model, COUNTS, num_particles=20, progress=False)
 
@@ -356,8 +356,8 @@ def test_saved_and_read_again(gaussian_post, tmp_path):
     assert "Gaussian(noise_scale=0.8)" in again.facts()["model"]
 
 
-def test_functions_of_the_users_own_cannot_be_saved(poisson_post, tmp_path):
-    with pytest.raises(TypeError, match=r"log_likelihood.*own_log_likelihood"):
+def test_custom_functions_cannot_be_saved(poisson_post, tmp_path):
+    with pytest.raises(TypeError, match=r"log_likelihood.*custom_log_likelihood"):
         poisson_post.save(tmp_path / "run")
     with pytest.raises(TypeError, match="log_likelihood"):
         mf.particle_filter(
@@ -399,10 +399,10 @@ NORMAL = dist.Normal(0.0, 1.0).expand([2]).to_event(1)
     ("arguments", "error", "words"),
     [
         (("gaussian", NORMAL), TypeError, "log_likelihood must be a function"),
-        ((own_log_likelihood, 1.0), TypeError, "feature_prior must be a numpyro distribution"),
-        ((own_log_likelihood, dist.Normal), TypeError, "feature_prior must be a numpyro"),
+        ((custom_log_likelihood, 1.0), TypeError, "feature_prior must be a numpyro distribution"),
+        ((custom_log_likelihood, dist.Normal), TypeError, "feature_prior must be a numpyro"),
         (
-            (own_log_likelihood, dist.Normal(jnp.zeros(2), 1.0)),
+            (custom_log_likelihood, dist.Normal(jnp.zeros(2), 1.0)),
             ValueError,
             r"feature_prior.*to_event\(1\)",
         ),
@@ -424,7 +424,7 @@ def test_bad_parts(arguments, error, words):
 )
 def test_bad_options(options, error, words):
     with pytest.raises(error, match=words):
-        FeatureModel(own_log_likelihood, NORMAL, **options)
+        FeatureModel(custom_log_likelihood, NORMAL, **options)
 
 
 def returns(function):

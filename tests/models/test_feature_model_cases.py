@@ -144,7 +144,7 @@ def test_too_little_room_is_said():
     assert crowded.simulate_features(jax.random.key(0), 3, 4)[1]
 
 
-def test_a_prior_of_the_users_own_is_gone_through_row_by_row():
+def test_a_custom_prior_is_gone_through_row_by_row():
     model = gaussian_model(KnownChances(jnp.asarray([0.6, 0.25]), 2))
     draw, overflow = model.simulate_features(jax.random.key(1), 20_000, 32)
     assert draw["z"].shape == (20_000, 2)
@@ -157,9 +157,9 @@ def test_rows_that_cannot_be_drawn():
         poisson_model(PRIOR).simulate(jax.random.key(0), 3)
     with pytest.raises(TypeError, match="sample_row must be a function"):
         dataclasses.replace(POISSON, sample_row=0.5)
-    one_number = dataclasses.replace(POISSON, sample_row=lambda key, z, y: jnp.sum(y))
+    scalar_rows = dataclasses.replace(POISSON, sample_row=lambda key, z, y: jnp.sum(y))
     with pytest.raises(ValueError, match=r"sample_row returned shape \(\)"):
-        one_number.simulate(jax.random.key(0), 3)
+        scalar_rows.simulate(jax.random.key(0), 3)
 
 
 # --- evidence beside the filters of the two models ------------------------------------------------
@@ -188,10 +188,10 @@ def evidence(model, data, *, key, **options):
     return np.asarray(found, np.float64)
 
 
-def check_same_evidence(general, own, *, most_error):
+def check_same_evidence(general, special, *, most_error):
     """The difference of the two evidences, in units of the second, is zero on average."""
-    scale = np.logaddexp.reduce(own) - np.log(len(own))
-    difference = np.exp(general - scale) - np.exp(own - scale)
+    scale = np.logaddexp.reduce(special) - np.log(len(special))
+    difference = np.exp(general - scale) - np.exp(special - scale)
     print(
         check_means({"difference": difference}, {"difference": 0.0}, max_standard_error=most_error)
     )
@@ -201,33 +201,33 @@ def check_same_evidence(general, own, *, most_error):
 @pytest.mark.slow
 def test_a_noisy_or_likelihood_has_the_evidence_of_the_noisy_or_model():
     settings = {"cause_probability": 0.4, "efficacy": 0.8, "leak": 0.1}
-    own_model = NoisyOrIBP(alpha=ALPHA, concentration=CONCENTRATION, **settings)
-    _, data = own_model.simulate(jax.random.key(1), 5, 4)
+    special_model = NoisyOrIBP(alpha=ALPHA, concentration=CONCENTRATION, **settings)
+    _, data = special_model.simulate(jax.random.key(1), 5, 4)
     values = np.array(data.values)
     values[1, 2] = np.nan
     data = Dense(values)
-    own = evidence(own_model, data, key=jax.random.key(10), num_particles=200)
+    special = evidence(special_model, data, key=jax.random.key(10), num_particles=200)
 
     def general(efficacy):
         model = noisy_or_model(PRIOR, 4, efficacy, settings["leak"], settings["cause_probability"])
         return evidence(model, data, key=jax.random.key(11), num_particles=200)
 
-    check_same_evidence(general(0.8), own, most_error=0.015)
+    check_same_evidence(general(0.8), special, most_error=0.015)
     with pytest.raises(AssertionError, match="difference"):
-        check_same_evidence(general(0.7), own, most_error=None)
+        check_same_evidence(general(0.7), special, most_error=None)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_gaussian_likelihood_has_the_evidence_of_the_linear_gaussian_model():
-    own_model = LinearGaussianIBP(alpha=ALPHA, concentration=CONCENTRATION, **SCALES)
-    _, data = own_model.simulate(jax.random.key(2), 5, 3)
-    own = evidence(own_model, data, key=jax.random.key(12), num_particles=200)
+    special_model = LinearGaussianIBP(alpha=ALPHA, concentration=CONCENTRATION, **SCALES)
+    _, data = special_model.simulate(jax.random.key(2), 5, 3)
+    special = evidence(special_model, data, key=jax.random.key(12), num_particles=200)
 
     def general(noise_scale):
         model = dataclasses.replace(gaussian_model(PRIOR, 3), likelihood=mf.Gaussian(noise_scale))
         return evidence(model, data, key=jax.random.key(13), num_particles=200)
 
-    check_same_evidence(general(SCALES["noise_scale"]), own, most_error=0.015)
+    check_same_evidence(general(SCALES["noise_scale"]), special, most_error=0.015)
     with pytest.raises(AssertionError, match="difference"):
-        check_same_evidence(general(0.9), own, most_error=None)
+        check_same_evidence(general(0.9), special, most_error=None)

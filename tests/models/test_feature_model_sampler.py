@@ -255,9 +255,9 @@ def averages(model, data, *, num_chains, num_steps, measure, warm_up=60):
 
 def features_and_cooccurrence(state):
     z = state.z.astype(jnp.result_type(float))
-    number = jnp.sum(jnp.any(state.z, axis=0))
+    num_features = jnp.sum(jnp.any(state.z, axis=0))
     return {
-        "num_features": (number == jnp.arange(4)).astype(z.dtype),
+        "num_features": (num_features == jnp.arange(4)).astype(z.dtype),
         "cooccurrence": (z @ z.T)[jnp.triu_indices(z.shape[0])],
     }
 
@@ -477,8 +477,8 @@ def posterior():
 @pytest.mark.slow
 def test_a_chain_finds_features_scale_and_a_missing_cell(posterior):
     """Of both chains: each comes to the two features by itself."""
-    number = np.asarray(posterior.draws["num_features"]).reshape(2, -1)
-    np.testing.assert_array_equal(np.median(number, axis=1), 2)
+    num_features = np.asarray(posterior.draws["num_features"]).reshape(2, -1)
+    np.testing.assert_array_equal(np.median(num_features, axis=1), 2)
     scale = np.median(np.asarray(posterior.draws["noise_scale"]).reshape(2, -1), axis=1)
     assert np.all((scale > 0.15) & (scale < 0.45)), "the noise of the data has the scale 0.3"
     assert -2.6 < posterior.predict().mean[0] < -1.4  # -2 with noise

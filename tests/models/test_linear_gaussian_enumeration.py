@@ -95,10 +95,10 @@ def starts(case, posterior, num_chains, *, capacity=CAPACITY):
 
 def statistics(model, state):
     z = state.z[:, model.first_slot() :].astype(float)
-    number = num_features(state.z[:, model.first_slot() :])
+    count = num_features(state.z[:, model.first_slot() :])
     upper = jnp.triu_indices(z.shape[0])
     return {
-        "probability of K": (number == jnp.arange(5)).astype(float),
+        "probability of K": (count == jnp.arange(5)).astype(float),
         "shared": (z @ z.T)[upper],
     }
 
@@ -213,15 +213,15 @@ class Grid:
     def _sum_priors(self):
         """(B, C) log p(class, concentration), alpha integrated out, normalised over the grid."""
         shape, rate = self.alpha
-        number = self.classes.num_features
+        count = self.classes.num_features
         rows = []
         for value, total in zip(self.concentrations, self.rates, strict=True):
             at_one = oracles.log_prior_of_classes(self.classes, alpha=1.0, concentration=value)
             log_alpha = (
                 shape * np.log(rate)
-                + gammaln(shape + number)
+                + gammaln(shape + count)
                 - gammaln(shape)
-                - (shape + number) * np.log(rate + total)
+                - (shape + count) * np.log(rate + total)
             )
             first, second = self.concentration
             rows.append(at_one + total + log_alpha + first * np.log(value) - second * value)

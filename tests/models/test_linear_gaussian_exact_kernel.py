@@ -28,8 +28,8 @@ SETTINGS = {"alpha": 1.2, "noise_scale": 0.5, "feature_scale": 1.1}
 TOLERANCE = 1e-12
 
 
-def number_of(z):
-    """The number of each state (C, N, K) in `STATES`."""
+def state_index(z):
+    """The index in `STATES` of each state (C, N, K)."""
     return z.reshape(len(z), -1).astype(int) @ POWERS
 
 
@@ -47,9 +47,9 @@ def conditionals(prior, *, bias=False):
         posterior = gaussian.remove_row(posterior, old, alone, x[row], scales.ratio)
         posterior = gaussian.reset_slots(posterior, counts < 0.5, scales.ratio)
         conditional = row_prior(prior, counts, NUM_ROWS, num_fixed=int(bias))
-        own = z[row] & conditional.free
-        fit = feature_rows.row_fit(posterior, z[row] & ~own, x[row], None)
-        extra = jnp.sum(own) / scales.ratio
+        singletons = z[row] & conditional.free
+        fit = feature_rows.row_fit(posterior, z[row] & ~singletons, x[row], None)
+        extra = jnp.sum(singletons) / scales.ratio
         sign = jnp.where(fit.z, -1, 1)
         log_odds = jax.vmap(feature_rows.bit_log_odds, in_axes=(0, 0, 0, None, None, 0))(
             fit.z,
@@ -107,7 +107,7 @@ def with_new(state, row, bits, free, num_new):
     z = STATES[state].copy()
     z[row] = bits
     z[row, claimed] = True
-    return number_of(z[None])[0]
+    return state_index(z[None])[0]
 
 
 def flip_matrix(table, row, slot):
@@ -117,7 +117,7 @@ def flip_matrix(table, row, slot):
     flipped[:, row, slot] ^= True
     probability = table["flip"][:, row, slot]
     everyone = np.arange(len(STATES))
-    matrix[everyone, number_of(flipped)] = probability
+    matrix[everyone, state_index(flipped)] = probability
     matrix[everyone, everyone] += 1 - probability
     return matrix
 
@@ -169,29 +169,29 @@ def sweep_matrices(table, *, orders=RANDOM_ORDER, whole_rows=False):
     return [scan_matrix(table, row, orders) @ new_matrix(table, row) for row in range(NUM_ROWS)]
 
 
-def class_numbers(*, bias=False):
-    """Which class each state is of."""
+def class_indices(*, bias=False):
+    """The index of the class of each state."""
     start = int(bias)
     sorted_columns = np.sort((STATES[:, :, start:] * np.array([4, 2, 1])[:, None]).sum(axis=1))
     head = STATES[:, :, :start].reshape(len(STATES), -1)
-    _, number = np.unique(np.hstack([head, sorted_columns]), axis=0, return_inverse=True)
-    return number.reshape(-1)
+    _, classes = np.unique(np.hstack([head, sorted_columns]), axis=0, return_inverse=True)
+    return classes.reshape(-1)
 
 
-def exact_over_classes(number, posterior):
-    """The posterior of the oracle, in the numbering of `number`."""
-    exact = np.zeros(number.max() + 1)
-    np.add.at(exact, number[number_of(posterior.z)], posterior.probability)
+def exact_over_classes(classes, posterior):
+    """The posterior of the oracle, in the order of `classes`."""
+    exact = np.zeros(classes.max() + 1)
+    np.add.at(exact, classes[state_index(posterior.z)], posterior.probability)
     return exact
 
 
-def lump(matrix, number, states):
+def lump(matrix, classes, states):
     """The matrix over classes, and how much the states of a class differ (over `states` only)."""
-    member = np.eye(number.max() + 1)[number]
+    member = np.eye(classes.max() + 1)[classes]
     onto_classes = matrix @ member
     lumped = np.zeros((member.shape[1], member.shape[1]))
-    lumped[number[states]] = onto_classes[states]
-    return lumped, np.abs(onto_classes[states] - lumped[number[states]]).max()
+    lumped[classes[states]] = onto_classes[states]
+    return lumped, np.abs(onto_classes[states] - lumped[classes[states]]).max()
 
 
 @pytest.fixture(autouse=True)
@@ -207,11 +207,11 @@ def test_sweeps_of_the_process_leave_the_posterior_invariant(whole_rows, concent
     posterior = posterior_of_classes(
         X, max_features=NUM_SLOTS, concentration=concentration, **SETTINGS
     )
-    number = class_numbers()
-    exact = exact_over_classes(number, posterior)
+    classes = class_indices()
+    exact = exact_over_classes(classes, posterior)
     everyone = np.arange(len(STATES))
     for matrix in sweep_matrices(table, whole_rows=whole_rows):
-        lumped, difference = lump(matrix, number, everyone)
+        lumped, difference = lump(matrix, classes, everyone)
         assert difference < TOLERANCE  # labels do not matter, so it is a kernel over classes
         np.testing.assert_allclose(lumped.sum(axis=1), 1, atol=TOLERANCE)
         np.testing.assert_allclose(exact @ lumped, exact, rtol=0, atol=TOLERANCE)
@@ -221,12 +221,12 @@ def test_sweeps_of_the_process_leave_the_posterior_invariant(whole_rows, concent
 def test_sweeps_with_a_bias_feature(whole_rows):
     table = conditionals(IndianBuffet(SETTINGS["alpha"]), bias=True)
     posterior = posterior_of_classes(X, max_features=NUM_SLOTS - 1, bias=True, **SETTINGS)
-    number = class_numbers(bias=True)
-    exact = exact_over_classes(number, posterior)
+    classes = class_indices(bias=True)
+    exact = exact_over_classes(classes, posterior)
     states = np.flatnonzero(STATES[:, :, 0].all(axis=1))
     for matrix in sweep_matrices(table, whole_rows=whole_rows):
         assert np.allclose(matrix[states][:, states].sum(axis=1), 1, atol=TOLERANCE)
-        lumped, difference = lump(matrix, number, states)
+        lumped, difference = lump(matrix, classes, states)
         assert difference < TOLERANCE
         np.testing.assert_allclose(exact @ lumped, exact, rtol=0, atol=TOLERANCE)
 
@@ -237,7 +237,7 @@ def test_sweeps_of_the_finite_model(orders):
     table = conditionals(BetaBernoulli(SETTINGS["alpha"], 1.3, NUM_SLOTS))
     posterior = posterior_of_matrices(X, num_features=NUM_SLOTS, concentration=1.3, **SETTINGS)
     exact = np.zeros(len(STATES))
-    exact[number_of(posterior.z)] = posterior.probability
+    exact[state_index(posterior.z)] = posterior.probability
     for matrix in sweep_matrices(table, orders=orders):
         np.testing.assert_allclose(exact @ matrix, exact, rtol=0, atol=TOLERANCE)
     for matrix in sweep_matrices(table, whole_rows=True):
@@ -261,7 +261,7 @@ def compaction():
     matrix = np.zeros((len(STATES), len(STATES)))
     for state, z in enumerate(STATES):
         order = np.argsort(~z.any(axis=0), kind="stable")
-        matrix[state, number_of(z[None, :, order])[0]] = 1.0
+        matrix[state, state_index(z[None, :, order])[0]] = 1.0
     return matrix
 
 
@@ -273,14 +273,14 @@ def compaction():
 def test_the_order_of_the_scan(compacts, orders, at_least):
     """Bits scanned from left to right: right conditionals, a wrong stationary distribution."""
     table = process_conditionals()
-    number = class_numbers()
-    exact = exact_over_classes(number, posterior_of_classes(X, max_features=NUM_SLOTS, **SETTINGS))
+    classes = class_indices()
+    exact = exact_over_classes(classes, posterior_of_classes(X, max_features=NUM_SLOTS, **SETTINGS))
     sweep = np.eye(len(STATES))
     for matrix in sweep_matrices(table, orders=orders):
         sweep = sweep @ matrix
         if compacts:
             sweep = sweep @ compaction()
-    found = np.bincount(number, weights=stationary_distribution(sweep))
+    found = np.bincount(classes, weights=stationary_distribution(sweep))
     total_variation = 0.5 * np.abs(found - exact).sum()
     print(f"total variation {total_variation:.2e}")
     if at_least is None:
@@ -297,9 +297,9 @@ def test_a_wrong_conditional_is_seen():
             return jnp.asarray(self.alpha)
 
     table = conditionals(Twin(SETTINGS["alpha"]))
-    number = class_numbers()
-    exact = exact_over_classes(number, posterior_of_classes(X, max_features=NUM_SLOTS, **SETTINGS))
-    lumped, _ = lump(sweep_matrices(table)[0], number, np.arange(len(STATES)))
+    classes = class_indices()
+    exact = exact_over_classes(classes, posterior_of_classes(X, max_features=NUM_SLOTS, **SETTINGS))
+    lumped, _ = lump(sweep_matrices(table)[0], classes, np.arange(len(STATES)))
     assert np.abs(exact @ lumped - exact).max() > 1e-3
 
 

@@ -181,7 +181,7 @@ class WrongRate(IndianBuffet):
         return jnp.asarray(self.alpha)
 
 
-class OwnRowCounted(IndianBuffet):
+class RowItselfCounted(IndianBuffet):
     """Odds m / (N - m) with the row itself among the N."""
 
     def log_odds(self, counts_without_row, num_rows):
@@ -222,14 +222,14 @@ def test_a_wrong_rate_of_new_features_is_caught():
     must_fail(Setup(model, capacity=20), kernel)
 
 
-@pytest.mark.tiers(exhaustive=["OwnRowCounted-whole_rows"])
+@pytest.mark.tiers(exhaustive=["RowItselfCounted-whole_rows"])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("twin", "sweep"),
     [
-        (OwnRowCounted, "collapsed"),
+        (RowItselfCounted, "collapsed"),
         (WrongRate, "parallel"),
-        (OwnRowCounted, "whole_rows"),
+        (RowItselfCounted, "whole_rows"),
     ],
 )
 def test_wrong_conditionals_of_the_prior_are_caught(twin, sweep):
@@ -239,7 +239,7 @@ def test_wrong_conditionals_of_the_prior_are_caught(twin, sweep):
 
 @pytest.mark.slow
 def test_forgetting_the_singletons_is_caught(monkeypatch):
-    """The row's own features dropped before its bits are drawn, their number forgotten."""
+    """Features of this row alone dropped before its bits are drawn, their count forgotten."""
     right = collapsed.draw_bits
 
     def twin(draws, fit, conditional, *, num_singletons, scales):

@@ -163,16 +163,18 @@ class Halves(PartitionPrior):
     def num_groups(self, capacity):
         return 2
 
-    def begin(self, counts, numbers, *, with_sizes):
-        seating = super().begin(counts, numbers, with_sizes=with_sizes)
-        pseudo = jnp.broadcast_to(numbers["concentration"], (2,))
+    def begin(self, counts, hyperparameters, *, with_sizes):
+        seating = super().begin(counts, hyperparameters, with_sizes=with_sizes)
+        pseudo = jnp.broadcast_to(hyperparameters["concentration"], (2,))
         return seating._replace(pseudo=pseudo, whole=jnp.sum(pseudo))
 
     def weights(self, seating, batch):
         return tables.row(seating.counts, batch) + seating.pseudo, jnp.ones((), bool)
 
-    def log_prob(self, counts, numbers):
-        return jnp.sum(log_dirichlet_multinomial(counts, jnp.full(2, numbers["concentration"])))
+    def log_prob(self, counts, hyperparameters):
+        return jnp.sum(
+            log_dirichlet_multinomial(counts, jnp.full(2, hyperparameters["concentration"]))
+        )
 
 
 def halves(concentration):

@@ -105,9 +105,9 @@ def starts(case, posterior, num_chains, capacity=CAPACITY):
 
 def statistics(state):
     z, y = state.z.astype(float), state.y.astype(float)
-    number = jnp.sum(jnp.any(state.z, axis=0))
+    num_features = jnp.sum(jnp.any(state.z, axis=0))
     return {
-        "probability of K": (number == jnp.arange(5)).astype(float),
+        "probability of K": (num_features == jnp.arange(5)).astype(float),
         "shared": (z @ z.T)[jnp.triu_indices(z.shape[0])],
         "active": jnp.sum(y, axis=0),
         "active causes": z @ y,

@@ -38,10 +38,10 @@ KINDS = [
 ]
 STATES = [
     state
-    for number in range(NUM_SLOTS + 1)
-    for state in itertools.combinations_with_replacement(range(len(KINDS)), number)
+    for size in range(NUM_SLOTS + 1)
+    for state in itertools.combinations_with_replacement(range(len(KINDS)), size)
 ]
-NUMBER_OF = {state: place for place, state in enumerate(STATES)}
+STATE_INDEX = {state: index for index, state in enumerate(STATES)}
 
 
 def arrays_of(state):
@@ -53,14 +53,14 @@ def arrays_of(state):
     return z, y
 
 
-KIND_OF = {kind: place for place, kind in enumerate(KINDS)}
+KIND_OF = {kind: index for index, kind in enumerate(KINDS)}
 
 
-def number_of(z, y):
+def state_index(z, y):
     """The state of arrays, whatever the slots; empty columns are no causes."""
     columns = zip(z.T.astype(int).tolist(), y.astype(int).tolist(), strict=True)
     causes = [(tuple(history), tuple(activity)) for history, activity in columns if any(history)]
-    return NUMBER_OF[tuple(sorted(KIND_OF[cause] for cause in causes))]
+    return STATE_INDEX[tuple(sorted(KIND_OF[cause] for cause in causes))]
 
 
 def parameters():
@@ -78,13 +78,13 @@ def posterior():
     log_joint = []
     for state in STATES:
         z, y = (array.astype(float) for array in arrays_of(state))
-        ones, number = z.sum(axis=0)[: len(state)], len(state)
-        log_prior = number * np.log(ALPHA * CONCENTRATION)
+        ones, num_causes = z.sum(axis=0)[: len(state)], len(state)
+        log_prior = num_causes * np.log(ALPHA * CONCENTRATION)
         log_prior += betaln(ones, NUM_ROWS - ones + CONCENTRATION).sum()
-        active = y[:number].sum()
+        active = y[:num_causes].sum()
         p = VALUES["cause_probability"]
-        log_prior += active * np.log(p) + (number * NUM_COLUMNS - active) * np.log(1 - p)
-        log_prior -= gammaln(np.unique(state, return_counts=True)[1] + 1).sum() if number else 0
+        log_prior += active * np.log(p) + (num_causes * NUM_COLUMNS - active) * np.log(1 - p)
+        log_prior -= gammaln(np.unique(state, return_counts=True)[1] + 1).sum() if num_causes else 0
         zero = (1 - VALUES["leak"]) * (1 - VALUES["efficacy"]) ** (z @ y)
         log_joint.append(log_prior + np.log(np.where(X == 1, 1 - zero, zero))[OBSERVED].sum())
     probability = np.exp(np.array(log_joint) - max(log_joint))
@@ -97,33 +97,38 @@ def tables():
     cells = noisy_or.cells_of(jnp.asarray(X), jnp.asarray(OBSERVED))
     values, given = parameters(), prior()
 
-    def flips(z_row, y, ones, zeros, num_own, log_odds):
+    def flips(z_row, y, ones, zeros, num_singletons, log_odds):
         """Log odds of flipping each bit of a row."""
         eta = noisy_or.num_active(z_row, y, X.dtype)
         off = (eta - z_row[:, None] * y).astype(int)
-        gain = y * noisy_or.gain_table(NUM_SLOTS + 1, values, num_own)[off]
+        gain = y * noisy_or.gain_table(NUM_SLOTS + 1, values, num_singletons)[off]
         return flip_log_odds(z_row, log_odds, gain @ ones + values.log_fail * (y @ zeros))
 
     def of_row(z, y, row):
         counts = jnp.sum(z, axis=0, dtype=float) - z[row]
         conditional = row_prior(given, counts, NUM_ROWS, num_fixed=0)
-        own = z[row] & conditional.free
+        singletons = z[row] & conditional.free
         y = jnp.where(conditional.free[:, None], 0, y.astype(float))
         row_cells = NoisyOrCells(cells.ones[row], cells.zeros[row])
 
-        def of_bits(bits, num_own):
+        def of_bits(bits, num_singletons):
             eta = noisy_or.num_active(bits, y, float)
             tally = noisy_or.tally_of(eta, row_cells, NUM_SLOTS + 1)
             odds = flips(
-                bits, y, row_cells.ones * 1.0, row_cells.zeros * 1.0, num_own, conditional.log_odds
+                bits,
+                y,
+                row_cells.ones * 1.0,
+                row_cells.zeros * 1.0,
+                num_singletons,
+                conditional.log_odds,
             )
             table = count_table(NUM_SLOTS, values)
             return odds, new_cause_log_weights(tally, conditional.rate, table)[0], eta
 
         return {
             "movable": conditional.movable,
-            "with own": jax.vmap(of_bits, (0, None))(PATTERNS, jnp.sum(own) * 1.0),
-            "own forgotten": jax.vmap(of_bits, (0, None))(PATTERNS, 0.0),
+            "with singletons": jax.vmap(of_bits, (0, None))(PATTERNS, jnp.sum(singletons) * 1.0),
+            "without singletons": jax.vmap(of_bits, (0, None))(PATTERNS, 0.0),
         }
 
     def of_column(z, column):
@@ -183,7 +188,7 @@ def bit_distributions(table, movable, start):
     return total
 
 
-def pattern_number(bits):
+def pattern_index(bits):
     return int(np.asarray(bits) @ (1 << np.arange(NUM_SLOTS - 1, -1, -1)))
 
 
@@ -202,15 +207,17 @@ def new_activity_distributions(eta, row, num_new, *, joint=True):
 
 
 @functools.cache
-def row_matrix(row, *, forget_own=False, joint=True):
+def row_matrix(row, *, forget_singletons=False, joint=True):
     """The update of one row: bits, number of new causes, their activity."""
     matrix = np.zeros((len(STATES), len(STATES)))
-    for place, state in enumerate(STATES):
-        table = jax.tree.map(lambda leaf, place=place: leaf[place, row], tables()["rows"])
+    for index, state in enumerate(STATES):
+        table = jax.tree.map(lambda leaf, index=index: leaf[index, row], tables()["rows"])
         z, y = arrays_of(state)
-        odds, log_weights, etas = table["own forgotten" if forget_own else "with own"]
+        odds, log_weights, etas = table[
+            "without singletons" if forget_singletons else "with singletons"
+        ]
         movable = table["movable"]
-        distributions = bit_distributions(odds, movable, pattern_number(z[row] & movable))
+        distributions = bit_distributions(odds, movable, pattern_index(z[row] & movable))
         free = np.flatnonzero(~movable)
         for pattern in np.flatnonzero(distributions):
             weights = np.exp(log_weights[pattern][: len(free) + 1])
@@ -222,7 +229,7 @@ def row_matrix(row, *, forget_own=False, joint=True):
                     new_z[row] = PATTERNS[pattern]
                     new_z[row, free[:num_new]] = True
                     new_y[free[:num_new]] = activity
-                    matrix[place, number_of(new_z, new_y)] += (
+                    matrix[index, state_index(new_z, new_y)] += (
                         distributions[pattern] * weight * chance
                     )
     return matrix
@@ -232,16 +239,16 @@ def row_matrix(row, *, forget_own=False, joint=True):
 def activity_matrix():
     """The pass over Y: one random order for all columns."""
     matrix = np.zeros((len(STATES), len(STATES)))
-    for place, state in enumerate(STATES):
+    for index, state in enumerate(STATES):
         z, y = arrays_of(state)
         orders = list(itertools.permutations(range(len(state))))
         for order in orders:
             distributions = []
             for column in range(NUM_COLUMNS):
                 distribution = np.zeros(len(PATTERNS))
-                distribution[pattern_number(y[:, column])] = 1.0
+                distribution[pattern_index(y[:, column])] = 1.0
                 for slot in order:
-                    chance = sigmoid(tables()["columns"][place, column][:, slot])
+                    chance = sigmoid(tables()["columns"][index, column][:, slot])
                     target = np.arange(len(PATTERNS)) ^ (1 << (NUM_SLOTS - 1 - slot))
                     after = distribution * (1 - chance)
                     np.add.at(after, target, distribution * chance)
@@ -252,7 +259,7 @@ def activity_matrix():
             ):
                 new_y = np.stack([PATTERNS[first], PATTERNS[second]], axis=1)
                 probability = distributions[0][first] * distributions[1][second] / len(orders)
-                matrix[place, number_of(z, new_y)] += probability
+                matrix[index, state_index(z, new_y)] += probability
     return matrix
 
 
@@ -290,7 +297,7 @@ def total_variation(twin):
     ("twin", "at_least"),
     [
         ({}, None),
-        ({"forget_own": True}, 1e-2),
+        ({"forget_singletons": True}, 1e-2),
         ({"joint": False}, 1e-5),
     ],
     ids=["right", "own causes forgotten", "new rows of Y independent"],
@@ -310,20 +317,20 @@ def test_broken_twins_are_seen(twin, at_least):
 def padded_pairs(state):
     """All (weight, is split, pair, remaining causes) of the split-merge proposal."""
     causes = [KINDS[kind] for kind in state]
-    number = len(causes)
-    for place, (history, _) in enumerate(causes):
+    num_causes = len(causes)
+    for position, (history, _) in enumerate(causes):
         rows = np.flatnonzero(history)
         for parts in itertools.product(range(3), repeat=len(rows)):
             first, second = np.zeros((2, NUM_ROWS), bool)
             first[rows], second[rows] = np.array(parts) != 1, np.array(parts) != 0
-            if first.any() and second.any() and number < NUM_SLOTS:
-                pair = moves.Pair(np.array(history, bool), first, second)
-                weight = 0.5 / number / 3 ** len(rows)
-                yield weight, True, pair, causes[:place] + causes[place + 1 :]
-    for first, second in itertools.permutations(range(number), 2):
-        a, b = (np.array(causes[place][0], bool) for place in (first, second))
-        rest = [cause for place, cause in enumerate(causes) if place not in (first, second)]
-        yield 0.5 / number / (number - 1), False, moves.Pair(a | b, a, b), rest
+            if first.any() and second.any() and num_causes < NUM_SLOTS:
+                pair = moves.CausePair(np.array(history, bool), first, second)
+                weight = 0.5 / num_causes / 3 ** len(rows)
+                yield weight, True, pair, causes[:position] + causes[position + 1 :]
+    for first, second in itertools.permutations(range(num_causes), 2):
+        a, b = (np.array(causes[position][0], bool) for position in (first, second))
+        rest = [cause for position, cause in enumerate(causes) if position not in (first, second)]
+        yield 0.5 / num_causes / (num_causes - 1), False, moves.CausePair(a | b, a, b), rest
 
 
 def to_arrays(causes):
@@ -336,10 +343,12 @@ def to_arrays(causes):
 
 def split_merge_matrix():
     proposals = [
-        (place, *each) for place, state in enumerate(STATES) for each in padded_pairs(state)
+        (start, *each) for start, state in enumerate(STATES) for each in padded_pairs(state)
     ]
     z, y = (np.array(each) for each in zip(*(to_arrays(p[-1]) for p in proposals), strict=True))
-    pairs = moves.Pair(*(np.array(each) for each in zip(*(p[3] for p in proposals), strict=True)))
+    pairs = moves.CausePair(
+        *(np.array(each) for each in zip(*(p[3] for p in proposals), strict=True))
+    )
     is_split = np.array([p[2] for p in proposals])
     num_after = np.array([len(STATES[p[0]]) + p[2] for p in proposals])
 
@@ -355,30 +364,30 @@ def split_merge_matrix():
     ratio, whole, parts = jax.device_get(jax.jit(jax.vmap(evaluate))(z, y, pairs, num_after))
     accept = np.minimum(1, np.exp(np.where(is_split, ratio, -ratio)))
     matrix = np.eye(len(STATES))
-    for index, (place, weight, split, pair, rest) in enumerate(proposals):
+    for index, (start, weight, split, pair, rest) in enumerate(proposals):
         chances = parts[index] if split else whole[index]
         for choice in itertools.product(range(len(chances)), repeat=NUM_COLUMNS):
             active = np.array(choice)
             new = [(pair.first, active % 2), (pair.second, active // 2)]
             causes = rest + (new if split else [(pair.whole, active)])
             probability = weight * accept[index] * np.prod(chances[active, range(NUM_COLUMNS)])
-            matrix[place, number_of(*to_arrays(causes))] += probability
-            matrix[place, place] -= probability
+            matrix[start, state_index(*to_arrays(causes))] += probability
+            matrix[start, start] -= probability
     return matrix
 
 
 def birth_death_matrix():
     proposals = []
-    for place, state in enumerate(STATES):
+    for start, state in enumerate(STATES):
         causes = [KINDS[kind] for kind in state]
         for row in range(NUM_ROWS):
             alone = tuple(int(other == row) for other in range(NUM_ROWS))
-            own = [slot for slot, (history, _) in enumerate(causes) if history == alone]
+            singletons = [slot for slot, (history, _) in enumerate(causes) if history == alone]
             if len(causes) < NUM_SLOTS:
-                proposals.append((place, row, True, 1.0, len(own) + 1, causes))
-            for slot in own:
+                proposals.append((start, row, True, 1.0, len(singletons) + 1, causes))
+            for slot in singletons:
                 rest = causes[:slot] + causes[slot + 1 :]
-                proposals.append((place, row, False, 1 / len(own), len(own), rest))
+                proposals.append((start, row, False, 1 / len(singletons), len(singletons), rest))
     eta = []
     for _, row, *_, rest in proposals:
         z, y = to_arrays(rest)
@@ -386,26 +395,26 @@ def birth_death_matrix():
     rows = np.array([p[1] for p in proposals])
     cells = noisy_or.cells_of(jnp.asarray(X), jnp.asarray(OBSERVED))
 
-    def evaluate(eta, row, number):
-        own_cells = NoisyOrCells(cells.ones[row], cells.zeros[row])
+    def evaluate(eta, row, num_new):
+        row_cells = NoisyOrCells(cells.ones[row], cells.zeros[row])
         ratio = moves.log_birth_ratio(
-            eta, own_cells, number, rate=prior().new_rate(NUM_ROWS), parameters=parameters()
+            eta, row_cells, num_new, rate=prior().new_rate(NUM_ROWS), parameters=parameters()
         )
-        odds = noisy_or.unseen_log_odds(eta, own_cells, parameters(), jnp.asarray(0.0))
+        odds = noisy_or.unseen_log_odds(eta, row_cells, parameters(), jnp.asarray(0.0))
         return ratio, jax.nn.sigmoid(odds)
 
-    numbers = np.array([p[4] for p in proposals])
-    ratio, chance = jax.device_get(jax.jit(jax.vmap(evaluate))(np.array(eta), rows, numbers))
+    counts = np.array([p[4] for p in proposals])
+    ratio, chance = jax.device_get(jax.jit(jax.vmap(evaluate))(np.array(eta), rows, counts))
     matrix = np.eye(len(STATES))
-    for index, (place, row, birth, share, _, rest) in enumerate(proposals):
+    for index, (start, row, birth, share, _, rest) in enumerate(proposals):
         accept = min(1, np.exp(ratio[index] if birth else -ratio[index]))
         weight = 0.5 / NUM_ROWS * share * accept
         alone = np.arange(NUM_ROWS) == row
         for active in itertools.product([0, 1], repeat=NUM_COLUMNS if birth else 0):
             causes = rest + ([(alone, active)] if birth else [])
             chances = np.where(active, chance[index], 1 - chance[index]) if birth else 1.0
-            matrix[place, number_of(*to_arrays(causes))] += weight * np.prod(chances)
-            matrix[place, place] -= weight * np.prod(chances)
+            matrix[start, state_index(*to_arrays(causes))] += weight * np.prod(chances)
+            matrix[start, start] -= weight * np.prod(chances)
     return matrix
 
 

@@ -78,10 +78,10 @@ def exact(hyper, missing):
     evidence = np.logaddexp.reduce(joint)
     weights = np.exp(joint - evidence)
     z = classes.z.astype(float)
-    number = classes.num_features
+    num_features = classes.num_features
     return evidence, {
         "evidence": 1.0,
-        "num_features": np.array([weights[number == k].sum() for k in range(MOST_SHOWN)]),
+        "num_features": np.array([weights[num_features == k].sum() for k in range(MOST_SHOWN)]),
         "cooccurrence": np.einsum("c,cik,cjk->ij", weights, z, z)[np.triu_indices(NUM_ROWS)],
     }
 
@@ -134,11 +134,11 @@ def check(
         z = paths(draws, cloud).astype(cloud.log_weights.dtype)
         ratio = jnp.exp(cloud.log_evidence - log_evidence)
         weights = ratio * jax.nn.softmax(cloud.log_weights)
-        number = jnp.sum(jnp.any(z > 0, axis=1), axis=1)
+        num_features = jnp.sum(jnp.any(z > 0, axis=1), axis=1)
         overlap = jnp.einsum("p,pik,pjk->ij", weights, z, z)
         return {
             "evidence": ratio,
-            "num_features": weights @ (number[:, None] == jnp.arange(MOST_SHOWN)),
+            "num_features": weights @ (num_features[:, None] == jnp.arange(MOST_SHOWN)),
             "cooccurrence": overlap[jnp.triu_indices(NUM_ROWS)],
         }, jnp.any(overflow)
 

@@ -140,7 +140,7 @@ def test_two_columns_have_the_likelihood_with_their_activity_summed_out():
             **{name: jnp.asarray(value) for name, value in values.items()}
         )
         rest, first, second = z.at[:, :2].set(False), z[:, 0], z[:, 1]
-        pair = moves.Pair(first | second, first, second)
+        pair = moves.CausePair(first | second, first, second)
         activity = moves.activity_log_weights(rest, y, x, jnp.asarray(observed), pair, parameters)
 
         columns = informed.NoisyOrColumns(y, x, jnp.asarray(observed), parameters)
@@ -247,8 +247,8 @@ def must_fail(setup, kernel, **options):
 
 
 @pytest.mark.slow
-def test_forgetting_the_own_causes_is_caught(monkeypatch):
-    """The row's own causes dropped before its bits are drawn, their number forgotten."""
+def test_forgetting_singletons_is_caught(monkeypatch):
+    """The causes of this row alone dropped before its bits are drawn, their count forgotten."""
     right = sequential.scan_bits
 
     def twin(*args, num_singletons, **options):
@@ -287,11 +287,11 @@ def test_a_split_without_the_number_of_ways_is_caught(monkeypatch):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_birth_that_forgets_its_siblings_is_caught(monkeypatch):
-    """Acceptance without the number of own causes."""
+    """Acceptance without the count of causes of one row alone."""
     right = moves.log_birth_ratio
 
-    def twin(eta, cells, number, **options):
-        return right(eta, cells, jnp.ones_like(number), **options)
+    def twin(eta, cells, num_siblings, **options):
+        return right(eta, cells, jnp.ones_like(num_siblings), **options)
 
     monkeypatch.setattr(moves, "log_birth_ratio", twin)
     model = NoisyOrIBP(**FIXED | {"alpha": 2.0})

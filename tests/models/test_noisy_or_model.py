@@ -114,9 +114,9 @@ def test_the_log_joint_is_that_of_the_oracle(truth):
     z, y, _, hidden = truth
     seen = ~np.isnan(hidden)
     with jax.enable_x64(True):
-        numbers = {name: jnp.asarray(value) for name, value in FIXED.items()}
+        hyperparameters = {name: jnp.asarray(value) for name, value in FIXED.items()}
         state = NoisyOrState(
-            z=jnp.asarray(z), y=jnp.asarray(y), concentration=jnp.asarray(1.0), **numbers
+            z=jnp.asarray(z), y=jnp.asarray(y), concentration=jnp.asarray(1.0), **hyperparameters
         )
         found = model().log_joint(state, Dense(hidden))
         prior = model().prior(state).log_prob_labelled(jnp.asarray(z.sum(axis=0)), len(z))
@@ -197,11 +197,11 @@ def test_fused_and_plain_scans_agree():
         name: jnp.asarray(x, bool if x.dtype == bool else float) for name, x in arguments.items()
     }
     cells = noisy_or.cells_of(jnp.asarray(rng.random(num_columns) < 0.4, float), None)
-    numbers = NoisyOrParameters(*(jnp.asarray(value) for value in (0.3, 0.8, 0.1)))
+    fixed = NoisyOrParameters(*(jnp.asarray(value) for value in (0.3, 0.8, 0.1)))
 
     def scan(order, uniforms, z, y):
         return sweep.scan_bits(
-            order, uniforms, z, y, cells, num_singletons=jnp.asarray(1.0), parameters=numbers,
+            order, uniforms, z, y, cells, num_singletons=jnp.asarray(1.0), parameters=fixed,
             prior_log_odds=jnp.zeros(num_slots), movable=jnp.arange(num_slots) != 2,
         )  # fmt: skip
 

@@ -44,8 +44,8 @@ def test_nothing_lies_outside_the_picture_or_on_another_block(model):
         corners = patch.get_window_extent().get_points()
         assert np.all((corners >= frame.min) & (corners <= frame.max))
     _, boxes, _ = parts(figure)
-    places = {(round(box.get_x(), 6), round(box.get_y(), 6)) for box in boxes}
-    assert len(places) == len(boxes)
+    positions = {(round(box.get_x(), 6), round(box.get_y(), 6)) for box in boxes}
+    assert len(positions) == len(boxes)
 
 
 def test_a_posterior_draws_its_network():

@@ -186,7 +186,7 @@ def test_ids_are_drawn_as_they_are():
 
 def test_long_ids_below_a_picture_leave_its_matrix_room():
     """Two features of twenty genes were two lines without height above their ids."""
-    ids = np.array([f"ENSG{number:011d}" for number in range(20)])
+    ids = np.array([f"ENSG{index:011d}" for index in range(20)])
     figure = panels.matrix(np.eye(2, 20), ["a", "b"], "feature", ids)
     figure.canvas.draw()
     assert figure.axes[0].get_window_extent().height / figure.dpi > 0.5

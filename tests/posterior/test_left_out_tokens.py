@@ -151,8 +151,8 @@ def test_at_most_two_of_a_hundred_chains_over_data_of_their_model_raise_the_alar
     meta = Meta("sample", 0, {"num_warmup": 9, "num_samples": 9}, {}, {}, "CPU", 1, 1, True, {})
     raised, compared = 0, 0
     for index in range(len(words)):
-        own = {name: np.asarray(values[index])[None] for name, values in draws.items()}
-        post = Posterior(model, corpus(np.asarray(words[index]).reshape(12, 15)), own, meta)
+        chain_draws = {name: np.asarray(values[index])[None] for name, values in draws.items()}
+        post = Posterior(model, corpus(np.asarray(words[index]).reshape(12, 15)), chain_draws, meta)
         compared += post.leave_one_out() is not None
         raised += "prediction" in [alarm.kind for alarm in post.alarms()]
     assert compared > 100

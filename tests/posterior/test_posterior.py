@@ -189,18 +189,18 @@ def new_row_probabilities(z, observed, x, noise, scale):
     share = z.sum(axis=0) / (len(z) + 1)
     log_weights = np.log(np.where(settings > 0, share, 1 - share)).sum(axis=1)
     log_weights = np.repeat(log_weights[:, None], 8, axis=1)
-    number = np.arange(8)
-    log_weights += stats.poisson.logpmf(number, 1 / (len(z) + 1))
+    num_new = np.arange(8)
+    log_weights += stats.poisson.logpmf(num_new, 1 / (len(z) + 1))
     for column in range(observed.shape[1]):
         seen = np.isfinite(observed[:, column])
         covariance = noise**2 * np.eye(seen.sum()) + scale**2 * z[seen] @ z[seen].T
-        for place, setting in enumerate(settings):
+        for index, setting in enumerate(settings):
             cross = scale**2 * z[seen] @ setting
             mean = cross @ np.linalg.solve(covariance, observed[seen, column])
             variance = noise**2 + scale**2 * setting @ setting
             variance = variance - cross @ np.linalg.solve(covariance, cross)
-            deviations = np.sqrt(variance + number * scale**2)
-            log_weights[place] += stats.norm.logpdf(x[column], mean, deviations)
+            deviations = np.sqrt(variance + num_new * scale**2)
+            log_weights[index] += stats.norm.logpdf(x[column], mean, deviations)
     weights = np.exp(log_weights - log_weights.max()).sum(axis=1)
     return weights @ settings / weights.sum()
 
@@ -500,7 +500,7 @@ def test_numbers_of_entries_and_titles(sampled):
 
 
 def test_cells_by_ids_that_are_tuples(sampled):
-    ids = [("ward", place) for place in range(12)]
+    ids = [("ward", index) for index in range(12)]
     named = dataclasses.replace(sampled, data=Dense(sampled.data.to_array(), row_names=ids))
     for given in (([ids[3], ids[1]], [0, 2]), [[ids[3], ids[1]], np.array([0, 2])]):
         rows, columns = named_cells.read_cells(given, named.data)

@@ -69,10 +69,10 @@ def test_new_rows_are_scored_as_wholes_by_the_predictive_distribution_of_their_g
     total = 0.0
     for label, weight in ((0, 5), (1, 9), (2, 0.7)):
         values = x[label == LABELS]
-        number, shape = 2.0 + values.size, 3.0 + values.size / 2
-        location = (1.0 + values.sum()) / number
-        rate = 1.5 + 0.5 * (np.sum(values**2) + 2.0 * 0.25 - number * location**2)
-        scale = np.sqrt(rate / shape * (1 + 1 / number))
+        size, shape = 2.0 + values.size, 3.0 + values.size / 2
+        location = (1.0 + values.sum()) / size
+        rate = 1.5 + 0.5 * (np.sum(values**2) + 2.0 * 0.25 - size * location**2)
+        scale = np.sqrt(rate / shape * (1 + 1 / size))
         total += weight / 14.7 * stats.t.pdf(new[:, 0], 2 * shape, location, scale)
     score = post.held_out_log_likelihood(new)
     np.testing.assert_allclose(score.log_likelihood, np.log(total), rtol=1e-4)

@@ -435,8 +435,8 @@ def test_topics_over_dates_have_dates_as_bins(fitted):
     over = fitted.topics_over(dates, num_bins=2)
     without = dict(zip(NAMES, [*dates.dt.to_pydatetime()], strict=True)) | {"doc7": math.nan}
     np.testing.assert_array_equal(fitted.topics_over(without, num_bins=2).mean, over.mean)
-    numbers = np.array([0, 1, 10, 4, 0, 1, 10, np.nan])
-    expected = fitted.topics_over(numbers, num_bins=2)
+    offsets = np.array([0, 1, 10, 4, 0, 1, 10, np.nan])
+    expected = fitted.topics_over(offsets, num_bins=2)
     np.testing.assert_array_equal(over.mean, expected.mean)
     assert over.num_documents.tolist() == expected.num_documents.tolist() == [5, 2]
     assert over.lower.astype(str).tolist() == [f"2001-01-0{day}T00:00:00.000000" for day in (1, 6)]

@@ -246,9 +246,9 @@ def test_ratings_of_unseen_cells(rated):
     assert set(np.unique(prediction.draws)) <= set(values)
     assert set(np.unique(prediction.quantiles)) <= set(values)
     score = post.held_out_log_likelihood(liked[~seen], ~seen)
-    places = (liked[~seen] - 1).astype(int)
+    levels = (liked[~seen] - 1).astype(int)
     np.testing.assert_allclose(
-        score.log_likelihood, np.log(distribution[np.arange(places.size), places]), rtol=1e-4
+        score.log_likelihood, np.log(distribution[np.arange(levels.size), levels]), rtol=1e-4
     )
 
 

@@ -43,11 +43,11 @@ def test_the_recursion_is_the_sum_over_all_partitions():
     log_normaliser, counts = exact(COUNTS @ WEIGHTS)
     assert prior.log_normaliser(8) == pytest.approx(log_normaliser, abs=1e-5)
     np.testing.assert_allclose(prior.expected_counts(8), counts, rtol=1e-5)
-    wanted = COUNTS[77] @ WEIGHTS - log_normaliser
-    assert prior.log_probability(PARTITIONS[77]) == pytest.approx(wanted, abs=1e-5)
+    expected = COUNTS[77] @ WEIGHTS - log_normaliser
+    assert prior.log_probability(PARTITIONS[77]) == pytest.approx(expected, abs=1e-5)
     # groups of more items than there are do not matter
     small = enumerate_partitions(5)
-    few = np.array([np.bincount(np.bincount(own), minlength=9)[1:] for own in small])
+    few = np.array([np.bincount(np.bincount(labels), minlength=9)[1:] for labels in small])
     total = np.logaddexp.reduce(few @ WEIGHTS)
     # partitions of fewer items have a distribution of their own
     assert prior.log_normaliser(5) == pytest.approx(total, abs=1e-5)
@@ -55,8 +55,8 @@ def test_the_recursion_is_the_sum_over_all_partitions():
 
 def test_features_are_summed_over_signatures():
     prior = mf.FlexiblePrior(WEIGHTS, some_features, [0.7, -1.2])
-    own = np.array([np.asarray(some_features(jnp.asarray(m))) for m in COUNTS])
-    log_normaliser, counts = exact(COUNTS @ WEIGHTS + own @ [0.7, -1.2])
+    features = np.array([np.asarray(some_features(jnp.asarray(m))) for m in COUNTS])
+    log_normaliser, counts = exact(COUNTS @ WEIGHTS + features @ [0.7, -1.2])
     assert prior.log_normaliser(8) == pytest.approx(log_normaliser, abs=1e-5)
     np.testing.assert_allclose(prior.expected_counts(8), counts, rtol=1e-5)
     found = flexible_distribution.signatures(8)
@@ -69,10 +69,10 @@ def test_processes_are_special_cases():
     with_discount = mf.FlexiblePrior.pitman_yor(1.3, 0.4, num_items=8)
     negative = mf.FlexiblePrior.pitman_yor(-0.2, 0.4, num_items=8)
     for labels in PARTITIONS[::500]:
-        wanted = oracles.log_of_restaurant(labels.tolist(), 1.3)
-        assert process.log_probability(labels) == pytest.approx(wanted, abs=1e-5)
-        wanted = oracles.log_of_restaurant(labels.tolist(), 1.3, 0.4)
-        assert with_discount.log_probability(labels) == pytest.approx(wanted, abs=1e-5)
+        expected = oracles.log_of_restaurant(labels.tolist(), 1.3)
+        assert process.log_probability(labels) == pytest.approx(expected, abs=1e-5)
+        expected = oracles.log_of_restaurant(labels.tolist(), 1.3, 0.4)
+        assert with_discount.log_probability(labels) == pytest.approx(expected, abs=1e-5)
         assert np.isfinite(negative.log_probability(labels))
     same = mf.FlexiblePrior.parametric(np.log(1.3), 1.0, 0.0, num_items=8)
     np.testing.assert_allclose(same.log_weights, process.log_weights, rtol=1e-6)
@@ -93,9 +93,13 @@ def test_draws_have_the_exact_distribution(with_features):
     drawn = prior.sample(jax.random.key(1), num_items=8, num_samples=20_000)
     counts = np.array([sizes_of(labels) for labels in drawn])
     together = (drawn[:, :, None] == drawn[:, None]).mean(axis=(1, 2))
-    own = prior.expected_counts(8)
+    expected = prior.expected_counts(8)
     sizes = np.arange(1, 9)
-    exact_values = {"counts": own, "pairs": own @ sizes**2 / 64, "first": own @ sizes**2 / 8}
+    exact_values = {
+        "counts": expected,
+        "pairs": expected @ sizes**2 / 64,
+        "first": expected @ sizes**2 / 8,
+    }
     # the group of the first item is drawn as likely as its size
     first = (drawn == drawn[:, :1]).sum(axis=1)
     samples = {"counts": counts, "pairs": together, "first": first}
@@ -122,53 +126,53 @@ def test_weights_are_the_conditionals_of_the_distribution(with_features):
         prior = mf.FlexiblePrior(WEIGHTS, *more)
 
         def weights(counts, unobserved):
-            numbers = {"unobserved": unobserved}
-            seating = prior.begin(counts, numbers, with_sizes=False)
+            hyperparameters = {"unobserved": unobserved}
+            seating = prior.begin(counts, hyperparameters, with_sizes=False)
             # an item comes and goes: what is kept of groups must be what it was
             seating = prior.assign(seating, 0, jnp.asarray(1), jnp.zeros(()))
             seating = prior.unassign(seating, 0, jnp.asarray(1))
-            return prior.weights(seating, 0)[0], prior.log_prob(counts, numbers)
+            return prior.weights(seating, 0)[0], prior.log_prob(counts, hyperparameters)
 
         run = jax.jit(weights)
         for counts, unobserved in (([3, 0, 1, 2, 0], [0] * 5), ([2, 0, 0, 2, 0], [1, 0, 1, 0, 0])):
-            counts, unobserved = (jnp.asarray([own], jnp.int32) for own in (counts, unobserved))
+            counts, unobserved = (jnp.asarray([row], jnp.int32) for row in (counts, unobserved))
             found, _ = run(counts, unobserved)
             logs = [run(counts.at[0, k].add(1), unobserved)[1] for k in (0, 1, 2, 3)]
-            wanted = np.exp(np.array(logs) - max(logs))
-            np.testing.assert_allclose(found[:4] / found[:4].sum(), wanted / wanted.sum())
+            expected = np.exp(np.array(logs) - max(logs))
+            np.testing.assert_allclose(found[:4] / found[:4].sum(), expected / expected.sum())
             assert found[4] == 0
 
 
 # --- from expected counts -------------------------------------------------------------------------
 
-WANTED = mf.FlexiblePrior(WEIGHTS).expected_counts(8)
+EXPECTED_COUNTS = mf.FlexiblePrior(WEIGHTS).expected_counts(8)
 
 
 def test_moments_are_matched_exactly():
-    found = match_moments(WANTED)
+    found = match_moments(EXPECTED_COUNTS)
     assert found.missed < 1e-4
     # the distribution, as the weights are known up to a line
     for labels in PARTITIONS[::700]:
-        wanted = mf.FlexiblePrior(WEIGHTS).log_probability(labels)
-        assert found.prior.log_probability(labels) == pytest.approx(wanted, abs=1e-2)
+        expected = mf.FlexiblePrior(WEIGHTS).log_probability(labels)
+        assert found.prior.log_probability(labels) == pytest.approx(expected, abs=1e-2)
 
 
 def test_what_cannot_be_met_is_missed_by_as_much_as_the_potential_allows():
-    wanted, shrinkage = [2.0, 0.0, 0.0, 1.0, 0.0, 0.0], 1e-3
-    found = match_moments(wanted, shrinkage=shrinkage)
+    expected, shrinkage = [2.0, 0.0, 0.0, 1.0, 0.0, 0.0], 1e-3
+    found = match_moments(expected, shrinkage=shrinkage)
     assert 0 < found.missed < 0.01
-    missed = np.array(wanted) - found.expected_counts
+    missed = np.array(expected) - found.expected_counts
     np.testing.assert_allclose(missed, shrinkage * found.prior.log_weights, atol=1e-4)
 
 
 @pytest.mark.slow
 def test_the_interrupted_sampler_comes_to_the_same():
-    found = match_moments_by_sampling(WANTED, num_steps=500, num_chains=24, seed=1)
+    found = match_moments_by_sampling(EXPECTED_COUNTS, num_steps=500, num_chains=24, seed=1)
     counts = found.prior.expected_counts(8)
     # weights that move as those of independent draws would: 1 / sqrt(chains x steps), ten times
-    np.testing.assert_allclose(counts, WANTED, atol=10 / np.sqrt(24 * 250))
+    np.testing.assert_allclose(counts, EXPECTED_COUNTS, atol=10 / np.sqrt(24 * 250))
     start = mf.FlexiblePrior.dirichlet_process(1.0, num_items=8).expected_counts(8)
-    assert np.abs(start - WANTED).max() > 10 / np.sqrt(24 * 250)
+    assert np.abs(start - EXPECTED_COUNTS).max() > 10 / np.sqrt(24 * 250)
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -56,8 +56,14 @@ def one_by_one(prior):
             return seating, (log_prob, room)
 
         seating, (log_probs, room) = jax.lax.scan(assign, start, (batches, groups, uniforms))
-        counts, numbers = prior.end(seating)
-        return jnp.sum(log_probs), prior.log_prob(counts, numbers), counts, numbers, room
+        counts, hyperparameters = prior.end(seating)
+        return (
+            jnp.sum(log_probs),
+            prior.log_prob(counts, hyperparameters),
+            counts,
+            hyperparameters,
+            room,
+        )
 
     return jax.jit(run, compiler_options=FAST_COMPILE)
 
@@ -68,8 +74,8 @@ def lowest_free(prior, batches, groups):
         return groups
     labels, known = [], {}
     for batch, group in zip(batches, groups, strict=True):
-        own = known.setdefault(0 if prior.labels_shared else batch, {})
-        labels.append(own.setdefault(group, len(own)))
+        slots = known.setdefault(0 if prior.labels_shared else batch, {})
+        labels.append(slots.setdefault(group, len(slots)))
     return np.array(labels)
 
 
@@ -86,24 +92,26 @@ def test_the_density_is_the_product_of_predictions_in_any_order(name):
             labels = lowest_free(prior, BATCHES[order], groups[order])
             uniforms, rest, seen = np.zeros(len(BATCHES)), 1.0, set()
             if isinstance(prior, mf.HDP):  # so that the weights come out the same
-                for place, group in enumerate(groups[order]):
+                for index, group in enumerate(groups[order]):
                     if group not in seen:
                         seen.add(group)
                         share = weights[group] / rest
-                        uniforms[place] = 1 - (1 - share) ** float(prior.base_concentration)
+                        uniforms[index] = 1 - (1 - share) ** float(prior.base_concentration)
                         rest -= weights[group]
-            product, density, counts, numbers, room = run(BATCHES[order], labels, uniforms)
+            product, density, counts, hyperparameters, room = run(BATCHES[order], labels, uniforms)
             assert np.all(room)
             np.testing.assert_allclose(product, density, rtol=1e-12)
             found.add(round(float(density), 10))
             if isinstance(prior, mf.HDP):
                 in_use = counts.sum(0) > 0
                 order_in = list(dict.fromkeys(groups[order]))
-                np.testing.assert_allclose(numbers["weights"][in_use], weights[order_in])
-                np.testing.assert_allclose(numbers["weights"].sum() + numbers["rest"], 1)
+                np.testing.assert_allclose(hyperparameters["weights"][in_use], weights[order_in])
+                np.testing.assert_allclose(
+                    hyperparameters["weights"].sum() + hyperparameters["rest"], 1
+                )
             else:
-                wanted = oracles.log_of_partition(prior, BATCHES.tolist(), groups.tolist())
-                np.testing.assert_allclose(density, wanted, rtol=1e-12)
+                expected = oracles.log_of_partition(prior, BATCHES.tolist(), groups.tolist())
+                np.testing.assert_allclose(density, expected, rtol=1e-12)
     assert len(found) == 1  # exchangeable
 
 
@@ -160,13 +168,13 @@ def test_a_franchise_adds_up_to_one():
 # --- extreme concentrations -----------------------------------------------------------------------
 
 
-def walk(prior, numbers, key, num_moves=1_500):
-    """Items leave and join at random, as the weights say; the counts and numbers at the end."""
+def walk(prior, hyperparameters, key, num_moves=1_500):
+    """Items leave and join at random, as weighed; the counts and hyperparameters at the end."""
     num_items, num_slots = 12, 14
     batches = jnp.arange(num_items) % NUM_BATCHES
     start = prior.begin(
         jnp.zeros((NUM_BATCHES, num_slots), jnp.int32),
-        prior.start(num_slots) | numbers,
+        prior.start(num_slots) | hyperparameters,
         with_sizes=False,
     )
     uniforms = jax.random.uniform(key, (num_moves, 2))
@@ -174,20 +182,20 @@ def walk(prior, numbers, key, num_moves=1_500):
     uniforms = uniforms.at[::50, 1].set(0.0).at[::49, 1].set(1 - 2.0**-24)
 
     def one(carry, uniform):
-        seating, groups, place = carry
-        item = place % num_items
+        seating, groups, index = carry
+        item = index % num_items
         left = prior.unassign(seating, batches[item], groups[item])
-        seating = jax.tree.map(lambda a, b: jnp.where(place >= num_items, a, b), left, seating)
+        seating = jax.tree.map(lambda a, b: jnp.where(index >= num_items, a, b), left, seating)
         weights, _ = prior.weights(seating, batches[item])
         group = jnp.searchsorted(jnp.cumsum(weights), uniform[0] * jnp.sum(weights), side="right")
         group = jnp.minimum(group, num_slots - 1)
         group = jnp.where(weights[group] > 0, group, jnp.argmax(weights))
         seating = prior.assign(seating, batches[item], group, uniform[1])
-        return (seating, groups.at[item].set(group), place + 1), None
+        return (seating, groups.at[item].set(group), index + 1), None
 
     (seating, _, _), _ = jax.lax.scan(one, (start, jnp.zeros(num_items, int), 0), uniforms)
-    counts, numbers = prior.end(seating)
-    return counts, numbers, prior.log_prob(counts, numbers)
+    counts, hyperparameters = prior.end(seating)
+    return counts, hyperparameters, prior.log_prob(counts, hyperparameters)
 
 
 EXTREMES = np.array([1e-6, 1e-2, 1.0, 1e6])
@@ -195,15 +203,18 @@ EXTREMES = np.array([1e-6, 1e-2, 1.0, 1e6])
 
 def all_extremes(prior):
     first, second = (grid.ravel() for grid in np.meshgrid(EXTREMES, EXTREMES))
-    numbers = {"concentration": jnp.asarray(first), "base_concentration": jnp.asarray(second)}
+    hyperparameters = {
+        "concentration": jnp.asarray(first),
+        "base_concentration": jnp.asarray(second),
+    }
     keys = jax.random.split(jax.random.key(1), len(first))
     one = functools.partial(walk, prior)
     run = jax.jit(jax.vmap(one), compiler_options=FAST_COMPILE)
-    return jax.tree.map(np.asarray, run(numbers, keys))
+    return jax.tree.map(np.asarray, run(hyperparameters, keys))
 
 
-def assert_weights(counts, numbers, log_prob):
-    weights, rest = numbers["weights"], numbers["rest"]
+def assert_weights(counts, hyperparameters, log_prob):
+    weights, rest = hyperparameters["weights"], hyperparameters["rest"]
     np.testing.assert_array_equal(weights > 0, counts.sum(1) > 0)
     np.testing.assert_allclose(weights.sum(1) + rest, 1, atol=2e-4)
     assert np.all(rest > 0)
@@ -227,26 +238,26 @@ def test_a_group_that_keeps_its_weight_when_it_empties_is_caught():
 
 
 def test_fresh_weights_at_any_concentration():
-    numbers = jnp.asarray([[0, 1, 3, 0], [1, 0, 0, 0], [10**6, 1, 1, 0]])
-    keys = jax.random.split(jax.random.key(2), len(numbers))
-    of_numbers = jax.vmap(shared_weights, in_axes=(0, 0, None))
-    of_all = jax.vmap(of_numbers, in_axes=(None, None, 0))
+    counts = jnp.asarray([[0, 1, 3, 0], [1, 0, 0, 0], [10**6, 1, 1, 0]])
+    keys = jax.random.split(jax.random.key(2), len(counts))
+    by_counts = jax.vmap(shared_weights, in_axes=(0, 0, None))
+    of_all = jax.vmap(by_counts, in_axes=(None, None, 0))
     draw = jax.jit(of_all, compiler_options=FAST_COMPILE)
-    weights, rest = draw(keys, numbers, jnp.asarray(EXTREMES, jnp.result_type(float)))
-    np.testing.assert_array_equal(weights > 0, np.broadcast_to(numbers > 0, weights.shape))
+    weights, rest = draw(keys, counts, jnp.asarray(EXTREMES, jnp.result_type(float)))
+    np.testing.assert_array_equal(weights > 0, np.broadcast_to(counts > 0, weights.shape))
     np.testing.assert_allclose(weights.sum(-1) + rest, 1, atol=1e-5)
     assert np.all(rest > 0)
 
 
 def test_weights_too_small_for_a_float_have_a_density():
     prior = mf.HDP(1e-6, 1.0)
-    numbers = {
+    hyperparameters = {
         "concentration": jnp.asarray(1e-6),
         "base_concentration": jnp.asarray(1.0),
         "weights": jnp.asarray([1.0, np.finfo(np.float32).tiny, 0.0]),
         "rest": jnp.asarray(np.finfo(np.float32).tiny),
     }
-    density = jax.jit(prior.log_prob)(jnp.asarray([[3, 1, 0], [2, 0, 0]]), numbers)
+    density = jax.jit(prior.log_prob)(jnp.asarray([[3, 1, 0], [2, 0, 0]]), hyperparameters)
     assert np.isfinite(density)
 
 

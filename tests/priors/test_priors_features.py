@@ -70,11 +70,11 @@ def test_draws_have_the_class_probabilities(alpha, concentration):
     z = np.asarray(jax.jit(jax.vmap(left_ordered_form))(z))
     classes = enumerate_features(3, 4)
     expected = num_draws * np.exp(class_log_probs(prior, classes.z))
-    number = {matrix.tobytes(): index for index, matrix in enumerate(classes.z)}
+    class_index = {matrix.tobytes(): index for index, matrix in enumerate(classes.z)}
     listed = ~z[:, :, 4:].any(axis=(1, 2))
     found = np.zeros(len(classes.z))
     for matrix in z[listed, :, :4]:
-        found[number[np.ascontiguousarray(matrix).tobytes()]] += 1
+        found[class_index[np.ascontiguousarray(matrix).tobytes()]] += 1
     common = expected > 20
     found = np.append(found[common], num_draws - found[common].sum())
     expected = np.append(expected[common], num_draws - expected[common].sum())
@@ -193,9 +193,9 @@ jitted_left_ordered_form = jax.jit(left_ordered_form)
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.lists(st.integers(0, 15), min_size=5, max_size=5))
-def test_left_ordered_form_sorts_the_columns_as_numbers(numbers):
-    bits = (np.array(numbers) >> np.arange(3, -1, -1)[:, None]) & 1
-    expected = (np.array(sorted(numbers, reverse=True)) >> np.arange(3, -1, -1)[:, None]) & 1
+def test_left_ordered_form_sorts_the_columns_as_numbers(values):
+    bits = (np.array(values) >> np.arange(3, -1, -1)[:, None]) & 1
+    expected = (np.array(sorted(values, reverse=True)) >> np.arange(3, -1, -1)[:, None]) & 1
     np.testing.assert_array_equal(jitted_left_ordered_form(bits.astype(bool)), expected)
 
 

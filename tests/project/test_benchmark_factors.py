@@ -15,13 +15,13 @@ class Alternating:
     """A chain whose predictions are one too high and one too low in turn."""
 
     def __init__(self, data):
-        self.data, self.number = data, 0
+        self.data, self.num_sweeps = data, 0
 
     def sweep(self):
-        self.number += 1
+        self.num_sweeps += 1
 
     def predicted(self):
-        return self.data.values + (1 if self.number % 2 else -1)
+        return self.data.values + (1 if self.num_sweeps % 2 else -1)
 
 
 def test_a_split_keeps_every_rating_once():
@@ -109,8 +109,8 @@ def test_a_users_day_is_a_row_and_has_the_features_of_the_user():
     seen = rows.to_array()[:, rows.blocks["rated"]]
     np.testing.assert_allclose(seen[:2], [[1, 0], [1, 0]])  # without what is held out, on both
     np.testing.assert_allclose(seen[2:], [[0.5**0.5] * 2, [0, 0]], rtol=1e-6)
-    own = rows.to_array()[:, rows.blocks["user"]]
-    np.testing.assert_allclose(own, np.eye(3)[[0, 0, 1, 2]])
+    users = rows.to_array()[:, rows.blocks["user"]]
+    np.testing.assert_allclose(users, np.eye(3)[[0, 0, 1, 2]])
     raters = known["column_features"].to_array()[:, :3]
     np.testing.assert_allclose(raters, [[0.5**0.5] * 2 + [0], [0, 1, 0]], rtol=1e-6)
     model = mf.BPMF(1, coefficients=False, **known)

@@ -73,8 +73,8 @@ def test_functions_are_run_in_turn():
 
 def test_cpu_time_leaves_out_waiting(monkeypatch):
     monkeypatch.setenv("PJRT_NPROC", "1")
-    waiting, working = partial(time.sleep, 0.2), lambda: sum(range(300_000))
-    times = harness.interleaved(waiting, working, repeats=3, warm_up=0).over([2, 1])
+    waiting, busy = partial(time.sleep, 0.2), lambda: sum(range(300_000))
+    times = harness.interleaved(waiting, busy, repeats=3, warm_up=0).over([2, 1])
     if harness.clock() == "wall":
         pytest.skip("an accelerator's time is wall time")
     assert (times.wall[0] >= 0.1).all()

@@ -11,6 +11,7 @@ A folder is listed once its words have been replaced; from then on this test hol
 - goes on: continues; no such thing, in words: the message itself.
 """
 
+import ast
 import io
 import re
 import tokenize
@@ -191,6 +192,41 @@ def test_a_distribution_is_called_one_in_tests(folder):
     assert not found, "\n".join(found)
 
 
+IN_TESTS = {"number", "numbers", "place", "places", "own", "mine", "wanted"}
+ALLOWED_IN_TESTS = {
+    "tests/blocks/test_families.py": "field of statistics",
+    "tests/extension/families.py": "field of statistics",
+    "tests/test_fuzz.py": "which problem, an argument of the benchmark",
+}
+"""File -> what has the name `number` there."""
+
+
+def is_old_in_tests(path: str, name: str) -> bool:
+    """Whether a name in a file of tests has an old word; sentences, as names of tests are, may."""
+    if name.startswith("test_") or name in {"check_number", "signal_number"}:
+        return False
+    return bool(IN_TESTS & {*words_of(name)}) and not (
+        name == "number" and path in ALLOWED_IN_TESTS
+    )
+
+
+def test_old_words_are_gone_from_tests():
+    found = [
+        f"{name}:{line}: {word}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for name in [path.relative_to(ROOT).as_posix()]
+        for line, word in names(path.read_text(encoding="utf-8"))
+        if is_old_in_tests(name, word)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("name", ["number", "own_key", "PLACES", "class_numbers", "wanted"])
+def test_an_old_word_of_tests_is_found(name):
+    assert is_old_in_tests("tests/test_api.py", name)
+    assert not is_old_in_tests("tests/test_api.py", f"test_{name}_is_refused")
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -218,3 +254,14 @@ def test_an_old_word_is_found(source):
 )
 def test_the_words_of_the_field_pass(source):
     assert not list(old_words(source + "\n"))
+
+
+def test_no_class_of_the_library_has_the_name_of_another():
+    files_of: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "jaxmf").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                files_of.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    repeated = {name: paths for name, paths in files_of.items() if len(paths) > 1}
+    assert len(files_of) > 400
+    assert not repeated, repeated

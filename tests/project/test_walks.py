@@ -24,7 +24,7 @@ def test_there_are_three_walks_and_their_lines_are_as_the_table_says():
         letter: sum(bool(line.strip()) for line in code.splitlines())
         for letter, code in WALKS.items()
     }
-    assert {letter: int(number) for letter, number in ROWS.items()} == written
+    assert {letter: int(lines) for letter, lines in ROWS.items()} == written
     assert list(written) == ["a", "b", "c"]
 
 

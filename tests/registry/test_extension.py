@@ -118,10 +118,10 @@ def statistics_of_groups(state, data):
             if values is not None:
                 alike = values[:, None] == values
                 found[f"{column} within {name}"] = jnp.sum(same & alike)
-    for name, numbers in state.hyperparameters.items():
-        for label, number in numbers.items():
-            if number.ndim == 0:
-                found[f"{label} of {name}"] = number
+    for name, hyperparameters in state.hyperparameters.items():
+        for label, value in hyperparameters.items():
+            if value.ndim == 0:
+                found[f"{label} of {name}"] = value
     return found
 
 
@@ -272,8 +272,8 @@ def test_a_subclass_with_other_probabilities_is_another_prior():
     @jax.tree_util.register_dataclass
     @dataclasses.dataclass(frozen=True)
     class Squared(mf.DirichletProcess):
-        def log_prob(self, counts, numbers):
-            return 2 * super().log_prob(counts, numbers)
+        def log_prob(self, counts, hyperparameters):
+            return 2 * super().log_prob(counts, hyperparameters)
 
     with pytest.raises(TypeError, match=r"needs Squared\.weight_shapes"):
         mf.sample(partition(Squared(1.0)), words(), sweep="parallel", **SETTINGS)

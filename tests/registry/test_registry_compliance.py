@@ -214,7 +214,7 @@ def further_rows(data):
 
 
 def with_more_mass(model):
-    """The model with another number in it."""
+    """The model with another value of a hyperparameter."""
     if isinstance(model, NetworkModel):
         (first, *others), structure = jax.tree.flatten(model)
         return jax.tree.unflatten(structure, [1.5 * first, *others])
@@ -417,7 +417,7 @@ def test_jit_equals_no_jit(entry, method):
     elif isinstance(data, Entries):
         tiny, small = first_tokens(data), {}
     else:
-        # functions of one's own may know the number of columns
+        # custom functions may know the number of columns
         num_columns = data.num_columns if entry.has_functions else 2
         tiny = type(data)(data.to_array()[:3, :num_columns])
         small = {"capacity": 2} | ({"num_particles": 2} if method == "particle_filter" else {})

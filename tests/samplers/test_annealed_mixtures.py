@@ -122,8 +122,8 @@ def measured(labels):
     upper = np.triu_indices(labels.shape[-1], 1)
     same = (labels[..., :, None] == labels[..., None, :])[(..., *upper)]
     order = np.sort(labels, axis=-1)
-    number = 1 + (np.diff(order, axis=-1) > 0).sum(-1)
-    return {"pairs": same.astype(float), "groups": (number[..., None] == np.arange(1, 5)) * 1.0}
+    num_groups = 1 + (np.diff(order, axis=-1) > 0).sum(-1)
+    return {"pairs": same.astype(float), "groups": (num_groups[..., None] == np.arange(1, 5)) * 1.0}
 
 
 def check_evidence(name, *, num_runs=10_000):

@@ -314,10 +314,10 @@ def runs_of_model(annealed, data, *, num_runs=10_000):
     state, trace, overflow = many_runs(algorithm, data, num_steps=3, num_runs=num_runs)
     assert not overflow
     z = state.particles.z
-    number = z.any(axis=-2).sum(axis=-1)
+    num_features = z.any(axis=-2).sum(axis=-1)
     upper = np.triu_indices(z.shape[-2])
     shared = np.einsum("rpnk,rpmk->rnm", z, z, dtype=float)[:, *upper] / z.shape[1]
-    probabilities = np.stack([(number == k).mean(axis=1) for k in range(4)], axis=1)
+    probabilities = np.stack([(num_features == k).mean(axis=1) for k in range(4)], axis=1)
     return trace, {"probability of K": probabilities, "shared": shared}
 
 

@@ -147,7 +147,7 @@ def test_a_step_of_a_factorisation_is_annealed_until_three_quarters_of_the_warm_
 
 @pytest.mark.slow
 def test_a_long_warm_up_does_not_take_the_noise_for_features():
-    """With a lower bound that does not follow the weights, rows got features of their own."""
+    """With a lower bound that does not follow the weights, rows got features alone."""
     data = mf.Dense.from_array(mf.datasets.section_4_2(0).x[:60])
     model = mf.LinearGaussianIBP().matched(data)
     sampler = model.sampler(capacity=64)

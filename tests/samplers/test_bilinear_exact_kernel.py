@@ -26,10 +26,10 @@ from tests.models.test_linear_gaussian_exact_kernel import (
     RANDOM_ORDER,
     STATES,
     TOLERANCE,
-    class_numbers,
+    class_indices,
     exact_over_classes,
     lump,
-    number_of,
+    state_index,
     stationary_distribution,
     sweep_matrices,
 )
@@ -57,7 +57,7 @@ def _double_precision():
         yield
 
 
-def conditionals(prior, *, weight_mean=0.0, num_fixed=0, observed=None, forget_own=False):
+def conditionals(prior, *, weight_mean=0.0, num_fixed=0, observed=None, forget_singletons=False):
     """Of every V, state and row: chances of flipping each bit, weights of new features and rows."""
     scales = {name: jnp.asarray(value) for name, value in SCALES.items()}
     noise_variance, x = scales["noise_scale"] ** 2, jnp.asarray(X)
@@ -72,19 +72,19 @@ def conditionals(prior, *, weight_mean=0.0, num_fixed=0, observed=None, forget_o
         alone = jnp.where(counts < 0.5, old[row], 0)
         posterior = bilinear_rows.remove_row(posterior, old[row], alone, turned_x[row], turned)
         posterior = bilinear_rows.reset_slots(posterior, counts < 0.5, turned)
-        own = u[row] & conditional.free
+        singletons = u[row] & conditional.free
         partial = None
         if observed is not None:
             seen = jnp.asarray(observed)
             grams = bilinear_rows.observed_grams(seen, turned.basis)
             partial = rows_of_bits.PartialRow(x[row], seen[row], grams[row])
-        fit = rows_of_bits.row_fit(posterior, u[row] & ~own, turned_x[row], turned, partial)
-        num_singletons = 0 * jnp.sum(own) if forget_own else jnp.sum(own)
+        fit = rows_of_bits.row_fit(posterior, u[row] & ~singletons, turned_x[row], turned, partial)
+        num_singletons = 0 * jnp.sum(singletons) if forget_singletons else jnp.sum(singletons)
         extra = num_singletons * turned.strength
-        given_own = rows_of_bits.shifted(fit, num_singletons * turned.prior_mean[-1])
+        with_singletons = rows_of_bits.shifted(fit, num_singletons * turned.prior_mean[-1])
         log_odds = jax.vmap(
             lambda k: rows_of_bits.flip_log_odds(
-                given_own, k, extra, noise_variance, conditional.log_odds
+                with_singletons, k, extra, noise_variance, conditional.log_odds
             )
         )(jnp.arange(NUM_SLOTS))
         candidates = {"rate": conditional.rate, "noise_variance": noise_variance}
@@ -97,7 +97,7 @@ def conditionals(prior, *, weight_mean=0.0, num_fixed=0, observed=None, forget_o
         )
         likelihoods = jax.vmap(
             lambda pattern: rows_of_bits.log_likelihood(
-                rows_of_bits.moved(given_own, pattern), extra, noise_variance
+                rows_of_bits.moved(with_singletons, pattern), extra, noise_variance
             )
         )(patterns)
         return {
@@ -133,13 +133,13 @@ def check_process(tables, *, whole_rows, rows=range(NUM_ROWS), **settings):
     """Every row's update leaves the posterior of classes invariant, for every V."""
     num_fixed = settings.get("num_fixed", 0)
     side = process_side(NUM_ROWS, NUM_SLOTS - num_fixed, alpha=ALPHA, num_fixed=num_fixed)
-    number = class_numbers(bias=num_fixed > 0)
+    classes = class_indices(bias=num_fixed > 0)
     states = np.flatnonzero(STATES[:, :, :num_fixed].all(axis=(1, 2)))
     for v, table in zip(VS, tables, strict=True):
-        exact = exact_over_classes(number, posterior_given(side, v, **settings))
+        exact = exact_over_classes(classes, posterior_given(side, v, **settings))
         matrices = sweep_matrices(table, whole_rows=whole_rows)
         for row in rows:
-            lumped, difference = lump(matrices[row], number, states)
+            lumped, difference = lump(matrices[row], classes, states)
             assert difference < TOLERANCE  # labels do not matter, so it is a kernel over classes
             np.testing.assert_allclose(exact @ lumped, exact, rtol=0, atol=TOLERANCE)
 
@@ -177,7 +177,7 @@ def proposal_matrix(table, row):
             accept = min(1.0, np.exp(value - now))
             target = z.copy()
             target[row] = pattern | (z[row] & ~kept)
-            matrix[state, number_of(target[None])[0]] += chance * accept
+            matrix[state, state_index(target[None])[0]] += chance * accept
             matrix[state, state] += chance * (1 - accept)
     return matrix
 
@@ -187,10 +187,10 @@ def proposal_matrix(table, row):
 def test_proposals_of_several_bits_leave_the_posterior_invariant():
     """Also with features that the row alone has: they stay, and count in the likelihood."""
     table = conditionals(IndianBuffet(ALPHA), weight_mean=MEAN)[0]
-    side, number = process_side(NUM_ROWS, NUM_SLOTS, alpha=ALPHA), class_numbers()
-    exact = exact_over_classes(number, posterior_given(side, VS[0], weight_mean=MEAN))
+    side, classes = process_side(NUM_ROWS, NUM_SLOTS, alpha=ALPHA), class_indices()
+    exact = exact_over_classes(classes, posterior_given(side, VS[0], weight_mean=MEAN))
     for row in range(NUM_ROWS):
-        lumped, _ = lump(proposal_matrix(table, row), number, np.arange(len(STATES)))
+        lumped, _ = lump(proposal_matrix(table, row), classes, np.arange(len(STATES)))
         np.testing.assert_allclose(exact @ lumped, exact, rtol=0, atol=TOLERANCE)
 
 
@@ -203,7 +203,7 @@ def test_sweeps_of_the_finite_model():
     for v, table in zip(VS, tables, strict=True):
         posterior = posterior_given(side, v, weight_mean=MEANS)
         exact = np.zeros(len(STATES))
-        exact[number_of(posterior.z)] = posterior.probability
+        exact[state_index(posterior.z)] = posterior.probability
         for whole_rows in (False, True):
             for matrix in sweep_matrices(table, orders=LEFT_TO_RIGHT, whole_rows=whole_rows):
                 np.testing.assert_allclose(exact @ matrix, exact, rtol=0, atol=TOLERANCE)
@@ -211,16 +211,16 @@ def test_sweeps_of_the_finite_model():
 
 @pytest.mark.slow
 def test_faults_are_seen():
-    """Own features forgotten while the bits are drawn; bits scanned from left to right."""
-    side, number = process_side(NUM_ROWS, NUM_SLOTS, alpha=ALPHA), class_numbers()
-    exact = exact_over_classes(number, posterior_given(side, VS[0]))
-    table = conditionals(IndianBuffet(ALPHA), forget_own=True)[0]
-    lumped, _ = lump(sweep_matrices(table)[0], number, np.arange(len(STATES)))
+    """Singletons forgotten while the bits are drawn; bits scanned from left to right."""
+    side, classes = process_side(NUM_ROWS, NUM_SLOTS, alpha=ALPHA), class_indices()
+    exact = exact_over_classes(classes, posterior_given(side, VS[0]))
+    table = conditionals(IndianBuffet(ALPHA), forget_singletons=True)[0]
+    lumped, _ = lump(sweep_matrices(table)[0], classes, np.arange(len(STATES)))
     assert np.abs(exact @ lumped - exact).max() > 1e-4
     table = conditionals(IndianBuffet(ALPHA))[0]
     for orders, at_least in ((RANDOM_ORDER, None), (LEFT_TO_RIGHT, 1e-4)):
         sweep = np.linalg.multi_dot(sweep_matrices(table, orders=orders))
-        found = np.bincount(number, weights=stationary_distribution(sweep))
+        found = np.bincount(classes, weights=stationary_distribution(sweep))
         total_variation = 0.5 * np.abs(found - exact).sum()
         print(f"total variation {total_variation:.2e}")
         if at_least is None:

@@ -175,8 +175,8 @@ def must_fail(setup, key, **options):
 
 
 @pytest.mark.slow
-def test_forgetting_own_features_is_caught(monkeypatch):
-    """The row's own features dropped before its bits are drawn, their number forgotten."""
+def test_forgetting_singletons_is_caught(monkeypatch):
+    """Features of this row alone dropped before its bits are drawn, their count forgotten."""
     right = collapsed.draw_row
 
     def twin(*arguments, num_singletons, **options):

@@ -88,7 +88,7 @@ def test_predictions_are_those_of_the_dense_gaussian_given_the_observed_cells():
     expected = mean + gain @ (X.reshape(-1)[seen] - mean[seen])
     variance = np.diag(covariance - gain @ covariance[seen])
     missing = np.argwhere(~OBSERVED)
-    places = missing @ [3, 1]
+    indices = missing @ [3, 1]
     one = jnp.ones(())
     draw = {"z": jnp.asarray(u), "v": jnp.asarray(v), "row_alpha": one, **scales()}
     model = BinaryMF(
@@ -101,8 +101,8 @@ def test_predictions_are_those_of_the_dense_gaussian_given_the_observed_cells():
     )
     data = Dense(np.where(OBSERVED, X, np.nan))
     found = model.predict_cells(draw, data, *jnp.asarray(missing).T)
-    np.testing.assert_allclose(found[0], expected[places], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found[1], variance[places], rtol=1e-4)
+    np.testing.assert_allclose(found[0], expected[indices], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found[1], variance[indices], rtol=1e-4)
 
 
 def test_the_conditional_of_every_bit_is_exact():

@@ -21,10 +21,10 @@ from tests.models.test_linear_gaussian_exact_kernel import (
     STATES,
     TOLERANCE,
     X,
-    class_numbers,
+    class_indices,
     exact_over_classes,
     lump,
-    number_of,
+    state_index,
 )
 from tests.models.test_linear_gaussian_kernels import FIXED, PRIORS, Setup
 from tests.support.oracles import posterior_of_classes, posterior_of_matrices
@@ -68,7 +68,7 @@ def transition_matrix(prior, *, num_fixed=0, twin=None):
         for pair, basis in itertools.product(possible, range(3)):
             target = z.copy()
             target[:, PAIRS[pair]] = drawn.columns[state, pair, basis]
-            matrix[state, number_of(target[None])[0]] += probability[state, pair, basis] / len(
+            matrix[state, state_index(target[None])[0]] += probability[state, pair, basis] / len(
                 possible
             )
     return matrix
@@ -82,12 +82,12 @@ def _double_precision():
 
 def difference_over_classes(concentration=1.0, twin=None):
     matrix = transition_matrix(IndianBuffet(SETTINGS["alpha"], concentration), twin=twin)
-    number = class_numbers()
+    classes = class_indices()
     posterior = posterior_of_classes(
         X, max_features=NUM_SLOTS, concentration=concentration, **SETTINGS
     )
-    exact = exact_over_classes(number, posterior)
-    lumped, difference = lump(matrix, number, np.arange(len(STATES)))
+    exact = exact_over_classes(classes, posterior)
+    lumped, difference = lump(matrix, classes, np.arange(len(STATES)))
     assert difference < TOLERANCE
     np.testing.assert_allclose(lumped.sum(axis=1), 1, atol=TOLERANCE)
     assert np.abs(lumped - np.eye(len(lumped))).max() > 0.1
@@ -108,12 +108,12 @@ def test_a_change_of_basis_with_wrong_weights_is_seen(twin, double_precision):
 
 def test_a_change_of_basis_with_a_bias_feature(double_precision):
     matrix = transition_matrix(IndianBuffet(SETTINGS["alpha"]), num_fixed=1)
-    number = class_numbers(bias=True)
+    classes = class_indices(bias=True)
     posterior = posterior_of_classes(X, max_features=NUM_SLOTS - 1, bias=True, **SETTINGS)
-    exact = exact_over_classes(number, posterior)
+    exact = exact_over_classes(classes, posterior)
     states = np.flatnonzero(STATES[:, :, 0].all(axis=1))
     np.testing.assert_allclose(matrix[states][:, states].sum(axis=1), 1, atol=TOLERANCE)
-    lumped, difference = lump(matrix, number, states)
+    lumped, difference = lump(matrix, classes, states)
     assert difference < TOLERANCE
     np.testing.assert_allclose(exact @ lumped, exact, rtol=0, atol=TOLERANCE)
 
@@ -122,7 +122,7 @@ def test_a_change_of_basis_in_the_finite_model(double_precision):
     matrix = transition_matrix(BetaBernoulli(SETTINGS["alpha"], 1.3, NUM_SLOTS))
     posterior = posterior_of_matrices(X, num_features=NUM_SLOTS, concentration=1.3, **SETTINGS)
     exact = np.zeros(len(STATES))
-    exact[number_of(posterior.z)] = posterior.probability
+    exact[state_index(posterior.z)] = posterior.probability
     np.testing.assert_allclose(exact @ matrix, exact, rtol=0, atol=TOLERANCE)
 
 

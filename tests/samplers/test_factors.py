@@ -33,8 +33,8 @@ def problem(name, num_rows=NUM_ROWS, num_columns=NUM_COLUMNS, num_cells=NUM_CELL
     free = free[free % num_columns != num_columns - 1]
     rows, columns = np.divmod(generator.choice(free, num_cells, replace=False), num_columns)
     known = [
-        generator.normal(size=(number, width))
-        for number, width in (
+        generator.normal(size=(count, width))
+        for count, width in (
             (num_rows, num_row),
             (num_columns, num_column),
             (num_cells, num_cell),
@@ -52,9 +52,9 @@ def problem(name, num_rows=NUM_ROWS, num_columns=NUM_COLUMNS, num_cells=NUM_CELL
     }
 
 
-def draw(given, normals, **changed):
+def draw(setup, normals, **changed):
     """`draw_rows` with two groups of priors."""
-    data, u = given["data"], jnp.asarray(given["u"])
+    data, u = setup["data"], jnp.asarray(setup["u"])
     size = u.shape[1]
     roots = np.random.default_rng(5).normal(size=(2, size, size))
     usual = jnp.asarray(np.random.default_rng(6).normal(size=u.shape))
@@ -63,9 +63,9 @@ def draw(given, normals, **changed):
         groups=jnp.arange(u.shape[0]) % 2,
         precisions=jnp.asarray(roots @ np.swapaxes(roots, 1, 2) + np.eye(size)),
     )
-    known = Known(*map(jnp.asarray, given["known"]))
+    known = Known(*map(jnp.asarray, setup["known"]))
     arguments = {
-        "design": design(jnp.asarray(given["v"]), known, given["num_factors"]),
+        "design": design(jnp.asarray(setup["v"]), known, setup["num_factors"]),
         "chunks": arranged(data, (size, size)).by_row,
         "precision": 1.7,
     } | changed
@@ -81,48 +81,48 @@ def draw(given, normals, **changed):
 @pytest.mark.parametrize("name", ["plain"])
 @pytest.mark.parametrize("width", [1, 8])
 def test_cells_stand_in_chunks_by_rows(name, width, monkeypatch):
-    given = problem(name)["data"]
+    setup = problem(name)["data"]
     monkeypatch.setattr("jaxmf.samplers.factors.layout._width", lambda *_: width)
-    for chunks, own, other, number in (
-        (arranged(given, (4, 4)).by_row, given.rows, given.columns, given.num_rows),
-        (arranged(given, (4, 4)).by_column, given.columns, given.rows, given.num_columns),
+    for chunks, rows, other, num_rows in (
+        (arranged(setup, (4, 4)).by_row, setup.rows, setup.columns, setup.num_rows),
+        (arranged(setup, (4, 4)).by_column, setup.columns, setup.rows, setup.num_columns),
     ):
         filled = np.asarray(chunks.cells) < NUM_CELLS
-        places = np.asarray(chunks.cells)[filled]
-        assert sorted(places) == list(range(NUM_CELLS))
-        np.testing.assert_array_equal(np.asarray(chunks.others)[filled], np.asarray(other)[places])
+        indices = np.asarray(chunks.cells)[filled]
+        assert sorted(indices) == list(range(NUM_CELLS))
+        np.testing.assert_array_equal(np.asarray(chunks.others)[filled], np.asarray(other)[indices])
         of_chunks = np.broadcast_to(np.asarray(chunks.rows)[:, None], filled.shape)[filled]
-        np.testing.assert_array_equal(of_chunks, np.asarray(own)[places])
-        counts = np.bincount(np.asarray(own), minlength=number)
+        np.testing.assert_array_equal(of_chunks, np.asarray(rows)[indices])
+        counts = np.bincount(np.asarray(rows), minlength=num_rows)
         np.testing.assert_array_equal(np.diff(chunks.starts), -(-counts // width))
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_means_of_cells_are_those_of_table_6_1(name):
     with jax.enable_x64(True):
-        given = problem(name)
-        data = given["data"]
+        setup = problem(name)
+        data = setup["data"]
         found = cell_means(
-            jnp.asarray(given["u"]),
-            jnp.asarray(given["v"]),
-            Known(*map(jnp.asarray, given["known"])),
+            jnp.asarray(setup["u"]),
+            jnp.asarray(setup["v"]),
+            Known(*map(jnp.asarray, setup["known"])),
             data.rows,
             data.columns,
-            num_factors=given["num_factors"],
+            num_factors=setup["num_factors"],
         )
-        wanted = [
+        expected = [
             oracle.mean(
-                given["u"][i],
-                given["v"][j],
-                given["known"][0][i],
-                given["known"][1][j],
-                given["known"][2][t],
-                num_factors=given["num_factors"],
-                has_bias=given["has_bias"],
+                setup["u"][i],
+                setup["v"][j],
+                setup["known"][0][i],
+                setup["known"][1][j],
+                setup["known"][2][t],
+                num_factors=setup["num_factors"],
+                has_bias=setup["has_bias"],
             )
             for t, (i, j) in enumerate(zip(data.rows, data.columns, strict=True))
         ]
-        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 WAYS = {
@@ -141,11 +141,11 @@ def test_rows_have_the_distribution_of_eq_6_25(name, way, monkeypatch):
     """Its mean without noise, its covariance from unit noise."""
     WAYS[way](monkeypatch)
     with jax.enable_x64(True):
-        given = problem(name)
-        data, u = given["data"], given["u"]
+        setup = problem(name)
+        data, u = setup["data"], setup["u"]
         size = u.shape[1]
-        (means, _), priors = draw(given, jnp.zeros(u.shape))
-        drawn = jax.jit(lambda normals: draw(given, normals)[0][0])
+        (means, _), priors = draw(setup, jnp.zeros(u.shape))
+        drawn = jax.jit(lambda normals: draw(setup, normals)[0][0])
         units = [jnp.zeros(u.shape).at[:, k].set(1.0) for k in range(size)]
         roots = np.stack([np.asarray(drawn(unit) - means) for unit in units], axis=2)
         cells = list(zip(data.rows.tolist(), data.columns.tolist(), strict=True))
@@ -153,15 +153,15 @@ def test_rows_have_the_distribution_of_eq_6_25(name, way, monkeypatch):
             mean, covariance = oracle.row_posterior(
                 i,
                 u,
-                given["v"],
-                given["known"],
+                setup["v"],
+                setup["known"],
                 cells,
                 np.asarray(data.values),
                 np.asarray(priors.means[i]),
                 np.asarray(priors.precisions[i % 2]),
                 1.7,
-                num_factors=given["num_factors"],
-                has_bias=given["has_bias"],
+                num_factors=setup["num_factors"],
+                has_bias=setup["has_bias"],
             )
             np.testing.assert_allclose(means[i], mean, rtol=1e-9, atol=1e-9)
             np.testing.assert_allclose(roots[i] @ roots[i].T, covariance, rtol=1e-9, atol=1e-12)
@@ -172,50 +172,52 @@ def test_rows_have_the_distribution_of_eq_6_25(name, way, monkeypatch):
 def test_squares_are_those_of_the_new_residuals(name, way, monkeypatch):
     WAYS[way](monkeypatch)
     with jax.enable_x64(True):
-        given = problem(name)
-        data = given["data"]
-        normals = jnp.asarray(np.random.default_rng(8).normal(size=given["u"].shape))
-        part = jnp.asarray(np.arange(given["u"].shape[1]) >= 3, float)
-        (u, sums), _ = draw(given, normals, part=part)
+        setup = problem(name)
+        data = setup["data"]
+        normals = jnp.asarray(np.random.default_rng(8).normal(size=setup["u"].shape))
+        part = jnp.asarray(np.arange(setup["u"].shape[1]) >= 3, float)
+        (u, sums), _ = draw(setup, normals, part=part)
 
         def means(u):
-            known = Known(*map(jnp.asarray, given["known"]))
+            known = Known(*map(jnp.asarray, setup["known"]))
             cells = data.rows, data.columns
             return cell_means(
-                u, jnp.asarray(given["v"]), known, *cells, num_factors=given["num_factors"]
+                u, jnp.asarray(setup["v"]), known, *cells, num_factors=setup["num_factors"]
             )
 
         residuals, share = data.values - means(u), means(u) - means(u * (1 - part))
-        wanted = [jnp.sum(x) for x in (residuals**2, residuals * share, share**2)]
-        np.testing.assert_allclose(list(sums), wanted, rtol=1e-9)
+        expected = [jnp.sum(x) for x in (residuals**2, residuals * share, share**2)]
+        np.testing.assert_allclose(list(sums), expected, rtol=1e-9)
         rest = data.values - means(jnp.where(part == 1, 1.3 * u, u))
-        wanted = [jnp.sum(x) for x in (rest**2, 1.3 * rest * share, 1.69 * share**2)]
-        np.testing.assert_allclose(list(sums.scaled(0.3)), wanted, rtol=1e-9)
-        (_, alone), _ = draw(given, normals)
+        expected = [jnp.sum(x) for x in (rest**2, 1.3 * rest * share, 1.69 * share**2)]
+        np.testing.assert_allclose(list(sums.scaled(0.3)), expected, rtol=1e-9)
+        (_, alone), _ = draw(setup, normals)
         np.testing.assert_allclose(list(alone), [sums.squares, 0, 0], rtol=1e-12)
 
 
 def test_a_large_level_costs_no_digits():
     """Values of about 10,000 in float32: the sum of the squares of residuals of about one."""
-    given = problem("biases")
-    given["u"][:, -1] += 1e4
-    data = given["data"]
-    given["data"] = Entries(data.rows, data.columns, data.values + 1e4 - 50, data.shape)
-    near = {"means": jnp.asarray(given["u"])}
-    (u, (squares, *_)), _ = draw(given, jnp.zeros(given["u"].shape), **near)
+    setup = problem("biases")
+    setup["u"][:, -1] += 1e4
+    data = setup["data"]
+    setup["data"] = Entries(data.rows, data.columns, data.values + 1e4 - 50, data.shape)
+    near = {"means": jnp.asarray(setup["u"])}
+    (u, (squares, *_)), _ = draw(setup, jnp.zeros(setup["u"].shape), **near)
     with jax.enable_x64(True):
-        exact = given | {
+        exact = setup | {
             "data": Entries(
                 *map(np.asarray, (data.rows, data.columns)),
-                np.asarray(given["data"].values, float),
+                np.asarray(setup["data"].values, float),
                 data.shape,
             )
         }
-        (wanted, (of_exact, *_)), _ = draw(exact, jnp.zeros(u.shape), means=jnp.asarray(given["u"]))
+        (expected, (of_exact, *_)), _ = draw(
+            exact, jnp.zeros(u.shape), means=jnp.asarray(setup["u"])
+        )
     np.testing.assert_allclose(squares, of_exact, rtol=2e-3)
-    np.testing.assert_allclose(u, wanted, rtol=1e-6, atol=5e-3)
+    np.testing.assert_allclose(u, expected, rtol=1e-6, atol=5e-3)
     # broken twin: the textbook form, whose sum of squares is a difference of large numbers
-    values = np.asarray(given["data"].values)
+    values = np.asarray(setup["data"].values)
     fitted = values - np.float32(1)
     textbook = np.float32(values @ values - 2 * values @ fitted + fitted @ fitted)
     assert abs(textbook - len(values)) > 0.02 * len(values)
@@ -223,12 +225,12 @@ def test_a_large_level_costs_no_digits():
 
 def test_what_the_columns_add_is_not_forgotten():
     """Broken twin of the exact prior: without the second term of a cell's mean."""
-    given = problem("everything")
-    known = Known(*map(jnp.asarray, given["known"]))
-    whole = design(jnp.asarray(given["v"]), known, given["num_factors"])
-    zeros = jnp.zeros(given["u"].shape)
-    (right, _), _ = draw(given, zeros)
-    (wrong, _), _ = draw(given, zeros, design=whole._replace(row_part=0 * whole.row_part))
+    setup = problem("everything")
+    known = Known(*map(jnp.asarray, setup["known"]))
+    whole = design(jnp.asarray(setup["v"]), known, setup["num_factors"])
+    zeros = jnp.zeros(setup["u"].shape)
+    (right, _), _ = draw(setup, zeros)
+    (wrong, _), _ = draw(setup, zeros, design=whole._replace(row_part=0 * whole.row_part))
     assert np.max(np.abs(right - wrong)) > 0.1
 
 
@@ -237,30 +239,30 @@ def test_rows_drawn_in_turn_are_those_drawn_side_by_side(size, monkeypatch):
     """Also of vectors so long that what is left of a matrix is cut out half way."""
     generator = np.random.default_rng(2)
     rows, columns = np.divmod(generator.choice(30 * 40, 500, replace=False), 40)
-    given = {
+    setup = {
         "data": Entries(rows, columns, generator.normal(size=500) + 3, (30, 40)),
         "u": generator.normal(size=(30, size)),
         "v": generator.normal(size=(40, size)),
-        "known": [np.zeros((number, 0)) for number in (30, 40, 500)],
+        "known": [np.zeros((count, 0)) for count in (30, 40, 500)],
         "num_factors": size - 1,
     }
     normals = jnp.asarray(generator.normal(size=(30, size)))
     with jax.enable_x64(True):
         normals = jnp.asarray(np.asarray(normals), float)
-        (found, squares), _ = draw(given, normals)
+        (found, squares), _ = draw(setup, normals)
         WAYS["side by side"](monkeypatch)
-        (wanted, of_wanted), _ = draw(given, normals)
-        np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
-        np.testing.assert_allclose(squares, of_wanted, rtol=1e-10)
+        (expected, expected_squares), _ = draw(setup, normals)
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(squares, expected_squares, rtol=1e-10)
 
 
 def test_the_distribution_of_all_vectors_is_that_of_one_group():
     with jax.enable_x64(True):
         values = jnp.asarray(np.random.default_rng(0).normal(size=(9, 3)) + 2.0)
         prior = NormalInverseWishart(3, location=0.4, weight=1.7, degrees=6.5, scale=1.3)
-        wanted = prior.statistics(jnp.zeros(9, jnp.int32), values, 1)
+        expected = prior.statistics(jnp.zeros(9, jnp.int32), values, 1)
         found = statistics_of_all(prior, values)
-        for a, b in zip(found, wanted, strict=True):
+        for a, b in zip(found, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
@@ -273,8 +275,8 @@ def test_the_density_of_a_distribution_is_scipys():
         found = log_hyperprior(prior, moments, precisions(moments))
         for group in range(2):
             covariance = root[group] @ root[group].T
-            wanted = stats.invwishart.logpdf(covariance, 6.5, 1.3 * np.eye(3))
-            wanted += stats.multivariate_normal.logpdf(
+            expected = stats.invwishart.logpdf(covariance, 6.5, 1.3 * np.eye(3))
+            expected += stats.multivariate_normal.logpdf(
                 moments.mean[group], np.full(3, 0.4), covariance / 1.7
             )
-            np.testing.assert_allclose(found[group], wanted, rtol=1e-10)
+            np.testing.assert_allclose(found[group], expected, rtol=1e-10)

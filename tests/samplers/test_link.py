@@ -19,13 +19,13 @@ def matrix(shape):
 
 def moments(features, target, precision):
     """Mean and covariance of a draw, from the affine map that makes it of normals."""
-    number, width = features.shape
+    num_rows, width = features.shape
     (spectrum,) = kernels.spectra(features)
-    size = width + (number if width > number else 0)
+    size = width + (num_rows if width > num_rows else 0)
 
     def drawn(normals):
-        given = (features, slice(0, width), target, spectrum, jnp.asarray(precision))
-        return kernels._draw(normals[:, None], *given)[:, 0]
+        arguments = (features, slice(0, width), target, spectrum, jnp.asarray(precision))
+        return kernels._draw(normals[:, None], *arguments)[:, 0]
 
     half = jax.jacobian(drawn)(jnp.zeros(size))
     return drawn(jnp.zeros(size)), half @ half.T

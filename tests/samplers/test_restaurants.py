@@ -13,9 +13,9 @@ from tests.support.network_oracles import stirling
 NUM_RESTAURANTS, NUM_CUSTOMERS = 4_000, 6
 
 
-def distribution_of_tables(number, weight):
+def distribution_of_tables(size, weight):
     """P(1), ..., P(n) tables of n customers: |s(n, m)| p^m / (p)_n."""
-    chances = np.array([stirling(number, m) * weight**m for m in range(1, number + 1)])
+    chances = np.array([stirling(size, m) * weight**m for m in range(1, size + 1)])
     return chances / chances.sum()
 
 
@@ -30,10 +30,10 @@ def counted(weights, customers):
     )
 
 
-def assert_distribution(found, wanted):
-    numbers = np.bincount(found, minlength=NUM_CUSTOMERS + 1)
-    assert numbers[0] == 0
-    assert stats.chisquare(numbers[1:], wanted * NUM_RESTAURANTS).pvalue > LEVEL
+def assert_distribution(found, expected):
+    counts = np.bincount(found, minlength=NUM_CUSTOMERS + 1)
+    assert counts[0] == 0
+    assert stats.chisquare(counts[1:], expected * NUM_RESTAURANTS).pvalue > LEVEL
 
 
 def test_tables_have_the_distribution_of_stirling_numbers():
@@ -50,9 +50,9 @@ def test_batches_are_restaurants_of_their_own():
     weight = jnp.asarray([0.5, 2.0])
     found = np.asarray(jax.jit(count)(jax.random.split(jax.random.key(2), 4_000)))
     assert np.all(found[:, 1] == 0)
-    numbers = np.bincount(found[:, 0] - 5, minlength=6)
-    wanted = stats.binom(5, 0.5 / 1.5).pmf(np.arange(6)) * 4_000
-    assert stats.chisquare(numbers, wanted).pvalue > LEVEL
+    counts = np.bincount(found[:, 0] - 5, minlength=6)
+    expected = stats.binom(5, 0.5 / 1.5).pmf(np.arange(6)) * 4_000
+    assert stats.chisquare(counts, expected).pvalue > LEVEL
 
 
 def test_every_group_with_customers_has_a_table_and_none_other():

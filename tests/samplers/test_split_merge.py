@@ -121,27 +121,27 @@ def all_pairs(z):
     probability = np.zeros((len(z), most))
     for state, matrix in enumerate(z):
         ones = np.argwhere(matrix)
-        for place, (first, second) in enumerate(itertools.product(ones, ones)):
-            rows[state, place] = first[0], second[0]
-            columns[state, place] = first[1], second[1]
-            probability[state, place] = 1 / len(ones) ** 2
+        for index, (first, second) in enumerate(itertools.product(ones, ones)):
+            rows[state, index] = first[0], second[0]
+            columns[state, index] = first[1], second[1]
+            probability[state, index] = 1 / len(ones) ** 2
     return rows, columns, probability
 
 
-def transition_matrix(z, number_of, found, columns, probability, *, finite, twin=None):
-    """Of one proposal, over the states that `number_of` numbers; full slots refuse a split."""
+def transition_matrix(z, state_index, found, columns, probability, *, finite, twin=None):
+    """Of one proposal, over the states that `state_index` orders; full slots refuse a split."""
     size = len(z)
     matrix = np.zeros((size, size))
-    for state, place in zip(*np.nonzero(probability), strict=True):
-        table = jax.tree.map(lambda leaf, s=state, p=place: leaf[s, p], found)
-        chance = probability[state, place]
+    for state, index in zip(*np.nonzero(probability), strict=True):
+        table = jax.tree.map(lambda leaf, s=state, p=index: leaf[s, p], found)
+        chance = probability[state, index]
         left = chance
-        slots = columns[state, place]
+        slots = columns[state, index]
         free = np.flatnonzero(~z[state].any(axis=0))
         in_pair = z[state][:, slots].any(axis=1)
         for sharing, flow in pair_flows(table, in_pair, z[state].sum(), twin).items():
-            places = [slots[1]] if not table.splits else free if finite else free[:1]
-            for slot in places:
+            targets = [slots[1]] if not table.splits else free if finite else free[:1]
+            for slot in targets:
                 target = z[state].copy()
                 if table.splits:
                     shared = (SHARINGS[sharing] > 0) & in_pair[:, None]
@@ -149,8 +149,8 @@ def transition_matrix(z, number_of, found, columns, probability, *, finite, twin
                 else:
                     target[:, slots[0]] = in_pair
                     target[:, slots[1]] = False
-                amount = chance * flow / len(places)
-                matrix[state, number_of(target)] += amount
+                amount = chance * flow / len(targets)
+                matrix[state, state_index(target)] += amount
                 left -= amount
         matrix[state, state] += left
     empty = z.sum(axis=(1, 2)) == 0
@@ -196,11 +196,11 @@ def classes_case(max_features, concentration):
     posterior = posterior_of_classes(
         X, max_features=max_features, concentration=concentration, **SETTINGS
     )
-    places = {class_key(matrix): place for place, matrix in enumerate(z)}
+    indices = {class_key(matrix): index for index, matrix in enumerate(z)}
     exact = np.zeros(len(z))
     for matrix, chance in zip(posterior.z, posterior.probability, strict=True):
-        exact[places[class_key(matrix)]] = chance
-    return z, lambda matrix: places[class_key(matrix)], exact
+        exact[indices[class_key(matrix)]] = chance
+    return z, lambda matrix: indices[class_key(matrix)], exact
 
 
 @pytest.fixture
@@ -221,13 +221,13 @@ def check_balance(matrix, exact):
 @pytest.mark.usefixtures("double_precision")
 def test_one_proposal_leaves_the_posterior_of_the_process_invariant():
     """Also: a factor that is forgotten is seen."""
-    z, number_of, exact = classes_case(3, 0.4)
+    z, state_index, exact = classes_case(3, 0.4)
     prior = IndianBuffet(SETTINGS["alpha"], 0.4)
     for order in ORDERS:
         found = tables(prior, z, order, scans=False)
-        check_balance(transition_matrix(z, number_of, *found, finite=False), exact)
+        check_balance(transition_matrix(z, state_index, *found, finite=False), exact)
     for twin in ("no q", "no picks"):
-        matrix = transition_matrix(z, number_of, *found, finite=False, twin=twin)
+        matrix = transition_matrix(z, state_index, *found, finite=False, twin=twin)
         assert np.abs(exact @ matrix - exact).max() > 1e-3
 
 
@@ -235,11 +235,11 @@ def test_one_proposal_leaves_the_posterior_of_the_process_invariant():
 @pytest.mark.usefixtures("double_precision")
 def test_one_proposal_after_a_restricted_scan():
     """The first pass only launches the second, whose probability is q."""
-    z, number_of, exact = classes_case(2, 1.0)
+    z, state_index, exact = classes_case(2, 1.0)
     prior = IndianBuffet(SETTINGS["alpha"], 1.0)
     for order in ORDERS:
         found = tables(prior, z, order, scans=True)
-        check_balance(transition_matrix(z, number_of, *found, finite=False), exact)
+        check_balance(transition_matrix(z, state_index, *found, finite=False), exact)
 
 
 @pytest.mark.exhaustive
@@ -631,7 +631,7 @@ def test_a_pair_is_picked_uniformly_whatever_the_capacity():
     np.testing.assert_array_equal(again[1], columns)
 
 
-@pytest.mark.parametrize("number", [-1, True, 1.5])
-def test_bad_number_of_proposals(number):
+@pytest.mark.parametrize("num_proposals", [-1, True, 1.5])
+def test_bad_number_of_proposals(num_proposals):
     with pytest.raises(ValueError, match="split_merge"):
-        LinearGaussianIBP(**FIXED).sampler(split_merge=number)
+        LinearGaussianIBP(**FIXED).sampler(split_merge=num_proposals)

@@ -25,8 +25,8 @@ QUICK = LinearGaussianIBPTransformer(
 )
 
 # All of scikit-learn's checks pass, so there are no exceptions to name. Every new shape of data
-# is compiled anew: the checks that bring shapes of their own are left to the slow tests.
-OWN_SHAPES = {
+# is compiled anew: the checks that bring further shapes are left to the slow tests.
+FURTHER_SHAPES = {
     "check_fit_score_takes_y",
     "check_estimators_overwrite_params",
     "check_dont_overwrite_parameters",
@@ -62,7 +62,7 @@ def cases():
         name = check.func.__name__
         if name == EXACT:
             continue
-        marks = [pytest.mark.slow] if name in OWN_SHAPES else []
+        marks = [pytest.mark.slow] if name in FURTHER_SHAPES else []
         marks += [pytest.mark.exhaustive] if name in FURTHER else []
         yield pytest.param(estimator, check, id=name, marks=marks)
 

@@ -84,9 +84,9 @@ class Joint(NamedTuple):
     def left_out(self):
         return self.u.left_out + self.v.left_out
 
-    def draw(self, rng, number):
-        """So many pairs u (number, I, K), v (number, J, L)."""
-        flat = rng.choice(self.probability.size, number, p=self.probability.reshape(-1))
+    def draw(self, rng, num_draws):
+        """Draws of pairs u (num_draws, I, K), v (num_draws, J, L)."""
+        flat = rng.choice(self.probability.size, num_draws, p=self.probability.reshape(-1))
         rows, columns = np.unravel_index(flat, self.probability.shape)
         return self.u.z[rows], self.v.z[columns]
 

@@ -138,18 +138,20 @@ class Setup(NamedTuple):
 LIKELIHOODS = {"gaussian": Gaussian, "logistic": Bernoulli, "poisson": Poisson}
 
 
-def with_likelihood(name, numbers):
+def with_likelihood(name, hyperparameters):
     """Settings of BinaryMF: the likelihood, which takes its hyperparameters, and the others."""
     likelihood = LIKELIHOODS[name]
     cell_settings = {
-        key: value for key, value in numbers.items() if key in likelihood.hyperparameters
+        key: value for key, value in hyperparameters.items() if key in likelihood.hyperparameters
     }
-    others = {key: value for key, value in numbers.items() if key not in cell_settings}
+    others = {key: value for key, value in hyperparameters.items() if key not in cell_settings}
     return {"likelihood": likelihood(**cell_settings), **others}
 
 
-def make(likelihood, *, priors=PROCESS, numbers=FIXED, **settings):
-    return BinaryMF(**priors, **with_likelihood(likelihood, numbers[likelihood]), **settings)
+def make(likelihood, *, priors=PROCESS, hyperparameters=FIXED, **settings):
+    return BinaryMF(
+        **priors, **with_likelihood(likelihood, hyperparameters[likelihood]), **settings
+    )
 
 
 def whole_step(model, **options):

@@ -19,8 +19,8 @@ FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are 
 NOISE = Gaussian(RootInverseGamma(12.0, 4.0))
 
 
-def features(number, width, seed):
-    return Features(np.random.default_rng(seed).normal(size=(number, width)).astype(np.float32))
+def features(num_rows, width, seed):
+    return Features(np.random.default_rng(seed).normal(size=(num_rows, width)).astype(np.float32))
 
 
 def prior(num_extra):
@@ -132,9 +132,9 @@ class Setup(NamedTuple):
                     groups[0] == groups[1], jnp.tanh(jnp.sum((state.u[0] - state.u[1]) ** 2)), 0
                 ),
             }
-            numbers = state.row_side.mixture.hyperparameters["group"]
-            if "rest" in numbers:
-                found["rest"] = jnp.log(numbers["rest"])
+            hyperparameters = state.row_side.mixture.hyperparameters["group"]
+            if "rest" in hyperparameters:
+                found["rest"] = jnp.log(hyperparameters["rest"])
         others = state.row_side.coefficients
         if others.mean.size:
             found |= {

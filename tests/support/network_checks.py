@@ -51,12 +51,12 @@ def statistics_of(network):
 def hyperparameters_of(state):
     """Hyperparameters, but for the weights of groups, whose order means nothing."""
     found = {}
-    for name, numbers in state.hyperparameters.items():
-        for label, number in numbers.items():
-            if number.ndim == 0:
-                found[f"{label} of {name}"] = number
+    for name, hyperparameters in state.hyperparameters.items():
+        for label, value in hyperparameters.items():
+            if value.ndim == 0:
+                found[f"{label} of {name}"] = value
             elif label == "concentration":
-                found |= {f"{label} {k} of {name}": own for k, own in enumerate(number)}
+                found |= {f"{label} {k} of {name}": component for k, component in enumerate(value)}
     return found
 
 
@@ -97,7 +97,7 @@ def posterior_of(network, variables, indicator, num_items):
     """All partitions of some items and their exact posterior: (P, n) and (P,)."""
     partitions = enumerate_partitions(num_items)
     log_posterior = np.array(
-        [oracles.log_joint(network, variables | {indicator: own}) for own in partitions]
+        [oracles.log_joint(network, variables | {indicator: labels}) for labels in partitions]
     )
     posterior = np.exp(log_posterior - log_posterior.max())
     return partitions, posterior / posterior.sum()
@@ -116,9 +116,9 @@ def check_topics_of_six(title, network, indicator, *, direct):
     data = Tokens(variables, {"document": 2, "word": 3})
     partitions, posterior = posterior_of(direct, variables, "topic", 6)
     same = partitions[:, :, None] == partitions[:, None]
-    number = partitions.max(1) + 1
+    num_groups = partitions.max(1) + 1
     exact = {"pairs": np.tensordot(posterior, same, 1)[np.triu_indices(6, 1)]}
-    exact["groups"] = np.array([posterior[number == k].sum() for k in range(1, 5)])
+    exact["groups"] = np.array([posterior[num_groups == k].sum() for k in range(1, 5)])
     sampler = network.sampler(capacity=8)
 
     def run(key):
@@ -131,7 +131,7 @@ def check_topics_of_six(title, network, indicator, *, direct):
 
         _, found = jax.lax.scan(step, sampler.init(key, data), jnp.arange(60))
         # from where it starts six tokens need few steps; twenty are left out
-        return jax.tree.map(lambda own: jnp.mean(own[20:].astype(float), axis=0), found)
+        return jax.tree.map(lambda leaf: jnp.mean(leaf[20:].astype(float), axis=0), found)
 
     keys = jax.random.split(jax.random.key(5), 6_000)
     found = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys)

@@ -28,11 +28,11 @@ def log_of_sequence(labels, concentration):
 def log_of_restaurant(labels, concentration, discount=0.0):
     """Customers one after the other: n_k - d for a table, alpha + d K for a new one."""
     counts, total = defaultdict(int), 0.0
-    for number, label in enumerate(labels):
+    for num_seated, label in enumerate(labels):
         weight = counts[label] - discount
         if not counts[label]:
             weight = concentration + discount * sum(n > 0 for n in counts.values())
-        total += math.log(weight / (number + concentration))
+        total += math.log(weight / (num_seated + concentration))
         counts[label] += 1
     return total
 
@@ -51,18 +51,20 @@ def log_of_franchise(batches, labels, concentration, base_concentration):
         cells[pair] += 1
     groups = sorted({group for _, group in cells})
     total = 0.0
-    for tables in itertools.product(*(range(1, number + 1) for number in cells.values())):
+    for tables in itertools.product(
+        *(range(1, num_customers + 1) for num_customers in cells.values())
+    ):
         of_group = defaultdict(int)
         term = 1.0
-        for (pair, number), opened in zip(cells.items(), tables, strict=True):
-            term *= stirling(number, opened) * concentration**opened
+        for (pair, num_customers), opened in zip(cells.items(), tables, strict=True):
+            term *= stirling(num_customers, opened) * concentration**opened
             of_group[pair[1]] += opened
         for group in groups:
             term *= base_concentration * math.gamma(of_group[group])
         gamma = base_concentration
         total += term * math.exp(math.lgamma(gamma) - math.lgamma(gamma + sum(tables)))
     for batch in sorted(set(batches)):
-        size = sum(number for pair, number in cells.items() if pair[0] == batch)
+        size = sum(num_customers for pair, num_customers in cells.items() if pair[0] == batch)
         total *= math.exp(math.lgamma(concentration) - math.lgamma(concentration + size))
     return math.log(total)
 
@@ -78,28 +80,28 @@ def log_of_normals(values, family):
 def log_of_vectors(values, family):
     """All vectors of a group at once: a matrix t (Gupta & Nagar 2000, definition 4.2.1)."""
     values = np.asarray(values, float)
-    number, size = values.shape
+    count, size = values.shape
     scale, location = (
         np.asarray(family.scale, float),
         np.asarray(family.location, float),
     )
-    between = np.eye(number) + np.ones((number, number)) / family.weight
+    between = np.eye(count) + np.ones((count, count)) / family.weight
     apart = values - location
     after = scale + apart.T @ np.linalg.inv(between) @ apart
-    result = multigammaln((family.degrees + number) / 2, size) - multigammaln(
+    result = multigammaln((family.degrees + count) / 2, size) - multigammaln(
         family.degrees / 2, size
     )
-    result -= number * size / 2 * np.log(np.pi) + size / 2 * np.linalg.slogdet(between)[1]
+    result -= count * size / 2 * np.log(np.pi) + size / 2 * np.linalg.slogdet(between)[1]
     result += family.degrees / 2 * np.linalg.slogdet(scale)[1]
-    return float(result - (family.degrees + number) / 2 * np.linalg.slogdet(after)[1])
+    return float(result - (family.degrees + count) / 2 * np.linalg.slogdet(after)[1])
 
 
 def log_of_counts(values, family):
     """The total is negative binomial, and shared out evenly given it."""
-    number, total = len(values), int(sum(values))
-    chance = family.rate / (family.rate + number)
+    count, total = len(values), int(sum(values))
+    chance = family.rate / (family.rate + count)
     result = stats.nbinom(family.shape, chance).logpmf(total)
-    return float(result + stats.multinomial(total, np.full(number, 1 / number)).logpmf(values))
+    return float(result + stats.multinomial(total, np.full(count, 1 / count)).logpmf(values))
 
 
 def log_of_group(family, values):
@@ -125,12 +127,16 @@ def log_of_partition(prior, batches, labels):
         return log_of_franchise(batches, labels, prior.concentration, prior.base_concentration)
     total = 0.0
     for batch in sorted(set(batches)):
-        own = [label for at, label in zip(batches, labels, strict=True) if at == batch]
+        members = [label for at, label in zip(batches, labels, strict=True) if at == batch]
         if isinstance(prior, mf.Dirichlet):
             concentration = np.asarray(prior.concentration, float)
-            total += log_of_sequence(own, np.broadcast_to(concentration, (prior.num_components,)))
+            total += log_of_sequence(
+                members, np.broadcast_to(concentration, (prior.num_components,))
+            )
         else:
-            total += log_of_restaurant(own, prior.concentration, getattr(prior, "discount", 0.0))
+            total += log_of_restaurant(
+                members, prior.concentration, getattr(prior, "discount", 0.0)
+            )
     return total
 
 
@@ -157,11 +163,11 @@ def log_joint(network, variables):
     total = 0.0
     for name, block in network.blocks.items():
         parts = parts_of(block, variables, num_tokens)
-        own = [np.asarray(variables[name])[token].tolist() for token in range(num_tokens)]
+        values = [np.asarray(variables[name])[token].tolist() for token in range(num_tokens)]
         if not block.observed:
-            total += log_of_partition(block.distribution, parts, own)
+            total += log_of_partition(block.distribution, parts, values)
             continue
         for part in sorted(set(parts)):
-            of_part = [value for value, at in zip(own, parts, strict=True) if at == part]
+            of_part = [value for value, at in zip(values, parts, strict=True) if at == part]
             total += log_of_group(block.distribution, of_part)
     return total

@@ -37,11 +37,11 @@ class Posterior(NamedTuple):
 
     def expectations(self, *, max_features=4):
         """What label-free statistics of a chain must average to."""
-        number = self.num_features
+        count = self.num_features
         upper = np.triu_indices(self.z.shape[1])
         return {
             "probability of K": np.array(
-                [self.probability[number == k].sum() for k in range(max_features + 1)]
+                [self.probability[count == k].sum() for k in range(max_features + 1)]
             ),
             "shared": np.einsum("c,cnm->nm", self.probability, self.shared)[upper],
         }

@@ -49,9 +49,9 @@ def problem(seed=0, *, biases=True, missing=True) -> Problem:
     return Problem(np.where(ones, 1.0, -1.0), observed, layout, parameters)
 
 
-def transposed(given: Problem) -> Problem:
+def transposed(problem: Problem) -> Problem:
     """The same with rows and columns exchanged."""
-    p, layout = given.parameters, given.layout
+    p, layout = problem.parameters, problem.layout
     priors = p.priors._replace(
         rows=p.priors.columns,
         columns=p.priors.rows,
@@ -59,8 +59,8 @@ def transposed(given: Problem) -> Problem:
         column_bias=p.priors.row_bias,
     )
     return Problem(
-        given.x.T,
-        given.observed.T,
+        problem.x.T,
+        problem.observed.T,
         layout._replace(rows=layout.columns, columns=layout.rows),
         p._replace(
             rows=p.columns,

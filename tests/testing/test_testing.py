@@ -159,12 +159,12 @@ def test_enumerated_classes_are_all_and_left_ordered():
     assert len(classes.z) == sum(math.comb(6 + k, k) for k in range(5))
     assert len({matrix.tobytes() for matrix in classes.z}) == len(classes.z)
     weights = np.array([4, 2, 1])[:, None]
-    numbers = (classes.z * weights).sum(axis=1)
-    assert np.all(np.diff(numbers, axis=1) <= 0)
-    np.testing.assert_array_equal(classes.num_features, (numbers > 0).sum(axis=1))
+    histories = (classes.z * weights).sum(axis=1)
+    assert np.all(np.diff(histories, axis=1) <= 0)
+    np.testing.assert_array_equal(classes.num_features, (histories > 0).sum(axis=1))
     of_history = classes.histories @ weights[:, 0]
-    for history, number in enumerate(of_history):
-        np.testing.assert_array_equal(classes.counts[:, history], (numbers == number).sum(axis=1))
+    for history, code in enumerate(of_history):
+        np.testing.assert_array_equal(classes.counts[:, history], (histories == code).sum(axis=1))
 
 
 def test_the_size_of_the_usual_oracle_and_the_mass_it_leaves_out():

@@ -37,8 +37,8 @@ def hit_rate(scores, kept, hidden, level=5):
     """Share of the hidden ones among the best of their row that are not known, ties by half."""
     rows, columns = hidden
     values = np.where(kept.toarray()[rows] == 1, -np.inf, np.asarray(scores, float)[rows])
-    own = values[np.arange(rows.size), columns][:, None]
-    ahead = (values > own).sum(1) + ((values == own).sum(1) - 1) / 2
+    hidden_scores = values[np.arange(rows.size), columns][:, None]
+    ahead = (values > hidden_scores).sum(1) + ((values == hidden_scores).sum(1) - 1) / 2
     return np.mean(ahead < level)
 
 
@@ -133,11 +133,11 @@ def test_damped_newton_steps_never_raise_the_free_energy(made):
 
 def test_the_start_is_the_singular_vectors_of_the_lifts(made):
     kept, _ = made
-    number = NUM_GROUPS - 1  # the next singular values are far smaller
+    num_factors = NUM_GROUPS - 1  # the next singular values are far smaller
     prepared = mf.SparseBinaryMF().prepare(mf.SparseBinary.from_scipy(kept))
     start = jax.jit(lift_start, static_argnames=("num_factors", "skip_first"))
     key, layout = jax.random.key(0), prepared.layout
-    rows, columns = start(key, layout, num_factors=number, skip_first=True)
+    rows, columns = start(key, layout, num_factors=num_factors, skip_first=True)
     table = kept.toarray().astype(float)
     counts = table.sum(1, keepdims=True), table.sum(0, keepdims=True)
     scales = [1 / np.sqrt(count + 5 * count.mean()) for count in counts]
@@ -145,9 +145,9 @@ def test_the_start_is_the_singular_vectors_of_the_lifts(made):
     size = np.sqrt(NUM_ROWS * table.sum())
 
     def difference(first):
-        chosen = slice(first, first + number)
-        wanted = (left[:, chosen] * values[chosen]) @ right[chosen] * scales[1] * size
-        return np.linalg.norm(rows @ columns.T - wanted) / np.linalg.norm(wanted)
+        chosen = slice(first, first + num_factors)
+        expected = (left[:, chosen] * values[chosen]) @ right[chosen] * scales[1] * size
+        return np.linalg.norm(rows @ columns.T - expected) / np.linalg.norm(expected)
 
     assert difference(1) < 0.25
     np.testing.assert_allclose(np.mean(np.square(rows), axis=0), 1, rtol=1e-4)

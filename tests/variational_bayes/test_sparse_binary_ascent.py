@@ -119,11 +119,11 @@ def test_other_samples_find_it_too(simulated, zeros):
     others = np.sort(scores[unknown])
     # share of the cells without a one that a hidden one is ahead of, by its own row's scores and,
     # as the broken twin, by those of another row, which know what is popular
-    own, of_another = (
+    same_sample, of_another = (
         (np.searchsorted(others, part[hidden]) / others.size).mean()
         for part in (scores, scores[::-1])
     )
-    assert own > 0.72 > of_another
+    assert same_sample > 0.72 > of_another
 
 
 @pytest.mark.tiers(exhaustive=["block", "gradient"])
@@ -174,8 +174,8 @@ def test_scaled_sums_of_batches_are_unbiased(simulated):
 
         whole = sums(parameters, prepared.layout)
         total = jax.tree.map(np.zeros_like, whole)
-        for place in range(3):
-            part = jax.tree.map(lambda leaf, place=place: leaf[place], prepared.batches)
+        for index in range(3):
+            part = jax.tree.map(lambda leaf, index=index: leaf[index], prepared.batches)
             factors, bias = jax.tree.map(
                 lambda leaf, rows=part.rows: leaf[rows], (parameters.rows, parameters.row_bias)
             )
@@ -201,8 +201,8 @@ def test_the_free_energy_of_batches_is_unbiased(simulated):
         )
 
         @jax.jit
-        def of_batch(place, scale):
-            batch = jax.tree.map(lambda leaf: leaf[place], prepared.batches)
+        def of_batch(index, scale):
+            batch = jax.tree.map(lambda leaf: leaf[index], prepared.batches)
             rows, bias = jax.tree.map(
                 lambda leaf: leaf[batch.rows], (parameters.rows, parameters.row_bias)
             )
@@ -210,7 +210,7 @@ def test_the_free_energy_of_batches_is_unbiased(simulated):
             settings = {"key": jax.random.key(0), "settings": model, "scale": scale}
             return jax.value_and_grad(batch_pass.batch_free_energy)(here, batch, **settings)
 
-        found = [of_batch(place, 3.0) for place in range(3)]
+        found = [of_batch(index, 3.0) for index in range(3)]
         np.testing.assert_allclose(np.mean([value for value, _ in found]), whole, rtol=1e-12)
         for name in ("mean", "variance"):
             of_columns = np.mean([getattr(slope.columns, name) for _, slope in found], axis=0)
@@ -219,7 +219,7 @@ def test_the_free_energy_of_batches_is_unbiased(simulated):
             order = np.asarray(prepared.batches.rows).ravel()
             np.testing.assert_allclose(rows, getattr(slopes.rows, name)[order], atol=1e-9)
         # Broken twin: another scale.
-        assert abs(np.mean([of_batch(place, 2.9)[0] for place in range(3)]) / whole - 1) > 1e-3
+        assert abs(np.mean([of_batch(index, 2.9)[0] for index in range(3)]) / whole - 1) > 1e-3
 
 
 @pytest.mark.tiers(exhaustive=["adam", "newton"])

@@ -44,11 +44,11 @@ def test_a_fit_finds_what_is_hidden(simulated, fitted):
     # scores go with the truth, biases and intercept included
     draw, truth = fitted.reference_draw(), simulated[0]
     found = draw["row_mean"] @ draw["column_mean"].T
-    wanted = np.asarray(truth.rows.mean @ truth.columns.mean.T)
-    assert np.corrcoef(found.ravel(), wanted.ravel())[0, 1] > 0.6
+    expected = np.asarray(truth.rows.mean @ truth.columns.mean.T)
+    assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.6
     assert np.corrcoef(draw["column_bias"], truth.column_bias.mean)[0, 1] > 0.6
     # Broken twin: factors of other rows go with nothing.
-    assert abs(np.corrcoef(found[::-1].ravel(), wanted.ravel())[0, 1]) < 0.3
+    assert abs(np.corrcoef(found[::-1].ravel(), expected.ravel())[0, 1]) < 0.3
 
 
 def test_held_out_cells_are_predicted_better_than_by_their_share(simulated, fitted):
@@ -68,8 +68,8 @@ def test_scores_and_probabilities(simulated, fitted):
     draw = fitted.reference_draw()
     rows, columns = np.array([3, 3, 90]), np.array([5, 6, 59])
     (a, a_var), (s, s_var) = (
-        (draw[f"{side}_mean"][place], draw[f"{side}_variance"][place])
-        for side, place in (("row", rows), ("column", columns))
+        (draw[f"{side}_mean"][index], draw[f"{side}_variance"][index])
+        for side, index in (("row", rows), ("column", columns))
     )
     mean = (a * s).sum(1) + draw["row_bias"][rows] + draw["column_bias"][columns]
     mean += draw["intercept"]
@@ -115,10 +115,10 @@ def test_rows_not_seen_are_folded_in(simulated, fitted):
     """Rows of the training data given anew have nearly the factors that they have."""
     table = simulated[1].to_scipy().toarray()
     new = mf.SparseBinary.from_array(table[:20], column_names=simulated[1].column_names)
-    factors, own = fitted.transform(new), fitted.reference_draw()["row_mean"][:20]
+    factors, fitted_rows = fitted.transform(new), fitted.reference_draw()["row_mean"][:20]
     assert factors.shape == (20, FACTORS)
-    assert np.corrcoef(factors.ravel(), own.ravel())[0, 1] > 0.95
-    assert np.corrcoef(factors[::-1].ravel(), own.ravel())[0, 1] < 0.5
+    assert np.corrcoef(factors.ravel(), fitted_rows.ravel())[0, 1] > 0.95
+    assert np.corrcoef(factors[::-1].ravel(), fitted_rows.ravel())[0, 1] < 0.5
     predicted = fitted.predict(new_rows=new).mean.reshape(table[:20].shape)
     scores = fitted.scores(mf.Positions(*np.indices(table[:20].shape).reshape(2, -1)))
     trained = scores.probability.reshape(table[:20].shape)
@@ -167,8 +167,8 @@ def test_validation_stops_and_keeps_the_best(fitted):
     scores = scores.reshape(fitted.data.shape)[rows]
     known = fitted.data.to_scipy().toarray()[rows] == 1
     known[np.arange(60), target] = False
-    own = scores[np.arange(60), target][:, None]
-    rank = 1 + ((scores > own) & ~known).sum(axis=1)
+    target_scores = scores[np.arange(60), target][:, None]
+    rank = 1 + ((scores > target_scores) & ~known).sum(axis=1)
     np.testing.assert_allclose(np.mean(1 / np.log2(1 + rank)), path.max(), rtol=1e-3)
 
 
@@ -190,8 +190,8 @@ def test_cells_not_observed_are_predicted(simulated, tmp_path):
     post.save(tmp_path)
     assert mf.load(tmp_path).data.num_missing == gaps.sum()
     new = mf.SparseBinary.from_array(table[:9], observed=observed[:9])
-    own = post.reference_draw()["row_mean"][:9]
-    assert np.corrcoef(post.transform(new).ravel(), own.ravel())[0, 1] > 0.9
+    fitted_rows = post.reference_draw()["row_mean"][:9]
+    assert np.corrcoef(post.transform(new).ravel(), fitted_rows.ravel())[0, 1] > 0.9
 
 
 @pytest.mark.slow
@@ -254,8 +254,8 @@ def test_prepared_data_lose_one_of_each_row(simulated):
     assert table[row, column].all()
     for line in range(50):
         others = known[line][known[line] < NUM_COLUMNS]
-        wanted = np.setdiff1d(np.flatnonzero(table[row[line]]), column[line])
-        np.testing.assert_array_equal(np.sort(others), wanted)
+        expected = np.setdiff1d(np.flatnonzero(table[row[line]]), column[line])
+        np.testing.assert_array_equal(np.sort(others), expected)
     assert float(prepared.layout.num_ones) == data.num_ones - 50
     assert float(prepared.layout.num_observed) == NUM_ROWS * NUM_COLUMNS - 50
 
@@ -299,9 +299,9 @@ def test_scores_do_not_depend_on_how_cells_are_grouped(fitted, monkeypatch):
 
 def test_a_small_uncertainty_of_a_large_score_is_kept():
     one, small = np.ones((1, 1), np.float32), np.full((1, 1), 1e-6, np.float32)
-    mine, others = Normal(6 * one, small), Normal(one, 0 * one)
+    rows, others = Normal(6 * one, small), Normal(one, 0 * one)
     nothing = np.zeros((), np.float32)
-    _, variance = shared_moments(mine, others, Normal(nothing, nothing))
+    _, variance = shared_moments(rows, others, Normal(nothing, nothing))
     np.testing.assert_allclose(variance, 1e-6, rtol=1e-5)
 
 

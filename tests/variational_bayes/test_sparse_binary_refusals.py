@@ -116,12 +116,12 @@ def test_questions_that_are_refused(fitted):
 
 
 def test_optimizers_that_take_the_curvature_are_taken():
-    """A chain with the partial-Newton step, and one's own transformation."""
+    """A chain with the partial-Newton step, and a custom transformation."""
 
     def update(gradient, state, params=None, *, curvature, **others):
         return jax.tree.map(lambda g, h: -0.1 * g / h, gradient, curvature), state
 
-    own = optax.GradientTransformationExtraArgs(lambda params: (), update)
+    custom = optax.GradientTransformationExtraArgs(lambda params: (), update)
     flat = partial_newton(power=0.0)
-    for optimizer in (optax.chain(flat, optax.scale(0.5)), own):
+    for optimizer in (optax.chain(flat, optax.scale(0.5)), custom):
         assert MODEL.ascent(update="partial_newton", optimizer=optimizer).step is not None

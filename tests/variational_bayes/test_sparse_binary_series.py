@@ -77,8 +77,8 @@ def state_of(algorithm, prepared):
     return INIT(algorithm, jax.random.key(0), prepared)
 
 
-def steps_of(algorithm, state, prepared, number=4):
-    for epoch in range(number):
+def steps_of(algorithm, state, prepared, num_steps=4):
+    for epoch in range(num_steps):
         key = jax.random.fold_in(jax.random.key(5), epoch)
         state, _ = STEP(algorithm, key, state, prepared)
     return state
@@ -89,11 +89,11 @@ DRAW = jax.jit(lambda model, state: model.draw_of(state))
 STEP = jax.jit(lambda algorithm, key, state, data: algorithm.step(key, state, data, jnp.ones(())))
 
 
-def paths_at(parameters, number, weight_share, precision_share):
+def paths_at(parameters, num_times, weight_share, precision_share):
     """Paths whose values have the means and variances of rows, given what one time is worth."""
     rows, bias = parameters.rows, parameters.row_bias
     mean = rows.mean if bias is None else jnp.column_stack([rows.mean, bias.mean])
-    mean = mean.reshape(-1, number, mean.shape[1])
+    mean = mean.reshape(-1, num_times, mean.shape[1])
     variance = 0.5  # of every start, before a prior of variance one
     precision = jnp.full_like(mean, (1 / variance - 1) * precision_share)
     return Paths(weight_share * mean, precision)
@@ -138,8 +138,8 @@ def test_a_length_scale_of_nothing_is_one_matrix_of_all_rows_and_times(likelihoo
         of_series = of_series._replace(parameters=start)
         last = steps_of(one.ascent(**plan), state, prepared._replace(gaps=None))
         found = steps_of(many.ascent(**plan, update="joint"), of_series, prepared)
-        draw, wanted = DRAW(many, found), DRAW(one, last)
-        for name, values in wanted.items():
+        draw, expected = DRAW(many, found), DRAW(one, last)
+        for name, values in expected.items():
             values = values.reshape(draw[name].shape)
             np.testing.assert_allclose(draw[name], values, rtol=1e-8, atol=1e-9, err_msg=name)
         # Broken twin: a length scale of the gaps' size is another model.
@@ -155,8 +155,8 @@ def test_an_endless_length_scale_is_one_row_for_all_times(update):
     """T times the same matrix with noise v is that matrix once with noise v / T."""
     with jax.enable_x64(True):
         table = 1 * (np.random.default_rng(3).random((12, 9)) < 0.3)
-        number, noise = 3, 0.9
-        data = mf.SparseSeries.from_matrices([table] * number, [0.0, 1.0, 3.0])
+        num_times, noise = 3, 0.9
+        data = mf.SparseSeries.from_matrices([table] * num_times, [0.0, 1.0, 3.0])
         settings = {"num_factors": 1 if update == "factors" else 2, "zeros": mf.Exact()}
         settings["bias"] = "intercept"
         many = mf.SparseBinarySeries(
@@ -172,10 +172,10 @@ def test_an_endless_length_scale_is_one_row_for_all_times(update):
             state = state_of(one.ascent(**plan), once)
             return state, DRAW(one, steps_of(one.ascent(**plan), state, once))
 
-        state, wanted = of_single(noise / number)
-        rows = jax.tree.map(lambda leaf: jnp.repeat(leaf, number, axis=0), state.parameters.rows)
+        state, expected = of_single(noise / num_times)
+        rows = jax.tree.map(lambda leaf: jnp.repeat(leaf, num_times, axis=0), state.parameters.rows)
         start = of_series.parameters._replace(
-            paths=paths_at(state.parameters._replace(rows=rows), number, 1 / 3, 1 / 3),
+            paths=paths_at(state.parameters._replace(rows=rows), num_times, 1 / 3, 1 / 3),
             columns=state.parameters.columns,
         )
         found = steps_of(
@@ -183,17 +183,17 @@ def test_an_endless_length_scale_is_one_row_for_all_times(update):
         )
         draw = DRAW(many, found)
         for name in ("column_mean", "column_variance", "intercept", "intercept_variance"):
-            np.testing.assert_allclose(draw[name], wanted[name], rtol=1e-7, err_msg=name)
-        for time in range(number):
+            np.testing.assert_allclose(draw[name], expected[name], rtol=1e-7, err_msg=name)
+        for time in range(num_times):
             for name in ("row_mean", "row_variance"):
-                np.testing.assert_allclose(draw[name][:, time], wanted[name], rtol=1e-7)
-        # what the noise's own log makes of three cells in the place of one
+                np.testing.assert_allclose(draw[name][:, time], expected[name], rtol=1e-7)
+        # the log normaliser of the noise: three cells of variance 0.9, one of variance 0.3
         constant = table.size / 2 * (3 * np.log(2 * np.pi * 0.9) - np.log(2 * np.pi * 0.3))
-        energy = wanted["free_energy"] + constant
+        energy = expected["free_energy"] + constant
         np.testing.assert_allclose(draw["free_energy"], energy, rtol=1e-9)
         # Broken twin: three matrices say more than one.
         _, other = of_single(noise)
-        assert np.abs(other["row_variance"] / wanted["row_variance"] - 1).min() > 0.1
+        assert np.abs(other["row_variance"] / expected["row_variance"] - 1).min() > 0.1
 
 
 # --- the ascent ----------------------------------------------------------------------------------
@@ -230,8 +230,8 @@ def test_the_free_energy_never_rises(update):
         assert np.diff(path_in_float64(update, relaxation=3.0)[0]).max() > 1
 
 
-def assert_better(own, other):
-    gain = own - other
+def assert_better(found, other):
+    gain = found - other
     assert gain.mean() > 3 * gain.std() / np.sqrt(gain.size)
 
 
@@ -342,17 +342,17 @@ def test_recommendations_at_a_time(simulated, fitted):
 def test_rows_not_seen_are_folded_in(simulated, fitted):
     some = [mf.SparseBinary.from_array(table[:15]) for table in simulated.tables]
     new = mf.SparseSeries.from_matrices(some, TIMES)
-    found, own = fitted.transform(new), fitted.reference_draw()["row_mean"][:15, -1]
+    found, fitted_rows = fitted.transform(new), fitted.reference_draw()["row_mean"][:15, -1]
     assert found.shape == (15, FACTORS)
-    assert np.corrcoef(found.ravel(), own.ravel())[0, 1] > 0.95
-    assert abs(np.corrcoef(found[::-1].ravel(), own.ravel())[0, 1]) < 0.6
+    assert np.corrcoef(found.ravel(), fitted_rows.ravel())[0, 1] > 0.95
+    assert abs(np.corrcoef(found[::-1].ravel(), fitted_rows.ravel())[0, 1]) < 0.6
     predicted = fitted.predict(new_rows=new).mean.reshape(15, NUM_COLUMNS)
     cells = mf.Positions(*np.indices((15, NUM_COLUMNS)).reshape(2, -1))
     trained = fitted.predict(cells).mean.reshape(15, NUM_COLUMNS)
     assert np.corrcoef(predicted.ravel(), trained.ravel())[0, 1] > 0.95
-    # at times of one's own, fewer of them
+    # at other times, fewer of them
     fewer = mf.SparseSeries.from_matrices(some[-2:], TIMES[-2:])
-    assert np.corrcoef(fitted.transform(fewer).ravel(), own.ravel())[0, 1] > 0.7
+    assert np.corrcoef(fitted.transform(fewer).ravel(), fitted_rows.ravel())[0, 1] > 0.7
 
 
 def test_a_fit_is_kept(fitted, tmp_path):
@@ -377,9 +377,9 @@ def test_simulated_paths_have_the_prior_s_correlation():
     paths = np.asarray(truth.rows.mean).reshape(1500, 3, FACTORS)
     assert paths.var() == pytest.approx(2, rel=0.1)
     scaled = np.sqrt(3) * np.array([1.0, 6.0]) / 3.0
-    for place, wanted in zip((1, 2), (1 + scaled) * np.exp(-scaled), strict=True):
-        found = np.corrcoef(paths[:, 0].ravel(), paths[:, place].ravel())[0, 1]
-        assert found == pytest.approx(wanted, abs=5 / np.sqrt(3000))
+    for index, expected in zip((1, 2), (1 + scaled) * np.exp(-scaled), strict=True):
+        found = np.corrcoef(paths[:, 0].ravel(), paths[:, index].ravel())[0, 1]
+        assert found == pytest.approx(expected, abs=5 / np.sqrt(3000))
     score = truth.rows.mean @ truth.columns.mean.T + truth.row_bias.mean[:, None]
     score = score + truth.column_bias.mean + truth.intercept.mean
     probability = np.asarray(1 / (1 + np.exp(-score)))
@@ -477,6 +477,6 @@ def test_from_a_file_of_triples_to_recommendations_at_a_time(tmp_path, capsys, m
     cells.write_text("row,column\nb3,item 4\n")
     assert cli.run(["predict", str(out), str(cells), "--at", "1.0"]) == 0
     found = float(capsys.readouterr().out.splitlines()[1].split(",")[2])
-    wanted = mf.load(out).at(1.0).predict((["b3"], ["item 4"])).mean[0]
-    assert found == pytest.approx(wanted, rel=1e-4)
+    expected = mf.load(out).at(1.0).predict((["b3"], ["item 4"])).mean[0]
+    assert found == pytest.approx(expected, rel=1e-4)
     assert model.num_factors == direct.columns.shape[1] == 2

@@ -36,7 +36,7 @@ def made_ones(num_rows=60, num_columns=40, seed=0):
 
 
 def unpacked(vector, shape, num_factors):
-    """Means and variances of either side, v (K,) and the noise variance, from free numbers."""
+    """Means and variances of either side, v (K,) and the noise variance, from free parameters."""
     sizes = [shape[0] * num_factors, shape[1] * num_factors]
     cuts = np.cumsum([sizes[0], sizes[0], sizes[1], sizes[1], num_factors])
     a, log_a, s, log_s, log_v, log_noise = jnp.split(vector, cuts)
@@ -181,12 +181,12 @@ def test_sparse_is_dense():
         sparse_svd = truncated_svd(matrix, num_factors=5)
         dense_svd = np.linalg.svd(dense)
         np.testing.assert_allclose(sparse_svd.values, dense_svd[1][:5], rtol=1e-9)
-        mine, theirs = (
+        sparse, theirs = (
             analytic_solution(form, num_factors=4, column_scale=1.0) for form in (matrix, dense)
         )
-        assert mine.free_energy == pytest.approx(theirs.free_energy, rel=1e-9)
-        np.testing.assert_allclose(mine.row_means, theirs.row_means, atol=1e-7)
-        np.testing.assert_allclose(mine.column_variances, theirs.column_variances, rtol=1e-7)
+        assert sparse.free_energy == pytest.approx(theirs.free_energy, rel=1e-9)
+        np.testing.assert_allclose(sparse.row_means, theirs.row_means, atol=1e-7)
+        np.testing.assert_allclose(sparse.column_variances, theirs.column_variances, rtol=1e-7)
 
 
 def test_decomposition_is_the_same_every_time():

@@ -48,7 +48,7 @@ class Given(NamedTuple):
     parameters: SeriesParameters
 
 
-def given_series(seed=0, *, missing=True):
+def series_setup(seed=0, *, missing=True):
     flat = problem(seed, missing=missing)
     generator = np.random.default_rng(seed + 50)
     shape = (ROWS, TIMES.size, WIDTH)
@@ -118,31 +118,31 @@ def oracle(p, q, x, observed, likelihood, zeta_square=None):
 @pytest.mark.tiers(slow=["sigmoid"])
 @both_likelihoods
 def test_the_free_energy_is_that_of_whole_covariances(likelihood):
-    given, family = given_series(), LIKELIHOODS[likelihood]
-    p, q = given.parameters, full(given.parameters)
-    wanted = jax.jit(oracle, static_argnums=4)(p, q, given.x, given.observed, family)
+    setup, family = series_setup(), LIKELIHOODS[likelihood]
+    p, q = setup.parameters, full(setup.parameters)
+    expected = jax.jit(oracle, static_argnums=4)(p, q, setup.x, setup.observed, family)
 
     @jax.jit
     def energy(p):
         return series.series_free_energy(
-            p, given.layout, kernel=KERNEL, zeros=All(), likelihood=family
+            p, setup.layout, kernel=KERNEL, zeros=All(), likelihood=family
         )
 
-    np.testing.assert_allclose(energy(p), wanted, rtol=1e-12)
+    np.testing.assert_allclose(energy(p), expected, rtol=1e-12)
     # Broken twin: times that have nothing to do with each other.
-    assert abs(energy(p._replace(lengthscale=1e-9)) - wanted) > 1e-2
+    assert abs(energy(p._replace(lengthscale=1e-9)) - expected) > 1e-2
     # one length scale for all time makes K singular: still a number, with derivatives
     slopes = jax.jit(jax.grad(energy))(p._replace(lengthscale=jnp.asarray(1e9)))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
 
 
-def near_of(given, family):
+def near_of(setup, family):
     """Values of the paths, and the bound at them from the sums over the cells."""
-    of_rows, _ = series.values(given.parameters, kernel=KERNEL)
-    plain = series.stacked(given.parameters, of_rows)
+    of_rows, _ = series.values(setup.parameters, kernel=KERNEL)
+    plain = series.stacked(setup.parameters, of_rows)
     view = half(plain, "rows")
     sums = side_sums(
-        view, given.layout.rows, All(), likelihood=family, noise=plain.noise, block=True
+        view, setup.layout.rows, All(), likelihood=family, noise=plain.noise, block=True
     )
     return of_rows, series.quadratic(view, sums, num_times=TIMES.size)
 
@@ -168,16 +168,16 @@ def updated(parameters, of_rows, near, lengthscale, relaxation):
 @pytest.mark.tiers(slow=["sigmoid"])
 @both_likelihoods
 def test_an_update_is_the_minimiser_over_whole_covariances(likelihood):
-    given, family = given_series(), LIKELIHOODS[likelihood]
-    p = given.parameters
-    of_rows, near = jax.jit(near_of, static_argnums=1)(given._replace(x=0, observed=0), family)
+    setup, family = series_setup(), LIKELIHOODS[likelihood]
+    p = setup.parameters
+    of_rows, near = jax.jit(near_of, static_argnums=1)(setup._replace(x=0, observed=0), family)
     before = full(p)
     zeta_square = best_zeta_square(plain_of(p, before))
 
     @jax.jit
     def energy(p, q):
         return jax.value_and_grad(oracle, argnums=1)(
-            p, q, given.x, given.observed, family, zeta_square
+            p, q, setup.x, setup.observed, family, zeta_square
         )
 
     found = updated(p, of_rows, near, p.lengthscale, jnp.ones(()))
@@ -191,14 +191,14 @@ def test_an_update_is_the_minimiser_over_whole_covariances(likelihood):
     variance = jnp.moveaxis(jnp.diagonal(q.covariance, axis1=2, axis2=3), 1, 2)
     np.testing.assert_allclose(found[True].values.variance, variance, atol=TOLERANCE)
     # what an update says of the bound is what it does, at any step and any length scale
-    own = path_divergence(p, before)
+    divergence = path_divergence(p, before)
     for lengthscale, relaxation in ((p.lengthscale, 1.0), (p.lengthscale, 1.7), (0.4, 1.7)):
         moved = p._replace(lengthscale=jnp.asarray(lengthscale))
         steps = updated(p, of_rows, near, moved.lengthscale, jnp.asarray(relaxation))
         for joint, step in steps.items():
             after = full(moved._replace(paths=step.paths))
             value, _ = energy(moved, after)
-            np.testing.assert_allclose(step.change - own, value - first, atol=1e-8)
+            np.testing.assert_allclose(step.change - divergence, value - first, atol=1e-8)
             if lengthscale == p.lengthscale:
                 assert value < first, (joint, relaxation)
     # Broken twin: a step two and a half times as long goes up.
@@ -208,10 +208,10 @@ def test_an_update_is_the_minimiser_over_whole_covariances(likelihood):
 
 
 def test_factor_by_factor_comes_to_the_joint_update():
-    given = given_series(3)
-    p = given.parameters
+    setup = series_setup(3)
+    p = setup.parameters
     of_rows, near = jax.jit(near_of, static_argnums=1)(
-        given._replace(x=0, observed=0), Bernoulli("quadratic")
+        setup._replace(x=0, observed=0), Bernoulli("quadratic")
     )
     joint = updated(p, of_rows, near, p.lengthscale, jnp.ones(()))[True]
     paths, values = p.paths, of_rows
@@ -226,19 +226,19 @@ def test_factor_by_factor_comes_to_the_joint_update():
 @both_likelihoods
 def test_a_row_that_never_changes_is_one_row_of_all_matrices_side_by_side(likelihood):
     """K of ones: the update is that of one matrix with the columns of all times."""
-    given, family = given_series(missing=False), LIKELIHOODS[likelihood]
-    constant = jnp.broadcast_to(given.parameters.paths.weight[:, :1], (ROWS, 3, WIDTH))
-    precision = jnp.broadcast_to(given.parameters.paths.precision[:, :1], (ROWS, 3, WIDTH))
-    p = given.parameters._replace(
+    setup, family = series_setup(missing=False), LIKELIHOODS[likelihood]
+    constant = jnp.broadcast_to(setup.parameters.paths.weight[:, :1], (ROWS, 3, WIDTH))
+    precision = jnp.broadcast_to(setup.parameters.paths.precision[:, :1], (ROWS, 3, WIDTH))
+    p = setup.parameters._replace(
         lengthscale=jnp.asarray(1e9), paths=Paths(constant, precision), column_bias=None
     )
     p = p._replace(paths=jax.tree.map(lambda leaf: leaf[..., :2], p.paths))
-    side_by_side = given.x.reshape(ROWS, TIMES.size * SIZE)
+    side_by_side = setup.x.reshape(ROWS, TIMES.size * SIZE)
     layout = lay_out(*np.nonzero(side_by_side > 0), shape=side_by_side.shape)
 
     @jax.jit
     def both(p):
-        of_rows, near = near_of(given._replace(parameters=p, x=0, observed=0), family)
+        of_rows, near = near_of(setup._replace(parameters=p, x=0, observed=0), family)
         step = updated(p, of_rows, near, p.lengthscale, jnp.ones(()))[True]
         plain = series.stacked(p, jax.tree.map(lambda leaf: leaf[:, :1], of_rows))
         tiled = jax.tree.map(lambda leaf: jnp.tile(leaf, (3, 1)), plain.columns)
@@ -258,7 +258,7 @@ def test_a_row_that_never_changes_is_one_row_of_all_matrices_side_by_side(likeli
 
 
 def test_between_the_times_stands_the_conditional():
-    p = given_series(1).parameters
+    p = series_setup(1).parameters
     q, prior = full(p), prior_covariance(p)
     at = jax.jit(
         lambda time: gp.moments_between(
@@ -268,26 +268,26 @@ def test_between_the_times_stands_the_conditional():
             prior=series.path_prior(p),
         )
     )
-    own = series.path_prior(p)
+    path = series.path_prior(p)
     for time in (1.1, 3.5, -2.0):
         found = at(time)
-        across = own.variance[:, None] * gp.correlation(
+        across = path.variance[:, None] * gp.correlation(
             KERNEL, jnp.abs(TIMES - time), p.lengthscale
         )
         gain = jnp.einsum("lt,lts->ls", across, jnp.linalg.inv(prior))
-        mean = own.mean + jnp.einsum("ls,nsl->nl", gain, q.mean - own.mean)
-        variance = own.variance - jnp.einsum("ls,ls->l", gain, across)
+        mean = path.mean + jnp.einsum("ls,nsl->nl", gain, q.mean - path.mean)
+        variance = path.variance - jnp.einsum("ls,ls->l", gain, across)
         variance = variance + jnp.einsum("ls,nlst,lt->nl", gain, q.covariance, gain)
         np.testing.assert_allclose(found.mean, mean, atol=TOLERANCE)
         np.testing.assert_allclose(found.variance, variance, atol=TOLERANCE)
     # at a time of the series it is what it is there
     of_rows, _ = series.values(p, kernel=KERNEL)
-    for place, time in enumerate(TIMES):
+    for index, time in enumerate(TIMES):
         found = at(time)
-        np.testing.assert_allclose(found.mean, of_rows.mean[:, place], atol=TOLERANCE)
-        np.testing.assert_allclose(found.variance, of_rows.variance[:, place], atol=TOLERANCE)
+        np.testing.assert_allclose(found.mean, of_rows.mean[:, index], atol=TOLERANCE)
+        np.testing.assert_allclose(found.variance, of_rows.variance[:, index], atol=TOLERANCE)
     far = at(1e4)
-    np.testing.assert_allclose(far.variance, jnp.broadcast_to(own.variance, (ROWS, WIDTH)))
+    np.testing.assert_allclose(far.variance, jnp.broadcast_to(path.variance, (ROWS, WIDTH)))
 
 
 @pytest.mark.parametrize("kernel", gp.KERNELS)
@@ -302,46 +302,46 @@ def test_kernels_are_correlations(kernel):
     assert (np.diff(by_gap) < 0).all()
     # r = 1: the formulas of Rasmussen & Williams (4.9) and (4.17)
     one = float(gp.correlation(kernel, jnp.asarray(2.0), jnp.asarray(2.0)))
-    wanted = {
+    expected = {
         "squared_exponential": np.exp(-0.5),
         "matern_1_2": np.exp(-1),
         "matern_3_2": (1 + np.sqrt(3)) * np.exp(-np.sqrt(3)),
         "matern_5_2": (1 + np.sqrt(5) + 5 / 3) * np.exp(-np.sqrt(5)),
     }[kernel]
-    assert one == pytest.approx(wanted, abs=1e-14)
+    assert one == pytest.approx(expected, abs=1e-14)
     np.testing.assert_array_equal(gp.correlation(kernel, gaps, jnp.asarray(1e-9)), np.eye(8))
     np.testing.assert_allclose(gp.correlation(kernel, gaps, jnp.asarray(1e12)), 1, atol=1e-11)
 
 
 def test_a_line_of_which_nothing_was_observed_goes_by_its_neighbours():
     """The bound has no curvature there; the path is the conditional of the other times."""
-    given = given_series(2, missing=False)
+    setup = series_setup(2, missing=False)
     line = 4  # row 1 at the second time
     observed = np.ones((SIZE, SIZE), bool)
     observed[line] = False
-    ones = (given.x > 0) & observed
+    ones = (setup.x > 0) & observed
     layout = lay_out(*np.nonzero(ones), shape=ones.shape, missing=np.nonzero(~observed))
-    p = given.parameters
+    p = setup.parameters
     of_rows, near = jax.jit(near_of, static_argnums=1)(
-        given._replace(layout=layout, x=0, observed=0), Bernoulli("quadratic")
+        setup._replace(layout=layout, x=0, observed=0), Bernoulli("quadratic")
     )
     for step in updated(p, of_rows, near, p.lengthscale, jnp.ones(())).values():
         q = full(p._replace(paths=step.paths))
-        own = series.path_prior(p)
+        path = series.path_prior(p)
         prior = prior_covariance(p)
         for factor in range(WIDTH):
             others = np.array([0, 2])
             gain = jnp.linalg.solve(prior[factor][np.ix_(others, others)], prior[factor][others, 1])
-            mean = own.mean[factor] + gain @ (q.mean[1, others, factor] - own.mean[factor])
+            mean = path.mean[factor] + gain @ (q.mean[1, others, factor] - path.mean[factor])
             np.testing.assert_allclose(step.values.mean[1, 1, factor], mean, atol=1e-8)
         assert np.isfinite(step.values.variance).all()
 
 
 def test_the_search_keeps_what_lowers_the_bound():
-    given = given_series(4)
-    p = given.parameters
+    setup = series_setup(4)
+    p = setup.parameters
     of_rows, near = jax.jit(near_of, static_argnums=1)(
-        given._replace(x=0, observed=0), Bernoulli("quadratic")
+        setup._replace(x=0, observed=0), Bernoulli("quadratic")
     )
 
     @jax.jit
@@ -360,8 +360,8 @@ def test_the_search_keeps_what_lowers_the_bound():
         found, _, search = move(jnp.asarray(step))
         taken = float(found.lengthscale) != float(p.lengthscale)
         assert taken == (there < here)
-        wanted = 1.5 * step if taken else -0.5 * step
-        np.testing.assert_allclose(search.step, wanted)
+        expected = 1.5 * step if taken else -0.5 * step
+        np.testing.assert_allclose(search.step, expected)
     least, most = series.bounds(p.gaps)
     np.testing.assert_allclose((least, most), (0.07, 20.0))
     assert series.bounds(jnp.zeros((1, 1)))[0] > 0
@@ -370,16 +370,16 @@ def test_the_search_keeps_what_lowers_the_bound():
 def test_much_data_in_32_bits():
     """A precision of millions beside a K of ones: B is nearly singular beside its largest value."""
     with jax.enable_x64(False):
-        number, precision = 24, 3e6
-        ones = jnp.ones((number, number))
-        h = jnp.full((1, number, 1), precision)
+        num_times, precision = 24, 3e6
+        ones = jnp.ones((num_times, num_times))
+        h = jnp.full((1, num_times, 1), precision)
         found = jax.jit(gp.spread)(h, ones, jnp.ones(1))
         # as little as 32 bits can tell from nothing
         assert 0 < found.variance.min() <= found.variance.max() < 2e-6
-        wanted = 0.5 * (np.log1p(number * precision) - 1)
-        np.testing.assert_allclose(found.divergence, wanted, rtol=0.4)
-        near = gp.Quadratic(jnp.full((1, number, 1), -precision), h[..., None])
-        weight = jnp.zeros((1, number, 1))
+        expected = 0.5 * (np.log1p(num_times * precision) - 1)
+        np.testing.assert_allclose(found.divergence, expected, rtol=0.4)
+        near = gp.Quadratic(jnp.full((1, num_times, 1), -precision), h[..., None])
+        weight = jnp.zeros((1, num_times, 1))
 
         @jax.jit
         def values(near):

@@ -30,8 +30,8 @@ def uneven_ones(num_rows, num_columns):
     generator = np.random.default_rng(0)
     dense = np.zeros((num_rows, num_columns))
     for row in range(num_rows):
-        number = [0, 3, PIECE_LENGTH, 2 * PIECE_LENGTH, 2 * PIECE_LENGTH + 1][row % 5]
-        dense[row, generator.choice(num_columns, number, replace=False)] = 1
+        count = [0, 3, PIECE_LENGTH, 2 * PIECE_LENGTH, 2 * PIECE_LENGTH + 1][row % 5]
+        dense[row, generator.choice(num_columns, count, replace=False)] = 1
     return dense
 
 
@@ -78,18 +78,18 @@ def test_sums_of_many_pieces_are_the_dense_ones():
     dense = uneven_ones(4 * BLOCK_SIZES["sparse pieces"].cpu, 80)
     layout = lay_out(*np.nonzero(dense), shape=dense.shape)
     generator = np.random.default_rng(2)
-    mine, others = (
+    rows, others = (
         Normal(generator.normal(size=(size, 3)), generator.uniform(0.1, 1, (size, 3)))
         for size in dense.shape
     )
     intercept, unit = Normal(np.array(-0.5), np.array(0.1)), np.ones(3)
-    view = Half(mine, others, intercept, Normal(0 * unit, unit), np.ones(3, bool))
+    view = Half(rows, others, intercept, Normal(0 * unit, unit), np.ones(3, bool))
     no_zeros = Shared(indices=jnp.zeros((1,), jnp.int32), weight=jnp.zeros((1,)))
     found = jax.jit(side_sums, static_argnames=("block",))(
         jax.tree.map(jnp.asarray, view), layout.rows, no_zeros,
         likelihood=Bernoulli("quadratic"), noise=jnp.ones(()), block=True,
     )  # fmt: skip
-    (a, a_var), (s, s_var) = mine, others
+    (a, a_var), (s, s_var) = rows, others
     mean = a @ s.T + intercept.mean
     zeta = np.sqrt(mean**2 + (a**2 + a_var) @ s_var.T + a_var @ (s**2).T + intercept.variance)
     q = dense * np.tanh(zeta / 2) / (2 * zeta)
@@ -105,8 +105,8 @@ def test_sums_of_many_pieces_are_the_dense_ones():
     assert np.abs(np.asarray(found.spread) - q @ s**2).max() > 0.1
 
 
-@pytest.mark.parametrize("number", [3, 10, 12])
-def test_blocks_of_lines_are_the_whole(number):
+@pytest.mark.parametrize("num_rows", [3, 10, 12])
+def test_blocks_of_lines_are_the_whole(num_rows):
     """One block, blocks of which the last is filled up, blocks of one size."""
     sizes = []
 
@@ -114,8 +114,8 @@ def test_blocks_of_lines_are_the_whole(number):
         sizes.append(lines[0].shape[0])
         return 2 * lines[0], lines[1].sum(axis=1)
 
-    first, second = np.arange(number), np.random.default_rng(0).normal(size=(number, 4))
+    first, second = np.arange(num_rows), np.random.default_rng(0).normal(size=(num_rows, 4))
     doubled, sums = map_lines(double, (first, second), num_cells=2**18)
     np.testing.assert_array_equal(doubled, 2 * first)
     np.testing.assert_allclose(sums, second.sum(axis=1))
-    assert set(sizes) == {min(number, 4)}
+    assert set(sizes) == {min(num_rows, 4)}

@@ -58,9 +58,9 @@ def side(request):
     return request.param
 
 
-def given_from(side, **settings):
-    given = problem(**settings)
-    return given if side == "rows" else transposed(given)
+def setup_from(side, **settings):
+    setup = problem(**settings)
+    return setup if side == "rows" else transposed(setup)
 
 
 @jax.jit
@@ -101,18 +101,18 @@ def derivatives(parameters, layout, zeros, likelihood):
 )
 def test_sums_are_derivatives_of_the_free_energy(side, spec, likelihood):
     """Of every mean, every variance and the intercept, whichever zeros are gone through."""
-    given = given_from(side)
-    p = given.parameters
-    zeros = draw_zeros(KEY, SPECS[spec], given.layout.rows)
-    _, gradient, found = derivatives(p, given.layout, zeros, LIKELIHOODS[likelihood])
+    setup = setup_from(side)
+    p = setup.parameters
+    zeros = draw_zeros(KEY, SPECS[spec], setup.layout.rows)
+    _, gradient, found = derivatives(p, setup.layout, zeros, LIKELIHOODS[likelihood])
     by_autodiff = jnp.column_stack([gradient.rows.mean, gradient.row_bias.mean])
     of_variance = jnp.column_stack([gradient.rows.variance, gradient.row_bias.variance])
     variance = jnp.column_stack([p.rows.variance, p.row_bias.variance])
     for slopes, intercept in found.values():
-        own = slice(0, FACTORS + 1)
-        np.testing.assert_allclose(slopes.gradient[:, own], by_autodiff, atol=TOLERANCE)
+        block = slice(0, FACTORS + 1)
+        np.testing.assert_allclose(slopes.gradient[:, block], by_autodiff, atol=TOLERANCE)
         np.testing.assert_array_equal(slopes.gradient[:, -1], 0)  # the factor that is one
-        expected = 0.5 * slopes.curvature[:, own] - 0.5 / variance
+        expected = 0.5 * slopes.curvature[:, block] - 0.5 / variance
         np.testing.assert_allclose(expected, of_variance, atol=TOLERANCE)
         step = (p.intercept.mean - intercept.mean) / intercept.variance
         np.testing.assert_allclose(step, gradient.intercept.mean, atol=TOLERANCE)
@@ -123,22 +123,22 @@ def test_sums_are_derivatives_of_the_free_energy(side, spec, likelihood):
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_the_sparse_sums_are_the_dense_ones(likelihood):
     """All cells; and all columns sampled is exact, for both kinds of samples."""
-    given = problem()
+    setup = problem()
     family = LIKELIHOODS[likelihood]
 
     @jax.jit
     def by_cell(p, observed):
-        whole = dense_free_energy(p, given.x, observed, family)
-        return whole, dense_free_energy(p, given.x, observed, family, misprint=True)
+        whole = dense_free_energy(p, setup.x, observed, family)
+        return whole, dense_free_energy(p, setup.x, observed, family, misprint=True)
 
-    dense, wrong = by_cell(given.parameters, given.observed)
-    energy = jax.jit(lambda p, zeros: free_energy(p, given.layout, zeros=zeros, likelihood=family))
+    dense, wrong = by_cell(setup.parameters, setup.observed)
+    energy = jax.jit(lambda p, zeros: free_energy(p, setup.layout, zeros=zeros, likelihood=family))
     for spec in ("exact", "shared", "own"):
-        zeros = draw_zeros(KEY, SPECS[spec], given.layout.rows)
-        np.testing.assert_allclose(energy(given.parameters, zeros), dense, rtol=1e-12)
+        zeros = draw_zeros(KEY, SPECS[spec], setup.layout.rows)
+        np.testing.assert_allclose(energy(setup.parameters, zeros), dense, rtol=1e-12)
     # Broken twin: the misprint of eq 7, and a missing cell taken for a zero.
     assert not abs(wrong - dense) < 1e-3  # a negative second moment has no zeta
-    whole, _ = by_cell(given.parameters, np.ones_like(given.observed))
+    whole, _ = by_cell(setup.parameters, np.ones_like(setup.observed))
     assert abs(whole - dense) > 1e-3
 
 
@@ -154,8 +154,8 @@ def update(parameters, layout, likelihood):
     moved, sums = closed.after_intercept(view, sums, intercept)
     found = closed.slopes(moved, sums, block=True)
     mean = moved.factors.mean - closed.newton_step(moved, sums, found)
-    mine = Normal(mean, closed.new_variances(moved, found, likelihood=likelihood))
-    return intercept, with_half(parameters, "rows", mine, intercept)
+    rows = Normal(mean, closed.new_variances(moved, found, likelihood=likelihood))
+    return intercept, with_half(parameters, "rows", rows, intercept)
 
 
 @pytest.mark.tiers(exhaustive=["columns-gaussian-True"])
@@ -169,13 +169,13 @@ def update(parameters, layout, likelihood):
 )
 def test_an_update_is_the_minimiser_at_fixed_zeta(side, likelihood, missing):
     """Without missing cells all rows of Gaussian cells have one matrix, decomposed once."""
-    given = given_from(side, missing=missing)
-    before, family = given.parameters, LIKELIHOODS[likelihood]
-    intercept, after = update(before, given.layout, family)
+    setup = setup_from(side, missing=missing)
+    before, family = setup.parameters, LIKELIHOODS[likelihood]
+    intercept, after = update(before, setup.layout, family)
     zeta_square = best_zeta_square(before)
 
     def energy(p, zeta_square):
-        return dense_free_energy(p, given.x, given.observed, family, zeta_square=zeta_square)
+        return dense_free_energy(p, setup.x, setup.observed, family, zeta_square=zeta_square)
 
     energy = jax.jit(jax.value_and_grad(energy))
     # the intercept is the best for the rows as they were, the rows are the best for the new
@@ -192,24 +192,24 @@ def test_an_update_is_the_minimiser_at_fixed_zeta(side, likelihood, missing):
 
 
 def test_priors_and_noise_are_minimisers():
-    given = problem()
-    everything = closed.Learned(True, True, True, True, True, True)
-    p = given.parameters
+    setup = problem()
+    everything = closed.LearnedHyperparameters(True, True, True, True, True, True)
+    p = setup.parameters
     p = p._replace(priors=closed.new_priors(p, everything))
 
     slopes_at = jax.jit(
-        jax.grad(lambda p: dense_free_energy(p, given.x, given.observed, Gaussian()))
+        jax.grad(lambda p: dense_free_energy(p, setup.x, setup.observed, Gaussian()))
     )
     for slope in jax.tree.leaves(slopes_at(p).priors._replace(intercept=jnp.zeros(()))):
         np.testing.assert_allclose(slope, 0, atol=TOLERANCE)
-    zeros = draw_zeros(KEY, Exact(), given.layout.rows)
-    cost = jax.jit(expected_cost)(p, given.layout, zeros=zeros, likelihood=Gaussian())
-    noise = closed.new_noise(cost, p.noise, given.layout.num_observed)
+    zeros = draw_zeros(KEY, Exact(), setup.layout.rows)
+    cost = jax.jit(expected_cost)(p, setup.layout, zeros=zeros, likelihood=Gaussian())
+    noise = closed.new_noise(cost, p.noise, setup.layout.num_observed)
     np.testing.assert_allclose(slopes_at(p._replace(noise=noise)).noise, 0, atol=1e-8)
     # Broken twin: a tenth more noise.
     assert float(jnp.abs(slopes_at(p._replace(noise=1.1 * noise)).noise)) > 1e-3
-    held = closed.new_priors(given.parameters, closed.Learned(*[False] * 6))
-    jax.tree.map(np.testing.assert_array_equal, held, given.parameters.priors)
+    held = closed.new_priors(setup.parameters, closed.LearnedHyperparameters(*[False] * 6))
+    jax.tree.map(np.testing.assert_array_equal, held, setup.parameters.priors)
 
 
 # --- samples of zeros ----------------------------------------------------------------------------
@@ -233,32 +233,32 @@ def counts(spec, layout):
 
 @pytest.mark.parametrize("kind", [SharedSample, RowSample])
 def test_sampled_sums_are_unbiased(kind):
-    given = problem()
-    found = counts(kind(4), given.layout)
-    is_zero = (given.x < 0) & given.observed
-    wanted = is_zero.astype(float) if kind is RowSample else np.ones((SIZE, SIZE))
+    setup = problem()
+    found = counts(kind(4), setup.layout)
+    is_zero = (setup.x < 0) & setup.observed
+    expected = is_zero.astype(float) if kind is RowSample else np.ones((SIZE, SIZE))
     if kind is SharedSample:
-        found, wanted = found[:, 0], wanted[0]
+        found, expected = found[:, 0], expected[0]
         np.testing.assert_array_equal(found.sum(axis=1), SIZE)
     else:
         assert not found[:, ~is_zero].any()
         np.testing.assert_array_equal(found.sum(axis=2), np.tile(is_zero.sum(axis=1), (3000, 1)))
-    check_means({"weight": found}, {"weight": wanted}).require()
+    check_means({"weight": found}, {"weight": expected}).require()
     # Broken twin: one weight for strata that differ in size.
     unequal = np.where(found > 0, SIZE / 4, 0.0)
     with pytest.raises(AssertionError, match="FAILED"):
-        check_means({"weight": unequal}, {"weight": wanted}).require()
+        check_means({"weight": unequal}, {"weight": expected}).require()
 
 
 def test_a_sample_of_the_whole_is_the_whole():
-    given = problem()
-    is_zero = (given.x < 0) & given.observed
-    for number in (SIZE, SIZE + 5):  # a line may have fewer zeros than samples
-        zeros = draw_zeros(KEY, RowSample(number), given.layout.rows)
+    setup = problem()
+    is_zero = (setup.x < 0) & setup.observed
+    for num_samples in (SIZE, SIZE + 5):  # a line may have fewer zeros than samples
+        zeros = draw_zeros(KEY, RowSample(num_samples), setup.layout.rows)
         table = np.zeros((SIZE, SIZE))
         np.add.at(table, (np.arange(SIZE)[:, None], np.asarray(zeros.indices)), zeros.weight)
         np.testing.assert_array_equal(table, is_zero)
-    zeros = draw_zeros(KEY, SharedSample(SIZE), given.layout.rows)
+    zeros = draw_zeros(KEY, SharedSample(SIZE), setup.layout.rows)
     np.testing.assert_array_equal(np.sort(zeros.indices), np.arange(SIZE))
     np.testing.assert_array_equal(zeros.weight, 1)
 

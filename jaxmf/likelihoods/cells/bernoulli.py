@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.likelihoods.cells import expected_cost
-from jaxmf.likelihoods.cells.expected_cost import Slopes
+from jaxmf.likelihoods.cells.expected_cost import CostSlopes
 from jaxmf.likelihoods.cells.likelihood import Likelihood, is_binary
 from jaxmf.types import Array, Key
 
@@ -76,7 +76,7 @@ class Bernoulli(Likelihood):
         """Whether the cost of a cell at fixed zeta is a quadratic in its score."""
         return self.bound == "quadratic"
 
-    def slopes(self, mean: Array, variance: Array, noise: Array) -> Slopes:
+    def slopes(self, mean: Array, variance: Array, noise: Array) -> CostSlopes:
         """Derivatives of the bound of the expected cost; there is no noise to look at."""
         del noise
         bound = expected_cost.quadratic_slopes if self.is_quadratic else expected_cost.tilted_slopes

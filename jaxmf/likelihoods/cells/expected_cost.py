@@ -28,16 +28,16 @@ _TILT_STEPS = {4: 2, 8: 3}
 _LOG_TERMS = {4: 7, 8: 17}
 
 
-class Slopes(NamedTuple):
+class CostSlopes(NamedTuple):
     """Derivatives of F at scores, arrays of one shape."""
 
     mean: Array  # dF / dmean
     weight: Array  # q = 2 dF / dvariance, positive
 
 
-def gaussian_slopes(mean: Array, noise: Array) -> Slopes:
+def gaussian_slopes(mean: Array, noise: Array) -> CostSlopes:
     """dF / dmean = mean / v_x and q = 1 / v_x, v_x the variance of the noise."""
-    return Slopes(mean / noise, jnp.broadcast_to(1 / noise, mean.shape))
+    return CostSlopes(mean / noise, jnp.broadcast_to(1 / noise, mean.shape))
 
 
 def gaussian_cost(mean: Array, variance: Array, noise: Array) -> Array:
@@ -46,11 +46,11 @@ def gaussian_cost(mean: Array, variance: Array, noise: Array) -> Array:
     return 0.5 * ((1 + second_moment) / noise + jnp.log(2 * jnp.pi * noise))
 
 
-def tilted_slopes(mean: Array, variance: Array) -> Slopes:
+def tilted_slopes(mean: Array, variance: Array) -> CostSlopes:
     """Of the tilted bound: p - 1/2 and p (1 - p) at p = t."""
     tilt = _tilt(mean, variance)
     probability = jax.nn.sigmoid(mean + (0.5 - tilt) * variance)
-    return Slopes(probability - 0.5, tilt**2 + (1 - 2 * tilt) * probability)
+    return CostSlopes(probability - 0.5, tilt**2 + (1 - 2 * tilt) * probability)
 
 
 def tilted_cost(mean: Array, variance: Array) -> Array:
@@ -61,11 +61,11 @@ def tilted_cost(mean: Array, variance: Array) -> Array:
     return 0.5 * (tilt**2 * variance - mean) + _softplus(score)
 
 
-def quadratic_slopes(mean: Array, variance: Array) -> Slopes:
+def quadratic_slopes(mean: Array, variance: Array) -> CostSlopes:
     """Of the quadratic bound: Lambda mean and Lambda."""
     zeta = _root(mean**2 + variance)
     weight = jnp.where(zeta > 1e-3, jnp.tanh(zeta / 2) / (2 * zeta), 0.25 - zeta**2 / 48)
-    return Slopes(weight * mean, weight)
+    return CostSlopes(weight * mean, weight)
 
 
 def quadratic_cost(mean: Array, variance: Array) -> Array:

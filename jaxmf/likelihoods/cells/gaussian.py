@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.likelihoods.cells import expected_cost
-from jaxmf.likelihoods.cells.expected_cost import Slopes
+from jaxmf.likelihoods.cells.expected_cost import CostSlopes
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
@@ -63,7 +63,7 @@ class Gaussian(Likelihood):
         """Whether the cost of a cell is a quadratic in its score: one Newton step minimises it."""
         return True
 
-    def slopes(self, mean: Array, variance: Array, noise: Array) -> Slopes:
+    def slopes(self, mean: Array, variance: Array, noise: Array) -> CostSlopes:
         """Derivatives of the expected cost; `noise` is the variance of a cell, () float."""
         del variance
         return expected_cost.gaussian_slopes(mean, noise)

@@ -32,7 +32,7 @@ class Counts(NamedTuple):
     totals: Array  # (G,) int32
 
 
-class _Cache(NamedTuple):
+class _CategoryCache(NamedTuple):
     """Counts in a sweep: cells (V + 1, G) float, the last line 1 / (n_g + V b); totals (G,) int32.
 
     In one table, as the compiler would copy a short array that is both changed and read.
@@ -77,18 +77,20 @@ class _Categories(Family):
     def _no_values(self) -> Array:
         return jnp.zeros((0,), jnp.int32)
 
-    def begin(self, statistics: Counts, hyperparameters: Hyperparameters) -> _Cache:
+    def begin(self, statistics: Counts, hyperparameters: Hyperparameters) -> _CategoryCache:
         concentration = hyperparameters["concentration"]
         whole = jnp.sum(jnp.broadcast_to(concentration, (self.size,)))
         inverse = 1 / (statistics.totals + whole)
-        return _Cache(
+        return _CategoryCache(
             cells=jnp.concatenate([statistics.cells.astype(whole.dtype), inverse[None]]),
             totals=statistics.totals,
             concentration=concentration,
             whole=whole,
         )
 
-    def move(self, cache: _Cache, group: Array, value: Array, amount: int) -> _Cache:
+    def move(
+        self, cache: _CategoryCache, group: Array, value: Array, amount: int
+    ) -> _CategoryCache:
         # changed first, then read: else the old totals must be kept, which is a copy
         totals = tables.add(cache.totals, group, amount)
         total = tables.row(totals, group).astype(cache.whole.dtype)
@@ -97,7 +99,7 @@ class _Categories(Family):
         cells = tables.put_entry(cells, last, group, 1 / (total + cache.whole))
         return cache._replace(cells=cells, totals=totals)
 
-    def predictive(self, cache: _Cache, lanes: Lanes, value: Array) -> Array:
+    def predictive(self, cache: _CategoryCache, lanes: Lanes, value: Array) -> Array:
         concentration = cache.concentration
         if concentration.ndim:
             concentration = tables.row(concentration, value)
@@ -106,7 +108,7 @@ class _Categories(Family):
         return (counts + concentration) * tables.take_from_row(cache.cells, last, lanes)
 
     def predictive_after(
-        self, cache: _Cache, lanes: Lanes, value: Array, *, same: Array, before: Array
+        self, cache: _CategoryCache, lanes: Lanes, value: Array, *, same: Array, before: Array
     ) -> Array:
         """As `predictive`, where further values have joined every group.
 

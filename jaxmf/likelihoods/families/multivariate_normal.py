@@ -31,7 +31,7 @@ class Wisharts(NamedTuple):
     scale: Array  # (G, D, D) float, that of the inverse-Wishart distribution of the covariance
 
 
-class _Cache(NamedTuple):
+class _VectorCache(NamedTuple):
     num_values: Array
     location: Array
     inverse: Array  # of the scale
@@ -214,13 +214,13 @@ class NormalInverseWishart(Family):
     def _no_values(self) -> Array:
         return jnp.zeros((0, self.size), jnp.result_type(float))
 
-    def begin(self, statistics: Wisharts, hyperparameters: Hyperparameters) -> _Cache:
+    def begin(self, statistics: Wisharts, hyperparameters: Hyperparameters) -> _VectorCache:
         dtype = statistics.scale.dtype
         prior = jnp.stack([jnp.asarray(self.weight), jnp.asarray(self.degrees)])
         scale = jnp.asarray(self.scale, dtype)
         location = jnp.asarray(self.location, dtype)
         none = jnp.zeros((), statistics.number.dtype)
-        return _Cache(
+        return _VectorCache(
             statistics.number,
             statistics.location,
             *_inverted(statistics.scale),
@@ -228,7 +228,7 @@ class NormalInverseWishart(Family):
             empty=(none, location, *_inverted(scale)),
         )
 
-    def move(self, cache: _Cache, group: Array, value: Array, amount: int) -> _Cache:
+    def move(self, cache: _VectorCache, group: Array, value: Array, amount: int) -> _VectorCache:
         num_values, location, inverse, log_determinant = (
             tables.row(leaf, group) for leaf in cache[:4]
         )
@@ -254,9 +254,9 @@ class NormalInverseWishart(Family):
         moved_fields = [
             tables.put(old, group, jnp.where(is_empty, none, value)) for old, value, none in fields
         ]
-        return _Cache._make([*moved_fields, cache.prior, cache.empty])
+        return _VectorCache._make([*moved_fields, cache.prior, cache.empty])
 
-    def predictive(self, cache: _Cache, lanes: Lanes, value: Array) -> Array:
+    def predictive(self, cache: _VectorCache, lanes: Lanes, value: Array) -> Array:
         num_values, location, inverse, log_determinant = (
             tables.take(leaf, lanes) for leaf in cache[:4]
         )

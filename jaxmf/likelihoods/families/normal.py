@@ -28,7 +28,7 @@ class Normals(NamedTuple):
     rate: Array  # (G,) float, that of the inverse-Gamma distribution of the variance
 
 
-class _Cache(NamedTuple):
+class _NormalCache(NamedTuple):
     num_values: Array
     location: Array
     rate: Array
@@ -95,13 +95,15 @@ class NormalInverseGamma(Family):
             rate=self.rate + (spread + between) / 2,
         )
 
-    def begin(self, statistics: Normals, hyperparameters: Hyperparameters) -> _Cache:
+    def begin(self, statistics: Normals, hyperparameters: Hyperparameters) -> _NormalCache:
         settings = (self.weight, self.shape, self.rate, self.location)
         prior = jnp.stack([jnp.asarray(value) for value in settings])
         prior = prior.astype(jnp.result_type(float))
-        return _Cache(*statistics, *_derived(prior, statistics.number, statistics.rate), prior)
+        return _NormalCache(
+            *statistics, *_derived(prior, statistics.number, statistics.rate), prior
+        )
 
-    def move(self, cache: _Cache, group: Array, value: Array, amount: int) -> _Cache:
+    def move(self, cache: _NormalCache, group: Array, value: Array, amount: int) -> _NormalCache:
         prior, dtype = cache.prior, cache.rate.dtype
         num_values = tables.row(cache.num_values, group)
         location, rate = tables.row(cache.location, group), tables.row(cache.rate, group)
@@ -117,9 +119,9 @@ class NormalInverseGamma(Family):
         derived = _derived(prior, new.number, new.rate)
         fields = zip(cache[:6], (*new, *derived), strict=True)
         moved_fields = [tables.put(old, group, value) for old, value in fields]
-        return _Cache._make([*moved_fields, prior])
+        return _NormalCache._make([*moved_fields, prior])
 
-    def predictive(self, cache: _Cache, lanes: Lanes, value: Array) -> Array:
+    def predictive(self, cache: _NormalCache, lanes: Lanes, value: Array) -> Array:
         location, width, power, level = (
             tables.take(getattr(cache, name), lanes)
             for name in ("location", "width", "power", "level")

@@ -18,7 +18,7 @@ from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_pos
 from jaxmf.types import Key
 
 
-class Sums(NamedTuple):
+class CountSums(NamedTuple):
     """Statistics of counts: number (G,) int32, total (G,) int32, log_factorials (G,)."""
 
     number: Array
@@ -64,16 +64,16 @@ class GammaPoisson(Family):
             raise ValueError(f"{name}: the counts add up to more than int32 can hold")
         return array
 
-    def statistics(self, groups: Array, values: Array, num_groups: int) -> Sums:
+    def statistics(self, groups: Array, values: Array, num_groups: int) -> CountSums:
         whole = values.astype(jnp.int32)
         dtype = jnp.result_type(float)
-        return Sums(
+        return CountSums(
             jnp.zeros((num_groups,), jnp.int32).at[groups].add(1),
             jnp.zeros((num_groups,), jnp.int32).at[groups].add(whole),
             jnp.zeros((num_groups,), dtype).at[groups].add(gammaln(whole + 1.0)),
         )
 
-    def begin(self, statistics: Sums, hyperparameters: Hyperparameters) -> dict[str, Array]:
+    def begin(self, statistics: CountSums, hyperparameters: Hyperparameters) -> dict[str, Array]:
         dtype = jnp.result_type(float)
         return {
             "num_values": statistics.number,
@@ -99,13 +99,13 @@ class GammaPoisson(Family):
         rising = log_rising(shape, value) - gammaln(value + 1)
         return rising - shape * jnp.log1p(1 / rate) - value * jnp.log1p(rate)
 
-    def log_marginal(self, statistics: Sums, hyperparameters: Hyperparameters) -> Array:
+    def log_marginal(self, statistics: CountSums, hyperparameters: Hyperparameters) -> Array:
         shape, rate = self.shape + statistics.total, self.rate + statistics.number
         prior = self.shape * jnp.log(self.rate) - gammaln(self.shape)
         return prior + gammaln(shape) - shape * jnp.log(rate) - statistics.log_factorials
 
     def sample_parameters(
-        self, key: Key, statistics: Sums, hyperparameters: Hyperparameters
+        self, key: Key, statistics: CountSums, hyperparameters: Hyperparameters
     ) -> Array:
         """(G,) float: log lambda."""
         shape = jnp.asarray(self.shape + statistics.total, jnp.result_type(float))
@@ -118,7 +118,9 @@ class GammaPoisson(Family):
         drawn = jax.random.poisson(key, jnp.exp(parameters[groups]))
         return drawn.astype(jnp.result_type(float))
 
-    def moments(self, statistics: Sums, hyperparameters: Hyperparameters) -> tuple[Array, Array]:
+    def moments(
+        self, statistics: CountSums, hyperparameters: Hyperparameters
+    ) -> tuple[Array, Array]:
         rate = self.rate + statistics.number
         mean = (self.shape + statistics.total) / rate
         return mean, mean * (1 + 1 / rate)

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from jaxmf.models.binary_mf.model import BinaryMF
 
 
-class Measured(NamedTuple):
+class BilinearTerms(NamedTuple):
     """What the likelihood at any power needs of a state without W."""
 
-    spectrum: bilinear.Spectrum
+    spectrum: bilinear.BilinearSpectrum
     noise_scale: Array
     weight_scale: Array
     log_unit: Array | float
@@ -116,13 +116,13 @@ def step(
     return state, info
 
 
-def measure(model: BinaryMF, state: BinaryMFState, data: Dense) -> Measured:
+def measure(model: BinaryMF, state: BinaryMFState, data: Dense) -> BilinearTerms:
     """The statistics of `log_ratio`."""
     spectrum = plaid.spectrum if model.diagonal else bilinear.spectrum
     x, weight_mean = model.centred(data).values, model.summed_out_mean()
     statistics = spectrum(state.u, state.v, x, weight_mean=weight_mean)
     unit = model.log_unit(data, observed_only=False)
-    return Measured(statistics, state.noise_scale, state.weight_scale, unit)
+    return BilinearTerms(statistics, state.noise_scale, state.weight_scale, unit)
 
 
 def log_likelihood(model: BinaryMF, state: BinaryMFState, data: Dense) -> Array:
@@ -131,7 +131,7 @@ def log_likelihood(model: BinaryMF, state: BinaryMFState, data: Dense) -> Array:
     return density.log_likelihood_of_cells(model, state, model.centred(data)) - unit
 
 
-def log_ratio(measured: Measured, before: Array, after: Array) -> Array:
+def log_ratio(measured: BilinearTerms, before: Array, after: Array) -> Array:
     """log of p(X | U, V)^after, W summed out, over the same with the power `before`."""
     spectrum, noise, weight, unit = measured
     change = bilinear.log_power_change(

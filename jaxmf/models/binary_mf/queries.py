@@ -46,7 +46,9 @@ def at_draw(model: BinaryMF, draw: Draw) -> tuple[Likelihood, WeightPrior]:
     return model.likelihood_at(hyperparameters), model.weight_prior(hyperparameters)
 
 
-def eigen_conditional(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.WeightConditional:
+def eigen_conditional(
+    model: BinaryMF, draw: Draw, data: Dense
+) -> bilinear.CollapsedWeightConditional:
     """The distribution of W given complete Gaussian data, in Kronecker form."""
     return bilinear.weight_conditional(
         draw["z"],

@@ -21,7 +21,7 @@ from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
 from jaxmf.samplers.bilinear.explicit import explicit_sweep
 from jaxmf.samplers.bilinear.plaid import collapsed_plaid_sweep
-from jaxmf.samplers.bilinear.side import Side
+from jaxmf.samplers.bilinear.side import BilinearSide
 from jaxmf.samplers.bilinear.weight_proposals import propose_weights
 from jaxmf.samplers.change_of_basis import change_of_basis
 from jaxmf.samplers.split_merge_gaussian import GaussianColumns, bilinear_columns
@@ -55,7 +55,7 @@ def update_rows(
         return _collapsed_rows(model, key, state, data, several, whole_rows, noise_factor)
     u, weights, overflow = explicit_sweep(
         key,
-        Side(state.u, state.v, state.weights, data.values, data.observed),
+        BilinearSide(state.u, state.v, state.weights, data.values, data.observed),
         prior=model.row_prior_at(state),
         likelihood=model.likelihood_at(state).annealed(noise_factor),
         weight_prior=model.weight_prior(state),
@@ -266,7 +266,7 @@ def update_weights(
     }
     arrays = state.u, state.v, state.weights, data.values, data.observed
     if isinstance(likelihood, Tempered):
-        weights = propose_weights(key, Side(*arrays), num_rounds=_NUM_ROUNDS, **options)
+        weights = propose_weights(key, BilinearSide(*arrays), num_rounds=_NUM_ROUNDS, **options)
         return state._replace(weights=weights), Info(overflow={})
     finite = not any(isinstance(p, IndianBuffet) for p in (model.row_prior, model.column_prior))
     jointly = finite and state.weights.size <= weight_moves.MOST_PAIRS

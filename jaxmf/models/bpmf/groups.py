@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _FIRST_GROUPS = 10  # of a chain's start without splits
 
 
-class Mixture(NamedTuple):
+class GroupMixture(NamedTuple):
     """What the prior of the groups keeps beside the groups themselves."""
 
     hyperparameters: dict[str, dict[str, Array]]  # block -> hyperparameters of its prior
@@ -76,7 +76,7 @@ def num_groups(model: BPMF, capacity: int) -> int:
 
 def start(
     model: BPMF, key: Key, num_rows: int, capacity: int, *, split_merge: int
-) -> tuple[Array, Mixture | None]:
+) -> tuple[Array, GroupMixture | None]:
     """Groups of the vectors (N,), and what their prior keeps.
 
     One group where splits find the others. Sweeps alone seldom leave one group before the vectors
@@ -96,12 +96,12 @@ def start(
         part = 1 / (1 + jnp.sum(occupied)).astype(group_state["rest"].dtype)
         group_state = group_state | {"weights": jnp.where(occupied, part, 0), "rest": part}
     hyperparameters = {"group": group_state, "vector": model.row_hyperprior().start()}
-    return first, Mixture(hyperparameters, {"group": occupied} if prior.grows else {})
+    return first, GroupMixture(hyperparameters, {"group": occupied} if prior.grows else {})
 
 
 def update(
     model: BPMF, key: Key, side: SidePrior, vectors: Array, *, split_merge: int
-) -> tuple[Array, Mixture, dict[str, Array]]:
+) -> tuple[Array, GroupMixture, dict[str, Array]]:
     """Groups of all vectors, and the hyperparameters of their prior.
 
     Args: vectors (N, D) float, without what features say of them; split_merge: proposals to split a
@@ -120,7 +120,7 @@ def update(
     state = NetworkState({"group": side.groups}, *side.mixture)
     progress = jnp.ones(())
     state, info = chain.step(options, blocks, key, state, _tokens(model, vectors), progress)
-    mixture = Mixture(state.hyperparameters, state.slots)
+    mixture = GroupMixture(state.hyperparameters, state.slots)
     return state.values["group"], mixture, info.overflow
 
 
@@ -154,13 +154,13 @@ def log_density(model: BPMF, side: SidePrior, vectors: Array) -> Array:
 
 def simulate_groups(
     model: BPMF, key: Key, num_rows: int, capacity: int
-) -> tuple[Array, Mixture | None]:
+) -> tuple[Array, GroupMixture | None]:
     """Groups (N,) from their prior, and what it keeps."""
     if model.row_mixture() is None:
         return jnp.zeros((num_rows,), jnp.int32), None
     empty = jnp.zeros((num_rows, model.core_width))
     state, _ = simulate(network(model), key, _tokens(model, empty), capacity=capacity)
-    return state.values["group"], Mixture(state.hyperparameters, state.slots)
+    return state.values["group"], GroupMixture(state.hyperparameters, state.slots)
 
 
 def grow(side: SidePrior, size: int) -> SidePrior:
@@ -175,7 +175,7 @@ def grow(side: SidePrior, size: int) -> SidePrior:
     moments = NormalParameters(
         slots.pad_axis(side.moments.mean, 0, size), jnp.concatenate([side.moments.factor, added])
     )
-    return side._replace(moments=moments, mixture=Mixture(grown.hyperparameters, grown.slots))
+    return side._replace(moments=moments, mixture=GroupMixture(grown.hyperparameters, grown.slots))
 
 
 def recorded(model: BPMF, name: str, side: SidePrior) -> dict[str, Array]:

@@ -48,7 +48,7 @@ from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.scales import squared
 from jaxmf.readable import Readable
 from jaxmf.row_shards import DATA_AXIS
-from jaxmf.samplers.factors.coefficients import Parts
+from jaxmf.samplers.factors.coefficients import CoefficientParts
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
 from jaxmf.samplers.factors.shares import shared_out
@@ -224,7 +224,7 @@ class BPMF(Readable, Model):
         """Entries of a column's vector."""
         return self.transpose().row_width()
 
-    def row_coefficients(self) -> Parts:
+    def row_coefficients(self) -> CoefficientParts:
         """The parts of the coefficients of the rows: of the columns' features, and of cells'."""
         others, cells = self.column_features, self.cell_features
         chosen = checks.parts_with_coefficients(others, self.coefficients)
@@ -234,7 +234,7 @@ class BPMF(Readable, Model):
         if cells is not None and cells.width:
             widths.append(cells.width)
             has_mean.append(True)
-        return Parts(tuple(widths), tuple(has_mean))
+        return CoefficientParts(tuple(widths), tuple(has_mean))
 
     def row_hyperprior(self) -> NormalInverseWishart:
         """The prior of mean and covariance of the rows' factors and biases."""

@@ -114,7 +114,7 @@ def _shift_level(model: BPMF, normals: Array, state: BPMFState) -> BPMFState:
     return _with_sides(state, rows, columns)
 
 
-def _with_sides(state: BPMFState, rows: shifts.Side, columns: shifts.Side) -> BPMFState:
+def _with_sides(state: BPMFState, rows: shifts.FactorSide, columns: shifts.FactorSide) -> BPMFState:
     return state._replace(
         u=_with_core(state.u, rows.vectors),
         v=_with_core(state.v, columns.vectors),
@@ -123,8 +123,8 @@ def _with_sides(state: BPMFState, rows: shifts.Side, columns: shifts.Side) -> BP
     )
 
 
-def _core(vectors: Array, side: SidePrior, width: int) -> shifts.Side:
-    return shifts.Side(vectors[:, :width], side.moments, side.link)
+def _core(vectors: Array, side: SidePrior, width: int) -> shifts.FactorSide:
+    return shifts.FactorSide(vectors[:, :width], side.moments, side.link)
 
 
 def _with_core(vectors: Array, core: Array) -> Array:

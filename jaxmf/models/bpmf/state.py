@@ -8,13 +8,13 @@ from jaxmf.data import Entries
 from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
 from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import Arranged
-from jaxmf.samplers.factors.link import Spectrum
+from jaxmf.samplers.factors.link import FeatureSpectrum
 from jaxmf.samplers.factors.shares import Shares
 from jaxmf.samplers.factors.vectors import Known
 from jaxmf.types import Array
 
 if TYPE_CHECKING:
-    from jaxmf.models.bpmf.groups import Mixture
+    from jaxmf.models.bpmf.groups import GroupMixture
 
 
 class SidePrior(NamedTuple):
@@ -26,7 +26,7 @@ class SidePrior(NamedTuple):
     link: Array  # (F, E) float, how factors and biases depend on features; F = 0 where they do not
     link_precision: Array  # (P,) float, of every part of the features
     coefficients: Coefficients  # the prior of the D - E others
-    mixture: Mixture | None = None  # what the prior of the groups keeps; None without one
+    mixture: GroupMixture | None = None  # what the prior of the groups keeps; None without one
 
 
 class BPMFState(NamedTuple):
@@ -52,8 +52,8 @@ class PreparedRatings(NamedTuple):
     cells: Arranged | Shares  # the observed cells, on one device or shared out to several
     known: Known  # features of rows, columns and cells
     # row_spectra, column_spectra: of the features that vectors depend on, by parts
-    row_spectra: tuple[Spectrum, ...] = ()
-    column_spectra: tuple[Spectrum, ...] = ()
+    row_spectra: tuple[FeatureSpectrum, ...] = ()
+    column_spectra: tuple[FeatureSpectrum, ...] = ()
 
     @property
     def values(self) -> Array:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
 
 
-class Measured(NamedTuple):
+class LinearTerms(NamedTuple):
     """What the likelihood at any power needs of a state; of missing cells a spectrum a column."""
 
     spectrum: gaussian.Spectrum
@@ -75,13 +75,13 @@ def step(
     return state, info
 
 
-def measure(model: LinearGaussianIBP, state: LinearGaussianState, data: Dense) -> Measured:
+def measure(model: LinearGaussianIBP, state: LinearGaussianState, data: Dense) -> LinearTerms:
     """The statistics of `log_ratio`."""
     data = model.centred(data)
     observed = data.observed
     if observed is None:
         spectrum = gaussian.spectrum(state.z, data.values)
-        return Measured(spectrum, state.noise_scale, state.feature_scale)
+        return LinearTerms(spectrum, state.noise_scale, state.feature_scale)
 
     def one_column(column: tuple[Array, Array]) -> gaussian.Spectrum:
         x, seen = column
@@ -89,10 +89,10 @@ def measure(model: LinearGaussianIBP, state: LinearGaussianState, data: Dense) -
         return spectrum._replace(num_rows=jnp.sum(seen, dtype=x.dtype))
 
     spectra = jax.lax.map(one_column, (data.values.T, observed.T))
-    return Measured(spectra, state.noise_scale, state.feature_scale)
+    return LinearTerms(spectra, state.noise_scale, state.feature_scale)
 
 
-def log_ratio(measured: Measured, before: Array, after: Array) -> Array:
+def log_ratio(measured: LinearTerms, before: Array, after: Array) -> Array:
     """log of p(X | Z, Y)^after, Y summed out, over the same with the power `before`."""
     spectrum, noise, feature = measured
 

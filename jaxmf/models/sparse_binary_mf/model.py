@@ -43,7 +43,7 @@ from jaxmf.variational_bayes import (
 )
 from jaxmf.variational_bayes.cells import ScoredCells
 from jaxmf.variational_bayes.likelihood import Likelihood
-from jaxmf.variational_bayes.updates import Learned
+from jaxmf.variational_bayes.updates import LearnedHyperparameters
 from jaxmf.variational_bayes.zeros import ZerosSpec
 
 if TYPE_CHECKING:
@@ -115,10 +115,10 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         for name, value in checks.settings(self).items():
             object.__setattr__(self, name, value)
 
-    def learned(self) -> Learned:
+    def learned(self) -> LearnedHyperparameters:
         """Which priors and noise are learned."""
         likelihood = self.likelihood
-        return Learned(
+        return LearnedHyperparameters(
             row_mean=self.row_mean is None,
             row_variance=self.row_scale is None,
             column_mean=self.column_mean is None,

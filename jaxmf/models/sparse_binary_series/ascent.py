@@ -20,7 +20,7 @@ from jaxmf.variational_bayes.samples import LAST_STEP, Chosen, choose_zeros, lat
 from jaxmf.variational_bayes.series import Search, SeriesParameters
 from jaxmf.variational_bayes.start import start_parameters
 from jaxmf.variational_bayes.state import AscentState, PreparedOnes, as_draw
-from jaxmf.variational_bayes.sums import Sums, side_sums
+from jaxmf.variational_bayes.sums import CellSums, side_sums
 
 if TYPE_CHECKING:
     from jaxmf.models.sparse_binary_series.model import SparseBinarySeries
@@ -178,8 +178,8 @@ def _columns(
 
 
 def _with_intercept(
-    model: SparseBinarySeries, parameters: SeriesParameters, view: PyTree, sums: Sums
-) -> tuple[PyTree, Sums]:
+    model: SparseBinarySeries, parameters: SeriesParameters, view: PyTree, sums: CellSums
+) -> tuple[PyTree, CellSums]:
     if model.bias == "none":
         return view, sums
     intercept = closed.new_intercept(

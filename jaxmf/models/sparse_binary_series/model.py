@@ -34,7 +34,7 @@ from jaxmf.types import Array, Draw, Key, Seed
 from jaxmf.variational_bayes import Parameters, answers, progress, state
 from jaxmf.variational_bayes.cells import ScoredCells
 from jaxmf.variational_bayes.likelihood import Likelihood
-from jaxmf.variational_bayes.updates import Learned
+from jaxmf.variational_bayes.updates import LearnedHyperparameters
 from jaxmf.variational_bayes.zeros import ZerosSpec
 
 
@@ -102,10 +102,10 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         for name, value in checks.settings(self).items():
             object.__setattr__(self, name, value)
 
-    def learned(self) -> Learned:
+    def learned(self) -> LearnedHyperparameters:
         """Which priors and noise are learned; a length scale is learned where it is None."""
         likelihood = self.likelihood
-        return Learned(
+        return LearnedHyperparameters(
             row_mean=False,
             row_variance=False,
             column_mean=self.column_mean is None,

@@ -16,8 +16,8 @@ from jaxmf.likelihoods import bilinear_rows, gaussian
 from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.bilinear import rows as rows_of_bits
-from jaxmf.samplers.bilinear.draws import Draws, ProposalDraws, bilinear_draws
-from jaxmf.samplers.bilinear.rows import PartialRow, RowFit
+from jaxmf.samplers.bilinear.draws import BilinearDraws, ProposalDraws, bilinear_draws
+from jaxmf.samplers.bilinear.rows import BilinearRowFit, PartialRow
 from jaxmf.samplers.bilinear.whole_rows import propose_bits, whole_row_log_weights
 from jaxmf.samplers.collapsed_rows import DrawnRow, sweep_collapsed_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, RowPrior
@@ -35,7 +35,7 @@ class CollapsedPlan(NamedTuple):
     num_proposals: int
 
 
-class _Cells(NamedTuple):
+class _BilinearCells(NamedTuple):
     """Turned cells (R, L), and the cells (R, J) themselves where some are missing."""
 
     turned: Array
@@ -49,7 +49,7 @@ class _Seen(NamedTuple):
     gram: Array
 
 
-class _Rows(NamedTuple):
+class _BilinearRows(NamedTuple):
     """Rows of U given V; `observed` is None where nothing is missing. See `CollapsedRows`."""
 
     x: Array
@@ -60,7 +60,7 @@ class _Rows(NamedTuple):
     num_slots: int
     plan: CollapsedPlan
 
-    def draws(self, key: Key, rows: Array) -> Draws:
+    def draws(self, key: Key, rows: Array) -> BilinearDraws:
         return bilinear_draws(
             key,
             rows,
@@ -71,26 +71,26 @@ class _Rows(NamedTuple):
             dtype=self.x.dtype,
         )
 
-    def block(self, start: Array, size: int) -> tuple[_Cells, _Seen | None]:
+    def block(self, start: Array, size: int) -> tuple[_BilinearCells, _Seen | None]:
         turned = jax.lax.dynamic_slice_in_dim(self.turned_x, start, size)
         if self.observed is None:
-            return _Cells(turned, None), None
+            return _BilinearCells(turned, None), None
         values = jax.lax.dynamic_slice_in_dim(self.x, start, size)
         observed = jax.lax.dynamic_slice_in_dim(self.observed, start, size)
         grams = bilinear_rows.observed_grams(observed, self.turned.basis)
-        return _Cells(turned, values), _Seen(observed, grams)
+        return _BilinearCells(turned, values), _Seen(observed, grams)
 
-    def targets(self, cells: _Cells) -> Array:
+    def targets(self, cells: _BilinearCells) -> Array:
         return cells.turned
 
-    def values(self, cells: _Cells) -> Array | None:
+    def values(self, cells: _BilinearCells) -> Array | None:
         return cells.values
 
     def posterior(self, gram: Array, cross: Array) -> TurnedPosterior:
         return bilinear_rows.turned_posterior(gram, cross, self.turned)
 
     def remove(
-        self, posterior: TurnedPosterior, z: Array, empty: Array, cells: _Cells
+        self, posterior: TurnedPosterior, z: Array, empty: Array, cells: _BilinearCells
     ) -> TurnedPosterior:
         alone = jnp.where(empty, z, 0)
         posterior = bilinear_rows.remove_row(posterior, z, alone, cells.turned, self.turned)
@@ -98,10 +98,10 @@ class _Rows(NamedTuple):
 
     def draw(
         self,
-        draws: Draws,
+        draws: BilinearDraws,
         posterior: TurnedPosterior,
         z: Array,
-        cells: _Cells,
+        cells: _BilinearCells,
         seen: _Seen | None,
         conditional: RowPrior,
         num_singletons: Array,
@@ -120,11 +120,11 @@ class _Rows(NamedTuple):
                 draws.cells, fit, num_new, self.turned,
                 partial=partial, noise_scale=self.noise_scale,
             )  # fmt: skip
-            drawn = _Cells(values @ self.turned.basis, values)
+            drawn = _BilinearCells(values @ self.turned.basis, values)
         return DrawnRow(fit.z, num_new, cut_off, drawn)
 
     def add(
-        self, posterior: TurnedPosterior, z: Array, empty: Array, cells: _Cells
+        self, posterior: TurnedPosterior, z: Array, empty: Array, cells: _BilinearCells
     ) -> TurnedPosterior:
         alone = jnp.where(empty, z, 0)
         return bilinear_rows.add_row(posterior, z, alone, cells.turned, self.turned)
@@ -176,7 +176,7 @@ def collapsed_bilinear_sweep(
     )
     turned_x = x @ turned.basis
     plan = CollapsedPlan(whole_rows, num_proposals)
-    rows = _Rows(x, turned_x, observed, turned, noise_scale, u.shape[1], plan)
+    rows = _BilinearRows(x, turned_x, observed, turned, noise_scale, u.shape[1], plan)
     u, drawn, overflow = sweep_collapsed_rows(
         key, u, None if observed is None else x, gaussian.gram_statistics(u, turned_x), rows,
         prior=prior, num_fixed=num_fixed,
@@ -187,14 +187,14 @@ def collapsed_bilinear_sweep(
 def draw_row(
     draws: RowDraws,
     proposals: ProposalDraws | None,
-    fit: RowFit,
+    fit: BilinearRowFit,
     conditional: RowPrior,
     turned: Turned,
     *,
     num_singletons: Array,
     noise_variance: Array,
     plan: CollapsedPlan,
-) -> tuple[RowFit, Array, Array]:
+) -> tuple[BilinearRowFit, Array, Array]:
     """A row drawn anew: its fit, the number of its new features, whether that sum was cut off."""
     candidates = {"rate": conditional.rate, "noise_variance": noise_variance}
     moves = {"prior_log_odds": conditional.log_odds, "free_to_move": conditional.movable}

@@ -29,7 +29,7 @@ class CellDraws(NamedTuple):
     noise: Array
 
 
-class Draws(NamedTuple):
+class BilinearDraws(NamedTuple):
     """The random numbers of rows; the proposals of a row have an axis too. None: not done."""
 
     row: RowDraws
@@ -46,13 +46,13 @@ def bilinear_draws(
     num_columns: int | None,
     num_proposals: int,
     dtype: DTypeLike,
-) -> Draws:
+) -> BilinearDraws:
     """The random numbers of rows on a leading axis; a row's depend on its index.
 
     Args: rows (R,) int, their indices; num_columns: J where cells are missing, else None.
     """
 
-    def draw_row(row: Array) -> Draws:
+    def draw_row(row: Array) -> BilinearDraws:
         # uniforms for the missing cells come last: with complete data the draws are those of
         # `row_draws`
         is_missing = num_columns is not None
@@ -71,7 +71,7 @@ def bilinear_draws(
         if num_columns is not None:
             normals = as_normals(jnp.concatenate([noise, streams[-1, :num_turned]]))
             cells = CellDraws(effect=normals[num_columns:], noise=normals[:num_columns])
-        return Draws(RowDraws(order, bits, num_new[0], cells=None), proposals, cells)
+        return BilinearDraws(RowDraws(order, bits, num_new[0], cells=None), proposals, cells)
 
     return jax.vmap(draw_row)(rows)
 

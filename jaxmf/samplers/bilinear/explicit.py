@@ -23,7 +23,7 @@ from jax.scipy.special import logit
 from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import Likelihood
-from jaxmf.samplers.bilinear.side import Side
+from jaxmf.samplers.bilinear.side import BilinearSide
 from jaxmf.samplers.bilinear.singletons import draw_singletons
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.samplers.feature_layout import (
@@ -41,7 +41,7 @@ _MEAN_SEVERAL = 2.5
 
 def explicit_sweep(
     key: Key,
-    side: Side,
+    side: BilinearSide,
     *,
     prior: FeaturePrior,
     likelihood: Likelihood,
@@ -92,7 +92,7 @@ def feature_log_odds(key: Key, u: Array, prior: FeaturePrior) -> Array:
 
 def draw_bits(
     key: Key,
-    side: Side,
+    side: BilinearSide,
     log_odds: Array,
     *,
     prior: FeaturePrior,
@@ -125,7 +125,7 @@ def draw_bits(
 def _draw_bits_by_cells(
     log_odds: Array,
     draws: RowDraws,
-    side: Side,
+    side: BilinearSide,
     *,
     prior: FeaturePrior,
     likelihood: Likelihood,
@@ -169,7 +169,7 @@ def _draw_bits_by_cells(
 
 def draw_several(
     key: Key,
-    side: Side,
+    side: BilinearSide,
     log_odds: Array,
     *,
     prior: FeaturePrior,

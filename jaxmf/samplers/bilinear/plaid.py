@@ -18,7 +18,7 @@ from jaxmf._kernels.linalg import eliminate
 from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods.gaussian import gram_statistics
 from jaxmf.priors.features import IndianBuffet
-from jaxmf.samplers.bilinear.draws import Draws, bilinear_draws, proposed_bits
+from jaxmf.samplers.bilinear.draws import BilinearDraws, bilinear_draws, proposed_bits
 from jaxmf.samplers.collapsed_rows import DrawnRow, sweep_collapsed_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowPrior
 from jaxmf.types import Array, Key, PyTree
@@ -83,28 +83,28 @@ class _Design(NamedTuple):
     noise_scale: Array
 
 
-class _Statistics(NamedTuple):
+class _PlaidStatistics(NamedTuple):
     """Of the other rows: H (K, K), and the products of the design with X (K,)."""
 
     gram: Array
     cross: Array
 
-    def moved(self, sign: int, u: Array, cross: Array, v_gram: Array) -> "_Statistics":
+    def moved(self, sign: int, u: Array, cross: Array, v_gram: Array) -> "_PlaidStatistics":
         """With a row of features u (K,) float and products V'x (K,) added or taken out."""
-        return _Statistics(
+        return _PlaidStatistics(
             gram=self.gram + sign * u[:, None] * v_gram * u,
             cross=self.cross + sign * u * cross,
         )
 
 
-class _Cells(NamedTuple):
+class _PlaidCells(NamedTuple):
     """V'x (R, K), and the cells (R, J) themselves where some are missing."""
 
     cross: Array
     values: Array | None
 
 
-class _Rows(NamedTuple):
+class _PlaidRows(NamedTuple):
     """Rows of U given V; `observed` is None where nothing is missing. See `CollapsedRows`."""
 
     x: Array
@@ -113,7 +113,7 @@ class _Rows(NamedTuple):
     design: _Design
     num_proposals: int
 
-    def draws(self, key: Key, rows: Array) -> Draws:
+    def draws(self, key: Key, rows: Array) -> BilinearDraws:
         num_slots = self.cross.shape[1]
         return bilinear_draws(
             key,
@@ -125,43 +125,47 @@ class _Rows(NamedTuple):
             dtype=self.x.dtype,
         )
 
-    def block(self, start: Array, size: int) -> tuple[_Cells, Array | None]:
+    def block(self, start: Array, size: int) -> tuple[_PlaidCells, Array | None]:
         values = None if self.observed is None else self.x
         cells, observed = jax.tree.map(
             lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size),
-            (_Cells(self.cross, values), self.observed),
+            (_PlaidCells(self.cross, values), self.observed),
         )
         return cells, observed
 
-    def targets(self, cells: _Cells) -> Array:
+    def targets(self, cells: _PlaidCells) -> Array:
         return cells.cross
 
-    def values(self, cells: _Cells) -> Array | None:
+    def values(self, cells: _PlaidCells) -> Array | None:
         return cells.values
 
-    def posterior(self, gram: Array, cross: Array) -> _Statistics:
-        return _Statistics(gram * self.design.v_gram, jnp.diagonal(cross))
+    def posterior(self, gram: Array, cross: Array) -> _PlaidStatistics:
+        return _PlaidStatistics(gram * self.design.v_gram, jnp.diagonal(cross))
 
-    def remove(self, posterior: _Statistics, z: Array, empty: Array, cells: _Cells) -> _Statistics:
+    def remove(
+        self, posterior: _PlaidStatistics, z: Array, empty: Array, cells: _PlaidCells
+    ) -> _PlaidStatistics:
         del empty
         return posterior.moved(-1, z, cells.cross, self.design.v_gram)
 
     def draw(
         self,
-        draws: Draws,
-        posterior: _Statistics,
+        draws: BilinearDraws,
+        posterior: _PlaidStatistics,
         z: Array,
-        cells: _Cells,
+        cells: _PlaidCells,
         seen: Array | None,
         conditional: RowPrior,
         num_singletons: Array,
     ) -> DrawnRow:
         del num_singletons  # the number of features is fixed
         u, values = _draw_row(draws, z, cells, seen, posterior, self.design, conditional)
-        drawn = None if values is None else _Cells(values @ self.design.v, values)
+        drawn = None if values is None else _PlaidCells(values @ self.design.v, values)
         return DrawnRow(u, None, None, drawn)
 
-    def add(self, posterior: _Statistics, z: Array, empty: Array, cells: _Cells) -> _Statistics:
+    def add(
+        self, posterior: _PlaidStatistics, z: Array, empty: Array, cells: _PlaidCells
+    ) -> _PlaidStatistics:
         del empty
         return posterior.moved(1, z, cells.cross, self.design.v_gram)
 
@@ -218,17 +222,17 @@ def collapsed_plaid_sweep(
     cross = x @ v_float
     u, drawn, _ = sweep_collapsed_rows(
         key, u, None if observed is None else x, gram_statistics(u, cross),
-        _Rows(x, cross, observed, design, num_proposals), prior=prior, num_fixed=num_fixed,
+        _PlaidRows(x, cross, observed, design, num_proposals), prior=prior, num_fixed=num_fixed,
     )  # fmt: skip
     return u, x if drawn is None else drawn
 
 
 def _draw_row(
-    draws: Draws,
+    draws: BilinearDraws,
     u: Array,
-    cells: _Cells,
+    cells: _PlaidCells,
     observed: Array | None,
-    others: _Statistics,
+    others: _PlaidStatistics,
     design: _Design,
     conditional: RowPrior,
 ) -> tuple[Array, Array | None]:

@@ -25,7 +25,7 @@ from jaxmf.samplers.bilinear.draws import CellDraws
 from jaxmf.types import Array
 
 
-class RowFit(NamedTuple):
+class BilinearRowFit(NamedTuple):
     """How a row with features z fits, and how that changes with each bit; o are its observed cells.
 
     Attributes:
@@ -61,7 +61,7 @@ class PartialRow(NamedTuple):
 
 def row_fit(
     posterior: TurnedPosterior, z: Array, x: Array, turned: Turned, partial: PartialRow | None
-) -> RowFit:
+) -> BilinearRowFit:
     """The fit of a row with features z (K,) bool.
 
     Args:
@@ -79,7 +79,7 @@ def row_fit(
         gram = partial.gram
         error = jnp.where(partial.observed, partial.cells - turned.basis @ fitted, 0)
         gap, squares, steps = error @ turned.basis, error @ error, mean @ gram
-    return RowFit(
+    return BilinearRowFit(
         z=z,
         gap=gap,
         squares=squares,
@@ -92,7 +92,7 @@ def row_fit(
     )
 
 
-def flipped(fit: RowFit, k: Array) -> tuple[Array, Array, Array]:
+def flipped(fit: BilinearRowFit, k: Array) -> tuple[Array, Array, Array]:
     """Gap, squares and inflation with bit k the other way."""
     at = jax.lax.dynamic_index_in_dim
     sign = jnp.where(at(fit.z, k, keepdims=False), -1, 1).astype(fit.gap.dtype)
@@ -109,7 +109,7 @@ def flipped(fit: RowFit, k: Array) -> tuple[Array, Array, Array]:
 
 
 def flip_log_odds(
-    fit: RowFit, k: Array, extra: Array, noise_variance: Array, prior_log_odds: Array
+    fit: BilinearRowFit, k: Array, extra: Array, noise_variance: Array, prior_log_odds: Array
 ) -> Array:
     """Log odds () of flipping bit k against leaving it: the conditional of every bit.
 
@@ -121,7 +121,7 @@ def flip_log_odds(
     )[0]
 
 
-def log_likelihood(fit: RowFit, extra: Array, noise_variance: Array) -> Array:
+def log_likelihood(fit: BilinearRowFit, extra: Array, noise_variance: Array) -> Array:
     """log p(observed cells | bits, singletons) of the row as it is, up to a constant."""
     return _log_density(fit.gap, fit.squares, fit.inflation + extra, fit.gram, noise_variance)
 
@@ -135,7 +135,12 @@ def _log_density(
 
 
 def _flip(
-    fit: RowFit, k: Array, extra: Array, noise_variance: Array, prior_log_odds: Array, left: Array
+    fit: BilinearRowFit,
+    k: Array,
+    extra: Array,
+    noise_variance: Array,
+    prior_log_odds: Array,
+    left: Array,
 ) -> tuple[Array, Array, Array, Array, Array]:
     gap, squares, inflation = flipped(fit, k)
     density = _log_density(gap, squares, inflation + extra, fit.gram, noise_variance)
@@ -147,7 +152,7 @@ def _flip(
 def _scan_bits(
     order: Array,
     threshold: Array,
-    fit: RowFit,
+    fit: BilinearRowFit,
     extra: Array,
     noise_variance: Array,
     prior_log_odds: Array,
@@ -183,13 +188,13 @@ _scan_bits_fused = fused_on_cpu(_scan_bits)
 def scan_bits(
     order: Array,
     uniforms: Array,
-    fit: RowFit,
+    fit: BilinearRowFit,
     *,
     extra: Array,
     noise_variance: Array,
     prior_log_odds: Array,
     free_to_move: Array,
-) -> RowFit:
+) -> BilinearRowFit:
     """Gibbs-samples the bits of a row, one after another.
 
     Args:
@@ -220,13 +225,13 @@ def _shift(gap: Array, squares: Array, gram: Array | None, change: Array) -> tup
     return gap - step, squares - 2 * change @ gap + change @ step
 
 
-def shifted(fit: RowFit, change: Array) -> RowFit:
+def shifted(fit: BilinearRowFit, change: Array) -> BilinearRowFit:
     """The fit with the mean of the row's turned cells changed by `change` (L,)."""
     gap, squares = _shift(fit.gap, fit.squares, fit.gram, change)
     return fit._replace(gap=gap, squares=squares)
 
 
-def moved(fit: RowFit, z: Array) -> RowFit:
+def moved(fit: BilinearRowFit, z: Array) -> BilinearRowFit:
     """The fit of the same row with features z (K,) bool."""
     change = z.astype(fit.gap.dtype) - fit.z.astype(fit.gap.dtype)
     widths = times_z(fit.spread, change)
@@ -238,7 +243,7 @@ def moved(fit: RowFit, z: Array) -> RowFit:
 
 
 def new_feature_log_weights(
-    fit: RowFit, turned: Turned, *, rate: Array, noise_variance: Array
+    fit: BilinearRowFit, turned: Turned, *, rate: Array, noise_variance: Array
 ) -> tuple[Array, Array]:
     """Unnormalised log probabilities of j = 0, 1, ..., K new features of a row.
 
@@ -320,7 +325,7 @@ _count_log_weights_fused = fused_on_cpu(_count_log_weights)
 
 def draw_cells(
     draws: CellDraws,
-    fit: RowFit,
+    fit: BilinearRowFit,
     num_new: Array,
     turned: Turned,
     *,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from jaxmf.types import Array
 
 
-class Side(NamedTuple):
+class BilinearSide(NamedTuple):
     """One side of the model, as its rows see it."""
 
     u: Array  # (I, K) bool, the features of the rows
@@ -19,7 +19,7 @@ class Side(NamedTuple):
         """Y = W V', (K, J) float."""
         return self.weights @ self.v.T.astype(self.weights.dtype)
 
-    def transpose(self) -> "Side":
+    def transpose(self) -> "BilinearSide":
         """The other side."""
         observed = None if self.observed is None else self.observed.T
-        return Side(self.v, self.u, self.weights.T, self.x.T, observed)
+        return BilinearSide(self.v, self.u, self.weights.T, self.x.T, observed)

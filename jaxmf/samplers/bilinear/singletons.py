@@ -19,7 +19,7 @@ from jaxmf._kernels.special import accepts, poisson
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.bilinear.side import Side
+from jaxmf.samplers.bilinear.side import BilinearSide
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.samplers.feature_layout import (
     FeaturePrior,
@@ -33,7 +33,7 @@ from jaxmf.types import Array, Key
 
 def draw_singletons(
     key: Key,
-    side: Side,
+    side: BilinearSide,
     *,
     prior: FeaturePrior,
     likelihood: Likelihood,
@@ -77,7 +77,7 @@ def _hand_out(occupied: Array, num_new: Array) -> tuple[Array, slots.Claim]:
 
 def _propose_singletons(
     key: Key,
-    side: Side,
+    side: BilinearSide,
     conditional: RowPrior,
     *,
     likelihood: Likelihood,
@@ -119,7 +119,7 @@ class _SingletonFit(NamedTuple):
     num_observed: Array  # (I,) float
 
 
-def _singleton_fit(side: Side, shared: Array) -> _SingletonFit:
+def _singleton_fit(side: BilinearSide, shared: Array) -> _SingletonFit:
     _, v, _, x, observed = side
     v_float = v.astype(x.dtype)
     error = x - shared.astype(x.dtype) @ side.basis
@@ -144,7 +144,7 @@ def _singleton_fit(side: Side, shared: Array) -> _SingletonFit:
 
 def _draw_singletons_exactly(
     key: Key,
-    side: Side,
+    side: BilinearSide,
     conditional: RowPrior,
     *,
     likelihood: Gaussian,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxmf import slots
 from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods.cells.likelihood import Likelihood
-from jaxmf.samplers.bilinear.side import Side
+from jaxmf.samplers.bilinear.side import BilinearSide
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.types import Array, Key
 
@@ -21,7 +21,7 @@ _LOG_LEAST_WIDTH = -4.0
 
 def propose_weights(
     key: Key,
-    side: Side,
+    side: BilinearSide,
     *,
     likelihood: Likelihood,
     weight_prior: WeightPrior,

@@ -13,7 +13,7 @@ from jaxmf.likelihoods.bilinear_rows import Turned
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.bilinear.draws import ProposalDraws, proposed_bits
 from jaxmf.samplers.bilinear.rows import (
-    RowFit,
+    BilinearRowFit,
     log_likelihood,
     moved,
     new_feature_log_weights,
@@ -23,13 +23,13 @@ from jaxmf.types import Array
 
 def propose_bits(
     draws: ProposalDraws,
-    fit: RowFit,
+    fit: BilinearRowFit,
     *,
     extra: Array,
     noise_variance: Array,
     prior_log_odds: Array,
     free_to_move: Array,
-) -> RowFit:
+) -> BilinearRowFit:
     """Several bits of the row at once, by Metropolis-Hastings (Meeds et al., section 3.3).
 
     `proposed_bits` says what is proposed.
@@ -53,7 +53,7 @@ def propose_bits(
 
 
 def whole_row_log_weights(
-    fit: RowFit,
+    fit: BilinearRowFit,
     turned: Turned,
     *,
     rate: Array,

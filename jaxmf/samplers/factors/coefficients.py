@@ -32,7 +32,7 @@ class Coefficients(NamedTuple):
     precision: Array  # (P,) float, omega
 
 
-class Parts(NamedTuple):
+class CoefficientParts(NamedTuple):
     """How the coefficients are divided; static."""
 
     widths: tuple[int, ...]  # of P parts, their columns, which sum to C
@@ -53,13 +53,13 @@ class Parts(NamedTuple):
         return np.repeat(np.array(self.has_mean, bool), self.widths)
 
 
-def start(parts: Parts, prior: Hyperparameter) -> Coefficients:
+def start(parts: CoefficientParts, prior: Hyperparameter) -> Coefficients:
     """Means zero, precisions at the prior mean: a small part of the data's variance."""
     precision = jnp.broadcast_to(hyper.initial_value(prior), (len(parts.widths),))
     return Coefficients(jnp.zeros(sum(parts.widths), precision.dtype), precision)
 
 
-def simulate(key: Key, parts: Parts, prior: Hyperparameter) -> Coefficients:
+def simulate(key: Key, parts: CoefficientParts, prior: Hyperparameter) -> Coefficients:
     """Means and precisions from the prior."""
     precision_key, mean_key = jax.random.split(key)
     keys = jax.random.split(precision_key, len(parts.widths))
@@ -70,7 +70,12 @@ def simulate(key: Key, parts: Parts, prior: Hyperparameter) -> Coefficients:
 
 
 def update(
-    key: Key, now: Coefficients, *, values: Array, parts: Parts, precision_prior: Hyperparameter
+    key: Key,
+    now: Coefficients,
+    *,
+    values: Array,
+    parts: CoefficientParts,
+    precision_prior: Hyperparameter,
 ) -> Coefficients:
     """Precisions given the coefficients (N, C), means summed out, then means."""
     precision_key, mean_key = jax.random.split(key)
@@ -95,7 +100,7 @@ def update(
 
 
 def log_density(
-    now: Coefficients, *, values: Array, parts: Parts, precision_prior: Hyperparameter
+    now: Coefficients, *, values: Array, parts: CoefficientParts, precision_prior: Hyperparameter
 ) -> Array:
     """log p(coefficients (N, C), means, precisions): () float."""
     if not parts.widths:

@@ -42,7 +42,7 @@ class Link(NamedTuple):
     precision: Array  # (P,) float, lambda of every part
 
 
-class Spectrum(NamedTuple):
+class FeatureSpectrum(NamedTuple):
     """What the features X (N, F) of a part have to do with each other."""
 
     vectors: Array  # orthonormal eigenvectors of X'X (F, F), or of XX' (N, N) where that is smaller
@@ -51,9 +51,9 @@ class Spectrum(NamedTuple):
     total: Array
 
 
-def spectra(features: Features) -> tuple[Spectrum, ...]:
+def spectra(features: Features) -> tuple[FeatureSpectrum, ...]:
     """The spectrum of every part of features (N, F); of the order of min(N, F)^3 a part."""
-    found: list[Spectrum] = []
+    found: list[FeatureSpectrum] = []
     is_tall = features.is_sparse and min(features.parts) <= features.num_rows
     gram = features.gram() if is_tall else None
     for part in slices(features):
@@ -68,7 +68,7 @@ def spectra(features: Features) -> tuple[Spectrum, ...]:
         if found:
             product = after(product, found[-1].values)
         values, vectors = jnp.linalg.eigh(product, symmetrize_input=False)
-        found.append(Spectrum(vectors, jnp.maximum(values, 0), _total(features, part)))
+        found.append(FeatureSpectrum(vectors, jnp.maximum(values, 0), _total(features, part)))
     return tuple(found)
 
 
@@ -108,7 +108,7 @@ def update_link(
     *,
     vectors: Array,
     features: Features,
-    spectra: tuple[Spectrum, ...],
+    spectra: tuple[FeatureSpectrum, ...],
     moments: NormalParameters,
     precision_prior: Hyperparameter,
 ) -> Link:
@@ -195,7 +195,7 @@ def _draw(
     features: Features,
     part: slice,
     target: Array,
-    spectrum: Spectrum,
+    spectrum: FeatureSpectrum,
     precision: Array,
 ) -> Array:
     """B_p (F_p, D) ~ N(A^-1 X'Y, A^-1, Sigma), A = X'X + lambda I, normals having covariance Sigma.

@@ -79,7 +79,7 @@ class Residuals(NamedTuple):
         return Residuals(squares, products, (1 + change) ** 2 * self.part)
 
 
-class _Block(NamedTuple):
+class _FactorBlock(NamedTuple):
     """What belongs to a block of R rows."""
 
     factors: Array
@@ -134,7 +134,7 @@ def draw_rows(
         return drawn, _residuals(sums)
     blocks = _blocks(normals, factors, design, chunks, priors)
 
-    def draw_block(sums: Array, block: _Block) -> tuple[Array, Array]:
+    def draw_block(sums: Array, block: _FactorBlock) -> tuple[Array, Array]:
         products = _products(block, design, targets, chunks)
         change = _draw_change(products, block, priors.precisions, precision)
         after = jnp.concatenate([change, -jnp.ones_like(change[:, :1])], axis=1)
@@ -185,7 +185,7 @@ def log_evidences(
         priors = RowPriors(factors, jnp.zeros((num_rows,), jnp.int32), inverse[None])
         blocks = _blocks(jnp.zeros_like(factors), factors, design, chunks, priors)
 
-        def block_evidences(block: _Block) -> Array:
+        def block_evidences(block: _FactorBlock) -> Array:
             products = _products(block, design, targets, chunks)
             factor, half = _factor(products, block, inverse[None], precision)
             determinants = jnp.sum(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2)), axis=1)
@@ -200,17 +200,17 @@ def log_evidences(
 
 def _blocks(
     normals: Array, factors: Array, design: Design, chunks: Chunks, priors: RowPriors
-) -> _Block:
+) -> _FactorBlock:
     """What belongs to all blocks of rows, leaves with the blocks first."""
     num_rows, width = factors.shape
     size = block_size(num_rows, width)
     num_blocks = -(-num_rows // size)
     firsts = size * jnp.arange(num_blocks, dtype=jnp.int32)
     parts = factors, normals, design.row_part, priors.means, priors.groups
-    return _Block(
+    return _FactorBlock(
         **{
             name: _in_blocks(part, num_blocks, size)
-            for name, part in zip(_Block._fields, parts, strict=False)
+            for name, part in zip(_FactorBlock._fields, parts, strict=False)
         },
         first=firsts,
         start=chunks.starts[firsts],
@@ -224,7 +224,7 @@ def _in_blocks(values: Array, num_blocks: int, size: int) -> Array:
     return padded.reshape(num_blocks, size, *values.shape[1:])
 
 
-def _products(block: _Block, design: Design, targets: Array, chunks: Chunks) -> Array:
+def _products(block: _FactorBlock, design: Design, targets: Array, chunks: Chunks) -> Array:
     """Sums over the cells of each row of (w, e)(w, e)', e the residual: (R, D + 1, D + 1)."""
     size, width = block.factors.shape
     num_chunks, at = chunks.rows.shape[0], chunks.cells
@@ -263,7 +263,9 @@ def _products(block: _Block, design: Design, targets: Array, chunks: Chunks) -> 
     return products
 
 
-def _draw_change(products: Array, block: _Block, precisions: Array, precision: Array) -> Array:
+def _draw_change(
+    products: Array, block: _FactorBlock, precisions: Array, precision: Array
+) -> Array:
     """New factors minus the present ones: (R, D)."""
     factor, half = _factor(products, block, precisions, precision)
     # the second solve waits for the first, see `likelihoods.gaussian.solve_both`
@@ -273,7 +275,7 @@ def _draw_change(products: Array, block: _Block, precisions: Array, precision: A
 
 
 def _factor(
-    products: Array, block: _Block, precisions: Array, precision: Array
+    products: Array, block: _FactorBlock, precisions: Array, precision: Array
 ) -> tuple[Array, Array]:
     """L (R, D, D) of the precisions of the rows, and L^-1 b (R, D, 1), b that of the changes."""
     prior = precisions[block.groups]

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, NormalParameters
 from jaxmf.priors.hyper import Hyperparameter, log_prior
 from jaxmf.samplers.factors.rows import Residuals
-from jaxmf.samplers.factors.shifts import Side, precisions_of_sides
+from jaxmf.samplers.factors.shifts import FactorSide, precisions_of_sides
 from jaxmf.samplers.slice import slice_sample
 from jaxmf.types import Array, Key
 
@@ -79,12 +79,12 @@ def log_density_of_part(
 def scale_factors(
     normals: Array,
     uniforms: Array,
-    rows: Side,
-    columns: Side,
+    rows: FactorSide,
+    columns: FactorSide,
     *,
     row_prior: NormalInverseWishart,
     column_prior: NormalInverseWishart,
-) -> tuple[Side, Side]:
+) -> tuple[FactorSide, FactorSide]:
     """Every factor of the rows multiplied by a scalar, that of the columns divided by it.
 
     One factor after the other, by a proposal that does not depend on where it is: normal at the
@@ -107,12 +107,12 @@ def scale_factors(
     return scaled(rows, log_scales), scaled(columns, -log_scales)
 
 
-def scaled(side: Side, log_scales: Array) -> Side:
+def scaled(side: FactorSide, log_scales: Array) -> FactorSide:
     """A side with its K factors multiplied by scalars."""
     rest = side.moments.mean.shape[1] - log_scales.shape[0]
     by = jnp.concatenate([jnp.exp(log_scales), jnp.ones((rest,), log_scales.dtype)])
     moments = NormalParameters(side.moments.mean * by, side.moments.factor * by[:, None])
-    return Side(side.vectors * by, moments, side.link * by)
+    return FactorSide(side.vectors * by, moments, side.link * by)
 
 
 class Terms(NamedTuple):

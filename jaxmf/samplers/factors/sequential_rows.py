@@ -35,7 +35,7 @@ class _CellInputs(NamedTuple):
     coefficients: Array  # (M + 1, F) float, the columns'
 
 
-class _Rows(NamedTuple):
+class _KernelInput(NamedTuple):
     """What the kernel reads. D is padded to P, a multiple of four, and lines to W, one of eight."""
 
     starts: Array  # (N + 1,) int32, the first chunk of every row, and the end
@@ -83,7 +83,7 @@ def draw_rows_sequentially(
     is_read = is_entry & ((columns < size) | (columns == width - 1))
     padding = jnp.where(is_entry, 0, jnp.eye(num_pivots, width, dtype=factors.dtype))
     precisions = jnp.pad(priors.precisions, ((0, 0), (0, num_pivots - size), (0, width - size)))
-    rows = _Rows(
+    rows = _KernelInput(
         starts=chunks.starts,
         others=chunks.others,
         values=targets if chunks.cells is None else targets[chunks.cells],
@@ -110,7 +110,7 @@ def _cell_inputs(factors: Array, design: Design, chunks: Chunks) -> _CellInputs:
     )
 
 
-def _draw_all(rows: _Rows) -> tuple[Array, Array]:
+def _draw_all(rows: _KernelInput) -> tuple[Array, Array]:
     """Changes (N, D) of the factors of all rows, and eight parts of each of their sums.
 
     These are of squared residuals, (N, 8); with a part of the entries also of its products with
@@ -156,7 +156,7 @@ class _Sums(NamedTuple):
     lines: Array | None  # (5, W) float, w of cells with features; None where they have none
 
 
-def _products(rows: _Rows, row: Array) -> tuple[Array, Array]:
+def _products(rows: _KernelInput, row: Array) -> tuple[Array, Array]:
     """Sums over the cells of a row of w (w, e)' (P, W) and of e e (4,), e the residuals."""
     num_pivots, width = rows.share.shape
     dtype = rows.table.dtype
@@ -190,7 +190,7 @@ def _products(rows: _Rows, row: Array) -> tuple[Array, Array]:
 
 
 def _with_features(
-    rows: _Rows, row: Array, chunk: Array, lines: list[Array], room: Array
+    rows: _KernelInput, row: Array, chunk: Array, lines: list[Array], room: Array
 ) -> tuple[Array, Array]:
     """The lines w of four cells that have features, and what these add to the means (4,)."""
     assert rows.cell_inputs is not None

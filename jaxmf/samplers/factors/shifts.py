@@ -28,7 +28,7 @@ from jaxmf.samplers.factors.moments import precisions
 from jaxmf.types import Array
 
 
-class Side(NamedTuple):
+class FactorSide(NamedTuple):
     """Factors and biases of a side with all that their prior has: one group."""
 
     vectors: Array  # (N, D) float, factors (K) and last the bias
@@ -38,12 +38,12 @@ class Side(NamedTuple):
 
 def shift_level(
     normals: Array,
-    rows: Side,
-    columns: Side,
+    rows: FactorSide,
+    columns: FactorSide,
     *,
     row_prior: NormalInverseWishart,
     column_prior: NormalInverseWishart,
-) -> tuple[Side, Side]:
+) -> tuple[FactorSide, FactorSide]:
     """What the rows' factors and biases have in common, against the biases of the columns.
 
     Args: normals (D,) float, standard normal.
@@ -70,7 +70,7 @@ def shift_level(
     mean = _sheared(columns.moments.mean, factors).at[:, -1].add(moved[-1])
     # lower triangular it stays: the bias is the last entry
     factor = columns.moments.factor.at[0, -1].add(factors @ columns.moments.factor[0])
-    return rows, Side(
+    return rows, FactorSide(
         _sheared(columns.vectors, factors).at[:, -1].add(moved[-1]),
         NormalParameters(mean, factor),
         _sheared(columns.link, factors),
@@ -149,7 +149,7 @@ def shift_features(
     ).T
 
 
-def precisions_of_sides(rows: Side, columns: Side) -> tuple[Array, Array]:
+def precisions_of_sides(rows: FactorSide, columns: FactorSide) -> tuple[Array, Array]:
     """Precisions (D, D) of rows and of columns, one group each; one factorisation at a time."""
     waiting = rows.vectors, columns.vectors, columns.moments.factor
     row_precisions = precisions(after_moments(rows.moments, *waiting))[0]

@@ -51,7 +51,7 @@ from jaxmf.samplers.restricted_scans import LabelledPrior
 from jaxmf.types import Array, Key
 
 
-class Pair(NamedTuple):
+class CausePair(NamedTuple):
     """A cause and the two it may be made of."""
 
     whole: Array  # (N,) bool, history of c = a OR b
@@ -159,10 +159,10 @@ def pick(uniform: Array, among: Array) -> Array:
     return jnp.argmax(among & (rank == jnp.minimum(target, rank[-1] - 1) + 1))
 
 
-def _pair_of(z: Array, first: Array, second: Array, kinds: Array, is_split: Array) -> Pair:
+def _pair_of(z: Array, first: Array, second: Array, kinds: Array, is_split: Array) -> CausePair:
     """Both columns as they are, or the first one shared out by `kinds` (N,): a, b, both."""
     a, b = z[:, first], z[:, second]
-    return Pair(
+    return CausePair(
         whole=jnp.where(is_split, a, a | b),
         first=jnp.where(is_split, a & (kinds != 1), a),
         second=jnp.where(is_split, a & (kinds != 0), b),
@@ -177,7 +177,7 @@ def _columns_in(num_slots: int, first: Array, second: Array, is_split: Array) ->
 def _with_columns(
     z: Array,
     y: Array,
-    pair: Pair,
+    pair: CausePair,
     weights: Activity,
     uniforms: Array,
     slots_of_pair: tuple[Array, Array],
@@ -194,7 +194,7 @@ def _with_columns(
 
 
 def activity_log_weights(
-    z: Array, y: Array, x: Array, observed: Array | None, pair: Pair, parameters: AnyParameters
+    z: Array, y: Array, x: Array, observed: Array | None, pair: CausePair, parameters: AnyParameters
 ) -> Activity:
     """Log weights of the activity of the causes of a pair, in every column.
 
@@ -241,7 +241,7 @@ def activity_log_weights(
 
 
 def log_split_ratio(
-    pair: Pair,
+    pair: CausePair,
     weights: Activity,
     num_after: Array,
     *,

@@ -11,7 +11,7 @@ from jaxmf.samplers.feature_layout import RowPrior
 from jaxmf.types import Array, Key
 
 
-class _Row(NamedTuple):
+class _CauseRow(NamedTuple):
     """Bits (K,) bool, and how many active causes each column has, (D,) int32."""
 
     z: Array
@@ -42,19 +42,19 @@ def draw_shared_bits(
     log_one, log_zero = (each[num_singletons.astype(jnp.int32)] for each in table)
     activity = y.astype(jnp.int32)
 
-    def at(bits: Array) -> _Row:
-        return _Row(bits, noisy_or.num_active(bits, y, y.dtype).astype(jnp.int32))
+    def at(bits: Array) -> _CauseRow:
+        return _CauseRow(bits, noisy_or.num_active(bits, y, y.dtype).astype(jnp.int32))
 
-    def flip(row: _Row, k: Array) -> _Row:
+    def flip(row: _CauseRow, k: Array) -> _CauseRow:
         change = jnp.where(row.z[k], -activity[k], activity[k])
-        return _Row(row.z ^ (jnp.arange(z.shape[0]) == k), row.eta + change)
+        return _CauseRow(row.z ^ (jnp.arange(z.shape[0]) == k), row.eta + change)
 
-    def log_likelihood(row: _Row) -> Array:
+    def log_likelihood(row: _CauseRow) -> Array:
         ones = jnp.where(cells.ones, noisy_or.look_up(log_one, row.eta), 0)
         zeros = jnp.where(cells.zeros, noisy_or.look_up(log_zero, row.eta), 0)
         return jnp.sum(ones + zeros)
 
-    row: _Row = particle_rows.draw_row(
+    row: _CauseRow = particle_rows.draw_row(
         particle_rows.draw_uniforms(key, z.shape[0]),
         z,
         particle_rows.RowTarget(at, flip, log_likelihood),
