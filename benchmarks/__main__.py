@@ -44,6 +44,7 @@ PAPERS = {
     "digits": "benchmarks.digits",
     "genes": "benchmarks.genes",
     "calibration": "benchmarks.calibration",
+    "coverage": "benchmarks.coverage",
     "sparse-binary": "benchmarks.sparse_binary",
     "flexible": "benchmarks.section_7",
     "recommender": "benchmarks.recommender",
@@ -53,6 +54,7 @@ IN_PARTS = {
     "sparse-binary",
     "recommender",
     "calibration",
+    "coverage",
 }  # papers that can be run, and written, part by part
 RESULTS = Path(__file__).parent / "results"
 

@@ -1,6 +1,6 @@
 """The verbs: `fit`, `sample`, `particle_filter`, `variational` and `load`.
 
-Each takes a model and data and gives back a `Posterior`. Data may be a container, or what one can
+Each takes a model and data and returns a `Posterior`. Data may be a container, or what one can
 be made of without a question: an array (NaN means missing), a DataFrame, a scipy.sparse matrix, an
 AnnData.
 """
@@ -109,7 +109,7 @@ def sample(
         thin: steps between kept draws.
         temper: how many replicas each chain has, at powers of the likelihood from 1 down, which
             swap their states (non-reversible parallel tempering): a chain that is caught gets away
-            by the lower powers, at so many times the cost of a step. Draws are of power 1. Powers
+            by the lower powers, at as many times the cost of a step. Draws are of power 1. Powers
             are chosen in the warm-up and fixed after it; `post.meta.run` has them, the share of
             accepted swaps, and how many states came back from the lowest power. None: no replicas.
         seed: int or typed key; the same seed gives the same draws on the same device.
@@ -131,7 +131,7 @@ def sample(
             quantiles.
         **options: options of the model's sampler.
     Returns:
-        The posterior; an interrupted run gives back the draws there are.
+        The posterior; an interrupted run returns the draws there are.
     Raises:
         ValueError: the model lacks the method, or powers of its likelihood for `temper`; the
             checkpoint is of another run, or the mesh has an axis that the sampler cannot use.
@@ -308,7 +308,7 @@ def variational(
         **options: options of the model's method.
     Returns:
         The posterior: one draw, which holds the parameters of that distribution; `trace` has the
-        free energy of every epoch. An interrupted fit gives back the parameters so far.
+        free energy of every epoch. An interrupted fit returns the parameters so far.
     Raises:
         ValueError: the model lacks the method; the message names those it has.
         TypeError: an unknown option; the message names the right ones.

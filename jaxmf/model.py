@@ -102,7 +102,7 @@ class Model:
         return self
 
     def notes(self, data: Any) -> tuple[str, ...]:
-        """What `matched` did with these data by itself and bears on the answers: a clause each.
+        """What `matched` chose for these data that affects the answers: a clause each.
 
         They stand in `post.meta.notes`, below the summary and in the report.
         """
@@ -303,7 +303,7 @@ class TakesRowFeatures(Protocol):
         ...
 
     def for_new_rows(self, features: object, num_rows: int, classes: object = None, /) -> Model:
-        """The model with the features and classes of so many new rows; called on the host."""
+        """The model with the features and classes of this many new rows; called on the host."""
         ...
 
 
@@ -325,7 +325,7 @@ class TakesUnknownIds(Protocol[Data]):
     """Draws rows and columns that are not in the data: `Posterior.predict(unknown="prior")`."""
 
     def with_unknown(self, num_new: tuple[int, int], shape: tuple[int, int], /) -> Model:
-        """The model of the larger matrix, of so many more rows and columns; on the host."""
+        """The model of the larger matrix, of this many more rows and columns; on the host."""
         ...
 
     def draw_unknown(self, key: Key, draw: Draw, data: Data, num_new: tuple[int, int], /) -> Draw:
@@ -714,6 +714,27 @@ class SimulatesMatrices(Protocol):
         The state is one of the sampler; a field that is None in that of the sampler may have a
         value. The matrix is the model's container; () bool says that `capacity` slots for features
         or groups were too few. Jittable.
+        """
+        ...
+
+
+@runtime_checkable
+class SimulatesMore(Protocol[SameData]):
+    """Draws as many data again given a state: `simulation_based_calibration(data=)`."""
+
+    def simulate_more(
+        self, key: Key, state: PyTree, data: SameData, /
+    ) -> tuple[PyTree, SameData, dict[str, Array]]:
+        """The data with as many more below them, a state of the sampler for all of them, overflow.
+
+        The further data are drawn given the state, a draw from the posterior of `data`; what they
+        need besides, such as features of theirs, is drawn with them and added to the state. Cells
+        that are missing in a row of `data` are missing in that below it. Overflow is as in `Info`.
+        Jittable.
+
+        Raises:
+            ValueError: the setting of the model takes something from its data, so that more data
+                would be of another model; or further data would need what is not known of them.
         """
         ...
 

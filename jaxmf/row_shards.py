@@ -22,7 +22,7 @@ DATA_AXIS = "data"
 
 
 def num_shards(num_rows: int) -> int:
-    """Over how many devices so many rows are spread in the program that is being traced.
+    """Over how many devices this many rows are spread in the program that is being traced.
 
     Args:
       num_rows: N. Rows that the devices cannot share evenly are not spread: 1.

@@ -35,7 +35,7 @@ draw                 what is kept of a state
 capacity             padded sizes of the growing axes, by the name of the axis
 active               mask of the slots in use
 observed             mask of the cells that were seen; missing cells hold 0
-row_names,           ids of any type, kept on the host only and given back with results
+row_names,           ids of any type, kept on the host only and returned with results
 column_names
 num_*                a count: num_rows, num_features, num_samples
 log_*                a natural logarithm: log_weights, log_joint

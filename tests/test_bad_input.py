@@ -241,7 +241,7 @@ SPARSE_BINARY = [
         "one given twice",
         lambda _: SparseBinary([0, 0], [1, 1], (2, 2)),
         ValueError,
-        ("row 0, column 1", "0 and 1", "unique"),
+        ("row 0, column 1", "0 and 1", "from_pairs drops"),
     ),
     Bad("no ones", lambda _: SparseBinary([], [], (2, 2)), ValueError, ("rows:", "empty")),
     Bad(
@@ -310,7 +310,7 @@ SPARSE_BINARY = [
     ),
     Bad(
         "pair twice",
-        lambda _: SparseBinary.from_pairs([("a", "b"), ("a", "b")]),
+        lambda _: SparseBinary([0, 0], [0, 0], (1, 1), ["a"], ["b"]),
         ValueError,
         ("row 'a', column 'b'", "0 and 1"),
     ),

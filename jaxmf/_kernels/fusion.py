@@ -25,9 +25,9 @@ from jaxmf.devices import default_platform
 from jaxmf.types import PyTree
 
 LONG_ROW = 256
-# What XLA's CPU backend cannot put into one kernel (jaxlib 0.10.2): float reductions of so many
-# numbers are left to a library, and without `sequential` results of so many numbers are shared out
-# to threads where there are several. Either ends in an error of the compiler.
+# What XLA's CPU backend cannot put into one kernel (jaxlib 0.10.2): float reductions of this many
+# numbers are left to a library, and without `sequential` results of this many numbers are shared
+# out to threads where there are several. Either ends in an error of the compiler.
 _MANY_REDUCED = 4_096
 _MANY_SHARED = 2**15
 _REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod")

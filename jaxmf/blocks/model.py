@@ -12,6 +12,7 @@ from jaxmf._kernels.fusion import LONG_ROW, wide_vectors
 from jaxmf.blocks import chain, starting
 from jaxmf.blocks.density import log_joint
 from jaxmf.blocks.prediction import Draw, category_probabilities
+from jaxmf.blocks.simulation import simulate_more
 from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.devices import AUTO, choose_sweep, default_platform
@@ -20,7 +21,7 @@ from jaxmf.model import Model
 from jaxmf.priors.partition_prior import missing_hook
 from jaxmf.readable import Readable
 from jaxmf.row_shards import DATA_AXIS
-from jaxmf.types import Array, Key, Names
+from jaxmf.types import Array, Key, Names, PyTree
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,6 +90,14 @@ class NetworkModel(Readable, Model, ABC):
             raise missing_hook(self, "simulate_like", "check_model", "joint_distribution=False")
         network, tokens = self.over(data)
         return network.simulate(key, tokens)
+
+    def simulate_more(
+        self, key: Key, state: NetworkState, data: PyTree
+    ) -> tuple[NetworkState, PyTree, dict[str, Array]]:
+        if not isinstance(data, Tokens):
+            raise missing_hook(self, "simulate_more", "simulation_based_calibration", "data=None")
+        network, tokens = self.over(data)
+        return simulate_more(network, key, state, tokens)
 
     def names(self, data: Any, column: str) -> Names | None:
         """The ids of the levels of a column, or None."""

@@ -19,18 +19,21 @@ def assign_all(
     shape: tuple[int, int],
     *,
     first: Array | None = None,
+    counts: Array | None = None,
 ) -> tuple[Array, dict[str, Array], Array]:
     """Indicators of all tokens from their prior, each given those before it.
 
     Args:
         batches: (T,) int32.
         first: (T,) int32, of each token the first that shares its indicator; none by default.
+        counts: (G, K) int32, of tokens assigned before; none by default.
     Returns:
         The indicators (T,), the hyperparameters (with the weights of an HDP), counts (G, K) of
         tokens, or of sets that share one.
     """
     uniforms = jax.random.uniform(key, (batches.shape[0], 2), jnp.result_type(float))
-    cache = distribution.begin(jnp.zeros(shape, jnp.int32), hyperparameters, with_sizes=False)
+    counts = jnp.zeros(shape, jnp.int32) if counts is None else counts
+    cache = distribution.begin(counts, hyperparameters, with_sizes=False)
     first = jnp.arange(batches.shape[0], dtype=jnp.int32) if first is None else first
 
     def loop(cache: PyTree, batches: Array | None, first: Array, uniforms: Array) -> PyTree:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
-from jaxmf.blocks.counts import part_of
+from jaxmf.blocks.counts import part_of, slot_sizes, statistics_of_block
 from jaxmf.blocks.sequential_prior import assign_all
 from jaxmf.blocks.sets import items_of_sets
 from jaxmf.blocks.state import NetworkState
@@ -15,7 +15,7 @@ from jaxmf.blocks.unobserved import draw_all, holders, num_hidden
 from jaxmf.data import Tokens
 from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.family import Family
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
@@ -66,12 +66,58 @@ def simulate(
         else:
             hyperparameters[name] = distribution.simulate_hyperparameters(hyperparameters_key)
             values[name] = _observed(
-                values_key, distribution, hyperparameters[name], groups, parts.num_parts
+                values_key,
+                distribution,
+                hyperparameters[name],
+                groups,
+                distribution.empty(parts.num_parts),
             )
     state = NetworkState(
         {name: values[name] for name in network.indicators}, hyperparameters, occupied
     )
     return state, _tokens(network, data, values, sizes)
+
+
+def simulate_more(
+    network: Network, key: Key, state: NetworkState, data: Tokens
+) -> tuple[NetworkState, Tokens, dict[str, Array]]:
+    """See `SimulatesMore`: every token once more, in the same documents, given all of a state."""
+    blocks, num_tokens = network.blocks, data.num_tokens
+    other = [
+        name
+        for name in network.indicators
+        if blocks[name].per or not blocks[name].distribution.sequential
+    ]
+    if other:
+        raise ValueError(
+            f"{other[0]}: indicators of sets, and those of flexible priors, are not drawn for more "
+            "tokens"
+        )
+    slots = slot_sizes(state, network)
+    sizes = network.sizes(data, slots)
+    values: dict[str, Array] = {**data.columns, **data.values}
+    hyperparameters, occupied = dict(state.hyperparameters), dict(state.slots)
+    for index, name in enumerate(network.order):
+        distribution, parts = blocks[name].distribution, network.parts(name, sizes)
+        name_key = jax.random.fold_in(key, index)
+        groups = part_of(parts, values, num_tokens)
+        earlier = statistics_of_block(network, name, parts, state, data)
+        if name in slots:
+            shape = parts.num_parts, slots[name]
+            values[name], hyperparameters[name], counts = assign_all(
+                name_key, distribution, hyperparameters[name], groups, shape, counts=earlier
+            )
+            if name in occupied:
+                occupied[name] = jnp.any(counts > 0, axis=0)
+        else:
+            values[name] = _observed(name_key, distribution, hyperparameters[name], groups, earlier)
+    both = {**data.columns, **data.values, **state.values}
+    both = {name: jnp.concatenate([both[name], values[name]]) for name in both}
+    state = NetworkState({name: both[name] for name in state.values}, hyperparameters, occupied)
+    # one that is full may have been full before all tokens were there
+    overflow = {name: jnp.all(used) for name, used in occupied.items()}
+    columns, real = ({name: both[name] for name in each} for each in (data.columns, data.values))
+    return state, bare(Tokens, columns=columns, sizes=data.sizes, values=real, names={}), overflow
 
 
 def _size(network: Network, name: str) -> int:
@@ -90,12 +136,11 @@ def _observed(
     distribution: Family,
     hyperparameters: dict[str, Array],
     groups: Array,
-    num_groups: int,
+    statistics: PyTree,
 ) -> Array:
-    """Parameters of every part from their prior, and values given them."""
+    """Parameters of every part given statistics of earlier values, and values given them."""
     parameters_key, values_key = jax.random.split(key)
-    empty = distribution.empty(num_groups)
-    parameters = distribution.sample_parameters(parameters_key, empty, hyperparameters)
+    parameters = distribution.sample_parameters(parameters_key, statistics, hyperparameters)
     return distribution.sample(values_key, parameters, groups)
 
 

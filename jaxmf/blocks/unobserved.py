@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 
-_SHARE = 4  # a sweep draws one in so many of the representatives
+_SHARE = 4  # a sweep draws one in this many of the representatives
 
 
 def holders(network: Network) -> tuple[str, ...]:
@@ -160,7 +160,7 @@ def sweep_unobserved(
         index_key = jax.random.fold_in(key, index)
         hidden = _hidden(network, name, state, data)
         if has_tables(network, name):
-            # one is like another, and a part of so many leaves the time to the tokens
+            # one is like another, and a part of many leaves the time to the tokens
             num_moved = -(-hidden.batches.shape[0] // _SHARE)
             hidden = _Hidden(hidden.batches[:num_moved], hidden.waiting[:num_moved])
         state, no_room = _moved(network, name, index_key, state, data, hidden, is_first=False)

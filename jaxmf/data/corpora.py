@@ -55,7 +55,8 @@ def read_tokens(
 
     - ``.csv``, ``.tsv`` with the names of the columns in its first line: a token a line, in columns
       of ids of any kind. Of documents and words a column of counts, such as ``count`` or ``n``,
-      says how often a word stands there.
+      says how often a word stands there. Sales with headings such as ``customer`` and ``item`` are
+      documents and words, an item for each line, with a warning of the columns left aside.
     - ``.txt``, or a column ``text``, for documents and words: a text a line, of which words of two
       letters and more, in lower case, are taken.
     - Otherwise, for documents and words only, a matrix of counts as `read_matrix` reads it, or an
@@ -112,6 +113,9 @@ def _counted_words(path: Path, headings: list[str]) -> Tokens | None:
         [heading for heading in headings if heading.lower() in known]
         for known in (_DOCUMENTS, _TERMS, _COUNTS)
     ]
+    sales = roles(headings, with_value=False) if not (found[0] or found[1]) else None
+    if sales is not None and sales.is_named:
+        found[:2] = [headings[sales.row]], [headings[sales.column]]
     if [len(each) for each in found] not in ([1, 1, 0], [1, 1, 1]):
         return None
     document, word = found[0][0], found[1][0]
@@ -119,6 +123,14 @@ def _counted_words(path: Path, headings: list[str]) -> Tokens | None:
     known = [document, word, *found[2], "", "unnamed: 0", "Unnamed: 0"]
     if columns[word].dtype.kind == "i" and not set(headings) <= set(known):
         return None  # a matrix of counts that has the word `word`
+    others = [heading for heading in headings if heading not in known]
+    if sales is not None and others:
+        warnings.warn(
+            f"{path}: of its columns {document!r} and {word!r} are read, as documents and words"
+            f"{f', {found[2][0]!r} times' if found[2] else ', once a line'}; "
+            f"{', '.join(map(repr, others))} do not count.",
+            stacklevel=4,
+        )
     pairs: dict[str, np.ndarray] = {"document": columns[document], "word": columns[word]}
     if found[2]:
         counts = _as_floats(path, found[2][0], columns[found[2][0]])

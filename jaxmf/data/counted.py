@@ -34,7 +34,7 @@ class _CountedCells(NamedTuple):
 
 
 def open_up(counts: object, *, can_be_empty: bool = False) -> Counted:
-    """So many equal tokens for each count.
+    """As many equal tokens as each count says.
 
     The tokens of a column stand together, in the order of the rows; of many rows, block by block.
     A sweep, which takes tokens as they stand, then finds in the cache what it knows of a word, and
@@ -43,7 +43,7 @@ def open_up(counts: object, *, can_be_empty: bool = False) -> Counted:
     Args: counts (N, D) whole numbers, an array or a scipy.sparse matrix; can_be_empty: whether all
     counts may be 0.
     Raises TypeError, ValueError: no matrix of counts, no token, or more than int32 can index.
-    MemoryError: so many tokens do not fit.
+    MemoryError: this many tokens do not fit.
     """
     matrix = _checked_sparse(counts) if is_sparse(counts) else _checked_shape(counts)
     total = sum(int(cells.counts.sum(dtype=np.int64)) for cells in _blocks(matrix))

@@ -153,6 +153,18 @@ class Dense(CellsById):
         arrays = {"values": values, "observed": observed}
         return bare(type(self), **arrays, row_names=self.row_names, column_names=ids)
 
+    def with_more(self, values: Array) -> Self:
+        """The matrix with as many simulated rows (N, D) below, cells missing where they are above.
+
+        Values are of a trace and go in unchecked; ids are left out.
+        """
+        observed = self.observed
+        if observed is not None:
+            values = jnp.where(observed, values, 0)
+            observed = jnp.concatenate([observed, observed])
+        values = jnp.concatenate([self.values, values.astype(self.values.dtype)])
+        return bare(type(self), values=values, observed=observed, row_names=None, column_names=None)
+
     def append_rows(self, new: Self, *, argument: str = "data") -> Self:
         """The matrix with further rows below, whose columns are those of this one.
 

@@ -1,14 +1,16 @@
 """Columns of a table made into numbers: standardised numbers, and indicators of levels."""
 
+import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-from jaxmf.data import checks
+from jaxmf.data import checks, dates
 from jaxmf.data.names import is_missing_id, object_array
 
+_FEWEST_LINES = 20  # fewer, and levels of one line each may be chance
 MISSING = ("refuse", "zero")
 """What to do with a value, or a line, that is not there."""
 
@@ -62,13 +64,14 @@ def encode_columns(
                 f"column {heading!r}: has {len(array)} values, column {columns[0].name!r} has "
                 f"{pieces[0].shape[0]}. They describe the same lines."
             )
-        is_numeric = (
-            heading not in categorical and heading not in separators and _are_numeric(array)
-        )
+        is_list = heading in separators
+        is_numeric = heading not in categorical and not is_list and _are_numeric(array)
         if is_numeric:
             found = [_numeric_column(heading, array, standardise, missing)]
         else:
             found = _levels_of(heading, array, separators.get(heading), missing)
+            if heading not in categorical and not is_list:
+                _warn_single_levels(heading, len(found), len(array))
         columns += found
         pieces.append(encode_one(array, found, missing=missing))
     if not columns:
@@ -112,15 +115,20 @@ def _are_numeric(cells: np.ndarray) -> bool:
     """Whether a column holds numbers; of one of objects, whether all that is there does."""
     if cells.dtype.kind in "biuf":
         return True
-    if cells.dtype.kind != "O":
-        return False
+    if cells.dtype.kind not in "OM":
+        return dates.days(cells) is not None
     there = [cell for cell in cells.tolist() if not is_missing_id(cell)]
+    if dates.days(cells) is not None:
+        return True
     return bool(there) and all(isinstance(cell, (bool, int, float, np.number)) for cell in there)
 
 
 def _as_floats(name: str, cells: np.ndarray, missing: str) -> np.ndarray:
-    """A column as numbers, NaN where there is none and that is allowed."""
-    if cells.dtype.kind == "O":
+    """A column as numbers, dates as days, NaN where there is none and that is allowed."""
+    found = dates.days(cells)
+    if found is not None:
+        cells = found
+    elif cells.dtype.kind not in "biuf":
         cells = np.array([np.nan if is_missing_id(c) else c for c in cells.tolist()])
         if cells.dtype.kind not in "biuf":
             raise TypeError(f"column {name!r}: was made of numbers and holds others now.")
@@ -165,6 +173,18 @@ def _levels_of(name: str, cells: np.ndarray, separator: str | None, missing: str
     if not levels:
         raise ValueError(f"column {name!r}: holds no level at all. Leave it out.")
     return [Column(name, name, level, separator=separator) for level in levels]
+
+
+def _warn_single_levels(name: str, num_levels: int, num_lines: int) -> None:
+    """Warns of texts such as titles and free text, which say nothing of other lines."""
+    if num_lines >= _FEWEST_LINES and 2 * num_levels > num_lines:
+        warnings.warn(
+            f"column {name!r}: has {num_levels:,} levels in {num_lines:,} lines: most of its "
+            "indicators are of a single line and say nothing of others. Leave titles and free text "
+            f"out, or name their words as levels: lists={{{name!r}: ' '}}. categorical=[{name!r}] "
+            "keeps them as they are.",
+            stacklevel=4,
+        )
 
 
 def _levels(

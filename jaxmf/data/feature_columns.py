@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse
 
 if TYPE_CHECKING:
+    from jaxmf.data.encoding import Column
     from jaxmf.data.features import Features
 
 
@@ -18,14 +19,16 @@ def in_columns_of(features: Features, known: Features, what: str) -> object:
     """
     order = _order_of(features, known, what)
     pairs = [
-        (features.described[position], column)
-        for position, column in zip(order, known.described, strict=True)
+        (new if position < 0 else features.described[position], new)
+        for position, new in zip(order, known.described, strict=True)
     ]
     shift = np.array([(old.centre - new.centre) / new.scale for old, new in pairs])
     factor = np.array([old.scale / new.scale for old, new in pairs])
-    if order == sorted(order) and not shift.any() and (factor == 1).all():
+    if order == list(range(features.width)) and not shift.any() and (factor == 1).all():
         return None
-    matrix = scipy.sparse.csc_array(features.to_scipy())[:, order]
+    matrix = scipy.sparse.csc_array(features.to_scipy())
+    nothing = scipy.sparse.csc_array((features.num_rows, 1))
+    matrix = scipy.sparse.hstack([matrix, nothing], format="csc")[:, order]
     if (factor != 1).any():
         matrix = matrix @ scipy.sparse.diags_array(factor, format="csc")
     if shift.any():
@@ -36,21 +39,48 @@ def in_columns_of(features: Features, known: Features, what: str) -> object:
 
 
 def _order_of(features: Features, known: Features, what: str) -> list[int]:
-    """Where each column of others stands here."""
+    """Where each column of others stands here, -1 for a level that no line here has."""
     labels, asked = features.labels, known.labels
     numbered = tuple(f"x{position}" for position in range(features.width))
     if labels == asked or (len(labels) == len(asked) and numbered in (labels, asked)):
         return list(range(features.width))
     here, there = ({label: k for k, label in enumerate(each)} for each in (labels, asked))
-    missing = next((label for label in asked if label not in here), None)
-    strange = next((label for label in labels if label not in there), None)
-    if missing is None and strange is None and len(here) == features.width == known.width:
-        return [here[label] for label in asked]
-    difference = f"have {features.width} columns, some of one name, those in training {known.width}"
-    if missing is not None:
-        difference = f"have no column {missing!r}, which those in training have"
-    elif strange is not None:
-        difference = f"have a column {strange!r}, which those in training lack"
+    levels_here, levels_there = _headings_of_levels(features), _headings_of_levels(known)
+    missing = _first_without(known, here, levels_here)
+    strange = _first_without(features, there, levels_there)
+    is_new_level = strange is not None and _heading_of(strange) in levels_there
+    if len(here) != features.width or len(there) != known.width:
+        widths = f"have {features.width} columns, those in training {known.width}"
+        difference = f"{widths}, some of one name"
+    elif missing is not None and _heading_of(missing) not in levels_here:
+        difference = f"have no column {missing.label!r}, which those in training have"
+    elif strange is None or (is_new_level and "zero" in (features.missing, known.missing)):
+        return [here.get(label, -1) for label in asked]
+    elif is_new_level:
+        raise ValueError(
+            f"{what}: have the level {strange.label!r}, which those in training lack. Repair it, "
+            'or make the features with missing="zero", where it has no indicator.'
+        )
+    else:
+        difference = f"have a column {strange.label!r}, which those in training lack"
     raise ValueError(
-        f"{what}: {difference}; make them with encode(table) of the features in training"
+        f"{what}: {difference}; make them of a table with the same headings, or with encode(table) "
+        "of the features in training"
     )
+
+
+def _heading_of(column: Column) -> tuple[str, str] | None:
+    """The heading that a level is of; None of a number."""
+    return None if column.level is None else (column.block, column.name)
+
+
+def _headings_of_levels(features: Features) -> set[tuple[str, str] | None]:
+    return {_heading_of(column) for column in features.described} - {None}
+
+
+def _first_without(
+    features: Features, labels: dict[str, int], headings: set[tuple[str, str] | None]
+) -> Column | None:
+    """The column that another side lacks, before those that are one more level of a heading."""
+    lacking = [column for column in features.described if column.label not in labels]
+    return min(lacking, key=lambda column: _heading_of(column) in headings, default=None)

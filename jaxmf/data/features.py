@@ -116,10 +116,11 @@ class Features(FeatureProducts):
         """Features from columns by their headings: numbers, levels, or lists of levels.
 
         Args:
-            table: heading -> N cells. Numbers become one column, true and false are 1 and 0, and
-                anything else becomes indicators.
+            table: heading -> N cells. Numbers become one column, and so do dates (ISO texts too),
+                as days; true and false are 1 and 0, and anything else becomes indicators.
             ids: N ids, or None.
-            categorical: headings of numbers that are levels, such as codes of occupations.
+            categorical: headings of numbers and dates that are levels, such as codes of
+                occupations.
             lists: heading -> what separates the levels of a cell: ``{"genres": "|"}``.
             standardise: whether numbers are brought to mean 0 and standard deviation 1 over the
                 lines; indicators never are.
@@ -203,7 +204,7 @@ class Features(FeatureProducts):
 
     @classmethod
     def none(cls, num_rows: int) -> Self:
-        """No features at all of so many rows: an array of width 0."""
+        """No features at all of this many rows: an array of width 0."""
         fields = {"rows": None, "columns": None, "ids": None, "described": ()}
         values = jnp.zeros((num_rows, 0))
         return bare(cls, values=values, shape=(num_rows, 0), missing="refuse", parts=(), **fields)
@@ -360,7 +361,9 @@ class Features(FeatureProducts):
         """The same features with the columns of others, in their order and units.
 
         Columns are matched by their labels, by position where one side has none but x0, x1, ....
-        Numbers that were standardised otherwise are brought to the units of those others.
+        Numbers that were standardised otherwise are brought to the units of those others. Levels of
+        a heading that no line here has are zero; those that the others lack are left out where
+        missing is "zero", as in `encode`.
 
         Args: known: such as those in training.
 

@@ -10,7 +10,7 @@ ALIGNMENT = 64
 
 
 def blocks(length: int, size: int = BLOCK) -> Iterator[slice]:
-    """Slices of at most so many, one after the other."""
+    """Slices of at most this many, one after the other."""
     for start in range(0, length, size):
         yield slice(start, min(start + size, length))
 

@@ -1,4 +1,4 @@
-"""Ids of rows and columns: of any type, kept on the host and given back with results."""
+"""Ids of rows and columns: of any type, kept on the host and returned with results."""
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple

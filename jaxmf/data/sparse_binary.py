@@ -23,13 +23,13 @@ from jaxmf.data.container import (
     peel,
 )
 from jaxmf.data.frames import as_pandas
-from jaxmf.data.lean import sort_cells
+from jaxmf.data.lean import cell_keys, sort_cells
 from jaxmf.types import Array, Names
 
 if TYPE_CHECKING:
     from scipy import sparse
 
-_REMEDY = "Give each one once; numpy.unique(pairs, axis=0) drops repeats."
+_REMEDY = "Give each one once; SparseBinary.from_pairs drops repeats."
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -180,6 +180,8 @@ class SparseBinary(CellsById):
     ) -> Self:
         """Data from pairs (id of the row, id of the column), one for each one.
 
+        A pair that stands twice, such as an item that was bought again, is one one.
+
         Args:
             pairs: T pairs of ids of any type, or a DataFrame of two columns.
             row_names: all ids of rows, in order; None takes them in order of appearance.
@@ -210,7 +212,9 @@ class SparseBinary(CellsById):
         )
         if not lines:
             raise ValueError("pairs: is empty, the matrix has no ones. At least one is needed.")
-        return cls(rows, columns, (len(row_ids), len(column_ids)), row_ids, column_ids)
+        shape = (len(row_ids), len(column_ids))
+        rows, columns = np.divmod(np.unique(cell_keys(rows, columns, shape[1])), shape[1])
+        return cls(rows, columns, shape, row_ids, column_ids)
 
     @classmethod
     def from_scipy(

@@ -145,7 +145,7 @@ class Tokens:
         row: str = "document",
         column: str = "word",
     ) -> Self:
-        """Data from a matrix of counts, each count opened up into so many equal tokens.
+        """Data from a matrix of counts, each count opened up into this many equal tokens.
 
         The tokens of a column stand together, in the order of the rows; of many rows, block by
         block of 1,024.

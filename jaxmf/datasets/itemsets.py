@@ -140,7 +140,7 @@ class Hand:
         return self.coin(self._corruption[pattern])
 
     def chosen(self, members: Sequence[int], count: int) -> list[int]:
-        """So many of them at random, in their order."""
+        """This many of them at random, in their order."""
         if count == len(members):
             return list(members)
         indices = sorted(self._random.sample(range(len(members)), count))

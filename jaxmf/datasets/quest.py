@@ -218,7 +218,7 @@ def quest_customers(
 
 
 def _basket(hand: Hand, size: int, num_offers: int) -> dict[int, None]:
-    """The items of a transaction, each once; at most so many itemsets are tried."""
+    """The items of a transaction, each once; at most this many itemsets are tried."""
     basket: dict[int, None] = {}
     for _ in range(num_offers):
         if len(basket) >= size:

@@ -32,7 +32,7 @@ class ChunkPlan(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a chunk gives back; C is there for vectorized chains only."""
+    """What a chunk returns; C is there for vectorized chains only."""
 
     state: PyTree  # state before step `step`, (C, ...); of no use where `bad`
     averages: dict[str, Array]  # running means over the kept draws, (C, ...)

@@ -79,7 +79,7 @@ def start_from(
 
 
 def finish(program: Program, progression: Progression) -> Run:
-    """What a run gives back, complete or interrupted."""
+    """What a run returns, complete or interrupted."""
     seconds = progression.seconds
     groups, schedule = progression.groups, progression.schedule
     sizes = [group.capacity for group in groups]

@@ -1,4 +1,4 @@
-"""What a run gives back, how long it is to be, and how it fails."""
+"""What a run returns, how long it is to be, and how it fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NonFiniteError(RuntimeError):
 
 @dataclass(frozen=True)
 class Run:
-    """What a run gives back.
+    """What a run returns.
 
     Attributes:
         draws: name -> (chains, draws, ...), zero-padded where capacity grew.

@@ -55,7 +55,7 @@ def run(
     initial: Run | None = None,
     note: str = "",
 ) -> Run:
-    """Runs an algorithm and gives back its draws and last state.
+    """Runs an algorithm and returns its draws and last state.
 
     Chain c has the key ``fold_in(seed, c)``, its step s the key ``fold_in(chain key, s)``: a
     result depends neither on how the run is cut into chunks nor on where it was stopped and
@@ -81,7 +81,7 @@ def run(
         checkpoint: folder to write checkpoints to.
         checkpoint_seconds: least time between two of them; 0 for one a chunk.
         resume: continue the run in the folder; started anew if nothing was saved yet. A run
-            that is done is given back at once; one may ask for more draws than it has.
+            that is done is returned at once; one may ask for more draws than it has.
         memory_limit: bytes the run may take; the free memory of the device if None.
         identity: what model and data these are, written as JSON; a resumed run must agree.
         initial: an earlier run to continue: `num_samples` more draws follow its own.

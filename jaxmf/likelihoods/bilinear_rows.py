@@ -24,6 +24,8 @@ from jaxmf.likelihoods.gaussian import piece_start
 from jaxmf.types import Array
 
 _COLUMNS_A_PIECE = 4096
+# What is left of a difference, in roundings of its terms, for a rank-one update to be made of it.
+_FEWEST_ROUNDINGS = 64.0
 
 
 class Turned(NamedTuple):
@@ -40,6 +42,8 @@ class TurnedPosterior(NamedTuple):
 
     spread: Array  # (K, K, L) float, M_l = (U'U + I / q_l)^-1
     mean: Array  # (K, L) float, mu
+    gram: Array  # (K, K) float, U'U
+    cross: Array  # (K, L) float, U'XB
 
 
 def turn(
@@ -81,7 +85,22 @@ def turned_posterior(gram: Array, cross: Array, turned: Turned) -> TurnedPosteri
     inverse = jax.vmap(lambda one: jax.scipy.linalg.cho_solve((one, True), identity))(factor)
     spread = jnp.moveaxis(strength * inverse, 0, -1)
     error = cross - gram @ turned.prior_mean
-    return TurnedPosterior(spread, turned.prior_mean + jnp.einsum("kml,ml->kl", spread, error))
+    mean = turned.prior_mean + jnp.einsum("kml,ml->kl", spread, error)
+    return TurnedPosterior(spread, mean, gram, cross)
+
+
+def _posterior_of_any_strength(gram: Array, cross: Array, turned: Turned) -> TurnedPosterior:
+    """The same by the eigenvectors of U'U, which all turned columns share.
+
+    I + q U'U has no inverse in single precision where q is 1e6; this has one, with errors of the
+    order of eps q beside those of the eigenvalues.
+    """
+    values, vectors = jnp.linalg.eigh(gram)
+    shrunk = turned.strength / (1 + jnp.maximum(values, 0)[:, None] * turned.strength)
+    error = cross - gram @ turned.prior_mean
+    spread = (vectors[:, None] * vectors) @ shrunk
+    mean = turned.prior_mean + vectors @ (shrunk * (vectors.T @ error))
+    return TurnedPosterior(spread, mean, gram, cross)
 
 
 def times_z(spread: Array, z: Array) -> Array:
@@ -97,22 +116,42 @@ def remove_row(
     The features that this row alone has, `alone` (K,) float, are summed out of the row first: the
     others then see it with noise 1 + n q_l. So nothing is divided by the small number that is left
     of such a feature, and its slot goes back to the prior exactly.
+
+    Where only this row tells some of its features apart from others, 1 - z M z is next to nothing,
+    a difference of numbers up to q: the others are then started anew. Without that M grew to 1e20
+    at strengths of 5e3 and chains asked for hundreds of features.
     """
-    spread, mean = posterior
+    spread, mean, gram, cross = posterior
     shared = z - alone
+    others = gram - z[:, None] * z, cross - z[:, None] * x
     m_z = times_z(spread, shared)
-    room = 1 + jnp.sum(alone) * turned.strength - shared @ m_z
+    noise = 1 + jnp.sum(alone) * turned.strength
+    room = noise - shared @ m_z
+    size = 1 + jnp.sum(shared) * turned.strength
+
     # M of the other rows is at most q I, so this is at least that: rounding cannot make it zero
-    gain = m_z / jnp.maximum(room, 1 / (1 + jnp.sum(shared) * turned.strength))
-    gap = x - shared @ mean - alone @ turned.prior_mean
-    return TurnedPosterior(spread + m_z[:, None] * gain, mean - gain * gap)
+    gain = m_z / jnp.maximum(room, 1 / size)
+    shift = gain * (x - shared @ mean - alone @ turned.prior_mean)
+
+    def start_anew(_: tuple[Array, ...]) -> tuple[Array, Array, Array, Array, Array, Array]:
+        fresh = _posterior_of_any_strength(*others, turned)
+        nothing = jnp.zeros_like(m_z)
+        return jnp.array(True), fresh.spread, fresh.mean, nothing, nothing, nothing
+
+    # also where M is not finite
+    has_digits = jnp.all(room > _FEWEST_ROUNDINGS * jnp.finfo(x.dtype).eps * size)
+    # A loop of at most one turn: of a `cond`, chains side by side do both ways for every row.
+    _, spread, mean, m_z, gain, shift = jax.lax.while_loop(
+        lambda carry: ~carry[0], start_anew, (has_digits, spread, mean, m_z, gain, shift)
+    )
+    return TurnedPosterior(spread + m_z[:, None] * gain, mean - shift, *others)
 
 
 def reset_slots(posterior: TurnedPosterior, free: Array, turned: Turned) -> TurnedPosterior:
     """(M, mu) with the slots `free` (K,) bool put back to the prior, exactly."""
-    spread, mean = posterior
+    spread, mean, _, _ = posterior
     prior = jnp.eye(free.shape[0], dtype=spread.dtype)[:, :, None] * turned.strength
-    return TurnedPosterior(
+    return posterior._replace(
         spread=jnp.where((free[:, None] | free)[:, :, None], prior, spread),
         mean=jnp.where(free[:, None], turned.prior_mean, mean),
     )
@@ -126,7 +165,7 @@ def add_row(
     `alone` (K,) float are the features of z whose slots are at the prior. The new variance of such
     a feature, q - q^2 / (1 + h), is written without a difference of large numbers.
     """
-    spread, mean = posterior
+    spread, mean, gram, cross = posterior
     shared = z - alone
     m_shared = times_z(spread, shared)
     inflation_shared = shared @ m_shared
@@ -139,6 +178,8 @@ def add_row(
     return TurnedPosterior(
         spread=jnp.where(diagonal, variance, spread - m_z[:, None] * gain),
         mean=mean + gain * (x - z @ mean),
+        gram=gram + z[:, None] * z,
+        cross=cross + z[:, None] * x,
     )
 
 
@@ -176,7 +217,9 @@ def density_terms(
       Two arrays (...) float.
     """
     if gram is None:
-        variance = 1 + inflation
+        # M has rounding where the noise is next to nothing, and z M z is not negative: at -1 a row
+        # would fit so badly that no number of new features were enough
+        variance = 1 + jnp.maximum(inflation, 0)
         return (
             jnp.sum(jnp.log(variance), axis=-1),
             jnp.sum(gap**2 / (noise_variance * variance), axis=-1),

@@ -1,6 +1,6 @@
 """Pictures of a posterior, reached as ``post.plot.features()`` and so on.
 
-Each gives back a matplotlib Figure outside pyplot: a notebook shows it, ``savefig`` writes it.
+Each returns a matplotlib Figure outside pyplot: a notebook shows it, ``savefig`` writes it.
 """
 
 from jaxmf.plot.network import network_picture as network_picture

@@ -88,7 +88,7 @@ def draw_graph(
 
 
 def _spread(num_circles: int, right: float) -> np.ndarray:
-    """Places of so many circles between 0 and `right`, evenly; one alone in the middle."""
+    """Positions of this many circles between 0 and `right`, evenly; one alone in the middle."""
     return np.array([right / 2]) if num_circles == 1 else np.linspace(0, right, num_circles)
 
 

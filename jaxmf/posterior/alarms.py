@@ -32,6 +32,9 @@ _FEWEST_DRAWS = 4  # R-hat is not defined for fewer
 _DRIFT_DRAWS = 20
 _DRIFT_ERRORS = 4.0
 _MOST_LEVELS = 12  # whole numbers that are grades, not measurements
+_MOST_ORDINAL = 21  # levels, such as 0 to 10 in halves; more are slow to settle
+_MOST_GRADES = 101  # such as per cent
+_PILED = 5e-3  # share of the cells at the highest grade of a scale
 _USUAL = 1e-3  # share of the cells that a grade of a scale has
 _STRANGE = 1e-2  # most cells outside of a scale; more, and there is none
 _CONVERGED = 1e-4
@@ -373,17 +376,33 @@ def _support(posterior: Summaries) -> Iterator[Alarm]:
                 f"others are: {shown}. They widen the intervals of all; leave them out",
             )
             return
-    if not 3 <= grades.size <= _MOST_LEVELS:
-        return
-    # whole numbers, or halves as of half stars
-    if np.all(2 * grades == np.round(2 * grades)):
-        levels = tuple(int(x) if x == round(x) else x for x in grades.tolist())
-        kind = "whole numbers" if all(isinstance(x, int) for x in levels) else "grades"
-        yield Alarm(
-            "support",
-            f"The ratings are {kind} from {levels[0]} to {levels[-1]}, and Gaussian intervals "
-            f"leave that scale. likelihood=mf.Ordinal(levels={levels}) keeps to it",
-        )
+    sentence = _support_of(grades, counts)
+    if sentence is not None:
+        yield Alarm("support", sentence)
+
+
+def _support_of(grades: np.ndarray, counts: np.ndarray) -> str | None:
+    """What to do about Gaussian noise on these grades; None where they are no scale."""
+    if not 2 <= grades.size <= _MOST_GRADES:
+        return None
+    is_halves = bool(np.all(2 * grades == np.round(2 * grades)))
+    if not (is_halves and grades.size <= _MOST_LEVELS):
+        # ratings above the top of a scale pile up there; counts and measures do not
+        is_piled = counts[-1] >= max(counts[-2], _PILED * counts.sum())
+        steps = grades / np.diff(grades).min()
+        if not (is_piled and np.allclose(steps, np.round(steps))):
+            return None
+    levels = tuple(int(x) if x == round(x) else round(x, 6) for x in grades.tolist())
+    kind = "whole numbers" if all(isinstance(x, int) for x in levels) else "grades"
+    where = f"The ratings are {kind} from {levels[0]} to {levels[-1]}, and Gaussian"
+    if levels == (0, 1):
+        remedy = "likelihood=mf.Probit() keeps to it"
+    elif grades.size <= _MOST_ORDINAL and is_halves:
+        remedy = f"likelihood=mf.Ordinal(levels={levels}) keeps to it"
+    else:
+        ends = f"{levels[0]}, {levels[-1]}"
+        return f"{where} means and intervals leave that scale. Bring them to it: np.clip(x, {ends})"
+    return f"{where} intervals leave that scale. {remedy}"
 
 
 def _evidence(posterior: Summaries) -> Iterator[Alarm]:

@@ -45,8 +45,8 @@ class ColumnAnswers(Draws):
         """The n best columns of some rows, without those that a row is known to have.
 
         Of 0/1 data a row has its ones; of other ratings all that it rated. Models of ratings rank
-        by the predictive mean, averaged over draws; of ratings 0 and 1 that is the probability of a
-        1.
+        by the predictive mean, averaged over draws; of ratings 0 and 1 with `Probit` that is the
+        probability of a 1.
 
         Args:
             rows: ids of rows, or positions, as in `cooccurrence`; all by default. With `new_rows`

@@ -56,7 +56,7 @@ def observed_block(network: Network) -> str | None:
 
 
 def is_small(network: Network, draw: Draw, num_tokens: int, num_values: int) -> bool:
-    """Whether so many tokens of a draw can be left out at once."""
+    """Whether this many tokens of a draw can be left out at once."""
     sizes = [draw[f"{name}_counts"].shape[-1] for name in network.indicators]
     return num_tokens * int(np.prod(sizes)) * num_values <= _MOST_PRODUCTS
 

@@ -17,7 +17,7 @@ _PRIOR_COUNT = 10  # observations that the weak prior of k at 1/2 counts for
 
 
 def largest_shape(num_draws: int) -> float:
-    """The k up to which an estimate by so many draws is reliable: min(1 - 1 / log10 S, 0.7)."""
+    """The k up to which an estimate by this many draws is reliable: min(1 - 1 / log10 S, 0.7)."""
     return min(1 - 1 / np.log10(num_draws), 0.7)
 
 

@@ -27,7 +27,7 @@ class Meta:
         wall_seconds: how long the last call took, compilation included.
         complete: False if it was interrupted.
         capacity: final sizes of the growing axes.
-        notes: what was done with the data by itself and bears on the answers, a clause each.
+        notes: what was done to the data unasked that affects the answers, a clause each.
     """
 
     method: str

@@ -158,7 +158,7 @@ class TopicAnswers(Draws):
             n: words a topic.
             reference: the corpus that counts: `Tokens`, or lists of words (of a mapping its
                 values); the documents of the data by default. Words that it lacks are left out.
-            window: of lists of words in their order: pairs count in windows of so many words. The
+            window: of lists of words in their order: pairs count in windows of this many words. The
                 paper takes 10 for NPMI and 110 for C_v. Whole documents by default.
         Returns:
             A value for each topic, in the order of `topics`, and their mean.

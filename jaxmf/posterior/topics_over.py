@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -11,12 +10,11 @@ import numpy as np
 
 from jaxmf.answers import Answer, long_table
 from jaxmf.arguments import check_numbers
+from jaxmf.data.dates import DATES, microseconds
 from jaxmf.data.names import series_as_mapping
 from jaxmf.posterior.document_topics import documents_of, mean_and_sd, token_parts
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, topic_blocks
-
-_DATES = "datetime64[us]"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -65,7 +63,7 @@ def topics_over(
         raise ValueError("values: no document with tokens has a finite one")
     lower, upper, bins = _bins(covariate[is_used], num_bins)
     if is_of_dates:
-        lower, upper = (np.rint(ends).astype(np.int64).astype(_DATES) for ends in (lower, upper))
+        lower, upper = (np.rint(ends).astype(np.int64).astype(DATES) for ends in (lower, upper))
     num_documents = np.bincount(bins, minlength=lower.size)
     # averages over the documents of each bin
     average = np.zeros((lower.size, documents.size))
@@ -92,42 +90,11 @@ def _checked_values(documents: np.ndarray, values: object) -> tuple[np.ndarray, 
                     f"values: the document {document!r} has none; pass NaN to leave it out"
                 )
         values = [values[document] for document in documents.tolist()]
-    dates = _dates(values)
+    dates = microseconds(values)
     covariate = check_numbers("values", values if dates is None else dates)
     if covariate.size != documents.size:
         raise ValueError(f"values: are {covariate.size}, and there are {documents.size} documents")
     return covariate, dates is not None
-
-
-def _dates(values: object) -> np.ndarray | None:
-    """Microseconds since 1970 of dates, (N,) float, NaN for none; None where not all are dates.
-
-    Times of day with a zone are those of UTC.
-    """
-    if getattr(getattr(values, "dtype", None), "kind", None) == "M":
-        values = list(values)  # type: ignore[call-overload]
-    if not isinstance(values, list | tuple) or not any(map(_is_date, values)):
-        return None
-    if not all(_is_date(value) or _is_none(value) for value in values):
-        return None
-    dates = np.array([_in_utc(value) for value in values], _DATES)
-    return np.where(np.isnat(dates), np.nan, dates.astype(np.int64).astype(float))
-
-
-def _is_date(value: object) -> bool:
-    return isinstance(value, dt.date | np.datetime64)
-
-
-def _is_none(value: object) -> bool:
-    return value is None or (isinstance(value, float) and value != value)
-
-
-def _in_utc(value: dt.date | np.datetime64) -> np.datetime64:
-    if _is_none(value) or value != value:  # NaT, of pandas too
-        return np.datetime64("NaT", "us")
-    if isinstance(value, dt.datetime) and value.tzinfo is not None:
-        value = value.astimezone(dt.UTC).replace(tzinfo=None)
-    return np.datetime64(value).astype(_DATES)
 
 
 def _bins(covariate: np.ndarray, num_bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -91,25 +91,29 @@ class RowByRowPrior(Protocol):
 
 
 def sample_by_rows(
-    prior: RowByRowPrior, key: Array, num_rows: int, capacity: int
+    prior: RowByRowPrior, key: Array, num_rows: int, capacity: int, *, earlier: Array | None = None
 ) -> tuple[Array, Array]:
     """Rows one after another, each given the counts of those before it (Algorithm 1).
 
+    Args: earlier: (N', capacity) bool, rows before the first one; none by default.
     Returns z (N, K) bool, and overflow () bool, whether more slots were needed.
     """
+    if earlier is None:
+        earlier = jnp.zeros((0, capacity), bool)
+    num_earlier = earlier.shape[0]
 
     def add_row(carry: tuple[Array, Array], row: Array) -> tuple[tuple[Array, Array], Array]:
         counts, overflow = carry
         bits_key, new_key = jax.random.split(jax.random.fold_in(key, row))
         exists = prior.exists(counts)
-        log_odds = prior.log_odds(counts, row + 1)
+        log_odds = prior.log_odds(counts, num_earlier + row + 1)
         bits = exists & (jax.random.uniform(bits_key, (capacity,)) < jax.nn.sigmoid(log_odds))
-        num_new = poisson(new_key, prior.new_rate(row + 1))
+        num_new = poisson(new_key, prior.new_rate(num_earlier + row + 1))
         claim = slots.claim(exists, num_new)
         bits = bits | claim.claimed
         return (counts + bits, overflow | claim.overflow), bits
 
-    start = (jnp.zeros(capacity, jnp.result_type(float)), jnp.asarray(False))
+    start = (jnp.sum(earlier, axis=0, dtype=jnp.result_type(float)), jnp.asarray(False))
     (_, overflow), z = jax.lax.scan(add_row, start, jnp.arange(num_rows))
     return z, overflow
 

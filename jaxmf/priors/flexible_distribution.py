@@ -109,7 +109,7 @@ def _dealt(key: Array, batches: Array, batch_sizes: Array, ends: Array) -> Array
 
 
 class Signatures(NamedTuple):
-    """All ways in which so many items can make groups, up to who is in which."""
+    """All ways in which this many items can make groups, up to who is in which."""
 
     counts: np.ndarray  # (S, N) int, m_i of each signature
     # (S,) float, the logarithm of how many partitions have it: N! / prod (i!)^m m!

@@ -51,8 +51,8 @@ def change_of_basis(
 ) -> Array:
     """The bases of some pairs of columns drawn; leaves p(Z | data) invariant.
 
-    Args: z (N, K) bool; num_draws: how many pairs, one after another; num_fixed: the first so many
-    slots hold fixed features, which never change.
+    Args: z (N, K) bool; num_draws: how many pairs, one after another; num_fixed: how many of the
+    first slots hold fixed features, which never change.
     Returns z.
     """
 

@@ -107,7 +107,7 @@ def sweep_collapsed_rows(
       z: (N, K) bool.
       cells: (N, D) float, missing cells imputed; None where none is missing.
       statistics: Z'Z (K, K) and Z' targets (K, P).
-      num_fixed: the first so many slots hold fixed features, which never change.
+      num_fixed: the first `num_fixed` slots hold fixed features, which never change.
       num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
         earlier rows once more. The others are left as they are and must have no features.
     Returns:

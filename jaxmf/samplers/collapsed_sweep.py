@@ -111,7 +111,7 @@ def collapsed_sweep(
       z: (N, K) bool.
       x: (N, D) float, missing cells imputed.
       observed: (N, D) bool, or None when nothing is missing.
-      num_fixed: the first so many slots hold fixed features, such as an always-on one:
+      num_fixed: the first `num_fixed` slots hold fixed features, such as an always-on one:
         they are part of the likelihood and never change.
       whole_rows: draw each row from all its 2^K settings at once, not bit by bit.
       num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over

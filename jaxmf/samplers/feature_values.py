@@ -219,7 +219,7 @@ def _slice_some(prior: dist.Distribution, values: Values) -> RowMove:
 
 
 def _some(key: Key, size: int) -> Array:
-    """Indices of at most `MOST_SINGLE` of so many entries, in a random order."""
+    """Indices of at most `MOST_SINGLE` of this many entries, in a random order."""
     return jax.random.permutation(key, size)[:MOST_SINGLE]
 
 

@@ -150,7 +150,7 @@ class History:
         return leaves
 
     def _reserve(self, num_nodes: int) -> None:
-        """Make sure that so many nodes are free, by half as much again when there are not."""
+        """Make sure that this many nodes are free, by half as much again when there are not."""
         size = len(self._parent)
         if len(self._free) >= num_nodes:
             return

@@ -226,7 +226,7 @@ def _resample(
     chance = _inclusion(weights, num)
     is_sure = exists & (chance >= 1)
     ends = jnp.cumsum(jnp.where(is_sure, 0, chance))
-    # so many of the others are chosen, whatever rounding does to their sum
+    # this many of the others are chosen, whatever rounding does to their sum
     num_others = jnp.round(ends[-1])
     ends = ends * num_others / jnp.maximum(ends[-1], _LEAST_WEIGHT)
     begins = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])

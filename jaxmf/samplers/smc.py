@@ -126,7 +126,7 @@ def particle_filter(
         ess_threshold: resample when the effective sample size is below this share of P, or a
             function ``log_weights (P,) -> () bool``. A model that enumerates children is
             resampled at every row, whatever this says.
-        rejuvenate_every: rejuvenate after every so many rows; 0 for never.
+        rejuvenate_every: rejuvenate every `rejuvenate_every` rows; 0 for never.
         batch_size: how many particles are worked on at once; bounds the memory of the
             temporaries. None for all.
     Returns:

@@ -99,7 +99,7 @@ def split_merge(
     """Some split or merge proposals, one after another; leaves p(Z | data) invariant.
 
     Args: z (N, K) bool; num_scans: restricted Gibbs scans after the first pass over the rows;
-    num_fixed: the first so many slots hold fixed features, which are never touched.
+    num_fixed: the first `num_fixed` slots hold fixed features, which are never touched.
     Returns z; () bool, whether an accepted split found no free slot; () int32, how many were
     accepted.
     """

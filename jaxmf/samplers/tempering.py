@@ -8,7 +8,7 @@ posterior. The alternation without coin tosses lets a state travel straight from
 other.
 
 In the warm-up each gap between powers is moved until its swaps are accepted half of the time; the
-lowest power is then as low as so many replicas reach. Afterwards the powers are fixed.
+lowest power is then as low as this many replicas reach. Afterwards the powers are fixed.
 
 Sources: Okabe, Kawata, Okamoto and Mikami (2001) for the alternation; Syed, Bouchard-Cote,
 Deligiannidis and Doucet (2022), Non-reversible parallel tempering, for equal rejection, the half

@@ -5,15 +5,20 @@ of a user. If the whole run is right, the rank of the true value of any quantity
 draws is uniform. Quantities may depend on the data too: the log joint sees faults that the
 hyperparameters alone do not.
 
-Sources: Talts, Betancourt, Simpson, Vehtari & Gelman (2018); Modrak, Moon, Kim, Buerkner, Huurre,
-Faltejskova, Gelman & Vehtari (2023) for quantities that depend on the data; `ranks.py` for the
-test.
+Posterior calibration asks the same about the data of a user: parameters are drawn from their
+posterior, further data given them, and the sampler is run on both together. It looks at the part
+of the prior that the data leave.
+
+Sources: Saeilynoja, Schmitt, Buerkner & Vehtari (2025), Posterior SBC: simulation-based calibration
+checking conditional on data; Talts, Betancourt, Simpson, Vehtari & Gelman (2018); Modrak, Moon,
+Kim, Buerkner, Huurre, Faltejskova, Gelman & Vehtari (2023) for quantities that depend on the data;
+`ranks.py` for the test.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,9 +28,11 @@ import numpy as np
 
 from jaxmf import registry
 from jaxmf.arguments import check_count, check_number, check_object, check_seed
+from jaxmf.data import Container
 from jaxmf.diagnostics import Summary
 from jaxmf.engine import Algorithm
-from jaxmf.model import Model, SimulatesMatrices, lacks
+from jaxmf.model import Model, SimulatesMatrices, SimulatesMore, lacks
+from jaxmf.preparation import matched_to
 from jaxmf.programs import jit
 from jaxmf.testing import ranks as uniformity
 from jaxmf.types import Array, Key, PyTree
@@ -95,9 +102,10 @@ class _Schedule(NamedTuple):
 
 def simulation_based_calibration(
     model: Model,
-    num_rows: int,
-    num_columns: int,
+    num_rows: int | None = None,
+    num_columns: int | None = None,
     *,
+    data: object = None,
     num_replicates: int = 200,
     num_warmup: int = 200,
     num_samples: int = 31,
@@ -106,7 +114,7 @@ def simulation_based_calibration(
     seed: int = 0,
     **options: object,
 ) -> Calibration:
-    """Check that the sampler of a model, run on data from its prior, is calibrated.
+    """Check that the sampler of a model, run on data from its prior or posterior, is calibrated.
 
     Each replicate draws parameters from the prior and a complete matrix given them, runs one chain
     on the matrix from its usual start, and notes the rank of every scalar of the truth
@@ -115,14 +123,27 @@ def simulation_based_calibration(
     sampler that is wrong, a warm-up that is too short, and draws that are not independent, for
     which `thin` is; the table says how much successive draws are correlated.
 
-    Settings of the model that are left open, such as an offset, are taken from one simulated
-    matrix and fixed before the replicates are drawn.
+    With `data`, data y, the prior is replaced by the posterior given y (Saeilynoja et al. 2025):
+    a replicate draws theta from p(theta | y), the end of a chain of `num_warmup` + `thin` steps of
+    its own, and further data y' from p(y' | theta), as many as y has. One chain is run on (y, y')
+    together, and the truth is theta: (theta, y') is a draw from p(theta, y' | y), so given y and y'
+    theta is a draw from p(theta | y, y'), and its rank is uniform where both runs are right. That
+    is asked where the posterior lies, which for wide priors the other check hardly visits.
+    Further data are new rows of a matrix, each with cells missing where the row above it has them
+    missing, or as many tokens again in the same documents. A sampler that is right for another
+    prior is not seen this way, as it is consistent with itself: leave `data` out for that.
+
+    Settings of the model that are left open, such as an offset, are taken from y, or from one
+    simulated matrix, and fixed before the replicates are drawn.
 
     Args:
         model: with a `simulate_matrix`: `LinearGaussianIBP`, `NoisyOrIBP`, `BinaryMF`, `BPMF`,
             `FeatureModel` with a likelihood, or one of yours. `BPMF` of real cells needs a `scale`
-            and an `offset`, which it would else take from every matrix.
-        num_rows, num_columns: of the matrices; small ones make the check fast.
+            and an `offset`, which it would else take from every matrix. With `data` one with a
+            `simulate_more`: `LinearGaussianIBP`, `NoisyOrIBP`, `BPMF` without features of rows,
+            `FeatureModel`, `mf.Network` and the models of tokens, mixtures with a `family`.
+        num_rows, num_columns: of the matrices; small ones make the check fast. Not with `data`.
+        data: y, as `jaxmf.sample` takes it; None for data from the prior.
         num_replicates: R, at least 20.
         num_warmup: steps of each chain before the first draw.
         num_samples: L, draws that the truth is ranked among.
@@ -134,7 +155,8 @@ def simulation_based_calibration(
         The ranks, with a table, a verdict in `passed`, and a picture by `plot()`.
     Raises:
         TypeError: no model, or an option that its sampler does not have.
-        ValueError: a model without `simulate_matrix` or without a sampler.
+        ValueError: a model without a sampler, without `simulate_matrix`, or with `data` without
+            `simulate_more`; neither or both of `data` and a size.
         RuntimeError: a replicate that needs more than 1,024 features, or draws that are not finite.
     Example:
         >>> import jaxmf as mf, numpyro.distributions as dist
@@ -144,7 +166,6 @@ def simulation_based_calibration(
         ['log_joint', 'num_features']
     """
     check_object("model", model, Model, "mf.LinearGaussianIBP()")
-    shape = check_count("num_rows", num_rows), check_count("num_columns", num_columns)
     check_count("num_replicates", num_replicates, 20)
     schedule = _Schedule(
         check_count("num_warmup", num_warmup, 0),
@@ -152,20 +173,95 @@ def simulation_based_calibration(
         check_count("thin", thin),
     )
     check_number("level", level, above=0, below=1)
-    if not isinstance(model, SimulatesMatrices):
-        raise lacks(model, SimulatesMatrices, "simulation_based_calibration")
+    capability = SimulatesMatrices if data is None else SimulatesMore
+    if not isinstance(model, capability):
+        raise lacks(model, capability, "simulation_based_calibration")
     entry = registry.entry_of(model)
     registry.check_method(entry, "sample")
     chosen = registry.read_options(entry, "sample", options, simulation_based_calibration)
     key = jax.random.key(check_seed("seed", seed))
-    _, first, _ = model.simulate_matrix(jax.random.fold_in(key, 0), shape, _CAPACITY)
-    model = model.matched(first)
+    if data is None:
+        shape = check_count("num_rows", num_rows), check_count("num_columns", num_columns)
+        _, first, _ = model.simulate_matrix(jax.random.fold_in(key, 0), shape, _CAPACITY)
+        model = model.matched(first)
+    elif num_rows is None and num_columns is None:
+        model, first = matched_to(model, data, None)
+    else:
+        raise ValueError(
+            "num_rows and num_columns are of data from the prior; with data=y they are those "
+            "of the data, leave them out"
+        )
     platform = jax.default_backend()
     chosen = {**chosen, **model.device_options(chosen, platform=platform, data=first)}
     algorithm = entry.builder(model, "sample")(**chosen)
-    states, data = _simulated(model, jax.random.fold_in(key, 1), shape, num_replicates)
-    truth, draws = _replicates(algorithm, jax.random.fold_in(key, 2), states, data, schedule)
+    data_key, run_key = (jax.random.fold_in(key, index) for index in (1, 2))
+    if data is None:
+        states, replicates = _simulated(model, data_key, shape, num_replicates)
+    else:
+        states, replicates = _continued(model, algorithm, data_key, first, num_replicates, schedule)
+    truth, draws = _replicates(algorithm, run_key, states, replicates, schedule)
     return _table(type(model).__name__, truth, draws, level, seed)
+
+
+def _continued(
+    model: SimulatesMore[PyTree],
+    algorithm: Algorithm,
+    key: Key,
+    data: Container,
+    num_replicates: int,
+    schedule: _Schedule,
+) -> tuple[PyTree, list[PyTree]]:
+    """States from the posterior given data, with further data, and a container for each of both."""
+    prepared = data if algorithm.prepare is None else algorithm.prepare(data)
+    keys = jax.random.split(key, num_replicates)
+    ends, capacity = _until_room(partial(_ends, schedule), algorithm, keys, prepared)
+    # slots are doubled before more is drawn, so that running out, which would be a choice among
+    # replicates, is no more than a theoretical case
+    sizes = {axis: _doubled("the posterior", size) for axis, size in capacity.items()}
+    while True:
+        states, more, overflow = _more(tuple(sizes.items()), algorithm, model, keys, ends, data)
+        full = [axis for axis, flags in overflow.items() if np.asarray(flags).any()]
+        if not full:
+            return states, _unstacked(more, num_replicates)
+        sizes |= {axis: _doubled("the posterior", sizes[axis]) for axis in full}
+
+
+@partial(jit, static_argnums=(0, 1))
+def _ends(
+    schedule: _Schedule,
+    sizes: tuple[tuple[str, int], ...],
+    algorithm: Algorithm,
+    keys: Key,
+    data: PyTree,
+) -> PyTree:
+    """The last states of chains on the same data, what overflowed, and the capacity."""
+
+    def chain(key: Key) -> PyTree:
+        state, capacity = _started(algorithm, sizes, key, data)
+        step = _stepper(schedule, algorithm, key, data)
+        state, overflow = jax.lax.scan(step, state, jnp.arange(schedule.num_warmup + schedule.thin))
+        return state, jax.tree.map(jnp.any, overflow), capacity
+
+    return jax.vmap(chain)(keys)
+
+
+@partial(jit, static_argnums=0)
+def _more(
+    sizes: tuple[tuple[str, int], ...],
+    algorithm: Algorithm,
+    model: SimulatesMore[PyTree],
+    keys: Key,
+    states: PyTree,
+    data: PyTree,
+) -> PyTree:
+    """`simulate_more` for every replicate, its slots grown before."""
+
+    def one(key: Key, state: PyTree) -> PyTree:
+        if sizes and algorithm.grow is not None:
+            state = algorithm.grow(state, dict(sizes))
+        return model.simulate_more(jax.random.fold_in(key, 3), state, data)
+
+    return jax.vmap(one)(keys, states)
 
 
 def _simulated(
@@ -179,7 +275,11 @@ def _simulated(
         if not np.asarray(overflow).any():
             break
         capacity = _doubled("the prior", capacity)
-    return states, [jax.tree.map(lambda leaf, i=i: leaf[i], data) for i in range(num_replicates)]
+    return states, _unstacked(data, num_replicates)
+
+
+def _unstacked(data: PyTree, num_replicates: int) -> list[PyTree]:
+    return [jax.tree.map(lambda leaf, i=i: leaf[i], data) for i in range(num_replicates)]
 
 
 @partial(jit, static_argnums=(0, 1))
@@ -208,16 +308,23 @@ def _replicates(
     prepared = data if algorithm.prepare is None else [algorithm.prepare(each) for each in data]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *prepared)
     keys = jax.random.split(key, len(data))
+    (truth, draws), _ = _until_room(partial(_chains, schedule), algorithm, keys, states, stacked)
+    return jax.device_get((truth, draws))
+
+
+def _until_room(
+    program: Callable[..., PyTree], algorithm: Algorithm, keys: Key, *rest: PyTree
+) -> tuple[PyTree, dict[str, int]]:
+    """What a program of all chains returns with slots enough, and how many these are by axis."""
     sizes: dict[str, int] = {}
     while True:
-        truth, draws, overflow, capacity = jax.device_get(
-            _chains(schedule, tuple(sizes.items()), algorithm, keys, states, stacked)
-        )
+        *found, overflow, capacity = program(tuple(sizes.items()), algorithm, keys, *rest)
         needed = [axis for axis, flags in overflow.items() if np.asarray(flags).any()]
+        present = {axis: int(size[0]) for axis, size in jax.device_get(capacity).items()}
         if not needed:
-            return truth, draws
+            return found[0] if len(found) == 1 else tuple(found), present
         # all over again, as leaving out those that overflow would leave out large truths
-        sizes = sizes | {axis: _doubled("a replicate", int(capacity[axis][0])) for axis in needed}
+        sizes = sizes | {axis: _doubled("a replicate", present[axis]) for axis in needed}
 
 
 @partial(jit, static_argnums=(0, 1))
@@ -230,29 +337,21 @@ def _chains(
     data: PyTree,
 ) -> PyTree:
     """`_chain` for every replicate."""
-    chain = partial(_chain, schedule, dict(sizes), algorithm)
+    chain = partial(_chain, schedule, sizes, algorithm)
     return jax.vmap(chain)(keys, truths, data)
 
 
 def _chain(
     schedule: _Schedule,
-    sizes: Mapping[str, int],
+    sizes: tuple[tuple[str, int], ...],
     algorithm: Algorithm,
     key: Key,
     truth: PyTree,
     data: PyTree,
 ) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array], dict[str, Array]]:
     """One replicate: scalars of the truth and of draws, what overflowed, and the capacity."""
-    state = algorithm.init(jax.random.fold_in(key, 0), data)
-    if sizes and algorithm.grow is not None:
-        state = algorithm.grow(state, sizes)
-
-    def step(state: PyTree, index: Array) -> tuple[PyTree, dict[str, Array]]:
-        progress = jnp.minimum(index / max(schedule.num_warmup, 1), 1.0)
-        progress = progress if schedule.num_warmup else jnp.ones_like(progress)
-        step_key = jax.random.fold_in(jax.random.fold_in(key, 1), index)
-        state, info = algorithm.step(step_key, state, data, progress)
-        return state, info.overflow
+    state, capacity = _started(algorithm, sizes, key, data)
+    step = _stepper(schedule, algorithm, key, data)
 
     def scalars(state: PyTree) -> dict[str, Array]:
         draw = algorithm.record(jax.random.fold_in(key, 2), state, data)
@@ -263,12 +362,37 @@ def _chain(
         state, overflow = jax.lax.scan(step, state, steps)
         return state, (scalars(state), overflow)
 
-    capacity = {} if algorithm.capacity is None else algorithm.capacity(state)
     expected = scalars(_like_chain(truth, state))
     state, early = jax.lax.scan(step, state, jnp.arange(schedule.num_warmup))
     state, (draws, late) = jax.lax.scan(sample, state, jnp.arange(schedule.num_samples))
     overflow = {axis: early[axis].any() | late[axis].any() for axis in late}
-    return expected, draws, overflow, {axis: jnp.asarray(n) for axis, n in capacity.items()}
+    return expected, draws, overflow, capacity
+
+
+def _started(
+    algorithm: Algorithm, sizes: tuple[tuple[str, int], ...], key: Key, data: PyTree
+) -> tuple[PyTree, dict[str, Array]]:
+    """Where a chain starts, and its capacity."""
+    state = algorithm.init(jax.random.fold_in(key, 0), data)
+    if sizes and algorithm.grow is not None:
+        state = algorithm.grow(state, dict(sizes))
+    capacity = {} if algorithm.capacity is None else algorithm.capacity(state)
+    return state, {axis: jnp.asarray(size) for axis, size in capacity.items()}
+
+
+def _stepper(
+    schedule: _Schedule, algorithm: Algorithm, key: Key, data: PyTree
+) -> Callable[[PyTree, Array], tuple[PyTree, dict[str, Array]]]:
+    """(state, index of the step) -> the next state and overflow."""
+
+    def step(state: PyTree, index: Array) -> tuple[PyTree, dict[str, Array]]:
+        progress = jnp.minimum(index / max(schedule.num_warmup, 1), 1.0)
+        progress = progress if schedule.num_warmup else jnp.ones_like(progress)
+        step_key = jax.random.fold_in(jax.random.fold_in(key, 1), index)
+        state, info = algorithm.step(step_key, state, data, progress)
+        return state, info.overflow
+
+    return step
 
 
 def _like_chain(truth: PyTree, state: PyTree) -> PyTree:

@@ -25,7 +25,7 @@ from jaxmf.variational_bayes.parameters import Half, Parameters, half
 from jaxmf.variational_bayes.pieces import Layout, Pieces
 
 SHARE_OF_EPOCHS = 0.8  # until the ones are put back
-_SHARE_OF_ONES = 50  # one of so many at most
+_SHARE_OF_ONES = 50  # one in this many at most
 _FEWEST, _MOST = 60, 500
 _MOST_SCORES = 2**22
 _MACKAY = math.pi / 8

@@ -29,7 +29,7 @@ from jaxmf.variational_bayes.parameters import Normal
 from jaxmf.variational_bayes.sums import map_lines
 
 KERNELS = ("squared_exponential", "matern_5_2", "matern_3_2", "matern_1_2")
-# values more than so many length scales apart count as independent
+# values more than this many length scales apart count as independent
 _FARTHEST = 1e3
 
 
@@ -260,7 +260,7 @@ def update(
       correlations: (T, T), of the prior to be: not necessarily that of `values`.
       prior: mean and variance, (L,) each.
       joint: whether to solve for all factors at once.
-      relaxation: () float, steps of the mean are so many times as long as to the minimiser.
+      relaxation: () float, steps of the mean are longer by this factor than to the minimiser.
     """
     num_times, width = before.weight.shape[1:]
     covariance = prior.variance[:, None, None] * correlations

@@ -32,12 +32,12 @@ class Pieces(NamedTuple):
 
 
 def max_pieces(num_cells: int, num_lines: int, length: int) -> int:
-    """No matrix with so many cells has more pieces of a length."""
+    """No matrix with this many cells has more pieces of a length."""
     return num_cells // length + min(num_lines, num_cells)
 
 
 def piece_length(num_cells: int, num_lines: int) -> int:
-    """The length of pieces for so many cells, 8 or 32; by sizes alone, which programs depend on."""
+    """The length of pieces, 8 or 32; by sizes alone, which programs depend on."""
     return SHORT_PIECE_LENGTH if num_cells < _FEW_CELLS * num_lines else PIECE_LENGTH
 
 

@@ -40,9 +40,9 @@ from jaxmf.variational_bayes.pieces import (
 )
 from jaxmf.variational_bayes.zeros import All, PerLine, Zeros, weights_of_others
 
-# blocks of lines, so small that a few arrays of so many elements stay in the cache, ...
+# blocks of lines, so small that a few arrays of this many elements stay in the cache, ...
 _CACHED_CELLS = 2**18
-# ... but of at least so many lines, as each block reads all others; with a bound on memory
+# ... but of at least this many lines, as each block reads all others; with a bound on memory
 _LEAST_LINES = 64
 _MOST_CELLS = 2**20
 
@@ -250,7 +250,7 @@ def _upper(matrix: Array) -> Array:
 
 
 def _pack(sums: CellSums, size: int) -> Array:
-    """Sums of so many lines side by side, in their order: (B, 3 L + 2 + M) float."""
+    """Sums of this many lines side by side, in their order: (B, 3 L + 2 + M) float."""
     return jnp.concatenate([jnp.broadcast_to(x, (size, x.shape[1])) for x in sums], axis=1)
 
 

@@ -324,6 +324,16 @@ def test_cells_that_were_not_observed():
     assert everything.num_missing == whole.num_missing == 0
 
 
+def test_a_pair_that_stands_twice_is_one_one():
+    bought = [("bo", "tea"), ("ann", "jam"), ("bo", "tea"), ("bo", "jam"), ("ann", "jam")]
+    once = SparseBinary.from_pairs(list(dict.fromkeys(bought)))
+    for pairs in (bought, pd.DataFrame(bought)):
+        data = SparseBinary.from_pairs(pairs)
+        assert data.fingerprint() == once.fingerprint()
+        assert data.row_names.tolist() == ["bo", "ann"]
+    assert once.to_scipy().toarray().tolist() == [[1, 1], [0, 1]]
+
+
 def test_sparse_binary_keeps_ids_with_their_types():
     data = SparseBinary.from_pairs([("ann", 3), ("bo", (1, 2)), ("ann", 7.5)])
     assert data.row_names.tolist() == ["ann", "bo"]

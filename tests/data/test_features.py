@@ -1,5 +1,6 @@
 """Side information of rows, columns and cells: levels, standardisation, matching by ids, files."""
 
+import datetime as dt
 import json
 
 import jax
@@ -90,6 +91,68 @@ def test_new_lines_have_the_old_columns():
         features.encode({"sex": ["F"], "age": [50]})
     lenient = users(missing="zero").encode({"sex": ["X"], "age": [np.nan], "job": [3]})
     assert lenient.to_array().tolist() == [[0, 0, 0, 1, 0]]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_lines_made_by_themselves_have_the_columns_and_units_of_others(sparse):
+    table = {"age": [20, 40], "sex": ["F", "M"], "joined": ["2020-01-01", "2020-01-05"]}
+    known = mf.Features.from_columns(table, sparse=sparse)
+    lenient = mf.Features.from_columns(table, sparse=sparse, missing="zero")
+    one = {"joined": ["2020-01-09"], "age": [50], "sex": ["M"]}
+    found = mf.Features.from_columns(one, sparse=sparse).in_columns_of(known)
+    assert found.labels == known.labels
+    np.testing.assert_allclose(found.to_array(), known.encode(one).to_array())
+    np.testing.assert_allclose(found.to_array(), [[2.0, 0, 1, 3.0]])
+    new = mf.Features.from_columns(one | {"sex": ["X"]}, sparse=sparse)
+    np.testing.assert_allclose(new.in_columns_of(lenient).to_array(), [[2.0, 0, 0, 3.0]])
+    with pytest.raises(ValueError, match="have the level 'sex=X', which those in training lack"):
+        new.in_columns_of(known)
+    coded = mf.Features.from_columns(one | {"sex": [1]}, sparse=sparse)
+    with pytest.raises(ValueError, match="have no column 'sex=F', which those in training have"):
+        coded.in_columns_of(lenient)
+    more = mf.Features.from_columns(one | {"town": ["here"]}, sparse=sparse)
+    with pytest.raises(ValueError, match="have a column 'town=here', which those in training lack"):
+        more.in_columns_of(lenient)
+    del one["age"]
+    with pytest.raises(ValueError, match="have no column 'age', which those in training have"):
+        mf.Features.from_columns(one).in_columns_of(lenient)
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [
+        pd.Series(pd.to_datetime(["2020-01-01", "2020-01-03", None])),
+        pd.Series(pd.to_datetime(["2020-01-01", "2020-01-03", None]).tz_localize("UTC")),
+        np.array(["2020-01-01", "2020-01-03", "NaT"], "datetime64[D]"),
+        [dt.date(2020, 1, 1), dt.date(2020, 1, 3), None],
+        ["2020-01-01", "2020-01-03", ""],
+        ["2020-01-01 00:00:00", "2020-01-03T02:00+02:00", None],
+    ],
+    ids=["pandas", "zone", "numpy", "dates", "texts", "times"],
+)
+def test_dates_are_numbers_of_days(dates):
+    features = mf.Features.from_columns({"joined": dates}, missing="zero")
+    assert features.labels == ("joined",)
+    np.testing.assert_allclose(features.to_array()[:, 0], [-1, 1, 0], atol=1e-6)
+    plain = mf.Features.from_columns({"joined": dates[:2]}, standardise=False)
+    np.testing.assert_allclose(plain.to_array()[:, 0], [18262, 18264])
+    levels = mf.Features.from_columns({"joined": dates[:2]}, categorical=["joined"])
+    assert levels.width == 2
+    with pytest.raises(ValueError, match="column 'joined': is missing at line 2"):
+        mf.Features.from_columns({"joined": dates})
+
+
+def test_texts_that_are_not_all_dates_are_levels():
+    assert mf.Features.from_columns({"when": ["2020-01-01", "2020-13-01"]}).width == 2
+    assert mf.Features.from_columns({"when": ["2020-01-01", "later"]}).width == 2
+
+
+def test_texts_of_a_line_each_are_warned_of():
+    titles, towns = [f"Film {n}" for n in range(40)], [f"t{n % 20}" for n in range(40)]
+    with pytest.warns(UserWarning, match="column 'title': has 40 levels in 40 lines"):
+        assert mf.Features.from_columns({"title": titles}).width == 40
+    mf.Features.from_columns({"title": titles, "town": towns}, categorical=["title"])
+    mf.Features.from_columns({"title": titles}, lists={"title": " "})
 
 
 def test_pandas_frames():

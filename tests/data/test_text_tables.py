@@ -599,9 +599,18 @@ def test_words_and_counts(tmp_path):
     assert counted("document,word,count\na,cup,2\na,tea,1\nb,tea,3\n") == expected
     assert counted("n,doc_id,term\n2,a,cup\n1,a,tea\n3,b,tea\n") == expected
     assert counted("doc,word\na,cup\na,cup\na,tea\nb,tea\nb,tea\nb,tea\n") == expected
+    sales = "customer,date,item\na,1 May,cup\na,2 May,cup\na,2 May,tea\n" + "b,1 May,tea\n" * 3
+    with pytest.warns(UserWarning, match="'date' do not count"):
+        assert counted(sales) == expected
+    assert counted("customer,item,count\na,cup,2\na,tea,1\nb,tea,3\n") == expected
     assert counted("A cup, Tea: a cup!\ntea; tea? Tea.\n", "a.txt") == expected
     table = 'id,title,text\n7,x,"A cup, tea: a cup!"\n8,y,"tea;\ntea? Tea."\n'
     assert counted(table) == expected
     assert read_tokens(tmp_path / "a.csv").names["document"].tolist() == [7, 8]
     with pytest.raises(ValueError, match="fractional count"):
         counted("doc,word,count\na,cup,0.5\n")
+
+
+def test_a_matrix_of_counts_with_words_such_as_user_and_item_is_no_table_of_sales(tmp_path):
+    path = write(tmp_path / "a.csv", "tea,user,item\n2,1,0\n2,0,1\n")
+    assert read_tokens(path).names["word"].tolist() == ["tea", "user", "item"]

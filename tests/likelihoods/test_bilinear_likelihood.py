@@ -145,6 +145,50 @@ def test_rows_that_come_and_go_keep_single_precision():
     np.testing.assert_allclose(single.mean * order, exact.mean, rtol=0, atol=2e-3)
 
 
+def test_rows_that_alone_tell_features_apart_keep_single_precision():
+    """More features than rows, strengths of 5e3: 1 - z M z lost its digits, and M grew to 1e20."""
+    rng = np.random.default_rng(0)
+    num_rows, num_slots, num_visits = 6, 9, 48
+    first = rng.random((num_rows, num_slots)) < 0.4
+    first[:, :2] = True  # two features that every row has
+    flips = rng.random((num_visits, num_slots)) < 0.15
+    flips[:, :2] = False
+    v, x = rng.random((60, 1)) < 0.5, rng.normal(size=(num_rows, 1))
+
+    def inflations(dtype):
+        """z M z of every row that is visited, M of the others."""
+        scales = {"noise_scale": jnp.asarray(0.1, dtype), "weight_scale": jnp.asarray(1.5, dtype)}
+        turned = bilinear_rows.turn(jnp.asarray(v), weight_mean=0.0, num_slots=num_slots, **scales)
+        start, turned_x = jnp.asarray(first, dtype), jnp.asarray(x, dtype)
+        gram = start.T @ start
+
+        def visit(carry, visited):
+            bits, posterior = carry
+            index, flip = visited
+            row = bits[index]
+            empty = jnp.sum(bits, axis=0) - row < 0.5
+            alone = jnp.where(empty, row, 0)
+            posterior = bilinear_rows.remove_row(posterior, row, alone, turned_x[index], turned)
+            posterior = bilinear_rows.reset_slots(posterior, empty, turned)
+            new = jnp.where(flip, 1 - row, row)
+            inflation = new @ posterior.spread[:, :, 0] @ new
+            new_alone = jnp.where(empty, new, 0)
+            posterior = bilinear_rows.add_row(posterior, new, new_alone, turned_x[index], turned)
+            return (bits.at[index].set(new), posterior), inflation
+
+        begin = start, bilinear_rows.turned_posterior(gram, start.T @ turned_x, turned)
+        visits = jnp.arange(num_visits) % num_rows, jnp.asarray(flips)
+        return turned.strength[0], *jax.lax.scan(visit, begin, visits)
+
+    strength, (bits, after), exact = jax.jit(lambda: inflations(jnp.float64))()
+    _, (_, single_after), single = jax.jit(lambda: inflations(jnp.float32))()
+    assert 5e3 < strength < 1e4
+    assert exact.max() > 3e3
+    np.testing.assert_allclose(single, exact, rtol=0.02, atol=0.02)
+    np.testing.assert_array_equal(single_after.gram, bits.T @ bits)
+    np.testing.assert_allclose(single_after.spread, after.spread, rtol=0, atol=0.005 * strength)
+
+
 @pytest.mark.parametrize("weight_scale", [1e3, 1e9, 1e14])
 def test_weights_far_larger_than_the_noise_cost_no_digits(weight_scale):
     # the difference of two sums of squares was off by 2e5 and more, and draws ran off

@@ -39,18 +39,19 @@ def test_weights_of_bases_are_ratios_of_the_joint_density(side, weight_mean):
         if side == "columns":
             model, state, data = model.transpose(), state.transpose(), updates.transposed(data)
         slots = jnp.flatnonzero(state.u.any(axis=0))[-2:]
-        found = moves.bases(
-            state.u,
-            slots,
-            prior=model.row_prior_at(state),
-            likelihood=updates._pair_likelihood(model, state, data, 1.0),
-            num_fixed=model.num_fixed_rows(),
-        )
-        joint = np.array(
-            [
-                model.log_joint(state._replace(u=state.u.at[:, slots].set(pair)), data)
-                for pair in found.columns
-            ]
+        found = jax.jit(
+            lambda state, data: moves.bases(
+                state.u,
+                slots,
+                prior=model.row_prior_at(state),
+                likelihood=updates._pair_likelihood(model, state, data, 1.0),
+                num_fixed=model.num_fixed_rows(),
+            )
+        )(state, data)
+        joint = np.asarray(
+            jax.jit(jax.vmap(lambda u: model.log_joint(state._replace(u=u), data)))(
+                jax.vmap(lambda pair: state.u.at[:, slots].set(pair))(found.columns)
+            )
         )
         weights = np.asarray(found.log_weights)
     np.testing.assert_allclose(weights - weights[0], joint - joint[0], atol=1e-8)

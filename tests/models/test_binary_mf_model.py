@@ -12,6 +12,8 @@ from jaxmf.likelihoods import gaussian
 from jaxmf.models.binary_mf import BinaryMFState
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.plot.bilinear import order_by_features, runs
+from jaxmf.posterior import Posterior
+from jaxmf.posterior.records import Meta
 
 RUN = {"num_warmup": 3, "num_samples": 4, "num_chains": 2, "progress": False}
 SQUARE = mf.BetaBernoulli(1.0, 1.0, 3)
@@ -42,8 +44,17 @@ def test_a_number_is_the_alpha_of_a_process():
 
 def test_a_summary_has_no_fixed_hyperparameters_of_its_priors():
     priors = {"row_prior": 2.0, "column_prior": mf.IndianBuffet(dist.Gamma(1.0, 1.0))}
-    post = mf.sample(mf.BinaryMF(**priors), gaussian_data(), seed=0, **RUN)
-    names = set(post.quantities())
+    data = mf.Dense.from_array(gaussian_data())
+    model = mf.BinaryMF(**priors).matched(data)
+    algorithm = model.sampler()
+
+    def first_draw(key):
+        return algorithm.record(key, algorithm.init(key, data), data)
+
+    shapes = jax.eval_shape(first_draw, jax.random.key(0))
+    draws = {name: np.zeros((2, 4, *leaf.shape), leaf.dtype) for name, leaf in shapes.items()}
+    meta = Meta("sample", 0, {}, {}, {}, "CPU", 1.0, 1.0, True, {})
+    names = set(Posterior(model, data, draws, meta).quantities())
     assert {"column_alpha", "noise_scale", "weight_scale"} <= names
     assert not {"row_alpha", "row_concentration", "column_concentration"} & names
 

@@ -299,7 +299,8 @@ def test_features_in_any_unit_say_the_same():
 
 
 def test_wide_parts_of_features_have_no_coefficients_unless_asked_for():
-    levels = Features.from_columns({"town": [f"t{i}" for i in range(NUM_ROWS * 2)]})
+    towns = {"town": [f"t{i}" for i in range(NUM_ROWS * 2)]}
+    levels = Features.from_columns(towns, categorical=["town"])
     ages = Features(np.arange(2.0 * NUM_ROWS)[:, None], columns=["age"])
     users = Features.from_blocks({"about": ages, "town": levels})
     assert users.parts == (1, 2 * NUM_ROWS)

@@ -488,6 +488,7 @@ def test_a_chain_finds_features_scale_and_a_missing_cell(posterior):
     assert np.isfinite(new.mean).all()
 
 
+@pytest.mark.slow
 def test_a_chain_with_learned_parameters_is_saved_and_read_again(posterior, tmp_path):
     again = mf.load(posterior.save(tmp_path / "run"))
     np.testing.assert_array_equal(again.draws["noise_scale"], posterior.draws["noise_scale"])

@@ -159,16 +159,41 @@ def test_tails_of_counts_and_of_measurements_are_not_outside_a_scale(draw):
         (RNG.integers(1, 6, 200), "(1, 2, 3, 4, 5)"),
         (RNG.integers(1, 6, 200) / 2, "(0.5, 1, 1.5, 2, 2.5)"),
         (RNG.integers(1, 6, 200) + 0.25, None),
-        (RNG.integers(0, 2, 200), None),
+        (2 * RNG.integers(0, 2, 200) - 1, "(-1, 1)"),
+        (np.resize(np.arange(2, 11), 400), "(2, 3, 4, 5, 6, 7, 8, 9, 10)"),
         (RNG.integers(0, 1000, 200), None),
     ],
-    ids=["stars", "half stars", "fractions", "two values", "counts"],
+    ids=["stars", "half stars", "fractions", "thumbs", "up to ten", "counts"],
 )
 def test_gaussian_noise_on_grades_names_ordinal(values, levels):
     post = posterior(mf.BPMF(2), ratings(values.astype(float)), log_joint=chains())
     assert ("support" in kinds(post)) is (levels is not None)
     if levels is not None:
         assert f"mf.Ordinal(levels={levels})" in str(post.alarms()[-1])
+
+
+@pytest.mark.parametrize(
+    ("values", "remedy"),
+    [
+        (RNG.integers(0, 2, 200), "mf.Probit() keeps to it"),
+        (np.clip(RNG.normal(6, 2, 2000).round() + RNG.choice([0, 0.5], 2000), 1, 10), "9.5, 10)"),
+        (np.clip(5 * RNG.normal(13, 4, 2000).round(), 0, 100), "95, 100)) keeps to it"),
+        (np.clip(RNG.normal(62, 20, 2000).round(), 0, 100), "to it: np.clip(x, 0, 100)"),
+        (np.clip(RNG.normal(0.6, 0.3, 2000).round(2), 0, 1), "np.clip(x, 0, 1)"),
+        (RNG.normal(62, 8, 2000).round(), None),
+        (RNG.negative_binomial(2, 0.05, 2000), None),
+        (RNG.poisson(9, 2000), None),
+        (RNG.normal(60, 9, 20_000).round().clip(30), None),
+        (np.minimum(RNG.lognormal(3, 1, 2000).round(2), 90), None),
+    ],
+    ids=["0/1", "halves to 10", "fives", "per cent", "shares", "measures", "counts", "poisson",
+         "censored below", "prices"],
+)  # fmt: skip
+def test_scales_of_two_values_and_of_many_are_told_from_counts_and_measures(values, remedy):
+    post = posterior(mf.BPMF(2), ratings(values.astype(float)), log_joint=chains())
+    found = [alarm.sentence for alarm in post.alarms() if alarm.kind == "support"]
+    assert len(found) == (remedy is not None)
+    assert remedy is None or remedy in found[0]
 
 
 def test_noise_is_compared_with_columns_that_have_cells_and_vary():

@@ -8,7 +8,8 @@ A folder is listed once its words have been replaced; from then on this test hol
 - own, mine, of_x, wanted: what the thing is;
 - given, told: fixed, passed; working: cache; dish, seat: group, counts, assign;
 - reach, pull, apart: the symbol of the formula, right-hand side, residual or deviation;
-- goes on: continues; no such thing, in words: the message itself.
+- goes on: continues; gives back: returns; so many: this many, or the argument;
+- no such thing, in words: the message itself.
 """
 
 import ast
@@ -78,7 +79,8 @@ WORDS = re.compile(
 )
 PROSE = re.compile(
     r"\blaws?\b|(?<!\bin )\bplaces?\b(?! of\b)|\b(?:go|goes|went|gone) on\b|\bin words\b"
-    r"|\bno such\b|\bsuch thing\b|\btold\b|\bworking\b|\bdish(?:es)?\b",
+    r"|\bno such\b|\bsuch thing\b|\btold\b|\bworking\b|\bdish(?:es)?\b"
+    r"|\bso many\b(?! that)|\bg(?:ive|ives|ave|iven) back\b",
     re.IGNORECASE,
 )
 ALLOWED = {
@@ -235,6 +237,8 @@ def test_an_old_word_of_tests_is_found(name):
         "class _Working: pass",
         "x = y.number",
         "# the law of x",
+        "# of so many rows",
+        '"""What a run gives back."""',
         '"""It goes on."""',
         'raise ValueError("no such thing")',
         'x = f"at place {i}"',

@@ -74,7 +74,7 @@ def test_every_model_has_the_capabilities_that_it_had(entry):
     assert isinstance(example, contracts.Model)
     has = {name for name, capability in CAPABILITIES.items() if isinstance(example, capability)}
     # what checks of samplers ask for is no question of a posterior
-    assert has - {"SimulatesAlike", "SimulatesMatrices"} == OF_MODELS[entry.name]
+    assert has - {"SimulatesAlike", "SimulatesMatrices", "SimulatesMore"} == OF_MODELS[entry.name]
     assert entry.anneals == ("Anneals" in has)
 
 

@@ -45,6 +45,9 @@ class NoisyColumn(mf.Model):
         x = mean + jax.random.normal(noise_key, shape)
         return mean, mf.Dense(x), jnp.zeros((), bool)
 
+    def simulate_more(self, key, mean, data):
+        return mean, data.with_more(mean + jax.random.normal(key, data.shape)), {}
+
 
 def _step(model, key, mean, data, progress):
     precision = 1 + data.values.size / model.assumed**2
@@ -137,6 +140,92 @@ def test_a_sampler_with_another_noise_scale_is_caught(assumed, quantity):
     assert title in [each.get_title(loc="left") for each in table.plot().axes]
 
 
+@pytest.mark.parametrize(("assumed", "passes"), [(1.0, True), (0.6, False)])
+def test_the_posterior_given_data_is_calibrated_and_one_that_is_too_narrow_is_caught(
+    assumed, passes
+):
+    """Data far from what the prior has: their posterior is at 2.5, where the prior has 0.6 %."""
+    given = 2.9 + 0.1 * np.arange(6.0).reshape(3, 2)
+    table = mf.simulation_based_calibration(NoisyColumn(assumed), data=given, **RUN)
+    assert table.passed == passes, table
+    assert table.ranks["mean"].shape == (200,)
+    if not passes:
+        assert table["mean", "spread"] > 1.3
+
+
+def leaning(algorithm):
+    """The broken twin: a step that sees every cell at 0.7 of its distance from zero."""
+
+    def step(key, state, data, progress):
+        seen = dataclasses.replace(data, values=0.7 * data.values)
+        return algorithm.step(key, state, seen, progress)
+
+    return algorithm._replace(step=Partial(step))
+
+
+CELLS = np.random.default_rng(0).normal(size=(6, 4)) + 2.0 * np.eye(6, 2).repeat(2, axis=1)
+GAPS = np.where(np.eye(6, 4, dtype=bool), np.nan, CELLS)
+SEEN = np.nonzero(np.random.default_rng(1).random((6, 5)) < 0.6)
+COUNTS = np.random.default_rng(2).integers(0, 4, (4, 5))
+CONTINUED = {
+    "LinearGaussianIBP": (
+        mf.LinearGaussianIBP(alpha=1.0, noise_scale=NOISE, feature_scale=1.0, offset=0.0),
+        CELLS,
+    ),
+    "bias, missing": (
+        mf.LinearGaussianIBP(
+            alpha=1.0, noise_scale=NOISE, feature_scale=1.0, offset=0.5, bias=True
+        ),
+        GAPS,
+    ),
+    "NoisyOrIBP": (
+        mf.NoisyOrIBP(alpha=0.7, leak=dist.Beta(1.0, 9.0), efficacy=0.9, cause_probability=0.4),
+        (CELLS > 1).astype(float),
+    ),
+    "FeatureModel": (
+        mf.FeatureModel(
+            likelihood=mf.Gaussian(NOISE),
+            feature_prior=dist.Normal(0.0, 1.0).expand([4]).to_event(1),
+        ),
+        GAPS,
+    ),
+    "BPMF": (
+        mf.BPMF(2, scale=1.0, offset=0.0),
+        mf.Entries(*SEEN, np.linspace(-2.0, 2.0, SEEN[0].size), (6, 5)),
+    ),
+    "MixtureOfGaussians": (
+        mf.MixtureOfGaussians(2, family=mf.NormalInverseGamma(0.0, 0.1, 2.0, 1.0)),
+        CELLS[:, :1],
+    ),
+    "LDA": (mf.LDA(2, 1.0, 1.0), mf.Tokens.from_counts(COUNTS)),
+    "HDPLDA": (mf.HDPLDA(), mf.Tokens.from_counts(COUNTS)),
+}
+
+
+@pytest.mark.tiers(
+    slow=["BPMF", "MixtureOfGaussians", "LDA", "LinearGaussianIBP"],
+    exhaustive=["bias, missing", "NoisyOrIBP", "FeatureModel", "HDPLDA"],
+)
+@pytest.mark.parametrize("name", CONTINUED)
+def test_samplers_of_models_are_calibrated_given_data(name):
+    model, given = CONTINUED[name]
+    run = LONG | {"num_replicates": 100, "thin": 10}
+    table = mf.simulation_based_calibration(model, data=given, **run)
+    assert table.passed, table
+    assert "log_joint" in table.names
+
+
+@pytest.mark.slow
+def test_a_linear_gaussian_sampler_that_sees_other_data_is_caught_given_data(monkeypatch):
+    right = mf.LinearGaussianIBP.sampler
+    monkeypatch.setattr(
+        mf.LinearGaussianIBP, "sampler", lambda self, **options: leaning(right(self, **options))
+    )
+    model, given = CONTINUED["LinearGaussianIBP"]
+    table = mf.simulation_based_calibration(model, data=given, **LONG)
+    assert "noise_scale" in table.failures, table
+
+
 @pytest.mark.slow
 def test_the_sampler_of_the_linear_gaussian_model_is_calibrated_and_its_twin_caught(monkeypatch):
     """The broken twin believes that the noise is 1.5 times as large."""
@@ -190,6 +279,16 @@ def test_what_cannot_be_calibrated_is_said():
     ]:
         with pytest.raises(error, match=says):
             mf.simulation_based_calibration(*asked)
+    cells = np.eye(4)
+    for model, given, says in [
+        (mf.BinaryMF(), cells, "BinaryMF does not have simulate_more"),
+        (mf.BPMF(2), cells, "BPMF takes the scale and the offset of real cells"),
+        (mf.MixtureOfGaussians(2), cells, "takes the family of its groups from the data"),
+    ]:
+        with pytest.raises(ValueError, match=says):
+            mf.simulation_based_calibration(model, data=given, **RUN)
+    with pytest.raises(ValueError, match="with data=y they are those of the data"):
+        mf.simulation_based_calibration(linear_gaussian(), 4, 2, data=cells)
     for option, error in [
         ({"num_replicates": 3}, ValueError),
         ({"level": 2.0}, ValueError),

@@ -89,7 +89,7 @@ class Family(SweptFamily):
         """
 
     def with_size(self, size: int) -> Family:
-        """The family, for a column with so many levels, or vectors of so many entries."""
+        """The family, for a column with this many levels, or vectors of this many entries."""
         del size
         return self
 

@@ -135,7 +135,7 @@ class NormalInverseWishart(Family):
 
     @classmethod
     def from_data(cls, values: Array, *, num_groups: int = 10) -> NormalInverseWishart:
-        """The family on the scale of some data, for so many groups.
+        """The family on the scale of some data, for this many groups.
 
         Location and scale follow columns wherever they lie: location is their mean, scale the
         diagonal matrix of their variances over num_groups^(2 / D), weight .01, degrees D + 2. A
@@ -292,7 +292,7 @@ class NormalInverseWishart(Family):
         return self.parameters_of(statistics, log_gammas, jnp.concatenate(normals, axis=-1))
 
     def gamma_shapes(self, num_values: Array) -> Array:
-        """Shapes of the Gamma draws behind a covariance of groups with so many values: (G, D)."""
+        """Shapes of the Gamma draws behind a covariance of groups with this many values: (G, D)."""
         return (self.degrees + num_values[:, None] - jnp.arange(self.size)) / 2
 
     def parameters_of(

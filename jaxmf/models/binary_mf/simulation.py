@@ -28,7 +28,7 @@ def simulate_state(
 def simulate_in_slots(
     model: BinaryMF, key: Key, shape: tuple[int, int], num_slots: tuple[int, int]
 ) -> BinaryMFState:
-    """A state from the prior, weights included, with so many slots for rows and for columns."""
+    """A state from the prior, weights included, with this many slots for rows and for columns."""
     keys = jax.random.split(key, 3)
     values = {
         name: hyper.sample_prior(
@@ -41,7 +41,7 @@ def simulate_in_slots(
 
 
 def last_slots(model: BinaryMF, state: BinaryMFState) -> dict[str, Array]:
-    """Which sides grow and use their last slot, () bool each: so many may have been too few."""
+    """Which sides grow and use their last slot, () bool each: this many may have been too few."""
     sides_and_bits = (("row", model.row_prior, state.u), ("column", model.column_prior, state.v))
     return {
         f"{side}_features": jnp.any(bits[:, -1]) & isinstance(prior, IndianBuffet)

@@ -375,16 +375,31 @@ class BPMF(Readable, Model):
           ValueError: real cells whose scale or offset would be those of each matrix, so that there
             is no prior that all are drawn from.
         """
-        if self.is_normal and (self.scale is None or self.offset is None):
-            raise ValueError(
-                "BPMF takes the scale and the offset of real cells from the data: state them to "
-                "simulate from its prior, BPMF(num_factors, scale=1.0, offset=0.0)"
-            )
+        self._check_units()
         state_key, values_key = jax.random.split(key)
         state = self.simulate_state(state_key, *shape, capacity=capacity)
         rows, columns = (part.ravel() for part in jnp.indices(shape, jnp.int32))
         data = self.simulate_data(values_key, state, rows, columns)
         return state, data, jnp.zeros((), bool)
+
+    def simulate_more(
+        self, key: Key, state: BPMFState, data: Entries
+    ) -> tuple[BPMFState, Entries, dict[str, Array]]:
+        self._check_units()
+        known = self.row_features, self.cell_features, *self.mixture
+        if any(each is not None for each in known):
+            raise ValueError(
+                "of further rows BPMF knows no features and no groups: leave row_features, "
+                "cell_features and groups out to simulate more"
+            )
+        return *simulation.simulate_more(self, key, state, data), {}
+
+    def _check_units(self) -> None:
+        if self.is_normal and (self.scale is None or self.offset is None):
+            raise ValueError(
+                "BPMF takes the scale and the offset of real cells from the data: state them to "
+                "simulate from its prior, BPMF(num_factors, scale=1.0, offset=0.0)"
+            )
 
     def simulate_state(
         self, key: Key, num_rows: int, num_columns: int, *, capacity: int = 32

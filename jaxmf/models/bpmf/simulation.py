@@ -73,12 +73,36 @@ def _side(model: BPMF, key: Key, num_rows: int, capacity: int) -> tuple[Array, S
         coefficients=others,
         mixture=mixture,
     )
-    normals = jax.random.normal(vector_key, (num_rows, model.row_width()), moments.mean.dtype)
-    residuals = jnp.einsum("nde,ne->nd", moments.factor[row_groups], normals[:, :size])
+    return _vectors(model, vector_key, side), side
+
+
+def _vectors(model: BPMF, key: Key, side: SidePrior) -> Array:
+    """Vectors of the rows of a side from their prior: (N, D)."""
+    moments, parts = side.moments, model.row_coefficients()
+    size, shape = moments.mean.shape[1], (side.groups.shape[0], model.row_width())
+    normals = jax.random.normal(key, shape, moments.mean.dtype)
+    residuals = jnp.einsum("nde,ne->nd", moments.factor[side.groups], normals[:, :size])
     if parts.widths:
-        rest = normals[:, size:] / jnp.sqrt(parts.per_column(others.precision))
+        rest = normals[:, size:] / jnp.sqrt(parts.per_column(side.coefficients.precision))
         residuals = jnp.concatenate([residuals, rest], axis=1)
-    return row_means(model, side) + residuals, side
+    return row_means(model, side) + residuals
+
+
+def simulate_more(
+    model: BPMF, key: Key, state: BPMFState, data: Entries
+) -> tuple[BPMFState, Entries]:
+    """As many further rows, whose cells are in the columns of those there are."""
+    vector_key, values_key = jax.random.split(key)
+    u = jnp.concatenate([state.u, _vectors(model, vector_key, state.row_side)])
+    side = state.row_side
+    side = side._replace(groups=jnp.concatenate([side.groups, side.groups]))
+    state = state._replace(u=u, row_side=side)
+    num_rows, num_columns = data.shape
+    more = simulate_data(model, values_key, state, data.rows + num_rows, data.columns)
+    fields = {name: jnp.concatenate([getattr(data, name), getattr(more, name)])
+              for name in ("rows", "columns", "values")}  # fmt: skip
+    shape = 2 * num_rows, num_columns
+    return state, bare(Entries, **fields, shape=shape, row_names=None, column_names=None)
 
 
 @full_products

@@ -66,7 +66,7 @@ def init(plan: FeatureModelPlan, model: FeatureModel, key: Key, data: Dense) -> 
     z_key, y_key = jax.random.split(key)
     values = hyperparameters.initial_values(model)
     fixed = hyperparameters.at_values(model, values)
-    # of so many slots whatever the capacity, so that more of them change nothing
+    # of this many slots whatever the capacity, so that more of them change nothing
     num_drawn = min(plan.num_slots, model.num_slots())
     z, _ = sample_by_rows(fixed.prior, z_key, data.values.shape[0], num_drawn)
     z = slots.pad_axis(z, 1, plan.num_slots)

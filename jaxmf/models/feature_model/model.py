@@ -310,6 +310,20 @@ class FeatureModel(Readable, Model):
         draw, overflow = self.simulate_features(feature_key, shape[0], capacity)
         return chain.state_of(self, draw), Dense(self.simulate_data(x_key, draw)), overflow
 
+    def simulate_more(
+        self, key: Key, state: FeatureState, data: Dense
+    ) -> tuple[FeatureState, Dense, dict[str, Array]]:
+        z_key, y_key, x_key = jax.random.split(key, 3)
+        fixed = self.at_values(state.hyperparameters)
+        more, overflow = sample_by_rows(fixed.prior, z_key, *state.z.shape, earlier=state.z)
+        existed = fixed.prior.exists(jnp.sum(state.z, axis=0, dtype=jnp.result_type(float)))
+        new_y = fixed.draw_features(y_key, state.z.shape[1])
+        shape = (-1, *(1,) * (new_y.ndim - 1))
+        y = jnp.where(existed.reshape(shape), state.y, new_y)
+        draw = {"z": jnp.concatenate([state.z, more]), "y": y, **state.hyperparameters}
+        x = self.simulate_rows(x_key, draw, data.num_rows + jnp.arange(data.num_rows))
+        return chain.state_of(self, draw), data.with_more(x), {"features": overflow}
+
     def simulate_data(self, key: Key, draw: Draw) -> Array:
         """X (N, D) float given a draw from the prior: row n from fold_in(key, n)."""
         return self.simulate_rows(key, draw, jnp.arange(draw["z"].shape[0]))
@@ -427,7 +441,7 @@ class FeatureModel(Readable, Model):
                 children of a particle enumerated.
             ess_threshold: resample when the effective sample size is below this share of P.
             rejuvenate_every: Gibbs and Metropolis-Hastings updates of all rows so far, and of Y,
-                after every so many rows; 0 for none.
+                every `rejuvenate_every` rows; 0 for none.
             capacity: slots for features to begin with; they double when a particle needs more.
             batch_size: how many particles are worked on at once; None for all.
         Returns:
@@ -449,7 +463,7 @@ class FeatureModel(Readable, Model):
         )
 
     def particle_draw(self, particle: FeatureParticle, path: dict[str, Array], data: Dense) -> Draw:
-        """What a draw holds of one particle of the filter: whole Z, Y, and the log joint."""
+        """What a draw keeps of one particle of the filter: all of Z, Y, and the log joint."""
         z = whole_z(particle, path)
         draw = {"z": z, "y": particle.y, "num_features": num_features(z)}
         if hasattr(self.prior, "log_prob"):

@@ -39,6 +39,7 @@ from jaxmf.models.linear_gaussian.state import (
     scales,
 )
 from jaxmf.priors import hyper
+from jaxmf.priors.features import sample_by_rows
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.programs import full_products
 from jaxmf.row_shards import DATA_AXIS
@@ -206,6 +207,28 @@ class LinearGaussianIBP(BuffetModel):
         offset = jnp.asarray(0 if self.offset is None else self.offset, dtype)
         signal = state.feature_scale * (state.z.astype(dtype) @ y)
         return offset + signal + state.noise_scale * noise
+
+    @full_products
+    def simulate_more(
+        self, key: Key, state: LinearGaussianState, data: Dense
+    ) -> tuple[LinearGaussianState, Dense, dict[str, Array]]:
+        z_key, y_key, noise_key = jax.random.split(key, 3)
+        x, start = complete(state, self.centred(data)), self.first_slot()
+        earlier = state.z[:, start:]
+        z, overflow = sample_by_rows(self.prior(state), z_key, *earlier.shape, earlier=earlier)
+        z = jnp.pad(z, ((0, 0), (start, 0)), constant_values=True)
+        normals = jax.random.normal(y_key, (z.shape[1], x.shape[1]), x.dtype)
+        y = gaussian.draw_features(
+            *gaussian.gram_statistics(state.z, x), normals, state.noise_scale, state.feature_scale
+        )
+        noise = state.noise_scale * jax.random.normal(noise_key, x.shape, x.dtype)
+        more = z.astype(x.dtype) @ y + noise
+        offset = jnp.asarray(0 if self.offset is None else self.offset, x.dtype)
+        state = state._replace(
+            z=jnp.concatenate([state.z, z]),
+            x=None if state.x is None else jnp.concatenate([x, more]),
+        )
+        return state, data.with_more(offset + more), {"features": overflow}
 
     def sampler(
         self,
@@ -386,8 +409,8 @@ class LinearGaussianIBP(BuffetModel):
             chooses among all children of all particles.
           ess_threshold: resample when the effective sample size is below this share of P; 1 for
             every row, as Algorithm 2 does.
-          rejuvenate_every: a Gibbs sweep over all rows so far after every so many rows, and after
-            every tempering step; 0 for none.
+          rejuvenate_every: a Gibbs sweep over all rows so far every `rejuvenate_every` rows, and
+            after every tempering step; 0 for none.
           anneal_from: pass the rows with the feature scale multiplied by this; below 1 the features
             of the first rows stick less.
           anneal_steps: importance steps after the last row that bring the factor to 1,
@@ -423,7 +446,7 @@ class LinearGaussianIBP(BuffetModel):
         )
 
     def particle_draw(self, particle: PyTree, path: dict[str, Array], data: Dense) -> Draw:
-        """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
+        """What a draw keeps of one particle of the filter: as a chain records it, with all of Z."""
         from jaxmf.models.linear_gaussian.particle import particle_draw
 
         return particle_draw(self, particle, path, data)

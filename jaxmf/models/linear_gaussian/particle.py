@@ -152,7 +152,7 @@ def add_row(particle: GaussianParticle, z_row: Array, x: Array, row: Array) -> G
 def particle_draw(
     model: LinearGaussianIBP, particle: GaussianParticle, path: dict[str, Array], data: Dense
 ) -> Draw:
-    """What a draw holds of one particle, whole Z included.
+    """What a draw keeps of one particle, all of Z included.
 
     Args:
         path: what the history kept, "z" (N, K) bool; empty where the particle carries Z.

@@ -31,6 +31,8 @@ from jaxmf.blocks.prediction import (
     predictive_groups,
     probabilities,
 )
+from jaxmf.blocks.simulation import simulate_more
+from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.values import draw_in_parts, draw_indices, log_mixture
 from jaxmf.data import Dense, Tokens
 from jaxmf.data.container import bare
@@ -47,7 +49,7 @@ from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
 from jaxmf.samplers.annealed_smc import AnnealedModel
 from jaxmf.types import Array, Key, PyTree
 
-_MOST_COLUMNS = 1_000  # 40 rows of so many: 20 sweeps take minutes
+_MOST_COLUMNS = 1_000  # 40 rows of this many: 20 sweeps take minutes
 _MOST_KEPT_ROWS = 10_000  # of which 2,000 draws hold the groups in 80 MB
 
 
@@ -95,6 +97,19 @@ class _Mixture(NetworkModel):
         return bare(
             Tokens, columns={"all": nothing}, sizes={"all": 1}, values={"x": values}, names={}
         )
+
+    def simulate_more(
+        self, key: Key, state: NetworkState, data: Dense
+    ) -> tuple[NetworkState, Dense, dict[str, Array]]:
+        if self.family is None:
+            raise ValueError(
+                f"{type(self).__name__} takes the family of its groups from the data: state it to "
+                "simulate more, family=NormalInverseWishart(...)"
+            )
+        network, tokens = self.over(data)
+        state, both, overflow = simulate_more(network, key, state, tokens)
+        x = both.values["x"].reshape(2 * data.num_rows, -1)
+        return state, data.with_more(x[data.num_rows :]), overflow
 
     def device_options(
         self, options: Mapping[str, object], *, platform: str, data: Dense | None = None

@@ -36,6 +36,7 @@ from jaxmf.models.noisy_or import chain, queries
 from jaxmf.models.noisy_or.particle import NoisyOrFilterPlan
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, NoisyOrState, active_counts, parameters_of
 from jaxmf.priors import hyper
+from jaxmf.priors.features import sample_by_rows
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.samplers.cloud import TriggerFn
@@ -198,6 +199,20 @@ class NoisyOrIBP(BuffetModel):
         uniforms = jax.random.uniform(key, eta.shape, dtype)
         return (uniforms < noisy_or.probability(eta, parameters_of(state))).astype(dtype)
 
+    def simulate_more(
+        self, key: Key, state: NoisyOrState, data: Dense
+    ) -> tuple[NoisyOrState, Dense, dict[str, Array]]:
+        z_key, y_key, x_key = jax.random.split(key, 3)
+        prior = self.prior(state)
+        more, overflow = sample_by_rows(prior, z_key, *state.z.shape, earlier=state.z)
+        z = jnp.concatenate([state.z, more])
+        existed, exists = (prior.exists(jnp.sum(each, axis=0)) for each in (state.z, z))
+        new_y = jax.random.uniform(y_key, state.y.shape) < state.cause_probability
+        y = jnp.where(existed[:, None], state.y, new_y & exists[:, None])
+        state = state._replace(z=z, y=y)
+        x = self.simulate_data(x_key, state)[data.num_rows :]
+        return state, data.with_more(x), {"features": overflow}
+
     def sampler(
         self,
         *,
@@ -337,8 +352,8 @@ class NoisyOrIBP(BuffetModel):
             from its exact sum. Better weights for a few times the work.
           resample_fn: scheme of `jaxmf.samplers.resampling`, other than `optimal`.
           ess_threshold: resample when the effective sample size is below this share of P.
-          rejuvenate_every: a Gibbs sweep over all rows so far, and Y, after every so many rows; 0
-            for none.
+          rejuvenate_every: a Gibbs sweep over all rows so far, and Y, every `rejuvenate_every`
+            rows; 0 for none.
           capacity: slots for causes to begin with; they double when a particle needs more.
           batch_size: how many particles are worked on at once; None for all.
         Returns:
@@ -361,7 +376,7 @@ class NoisyOrIBP(BuffetModel):
         )
 
     def particle_draw(self, particle: PyTree, path: dict[str, Array], data: Dense) -> Draw:
-        """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
+        """What a draw keeps of one particle of the filter: as a chain records it, with all of Z."""
         from jaxmf.models.noisy_or.particle import particle_draw
 
         return particle_draw(self, particle, path, data)

@@ -98,7 +98,7 @@ def add_row(
 def particle_draw(
     model: NoisyOrIBP, particle: NoisyOrParticle, path: dict[str, Array], data: Dense
 ) -> Draw:
-    """What a draw holds of one particle, whole Z included.
+    """What a draw keeps of one particle, all of Z included.
 
     Args:
         path: what the history kept, "z" (N, K) bool; empty where the particle carries Z.

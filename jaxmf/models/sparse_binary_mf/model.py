@@ -178,7 +178,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         """Coordinate ascent: rows and columns in turn, in closed form.
 
         Args:
-          num_epochs: at most so many.
+          num_epochs: the most epochs.
           start: "svd" (leading singular vectors, those of the rows with mean square one; for the
             tilted bound of the ones divided by the roots of their row's and column's numbers of
             ones) or "random", which needs more epochs.
@@ -186,7 +186,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
             zeta), "partial_newton" (diagonal), or "gradient" (all means and log variances at once
             by an optax optimiser on the derivative of the free energy). By default block for up to
             32 factors, then partial Newton.
-          relaxation: block steps are so many times as long. 1.7 by default: below two the free
+          relaxation: block steps are longer by this factor. 1.7 by default: below two the free
             energy still falls (at fixed zeta it is a parabola along the step), and above one much
             faster, as zeta lets the scores of a sparse matrix go only slowly. With the tilted bound
             1, of Newton steps that are shortened where they move scores by much. Where zeros are
@@ -204,8 +204,8 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
           hold_priors: epochs before priors are learned, and before the ascent may stop: learned
             from the start they collapse.
           tolerance: stop once the free energy of a fixed sample changes by less, relatively, ...
-          patience: ... so many times one after the other; with validation once its score did not
-            improve so many times.
+          patience: ... this many times in succession; with validation once its score did not
+            improve this many times.
           evaluate_every: epochs between two looks at free energy and validation score; one where
             noise is learned, which takes a look.
           num_evaluation: columns of that fixed sample.

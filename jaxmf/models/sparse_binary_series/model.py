@@ -166,18 +166,18 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         With all zeros the free energy never rises, whatever is learned.
 
         Args:
-          num_epochs: at most so many.
+          num_epochs: the most epochs.
           start: "svd" (leading singular vectors of the matrices below each other, smoothed) or
             "random", which needs many more epochs.
           update: of the paths' means: "joint" (all factors at all times of a row at once: a system
             of T K equations a row), or "factors" (one factor after the other: K systems of T). By
             default joint up to 256 equations.
-          relaxation: steps are so many times as long as to the minimiser, as in `SparseBinaryMF`.
+          relaxation: steps are longer by this factor than to the minimiser, as in `SparseBinaryMF`.
           hold_priors: epochs before priors and the length scale are learned, and before the ascent
             may stop.
           tolerance: stop once the free energy of a fixed sample changes by less, relatively, ...
-          patience: ... so many times one after the other; with validation once its score did not
-            improve so many times.
+          patience: ... this many times in succession; with validation once its score did not
+            improve this many times.
           evaluate_every: epochs between two looks at free energy and validation score; one where
             noise is learned, which takes a look.
           num_evaluation: columns of that fixed sample.

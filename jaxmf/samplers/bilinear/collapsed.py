@@ -161,9 +161,9 @@ def collapsed_bilinear_sweep(
       weight_scale: () float, s_W.
       weight_mean: w0, broadcasts to (K, L). Where features come and go, all slots but the fixed
         ones must have the same mean, as slots carry no meaning then.
-      num_fixed: the first so many slots of U hold fixed features, which never change.
+      num_fixed: the first `num_fixed` slots of U hold fixed features, which never change.
       whole_rows: draw each row from all its 2^K settings at once, not bit by bit.
-      num_proposals: after the bits, so many Metropolis-Hastings proposals of several bits at once.
+      num_proposals: after the bits, this many Metropolis-Hastings proposals of several bits.
     Returns:
       u, x, and () bool: whether a row needed more slots than there are.
     """

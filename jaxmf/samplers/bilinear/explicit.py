@@ -55,8 +55,8 @@ def explicit_sweep(
 
     Args:
       column_exists: (L,) bool, the slots of V that are features, whether a column has them or not.
-      num_fixed: the first so many slots of U hold fixed features.
-      num_proposals: after the bits, so many proposals to change several bits of a row at once.
+      num_fixed: the first `num_fixed` slots of U hold fixed features.
+      num_proposals: after the bits, this many proposals to change several bits of a row at once.
       grows: whether the prior has an unbounded number of features.
     Returns:
       u, weights, and () bool: whether more slots were needed.

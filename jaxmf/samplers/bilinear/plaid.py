@@ -198,8 +198,8 @@ def collapsed_plaid_sweep(
       noise_scale: () float, s_X.
       weight_scale: () float, s_W.
       weight_mean: w0, () or (K,).
-      num_fixed: the first so many slots hold fixed features, which never change.
-      num_proposals: after the bits, so many Metropolis-Hastings proposals of several bits at once.
+      num_fixed: the first `num_fixed` slots hold fixed features, which never change.
+      num_proposals: after the bits, this many Metropolis-Hastings proposals of several bits.
     Returns:
       u and x.
     Raises:

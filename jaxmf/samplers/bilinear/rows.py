@@ -69,7 +69,7 @@ def row_fit(
       x: (L,) float, turned cells; not looked at where cells are missing.
       partial: the row where cells are missing, else None.
     """
-    spread, mean = posterior
+    spread, mean = posterior.spread, posterior.mean
     z_float = z.astype(mean.dtype)
     m_z = times_z(spread, z_float)
     fitted = z_float @ mean

@@ -4,7 +4,7 @@ X = U W V' + noise has few singular values above those of noise. In the coordina
 vectors the rows are then the corners of a parallelepiped, U times a matrix, plus noise that is
 alike in all directions. Two rows that differ in one feature only differ in the direction of its
 edge, and the discriminant between the two (their difference over the covariance of all rows) sets
-all rows with the feature apart from all without. So many pairs of rows are drawn at random, each
+all rows with the feature apart from all without. Many pairs of rows are drawn at random, each
 divides the rows in two, and features are taken from these divisions one after another, the one
 first that shortens a description of the rows the most: squared distances over twice the noise's
 variance, against the entropy of the bits. Some rounds of least squares follow, bit by bit. Columns

@@ -30,7 +30,7 @@ from jaxmf.samplers.polya_gamma import polya_gamma
 from jaxmf.types import Array, Key
 
 _ROWS_A_PIECE = 2048
-MOST_PAIRS = 400  # up to so many pairs of features a draw of all of W is cheap
+MOST_PAIRS = 400  # up to this many pairs of features a draw of all of W is cheap
 
 
 def draw_weights(

@@ -270,7 +270,7 @@ def log_split_ratio(
 
 
 def log_intensities(prior: IndianBuffet, counts: Array, num_rows: int) -> Array:
-    """log Lambda of histories with so many ones (K,): (K,) float."""
+    """log Lambda of histories with this many ones (K,): (K,) float."""
     nothing = prior.log_prob_labelled(jnp.zeros((1,), counts.dtype), num_rows)
     each = jax.vmap(lambda count: prior.log_prob_labelled(count[None], num_rows))(counts)
     return each - nothing

@@ -166,7 +166,7 @@ def _draw_their_activity(
 ) -> Array:
     """Y with the rows of all new causes: cause `rank` (K,) of row `owner` (K,) in each slot.
 
-    In iteration `new` every row that has so many draws one, those still to come summed out.
+    In iteration `new` every row that has this many draws one, those still to come summed out.
     """
     dtype = eta.dtype
     rows = jnp.arange(eta.shape[0])
