@@ -15,8 +15,18 @@ from jaxmf._kernels.special import uniforms, uniforms_at
 from jaxmf.samplers.factors.shares import shared_out
 from tests.support.eight_devices import run_on_eight_devices
 
-RATINGS = """
-import sys
+# a thread beside those of the devices, which factorise several matrices at once
+THREADS = """
+import os, sys
+
+os.environ["PJRT_NPROC"] = "9"
+"""
+
+RATINGS = (
+    THREADS
+    + """
+if "unfused" in sys.argv:
+    os.environ["JAXMF_FUSE_LOOPS"] = "0"
 import jax, numpy as np
 from jax.sharding import Mesh
 import jaxmf as mf
@@ -37,6 +47,7 @@ def assert_alike(spread, alone):
     for name, draws in alone.draws.items():
         np.testing.assert_allclose(spread.draws[name], draws, rtol=2e-4, atol=2e-4, err_msg=name)
 """
+)
 
 SAME = (
     RATINGS
@@ -53,9 +64,10 @@ print("same draws")
 )
 
 
-@pytest.mark.parametrize("rows", [pytest.param("even", marks=pytest.mark.slow), "uneven"])
-def test_ratings_on_one_two_and_eight_devices_have_the_same_draws(rows):
-    assert run_on_eight_devices(SAME, rows) == ["same draws"]
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [("even",), ("uneven",), ("uneven", "unfused")], ids=" ".join)
+def test_ratings_on_one_two_and_eight_devices_have_the_same_draws(arguments):
+    assert run_on_eight_devices(SAME, *arguments) == ["same draws"]
 
 
 PROGRAM = (
@@ -102,6 +114,7 @@ print("vectors and sums alone are exchanged")
 )
 
 
+@pytest.mark.slow
 def test_a_device_holds_its_ratings_and_no_more_than_vectors_is_exchanged():
     assert run_on_eight_devices(PROGRAM) == [
         "a sixth at most",
@@ -170,8 +183,9 @@ def test_a_run_over_chains_and_ratings_has_the_draws_of_one_device():
     assert run_on_eight_devices(CHAINS) == ["agrees"]
 
 
-JOINT = """
-import sys
+JOINT = (
+    THREADS
+    + """
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh
 from jaxmf import row_shards
@@ -211,9 +225,10 @@ with jax.set_mesh(Mesh(np.array(jax.devices()), ("data",))):
             compiler_options=setups.FAST_COMPILE,
         )
         print("kept")
-    except AssertionError as error:
+    except AssertionError:
         print("caught")
 """
+)
 
 
 @pytest.mark.slow
