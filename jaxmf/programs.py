@@ -81,5 +81,6 @@ def refuse_in_fork() -> None:
         raise RuntimeError(
             "this process is a fork of one that has run or loaded something, and lacks the "
             "threads that JAX started there: runs and their answers would wait for ever. "
-            'Start processes by multiprocessing.get_context("spawn"), or fork before anything is run or loaded'
+            'Start processes by multiprocessing.get_context("spawn"), or fork before anything '
+            "is run or loaded"
         )
