@@ -235,7 +235,7 @@ def test_states_of_chains_lie_on_their_devices_and_data_on_all():
 @pytest.mark.slow
 def test_eight_devices_on_an_axis_of_no_use_are_refused():
     assert run_on_eight_devices(PROGRAM) == [
-        "mesh: BinaryMF cannot use the axis 'data' ",
+        "mesh: BinaryMF with sweep='bits' cannot use the axis 'data' other sweep",
         "mesh: LDA with sweep='sequential' cannot use the axis 'data' other sweep",
         "mesh: NoisyOrIBP with sweep='parallel' cannot use the axis 'data' ",
         "mesh: particle_filter cannot use the axis 'data' ",

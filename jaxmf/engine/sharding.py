@@ -83,9 +83,16 @@ class Placement:
     def put_group(
         self, state: PyTree, averages: dict[str, object]
     ) -> tuple[PyTree, dict[str, PyTree]]:
-        """State and averages of a group, each device holding its chains and its rows of them."""
-        shardings = self._shardings_of_states(state)
-        return jax.tree.map(_put, state, shardings), self.put_chains(averages)
+        """State and averages of a group, each device holding its chains and its rows of them.
+
+        Copies, for a chunk gives the memory of its arguments to its results.
+        """
+
+        def copied(leaf: PyTree, sharding: NamedSharding | None) -> PyTree:
+            return _put(jnp.array(leaf) if isinstance(leaf, jax.Array) else leaf, sharding)
+
+        states = jax.tree.map(copied, state, self._shardings_of_states(state))
+        return states, jax.tree.map(lambda leaf: copied(leaf, self.chains), averages)
 
     def shapes_of_group(
         self, state: PyTree, averages: dict[str, PyTree]

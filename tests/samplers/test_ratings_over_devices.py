@@ -135,7 +135,7 @@ resumed = mf.sample(model, data, num_samples=6, checkpoint=folder + "/run", resu
 short = mf.sample(model, data, num_samples=2, **settings)
 short.save(folder + "/saved")
 loaded = mf.load(folder + "/saved")
-cells = mf.Entries([0, 39], [23, 0], [3.0, 3.0], (40, 24))
+cells = [0, 39], [23, 0]
 for name, post in (
     ("resumed", resumed),
     ("extended", short.extend(num_samples=4, mesh=mesh)),
@@ -145,9 +145,7 @@ for name, post in (
     assert_alike(post, whole)
     np.testing.assert_allclose(post.predict(cells).mean, whole.predict(cells).mean, rtol=1e-3)
     print(name)
-gathered = mf.sample(
-    model, data, num_samples=6, predict_at=cells, **settings, keep_factors=False
-)
+gathered = mf.sample(model, data, num_samples=6, predict_at=cells, **settings)
 np.testing.assert_allclose(gathered.predict(cells).mean, whole.predict(cells).mean, rtol=1e-3)
 print("predicted on the way")
 """
@@ -281,9 +279,9 @@ def test_every_cell_lies_once_with_its_row_and_once_with_its_column():
     one, two = jnp.asarray(1.0), jnp.asarray(2.0)
     shares = shared_out(data, (3, 3), centre=one, unit=two, num_devices=num_devices)
     turned = shares.transpose()
-    for each, own, others in ((shares, rows, columns), (turned, columns, rows)):
+    for each, lines, others in ((shares, rows, columns), (turned, columns, rows)):
         found = _cells_of(each, num_devices)
-        expected = zip(own.tolist(), others.tolist(), (np.arange(19.0) / 2).tolist(), strict=True)
+        expected = zip(lines.tolist(), others.tolist(), (np.arange(19.0) / 2).tolist(), strict=True)
         assert sorted(found) == sorted(expected)
         assert np.all(each.values[~np.asarray(each.are_cells)] == 0)
 

@@ -235,8 +235,8 @@ def _normals(key: Key, shapes: list[tuple[int, ...]], data: PreparedRatings) -> 
 
 def row_arrays() -> tuple[str, ...]:
     """What is spread over devices: of the data, the state and draws."""
-    own = tuple(f"cells.{name}" for name in ROW_ARRAYS)
-    return ("u", "v", "row_side.groups", "column_side.groups", *own)
+    cells = tuple(f"cells.{name}" for name in ROW_ARRAYS)
+    return ("u", "v", "row_side.groups", "column_side.groups", *cells)
 
 
 def record(

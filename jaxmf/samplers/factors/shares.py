@@ -135,12 +135,12 @@ def _side(
     num_chunks = most + piece_size(2 * most, width)
     order = np.argsort(rows, kind="stable")
     device, row = np.divmod(rows[order], num_rows)
-    place = np.arange(num_cells) - (np.cumsum(counts) - counts)[rows[order]]
-    place += (device.astype(np.int64) * num_chunks + starts[device, row]) * width
+    at = np.arange(num_cells) - (np.cumsum(counts) - counts)[rows[order]]
+    at += (device.astype(np.int64) * num_chunks + starts[device, row]) * width
 
     def laid_out(cells: np.ndarray, empty: float) -> np.ndarray:
         flat = np.full(num_devices * num_chunks * width, empty, cells.dtype)
-        flat[place] = cells[order]
+        flat[at] = cells[order]
         return flat.reshape(-1, width)
 
     positions = laid_out(np.arange(num_cells, dtype=np.int32), num_cells)
@@ -213,9 +213,9 @@ def draw_shared_rows(
         )
         return drawn, residuals.squares[None]
 
-    own = _with_rows(normals.shape[0], factors, design.row_part, priors.means, priors.groups)
+    padded = _with_rows(normals.shape[0], factors, design.row_part, priors.means, priors.groups)
     drawn, squares = row_shards.by_row(
-        draw, (normals, *own, *side), design.table, priors.precisions, precision
+        draw, (normals, *padded, *side), design.table, priors.precisions, precision
     )
     return drawn[: factors.shape[0]], row_shards.sum_over_rows(jnp.sum, (squares,))
 
@@ -228,17 +228,19 @@ def sum_of_squares(factors: Array, design: Design, *, side: SideShares, num_devi
     ) -> Array:
         vectors = _without_cells(table, row_part).vectors(factors)
 
-        def of_chunks(chunks: tuple[Array, Array, Array]) -> Array:
+        def squares_of_chunks(chunks: tuple[Array, Array, Array]) -> Array:
             others, rows, values = chunks
             means = jnp.sum(table[others] * vectors[rows][:, None], axis=-1)
             return jnp.sum((values - means) ** 2, axis=-1)
 
         # a chunk after the last row has cells that do not exist, whose means and values are zero
         existing = jnp.minimum(rows, vectors.shape[0] - 1)
-        return jnp.sum(in_pieces(of_chunks, (others, existing, values), num_cells=others.shape[1]))
+        return jnp.sum(
+            in_pieces(squares_of_chunks, (others, existing, values), num_cells=others.shape[1])
+        )
 
-    own = _with_rows(side.starts.shape[0] - num_devices, factors, design.row_part)
-    return row_shards.sum_over_rows(squares, (*own, *side[:2], side.values), design.table)
+    padded = _with_rows(side.starts.shape[0] - num_devices, factors, design.row_part)
+    return row_shards.sum_over_rows(squares, (*padded, *side[:2], side.values), design.table)
 
 
 def _with_rows(num_rows: int, *arrays: Array) -> list[Array]:
