@@ -116,7 +116,7 @@ def sample(
         chain_method: ``"vectorized"``, ``"sequential"`` or ``"auto"`` (sequential on CPU).
         mesh: `jax.sharding.Mesh` of devices of this process, with an axis ``"chain"`` to spread
             chains over them, and where the sampler can use it (the parallel sweep of tokens, and
-            that of rows of `LinearGaussianIBP`) an axis ``"data"``.
+            that of rows of `LinearGaussianIBP`, ratings of `BPMF`) an axis ``"data"``.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
             called with a `jaxmf.engine.ProgressReport` after every chunk.
         checkpoint: folder that draws and state are written to on the way.

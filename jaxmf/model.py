@@ -88,6 +88,11 @@ class Model:
         del options
         return ()
 
+    def mesh_advice(self, options: Mapping[str, object]) -> str:
+        """What would have to be otherwise for more such axes, as a clause; empty for nothing."""
+        del options
+        return ""
+
     def matched(self, data: Any) -> Self:
         """The model for these data, before a run: settings that are left open are filled in.
 

@@ -82,7 +82,8 @@ def with_device_options(
     """
     name = devices.platform_of(data, mesh)
     options = {**options, **model.device_options(options, platform=name, data=data)}
-    check_mesh_axes(mesh, type(model).__name__, model.mesh_axes(options), options)
+    axes, advice = model.mesh_axes(options), model.mesh_advice(options)
+    check_mesh_axes(mesh, type(model).__name__, axes, options, advice)
     return options
 
 

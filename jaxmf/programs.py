@@ -8,15 +8,22 @@ A process may refuse that a vector meets a matrix (`jax_numpy_rank_promotion`) o
 (`jax_numpy_dtype_promotion`), to find slips in its own code. Here both are meant, as in numpy.
 
 Settings are those of the trace, and nothing of the process is set.
+
+A fork of a process that has used JAX lacks the threads that JAX started there: in it every program,
+new or compiled already, may wait for ever. So programs of this library are refused in it.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import jax
+
+# the process that JAX was first used in
+_FIRST: list[int] = []
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,7 +54,33 @@ def jit(fn: Callable[..., object] | None = None, **options: Any) -> Any:
     Args:
       fn: a function; without one, a decorator is returned.
       **options: of `jax.jit`.
+    Returns:
+      A function that raises RuntimeError in a fork; ``lower`` and ``trace`` are those of `jax.jit`.
     """
     if fn is None:
         return functools.partial(jit, **options)
-    return jax.jit(full_products(fn), **options)
+    compiled = jax.jit(full_products(fn), **options)
+
+    @functools.wraps(compiled)
+    def program(*args: object, **kwargs: object) -> object:
+        refuse_in_fork()
+        return compiled(*args, **kwargs)
+
+    program.__dict__.update(lower=compiled.lower, trace=compiled.trace)
+    return program
+
+
+def refuse_in_fork() -> None:
+    """Refuses what would wait for ever for threads that a fork does not have.
+
+    Raises RuntimeError: in a fork of a process that has run or loaded something.
+    """
+    if not _FIRST:
+        _FIRST.append(os.getpid())
+    if _FIRST[0] != os.getpid():
+        raise RuntimeError(
+            "this process is a fork of one that has run or loaded something, and lacks the "
+            "threads that JAX started there: runs and their answers would wait for ever. "
+            'Start processes by multiprocessing.get_context("spawn"), or fork before anything '
+            "is run or loaded"
+        )

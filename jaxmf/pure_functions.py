@@ -20,7 +20,7 @@ from jaxmf.engine import ChainKernel, chain_kernel
 from jaxmf.model import Model
 from jaxmf.models.sparse_binary_mf import SparseBinaryMF
 from jaxmf.preparation import prepare_run, with_device_options
-from jaxmf.programs import full_products
+from jaxmf.programs import full_products, refuse_in_fork
 from jaxmf.types import Array, Key
 from jaxmf.variational_bayes.free_energy import free_energy as bound
 from jaxmf.variational_bayes.pieces import Layout
@@ -55,6 +55,7 @@ def kernel(model: Model, data: object, **options: object) -> ChainKernel:
     Raises:
         ValueError: the model lacks the method, or does not have such data.
         TypeError: an unknown option; the message names the right ones.
+        RuntimeError: in a fork of a process that has run or loaded something.
     Example:
         >>> import jax, numpy as np, jaxmf as mf
         >>> X = np.random.default_rng(0).normal(size=(6, 3))
@@ -63,6 +64,7 @@ def kernel(model: Model, data: object, **options: object) -> ChainKernel:
         >>> jax.eval_shape(step, jax.random.key(1), start).num_steps
         ShapeDtypeStruct(shape=(), dtype=int32)
     """
+    refuse_in_fork()
     with jax.ensure_compile_time_eval():  # data have numbers inside of jax.jit too
         model, container, build, options = prepare_run(model, data, "sample", options, kernel, None)
         algorithm = build(**with_device_options(model, options, container, None))

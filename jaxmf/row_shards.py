@@ -39,6 +39,13 @@ def spread(array: Array) -> Array:
     return jax.lax.with_sharding_constraint(array, PartitionSpec(DATA_AXIS))
 
 
+def whole(array: Array) -> Array:
+    """The array, every device with all of it."""
+    if DATA_AXIS not in jax.sharding.get_abstract_mesh().axis_names:
+        return array
+    return jax.lax.with_sharding_constraint(array, PartitionSpec())
+
+
 def sum_over_rows(
     function: Callable[..., PyTree], rows: tuple[Array, ...], *shared: Array
 ) -> PyTree:

@@ -179,7 +179,8 @@ def test_a_mesh_with_an_axis_that_nothing_is_spread_over_is_refused():
     check_mesh_axes(None, "LDA", (), {})
     assert mf.LDA(3).mesh_axes({"sweep": "parallel"}) == ("data",)
     assert mf.LDA(3).mesh_axes({"sweep": "sequential"}) == ()
-    assert mf.BPMF(2).mesh_axes({}) == ()
+    assert mf.BPMF(2).mesh_axes({}) == ("data",)
+    assert mf.BPMF(2, likelihood=mf.Probit()).mesh_axes({}) == ()
 
 
 PROGRAM = """
@@ -190,7 +191,7 @@ from jax.sharding import Mesh
 
 settings = dict(num_warmup=1, num_samples=1, num_chains=1, progress=False)
 mesh = Mesh(np.array(jax.devices()), ("data",))
-for name, options in (("bpmf", {}), ("lda", {}), ("noisy-or-ibp", {"sweep": "parallel"})):
+for name, options in (("binary-mf", {}), ("lda", {}), ("noisy-or-ibp", {"sweep": "parallel"})):
     model, data = registry.get(name).example()
     try:
         mf.sample(model, data, mesh=mesh, **options, **settings)
@@ -234,7 +235,7 @@ def test_states_of_chains_lie_on_their_devices_and_data_on_all():
 @pytest.mark.slow
 def test_eight_devices_on_an_axis_of_no_use_are_refused():
     assert run_on_eight_devices(PROGRAM) == [
-        "mesh: BPMF cannot use the axis 'data' ",
+        "mesh: BinaryMF with sweep='bits' cannot use the axis 'data' other sweep",
         "mesh: LDA with sweep='sequential' cannot use the axis 'data' other sweep",
         "mesh: NoisyOrIBP with sweep='parallel' cannot use the axis 'data' ",
         "mesh: particle_filter cannot use the axis 'data' ",

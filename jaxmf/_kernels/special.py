@@ -258,6 +258,31 @@ def uniforms(key: Array, shape: tuple[int, ...]) -> Array:
     return jax.lax.fori_loop(0, -(-size // block), piece, nothing).reshape(shape)
 
 
+def uniforms_at(key: Array, size: int, index: Array) -> Array:
+    """The numbers of `uniforms(key, (size,))` at some positions, without making the others.
+
+    At twice the time a number, so that a device can draw those of its rows. Of generators and
+    floats that `uniforms` leaves to `jax.random.uniform`, all are made.
+
+    Args: index (...) int, positions below `size`.
+    Returns (...), of the default float.
+    """
+    dtype = jnp.result_type(float)
+    if dtype != jnp.float32 or jax.random.key_impl(key) != "threefry2x32":
+        return jax.random.uniform(key, (size,), dtype)[index]
+    length = min(size, block_size("table entries"))
+    half = -(-length // 2)
+    flat = index.ravel()
+    # a threefry block is made of the counters of two positions, half a piece apart
+    start = jnp.where(flat >= size - length, size - length, flat // length * length)
+    within = flat - start
+    first = within % half
+    second = jnp.where(first + half < length, start + first + half, 0)
+    pairs = jnp.concatenate([start + first, second]).astype(jnp.uint32)
+    words = threefry_2x32(jax.random.key_data(key), pairs).reshape(2, -1)
+    return _as_uniforms(jnp.where(within < half, words[0], words[1])).reshape(index.shape)
+
+
 def _as_uniforms(words: Array) -> Array:
     # 23 bits as the fraction of a number in [1, 2)
     fraction = (words >> 9) | jnp.uint32(0x3F800000)

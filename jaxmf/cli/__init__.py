@@ -7,6 +7,7 @@ command is a function: `fitting.py` has those that make a run, `finished.py` tho
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 import warnings
 from typing import Annotated, Any, TextIO
@@ -64,6 +65,9 @@ for _command in (models, fit, show, predict, recommend, report, demo):
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: run a command and leave with its exit status."""
+    # an id that the output has no letters for (a redirected output of Windows, LANG=C) is no error
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -115,6 +119,6 @@ def _complain(words: str, status: int = 2) -> int:
 
 def _message(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}"
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     words = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     return words or type(error).__name__

@@ -56,6 +56,9 @@ class Algorithm(NamedTuple):
             needs more ends there: see `run`.
         row_arrays: ``() -> names`` of the arrays of the data, the state and the draws whose first
             axis is that of the rows, where an axis "data" of a mesh can spread them.
+        share_out: ``(data, num_devices) -> data``, in the place of `prepare` on such a mesh: the
+            data as the steps go through them there, the arrays of `row_arrays` with equal shares
+            of all devices. Called on the host, not in a program.
     """
 
     init: Callable[..., PyTree]
@@ -68,6 +71,7 @@ class Algorithm(NamedTuple):
     prepare: Callable[..., PyTree] | None = None
     limit: Callable[..., dict[str, Limit]] | None = None
     row_arrays: Callable[[], tuple[str, ...]] | None = None
+    share_out: Callable[..., PyTree] | None = None
 
 
 def algorithm(
@@ -82,12 +86,13 @@ def algorithm(
     prepare: Callable[..., PyTree] | None = None,
     limit: Callable[..., dict[str, Limit]] | None = None,
     row_arrays: Callable[[], tuple[str, ...]] | None = None,
+    share_out: Callable[..., PyTree] | None = None,
 ) -> Algorithm:
     """An Algorithm from plain functions, Partials or methods of a registered dataclass.
 
     Args:
         init, step, record, grow, capacity, average, compiler_options, prepare: see `Algorithm`.
-        limit, row_arrays: see `Algorithm`.
+        limit, row_arrays, share_out: see `Algorithm`.
     Returns:
         An Algorithm whose fields are pytrees.
     Example:
@@ -111,6 +116,7 @@ def algorithm(
         "prepare": prepare,
         "limit": limit,
         "row_arrays": row_arrays,
+        "share_out": share_out,
     }
     return Algorithm(
         init=as_partial(init),

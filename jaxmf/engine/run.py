@@ -28,10 +28,8 @@ from jaxmf.engine.progression import finish, start_anew, start_from
 from jaxmf.engine.result import Run, Schedule
 from jaxmf.engine.sharding import NO_MESH, Placement, validate_mesh
 from jaxmf.engine.storage import Storage
+from jaxmf.programs import refuse_in_fork
 from jaxmf.types import Key, PyTree, Seed
-
-# the process that made the first run: a fork of it lacks the threads that JAX started there
-_FIRST: list[int] = []
 
 
 def run(
@@ -73,7 +71,7 @@ def run(
         chain_method: "vectorized" advances all chains in one program, "sequential" each by itself
             (on CPU as many at once as there are cores), "auto" is sequential on CPU and
             vectorized elsewhere.
-        mesh: devices to spread the chains over, along its axis "chain".
+        mesh: devices to spread the chains over, along its axis "chain", and rows along "data".
         chunk_seconds: aim for the time between two looks of the host, which sees Ctrl-C and SIGTERM
             then: the run writes its checkpoint and returns the draws so far.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
@@ -99,7 +97,7 @@ def run(
         LockedError: if another run writes to the checkpoint folder.
         OSError: if the checkpoint folder cannot be written to at the start. Later that is a
             `CheckpointWarning`, and the run continues.
-        RuntimeError: in a fork of a process that has run something.
+        RuntimeError: in a fork of a process that has run or loaded something.
     Example:
         >>> import jax
         >>> from jaxmf.engine import Info, algorithm, run
@@ -111,7 +109,7 @@ def run(
         >>> run(walk, None, num_warmup=10, num_samples=100, num_chains=2).draws["x"].shape
         (2, 100)
     """
-    _refuse_in_fork()
+    refuse_in_fork()
     schedule = _schedule(num_warmup, num_samples, thin, initial)
     _validate(num_chains, chain_method, chunk_seconds, checkpoint_seconds)
     _validate_kinds(checkpoint, resume, progress)
@@ -145,18 +143,6 @@ def run(
         elif storage is not None:
             storage.save(progression, at_once=True)
         return finish(program, progression)
-
-
-def _refuse_in_fork() -> None:
-    """Refuses what would wait for ever for threads that a fork does not have."""
-    if not _FIRST:
-        _FIRST.append(os.getpid())
-    if _FIRST[0] != os.getpid():
-        raise RuntimeError(
-            "this process is a fork of one that has run jaxmf, and lacks the threads that JAX "
-            "started there: a run would wait for ever. Start processes by "
-            'multiprocessing.get_context("spawn"), or fork before the first run'
-        )
 
 
 def _schedule(num_warmup: int, num_samples: int, thin: int, initial: Run | None) -> Schedule:
@@ -221,8 +207,11 @@ def _make_program(
     num_chains: int,
     memory_limit: int | None,
 ) -> Program:
+    is_shared_out = algorithm.share_out is not None and placement.num_shares > 1
+    if algorithm.share_out is not None and is_shared_out:
+        data = algorithm.share_out(data, placement.num_shares)
     algorithm, data = placement.put_everywhere(algorithm), placement.put_data(data)
-    if algorithm.prepare is not None:
+    if algorithm.prepare is not None and not is_shared_out:
         data = placement.put_data(prepared(algorithm.prepare, data))
     num_groups = 1 if placement.batch.batched else num_chains
     guard = MemoryGuard(

@@ -52,6 +52,13 @@ class Placement:
         return jax.set_mesh(NO_MESH if self.mesh is None else self.mesh)
 
     @property
+    def num_shares(self) -> int:
+        """How many devices rows are spread over; 1 without such an axis."""
+        if self.mesh is None or DATA_AXIS not in self.mesh.axis_names:
+            return 1
+        return int(self.mesh.shape[DATA_AXIS])
+
+    @property
     def chains(self) -> NamedSharding | None:
         """Sharding of arrays with a leading chain axis."""
         return self._sharding(self.batch.spmd_axis)
@@ -76,15 +83,22 @@ class Placement:
     def put_group(
         self, state: PyTree, averages: dict[str, object]
     ) -> tuple[PyTree, dict[str, PyTree]]:
-        """State and averages of a group, each device holding its chains and its rows of them."""
-        shardings = self._shardings(state, self.batch.spmd_axis)
-        return jax.tree.map(_put, state, shardings), self.put_chains(averages)
+        """State and averages of a group, each device holding its chains and its rows of them.
+
+        Copies, for a chunk gives the memory of its arguments to its results.
+        """
+
+        def copied(leaf: PyTree, sharding: NamedSharding | None) -> PyTree:
+            return _put(jnp.array(leaf) if isinstance(leaf, jax.Array) else leaf, sharding)
+
+        states = jax.tree.map(copied, state, self._shardings_of_states(state))
+        return states, jax.tree.map(lambda leaf: copied(leaf, self.chains), averages)
 
     def shapes_of_group(
         self, state: PyTree, averages: dict[str, PyTree]
     ) -> tuple[PyTree, dict[str, PyTree]]:
         """Shapes of state and averages of a group, with where they lie."""
-        shardings = self._shardings(state, self.batch.spmd_axis)
+        shardings = self._shardings_of_states(state)
         return jax.tree.map(shapes_of, state, shardings), shapes_of(averages, self.chains)
 
     def options(
@@ -96,20 +110,20 @@ class Placement:
             options["donate_argnums"] = (3, 4)
         if self.mesh is None:
             return options
-        axis, chains = self.batch.spmd_axis, self.chains
+        chains = self.chains
         if function is start_chain:
             if self._start is None:
                 shapes = jax.eval_shape(partial(start_chain, batch=self.batch), *args)
-                self._start = (self._shardings(shapes[0], axis), chains)
+                self._start = (self._shardings_of_states(shapes[0]), chains)
             options["out_shardings"] = self._start
         elif function is grow_chain:
-            options["out_shardings"] = (self._shardings(args[3], axis), chains)
+            options["out_shardings"] = (self._shardings_of_states(args[3]), chains)
         elif function is run_chunk:
             everywhere: Any = self._sharding()
             options["out_shardings"] = Outcome(
-                state=self._shardings(args[3], axis),
+                state=self._shardings_of_states(args[3]),
                 averages=chains,  # type: ignore[arg-type]
-                draws=self._shardings(dict(static["draw_shapes"]), None, axis),
+                draws=self._shardings_of_states(dict(static["draw_shapes"]), None),
                 num_draws=everywhere,
                 step=everywhere,
                 overflow=everywhere,
@@ -139,14 +153,22 @@ class Placement:
                 "environment, use fewer devices, or leave out the mesh"
             )
 
-    def _shardings(self, tree: PyTree, *leading: str | None) -> PyTree:
-        """Where the arrays of a tree lie: these axes first, then that of their rows."""
+    def _shardings_of_states(self, tree: PyTree, *leading: str | None) -> PyTree:
+        """Where the arrays of all chains lie, with the axis of chains, behind these axes."""
+        return self._shardings(tree, *leading, self.batch.spmd_axis, num_axes=self.batch.num_axes)
+
+    def _shardings(self, tree: PyTree, *leading: str | None, num_axes: int = 0) -> PyTree:
+        """Where the arrays of a tree lie: these axes first, then that of their rows.
+
+        The rows of an array are its axis `num_axes`. Where devices cannot have equally many, all of
+        them have all.
+        """
         leaves, structure = jax.tree.flatten(tree)
         found = [
             self._sharding(*leading, DATA_AXIS)
-            if name in self._row_arrays
+            if name in self._row_arrays and leaf.shape[num_axes] % self.num_shares == 0
             else self._sharding(*leading)
-            for name in (leaf_names(tree) if leaves else ())
+            for name, leaf in zip(leaf_names(tree) if leaves else (), leaves, strict=True)
         ]
         return jax.tree.unflatten(structure, found)
 
@@ -171,8 +193,11 @@ class Placement:
 
 
 def _put(leaf: PyTree, sharding: NamedSharding | None = None) -> PyTree:
-    array = jnp.asarray(leaf)
-    return array if sharding is None else jax.device_put(array, sharding)
+    if sharding is None:
+        return jnp.asarray(leaf)
+    # what lies on the host goes straight to its devices: no one of them need have room for all
+    array = leaf if isinstance(leaf, np.ndarray) else jnp.asarray(leaf)
+    return jax.device_put(array, sharding)
 
 
 def validate_mesh(mesh: object, num_chains: int) -> None:
@@ -204,12 +229,17 @@ def validate_mesh(mesh: object, num_chains: int) -> None:
 
 
 def check_mesh_axes(
-    mesh: object, name: str, axes: tuple[str, ...], options: Mapping[str, object]
+    mesh: object,
+    name: str,
+    axes: tuple[str, ...],
+    options: Mapping[str, object],
+    advice: str = "",
 ) -> None:
     """Refuses a mesh with an axis over which nothing would be spread.
 
     Args:
         mesh: what the user passes; what is no mesh is left to `validate_mesh`.
+        advice: what would have to be otherwise.
     """
     if not isinstance(mesh, Mesh):
         return
@@ -228,5 +258,5 @@ def check_mesh_axes(
             f"mesh: {name}{sweep} cannot use the axis {axis!r}, so its {size} devices would all do "
             f"the same work; it spreads work over {known}. Chains are spread by "
             f'jax.make_mesh(({size},), ("{CHAIN_AXIS}",)) with num_chains a multiple of {size}'
-            f"{other}"
+            f"{other}{advice and '; ' + advice}"
         )

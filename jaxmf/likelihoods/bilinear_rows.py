@@ -129,17 +129,22 @@ def remove_row(
     room = noise - shared @ m_z
     size = 1 + jnp.sum(shared) * turned.strength
 
-    def by_rank_one() -> TurnedPosterior:
-        # M of the other rows is at most q I, so this is at least that: rounding cannot make it zero
-        gain = m_z / jnp.maximum(room, 1 / size)
-        gap = x - shared @ mean - alone @ turned.prior_mean
-        return TurnedPosterior(spread + m_z[:, None] * gain, mean - gain * gap, *others)
+    # M of the other rows is at most q I, so this is at least that: rounding cannot make it zero
+    gain = m_z / jnp.maximum(room, 1 / size)
+    shift = gain * (x - shared @ mean - alone @ turned.prior_mean)
+
+    def start_anew(_: tuple[Array, ...]) -> tuple[Array, Array, Array, Array, Array, Array]:
+        fresh = _posterior_of_any_strength(*others, turned)
+        nothing = jnp.zeros_like(m_z)
+        return jnp.array(True), fresh.spread, fresh.mean, nothing, nothing, nothing
 
     # also where M is not finite
     has_digits = jnp.all(room > _FEWEST_ROUNDINGS * jnp.finfo(x.dtype).eps * size)
-    return jax.lax.cond(
-        has_digits, by_rank_one, lambda: _posterior_of_any_strength(*others, turned)
+    # A loop of at most one turn: of a `cond`, chains side by side do both ways for every row.
+    _, spread, mean, m_z, gain, shift = jax.lax.while_loop(
+        lambda carry: ~carry[0], start_anew, (has_digits, spread, mean, m_z, gain, shift)
     )
+    return TurnedPosterior(spread + m_z[:, None] * gain, mean - shift, *others)
 
 
 def reset_slots(posterior: TurnedPosterior, free: Array, turned: Turned) -> TurnedPosterior:

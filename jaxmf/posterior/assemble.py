@@ -303,14 +303,17 @@ def _extend_chains(
     posterior: Posterior, num_samples: int, settings: dict[str, object]
 ) -> Posterior:
     meta, began = posterior.meta, time.perf_counter()
+    mesh, model = settings.get("mesh"), posterior.model
+    axes, advice = model.mesh_axes(meta.options), model.mesh_advice(meta.options)
+    check_mesh_axes(mesh, type(model).__name__, axes, meta.options, advice)
     if "temper" in meta.run:
-        check_mesh_axes(settings.get("mesh"), "temper", (), {})
+        check_mesh_axes(mesh, "temper", (), {})
     algorithm, cells = _sampler_of(posterior), posterior.predicted_at
     if cells:
         keep = "predicted_mean" in posterior.draws
-        algorithm = kept_cells.with_predictions(algorithm, posterior.model, cells, keep=keep)
+        algorithm = kept_cells.with_predictions(algorithm, model, cells, keep=keep)
     run = run_engine(
-        _with_replicas(algorithm, posterior, settings.get("mesh")),
+        _with_replicas(algorithm, posterior, mesh),
         posterior.data,
         seed=meta.seed,
         num_samples=num_samples,
@@ -324,7 +327,7 @@ def _extend_chains(
     if "temper" in meta.run:
         settings |= replicas.facts(run, meta.run["temper"])
     meta = dataclasses.replace(meta, run=settings, **outcome(run, began))
-    return from_chains(posterior.model, posterior.data, run, meta, cells)
+    return from_chains(model, posterior.data, run, meta, cells)
 
 
 def _extend_filter(

@@ -29,6 +29,7 @@ from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.posterior.replicas import check_temper
 from jaxmf.posterior.saving import FORMAT, MANIFEST
+from jaxmf.programs import refuse_in_fork
 
 _GROUPS = ("draws", "averages", "trace", "predicted_at", "weights", "state", "data", "features")
 _MAX_SIZE = 2**31 - 1
@@ -118,7 +119,9 @@ def load(folder: str | Path, *, data: object = None) -> Posterior:
         TypeError: `folder` is no path.
         ValueError: a file is damaged, a link, of another format or not what it should be (the
             message names file and key), or the data is another.
+        RuntimeError: in a fork of a process that has run or loaded something.
     """
+    refuse_in_fork()
     path = check_path("folder", folder)
     manifest = path / MANIFEST
     written = _read_manifest(path)

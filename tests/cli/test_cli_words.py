@@ -1,5 +1,10 @@
 """What the command line says of files and runs: what was read, warnings, advice as options."""
 
+import contextlib
+import io
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -25,6 +30,30 @@ def test_fit_says_what_it_read_and_warns_in_a_line(tmp_path, capsys):
         f"jaxmf: warning: {path}: 1 of 3 lines have no value, such as ['u2', 'f1', 'NA', '8']; "
         "they are left out.\n"
     )
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_ids_that_the_output_has_no_letters_for_are_written_as_escapes(
+    tmp_path, monkeypatch, encoding
+):
+    path = tmp_path / "r.csv"
+    path.write_text("user;film;stars\nŽluť;f1;4,5\nu2;f2;1,5\n", encoding="utf-8")
+    printed = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
+    monkeypatch.setattr(sys, "stdout", printed)
+    with nothing_runs(), pytest.raises(Reached):
+        cli.main(["fit", "bpmf", str(path), "--out", str(tmp_path / "run")])
+    assert b"lu\\u0165, u2" in printed.buffer.getvalue()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+def test_an_output_that_is_full_is_said(capsys, monkeypatch):
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert cli.run(["models"]) == 2
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
+    assert capsys.readouterr().err == "jaxmf: No space left on device\n"
 
 
 def test_every_kind_of_data_is_described():

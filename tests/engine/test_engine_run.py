@@ -142,6 +142,13 @@ def test_transfers_of_chains_in_threads_are_allowed_where_the_caller_allows_them
     assert_same_run(plain, guarded)
 
 
+def test_a_run_is_compiled_where_the_caller_has_switched_compiling_off():
+    toy = pair_gibbs(0.25)
+    with jax.disable_jit():
+        eager = run(toy, DATA, num_samples=3, num_chains=2)
+    assert_same_run(eager, run(toy, DATA, num_samples=3, num_chains=2))
+
+
 def test_draws_follow_how_random_bits_are_made():
     settings = {"num_samples": 3, "num_chains": 2}
     plain = run(pair_gibbs(), DATA, **settings)

@@ -16,6 +16,7 @@ import pytest
 
 from jaxmf.engine import Interrupts, SlowStepWarning, load_run, program, run, supervisor, turns
 from jaxmf.engine.executables import CACHE
+from jaxmf.programs import jit
 from tests.support.engine_toys import LOOK, growing, looked_at, pair_gibbs
 
 ROOT = Path(__file__).parents[2]
@@ -147,9 +148,8 @@ def test_an_error_in_a_thread_is_raised_where_the_run_was_called():
     assert supervisor.Supervisor(2).map(str, [1, 2, 3]) == ["1", "2", "3"]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_run_in_a_fork_is_refused_and_does_not_wait_for_ever():
-    run(pair_gibbs(), np.array([1.0, -2.0]), num_samples=1)
+def in_fork(call):
+    """How a fork of this process ends: 7 if the call is refused with advice."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # JAX says that it is multithreaded
         child = os.fork()
@@ -157,12 +157,27 @@ def test_a_run_in_a_fork_is_refused_and_does_not_wait_for_ever():
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(20)
         try:
-            run(pair_gibbs(), np.array([1.0, -2.0]), num_samples=1)
+            call()
         except RuntimeError as error:
             os._exit(7 if "spawn" in str(error) else 1)
         finally:
             os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_run_in_a_fork_is_refused_and_does_not_wait_for_ever():
+    run(pair_gibbs(), np.array([1.0, -2.0]), num_samples=1)
+    assert in_fork(lambda: run(pair_gibbs(), np.array([1.0, -2.0]), num_samples=1)) == 7
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_programs_in_a_fork_are_refused_new_and_compiled_ones():
+    old, new = jit(lambda x: x + 1), jit(lambda x: x + 2)
+    old(jnp.zeros(3))
+    assert in_fork(lambda: old(jnp.zeros(3))) == 7
+    assert in_fork(lambda: new(jnp.zeros(3))) == 7
+    assert float(old(jnp.zeros(3))[0]) == 1
 
 
 def batched(x):

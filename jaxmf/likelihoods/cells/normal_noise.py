@@ -22,17 +22,20 @@ class NormalNoise:
 
     noise_variance: Hyperparameter  # a number or a numpyro distribution
 
-    def start(self, values: Array, unit: Array | float = 1.0) -> Array:
+    def start(
+        self, values: Array, unit: Array | float = 1.0, *, where: Array | None = None
+    ) -> Array:
         """The spread of the values where the variance has a prior.
 
-        Args: values (T,) float in units; unit: what a 1 of the values is in the data.
+        Args: values (T,) float in units; unit: what a 1 of the values is in the data; where: (T,)
+        bool, which of the values are cells; None for all.
         Returns () float, in units of the data; the square of `unit` where the values are alike: a
         variance far below it would leave vectors of precisions that cannot be factorised. The start
         of the prior where it has bounds and that is beyond them.
         """
         import numpyro.distributions as dist
 
-        spread = jnp.var(values)
+        spread = jnp.var(values, where=where)
         guess = jnp.where(spread > _ALIKE, spread, 1) * unit**2
         # every positive guess is inside: the start of the prior need not be compiled
         if isinstance(self.noise_variance, dist.InverseGamma):

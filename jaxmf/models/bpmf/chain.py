@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf._kernels.special import as_normals, loggammas, uniforms
+from jaxmf._kernels.special import as_normals, loggammas, uniforms, uniforms_at
 from jaxmf.data import Entries
 from jaxmf.engine import Info
 from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
 from jaxmf.models.bpmf import groups, moves
-from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
+from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior, shares_of
 from jaxmf.models.bpmf.updates import (
     MomentDraws,
     gamma_shapes,
@@ -30,6 +30,7 @@ from jaxmf.models.bpmf.updates import (
 )
 from jaxmf.priors import hyper
 from jaxmf.samplers.factors import coefficients
+from jaxmf.samplers.factors.shares import ROW_ARRAYS, uniforms_of_rows
 from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ def init(plan: BPMFPlan, model: BPMF, key: Key, data: Entries | PreparedRatings)
 def _start_noise(model: BPMF, data: PreparedRatings) -> Array:
     unit, values = model.unit(data), model.standardised(data)
     noise = model.cell_noise(unit)
-    return noise.start(values, unit) if model.is_normal else noise.start(values)
+    if not model.is_normal:
+        return noise.start(values)
+    shares = shares_of(data)
+    return noise.start(values, unit, where=None if shares is None else shares.are_cells)
 
 
 def _start(model: BPMF, key: Key, num_rows: int) -> Array:
@@ -140,6 +144,8 @@ def step(
     )
     turned, columns = wait(state).transpose(), model.transpose()
     data_turned = data.transpose()
+    if shares_of(data) is not None:
+        cells["targets"] = model.standardised(data_turned)
     turned, no_columns = update_row_prior(columns, draws.columns, turned, data_turned, **proposals)
     turned, squares = update_row_vectors(
         columns, draws.v, turned, data_turned, key=jax.random.fold_in(key, 8), **cells
@@ -188,10 +194,7 @@ def _draws(model: BPMF, key: Key, state: BPMFState, data: PreparedRatings) -> _D
     # of a mixture they are drawn where its groups are known
     widths = [moments.mean.shape[-1] for moments in all_moments]
     shapes = [(1, width, width + 1) for width in widths] + [state.u.shape, state.v.shape]
-    sizes = [math.prod(shape) for shape in shapes]
-    flat = as_normals(uniforms(jax.random.fold_in(key, 1), (sum(sizes),)))
-    parts = jnp.split(flat, list(itertools.accumulate(sizes))[:-1])
-    normals = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    normals = _normals(jax.random.fold_in(key, 1), shapes, data)
     side_shapes = [gamma_shapes(model, state), gamma_shapes(model.transpose(), state.transpose())]
     noise_shapes = noise_shape(model, data)
     alike = [shape.ravel() for shape in side_shapes]
@@ -210,6 +213,30 @@ def _draws(model: BPMF, key: Key, state: BPMFState, data: PreparedRatings) -> _D
         v=normals[3],
         noise=None if noise_shapes is None else rest[0],
     )
+
+
+def _normals(key: Key, shapes: list[tuple[int, ...]], data: PreparedRatings) -> list[Array]:
+    """Normals of these shapes; over devices those of the last two have lines for all their rows."""
+    sizes = [math.prod(shape) for shape in shapes]
+    ends = list(itertools.accumulate(sizes))
+    shares = shares_of(data)
+    if shares is None:
+        parts = jnp.split(as_normals(uniforms(key, (ends[-1],))), ends[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    few = uniforms_at(key, ends[-1], jnp.arange(ends[1]))
+    drawn = [few[: ends[0]].reshape(shapes[0]), few[ends[0] :].reshape(shapes[1])]
+    for side, start, (_, width) in zip(
+        (shares.by_row, shares.by_column), ends[1:], shapes[2:], strict=False
+    ):
+        where = {"size": ends[-1], "start": start, "width": width}
+        drawn.append(uniforms_of_rows(key, side, num_devices=shares.num_devices, **where))
+    return [as_normals(one) for one in drawn]
+
+
+def row_arrays() -> tuple[str, ...]:
+    """What is spread over devices: of the data, the state and draws."""
+    cells = tuple(f"cells.{name}" for name in ROW_ARRAYS)
+    return ("u", "v", "row_side.groups", "column_side.groups", *cells)
 
 
 def record(

@@ -271,3 +271,15 @@ def matched(model: BPMF, entries: Entries) -> BPMF:
             model.cell_features.match(entries.row_names, entries.column_names, shape=entries.shape)
         )
     return replace(model, **found) if found else model
+
+
+def not_spread(model: BPMF) -> tuple[str, ...]:
+    """Names of the settings with which cells cannot be spread over devices."""
+    present = {
+        "row_features": model.row_features is not None,
+        "column_features": model.column_features is not None,
+        "cell_features": model.cell_features is not None,
+        "mixture": model.mixture != (None, None),
+        f"likelihood={type(model.likelihood).__name__}": not model.is_normal,
+    }
+    return tuple(name for name, there in present.items() if there)

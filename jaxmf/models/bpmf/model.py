@@ -42,14 +42,16 @@ from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.model import Model, Pair, Value
 from jaxmf.models.bpmf import chain, checks, density, queries, simulation, unknown
-from jaxmf.models.bpmf.state import BPMFState, Observed, PreparedRatings
+from jaxmf.models.bpmf.state import BPMFState, Observed, PreparedRatings, shares_of
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.scales import squared
 from jaxmf.readable import Readable
+from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.factors.coefficients import CoefficientParts
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
+from jaxmf.samplers.factors.shares import shared_out
 from jaxmf.samplers.factors.vectors import Known
 from jaxmf.types import Array, ArrayLike, Draw, Key, PyTree
 
@@ -279,6 +281,22 @@ class BPMF(Readable, Model):
         found = [() if each is None else spectra(each) for each in linked]
         return PreparedRatings(cells, known, *found)
 
+    def shared_out(self, data: Entries, num_devices: int) -> PreparedRatings:
+        """The observed cells as the sampler goes through them on several devices.
+
+        Args:
+          num_devices: over which rows and columns are spread.
+        """
+        cells = shared_out(
+            data,
+            (self.row_width(), self.column_width()),
+            centre=self.centre(data),
+            unit=self.unit(data),
+            num_devices=num_devices,
+        )
+        nothing = jnp.zeros((0, 0), data.values.dtype)
+        return PreparedRatings(cells, self.known(*data.shape, nothing))
+
     def known(self, num_rows: int, num_columns: int, cells: Array) -> Known:
         """The features of all rows and columns, as dense arrays, beside those of some cells."""
         rows = self._dense(self.row_features, num_rows, cells.dtype)
@@ -294,6 +312,8 @@ class BPMF(Readable, Model):
         """What is subtracted from the cells: () float."""
         if not self.is_normal:
             return jnp.zeros((), data.values.dtype)
+        if (shares := shares_of(data)) is not None:
+            return shares.centre
         return _mean(data.values) if self.offset is None else jnp.asarray(self.offset)
 
     def unit(self, data: Observed) -> Array:
@@ -301,9 +321,11 @@ class BPMF(Readable, Model):
 
         Of constant cells their size: nothing else is known of how wide such cells may be.
         """
-        values = data.values
+        values, shares = data.values, shares_of(data)
         if not self.is_normal:
             return jnp.ones((), values.dtype)
+        if shares is not None:
+            return shares.unit
         if self.scale is not None:
             return jnp.asarray(self.scale, values.dtype)
         mean = _mean(values)
@@ -313,7 +335,9 @@ class BPMF(Readable, Model):
         return jnp.where(spread > rounding, spread, size).astype(values.dtype)
 
     def standardised(self, data: Observed) -> Array:
-        """The values of the cells without the offset, in units: (T,) float."""
+        """The values of the cells without the offset, in units: (T,) float, or as `Shares` has."""
+        if (shares := shares_of(data)) is not None:
+            return shares.values
         return (data.values - self.centre(data).astype(data.values.dtype)) / self.unit(data)
 
     # --- densities and simulation -----------------------------------------------------------------
@@ -418,7 +442,20 @@ class BPMF(Readable, Model):
             grow=chain.grow if grows else None,
             capacity=chain.capacity if grows else None,
             prepare=self.prepare,
+            row_arrays=None if checks.not_spread(self) else chain.row_arrays,
+            share_out=None if checks.not_spread(self) else self.shared_out,
         )
+
+    def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
+        """Rows and columns of normal cells are spread over "data", each with its cells."""
+        del options
+        return () if checks.not_spread(self) else (DATA_AXIS,)
+
+    def mesh_advice(self, options: Mapping[str, object]) -> str:
+        """What keeps cells from being spread over devices."""
+        del options
+        names = " and ".join(checks.not_spread(self))
+        return f"without {names} it spreads ratings over {DATA_AXIS!r}" if names else ""
 
     def whole_draw(self, key: Key, state: BPMFState, data: Observed) -> Draw:
         return chain.record(chain.BPMFPlan(keep_factors=True), self, key, state, data)

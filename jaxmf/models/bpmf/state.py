@@ -9,6 +9,7 @@ from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
 from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import Arranged
 from jaxmf.samplers.factors.link import FeatureSpectrum
+from jaxmf.samplers.factors.shares import Shares
 from jaxmf.samplers.factors.vectors import Known
 from jaxmf.types import Array
 
@@ -48,7 +49,7 @@ class BPMFState(NamedTuple):
 class PreparedRatings(NamedTuple):
     """Observed cells in the order of both sides, and what is known besides."""
 
-    cells: Arranged  # the observed cells
+    cells: Arranged | Shares  # the observed cells, on one device or shared out to several
     known: Known  # features of rows, columns and cells
     # row_spectra, column_spectra: of the features that vectors depend on, by parts
     row_spectra: tuple[FeatureSpectrum, ...] = ()
@@ -56,8 +57,14 @@ class PreparedRatings(NamedTuple):
 
     @property
     def values(self) -> Array:
-        """(T,) float."""
+        """(T,) float; over devices as `Shares` has them."""
         return self.cells.values
+
+    @property
+    def num_cells(self) -> int:
+        """T."""
+        cells = self.cells
+        return cells.num_cells if isinstance(cells, Shares) else cells.values.shape[0]
 
     @property
     def num_rows(self) -> int:
@@ -73,6 +80,13 @@ class PreparedRatings(NamedTuple):
         """Rows and columns exchanged."""
         turned = self.cells.transpose(), self.known.transpose()
         return PreparedRatings(*turned, self.column_spectra, self.row_spectra)
+
+
+def shares_of(data: Observed) -> Shares | None:
+    """The cells over devices, where they are."""
+    if isinstance(data, PreparedRatings) and isinstance(data.cells, Shares):
+        return data.cells
+    return None
 
 
 Observed = Entries | PreparedRatings

@@ -16,13 +16,16 @@ from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
 from jaxmf.priors.hyper import is_fixed
+from jaxmf.row_shards import whole
 from jaxmf.samplers.factors import coefficients
 from jaxmf.samplers.factors.coefficients import Coefficients
+from jaxmf.samplers.factors.layout import Arranged
 from jaxmf.samplers.factors.link import Link, update_link, update_link_of_groups, with_link
 from jaxmf.samplers.factors.moments import precisions, statistics_of_all
 from jaxmf.samplers.factors.noise import update_variance, variance_shape
 from jaxmf.samplers.factors.rows import RowPriors, draw_rows
 from jaxmf.samplers.factors.scales import scale_of_part
+from jaxmf.samplers.factors.shares import Shares, draw_shared_rows
 from jaxmf.samplers.factors.vectors import cell_means, design
 from jaxmf.types import Array, Key
 
@@ -192,12 +195,24 @@ def update_row_vectors(
         chosen = parts.per_column(jnp.arange(len(parts.widths)) == index)
         mask = jnp.pad(chosen.astype(state.u.dtype), (model.core_width, 0))
     priors = RowPriors(row_means(model, side), side.groups, row_precisions(model, side))
+    meets = design(whole(state.v), data.known, model.num_factors)
+    cells = data.cells
+    if isinstance(cells, Shares):
+        u, squares = draw_shared_rows(
+            normals,
+            state.u,
+            meets,
+            side=cells.by_row._replace(values=targets),
+            priors=priors,
+            precision=precision,
+        )
+        return state._replace(u=u), squares
     u, residuals = draw_rows(
         normals,
         state.u,
-        design(state.v, data.known, model.num_factors),
+        meets,
         jnp.concatenate([targets, jnp.zeros_like(targets[:1])]),
-        chunks=data.cells.by_row,
+        chunks=cells.by_row,
         priors=priors,
         precision=precision,
         part=mask,
@@ -231,6 +246,7 @@ def _with_scale(state: BPMFState, mask: Array, index: Array, scale: Array) -> BP
 def means_of_data(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array:
     """Means of the observed cells, without the offset and in units: (T,) float."""
     cells = data.cells
+    assert isinstance(cells, Arranged)
     return cell_means(
         state.u,
         state.v,
@@ -245,7 +261,7 @@ def noise_shape(model: BPMF, data: PreparedRatings) -> Array | None:
     """Shape of the Gamma draw behind the variance of normal noise, (1,); None without such."""
     if not model.is_normal:
         return None
-    return variance_shape(model.cell_noise().noise_variance, data.values.shape[0])
+    return variance_shape(model.cell_noise().noise_variance, data.num_cells)
 
 
 def update_noise(
@@ -266,7 +282,7 @@ def update_noise(
         model.cell_noise(unit).noise_variance,
         state.noise,
         squares=squares * unit**2,
-        count=data.values.shape[0],
+        count=data.num_cells,
         log_gamma=log_gamma,
     )
     return state._replace(noise=noise)

@@ -27,7 +27,9 @@ class Chunks(NamedTuple):
 
     # (C, W) int32, the column of each cell; the number of columns where there is no cell
     others: Array
-    cells: Array  # (C, W) int32, its position in the data; the number of cells where there is none
+    # (C, W) int32, its position in the data, the number of cells where there is none; or None where
+    # values stand as the cells here do
+    cells: Array | None
     rows: Array  # (C,) int32, the row of each chunk; the number of rows after the last one
     starts: Array  # (N + 1,) int32, the first chunk of every row, and the end
 
@@ -101,7 +103,7 @@ def in_chunks(rows: Array, others: Array, shape: tuple[int, int], size: int) -> 
     """
     num_cells = rows.shape[0]
     num_rows, num_others = shape
-    width = _width(num_cells, num_rows, size)
+    width = chunk_width(num_cells, num_rows, size)
     most = num_cells // width + min(num_rows, num_cells)
     num_chunks = most + piece_size(2 * most, width)
     counts = jnp.zeros((num_rows,), jnp.int32).at[rows].add(1)
@@ -125,7 +127,7 @@ def in_chunks(rows: Array, others: Array, shape: tuple[int, int], size: int) -> 
     )
 
 
-def _width(num_cells: int, num_rows: int, size: int) -> int:
+def chunk_width(num_cells: int, num_rows: int, size: int) -> int:
     """Cells a chunk, a power of two between 4 and 256.
 
     Wider chunks fill up half a chunk a row more, and make fewer matrix products: with n cells a

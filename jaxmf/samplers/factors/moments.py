@@ -21,6 +21,7 @@ from jaxmf.likelihoods.families.multivariate_normal import (
     NormalParameters,
     Wisharts,
 )
+from jaxmf.row_shards import sum_over_rows
 from jaxmf.types import Array
 
 
@@ -31,10 +32,11 @@ def statistics_of_all(prior: NormalInverseWishart, values: Array) -> Wisharts:
     """
     num_values = values.shape[0]
     shifted = values - prior.location
-    mean = jnp.mean(shifted, axis=0)
+    mean = sum_over_rows(lambda rows: jnp.sum(rows, axis=0), (shifted,)) / num_values
     residuals = shifted - mean
     share = num_values / (prior.weight + num_values)
-    spread = residuals.T @ residuals + prior.weight * share * jnp.outer(mean, mean)
+    spread = sum_over_rows(lambda rows: rows.T @ rows, (residuals,))
+    spread += prior.weight * share * jnp.outer(mean, mean)
     return Wisharts(
         number=jnp.full((1,), num_values, jnp.int32),
         location=(prior.location + share * mean)[None],

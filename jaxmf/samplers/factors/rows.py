@@ -47,6 +47,10 @@ class Design(NamedTuple):
         """E, the entries of w that every cell of a column has."""
         return self.table.shape[1] - self.row_part.shape[1]
 
+    def vectors(self, factors: Array) -> Array:
+        """What meets the table in the means, of rows with these factors: (N, E + H) float."""
+        return jnp.concatenate([factors[:, : self.num_shared], self.row_part], axis=1)
+
     @property
     def has_cells(self) -> bool:
         """Whether cells have features."""
@@ -110,6 +114,7 @@ def draw_rows(
       normals: (N, D) float, standard normal.
       factors: (N, D) float, the present ones.
       targets: (T + 1,) float, values of the cells, normal about their means; the last is zero.
+        (C, W) where chunks have no positions of cells, zero where there is no cell.
       part: (D,) float, one for the entries whose sums are asked for, zero for others; or None.
     Returns:
       The new factors (N, D), and what they leave of the targets.
@@ -222,7 +227,7 @@ def _in_blocks(values: Array, num_blocks: int, size: int) -> Array:
 def _products(block: _FactorBlock, design: Design, targets: Array, chunks: Chunks) -> Array:
     """Sums over the cells of each row of (w, e)(w, e)', e the residual: (R, D + 1, D + 1)."""
     size, width = block.factors.shape
-    num_chunks = chunks.rows.shape[0]
+    num_chunks, at = chunks.rows.shape[0], chunks.cells
     piece = piece_size(num_chunks, chunks.others.shape[1])
     vectors = jnp.concatenate([block.factors[:, : design.num_shared], block.row_part], axis=1)
 
@@ -230,7 +235,7 @@ def _products(block: _FactorBlock, design: Design, targets: Array, chunks: Chunk
         start, products = carry
         others, cells, rows = (
             jax.lax.dynamic_slice_in_dim(part, start, piece)
-            for part in (chunks.others, chunks.cells, chunks.rows)
+            for part in (chunks.others, targets if at is None else at, chunks.rows)
         )
         positions = jnp.where(start + jnp.arange(piece) < block.end, rows - block.first, size)
         here = jnp.minimum(positions, size - 1)
@@ -242,7 +247,7 @@ def _products(block: _FactorBlock, design: Design, targets: Array, chunks: Chunk
             both = block.factors[here, None, design.num_shared :] + design.cell_coefficients[others]
             means = means + jnp.sum(features * both, axis=-1)
             shared = jnp.concatenate([shared, features], axis=-1)
-        residuals = targets[cells] - means
+        residuals = (cells if at is None else targets[cells]) - means
         column = jnp.concatenate([shared, residuals[..., None]], axis=-1)
         if is_broadcast(width):
             squares = jnp.sum(column[..., :, None] * column[..., None, :], axis=1)

@@ -72,7 +72,7 @@ def draw_rows_sequentially(
     num_pivots = _up(size, _RANK)
     width = _up(num_pivots + 1, _LANES)
     length = _up(max(width, design.table.shape[1]), _LANES)
-    vectors = jnp.concatenate([factors[:, : design.num_shared], design.row_part], axis=1)
+    vectors = design.vectors(factors)
     deviations = priors.means - factors
     is_one_group = priors.precisions.shape[0] == 1
     if is_one_group:
@@ -86,7 +86,7 @@ def draw_rows_sequentially(
     rows = _KernelInput(
         starts=chunks.starts,
         others=chunks.others,
-        values=targets[chunks.cells],
+        values=targets if chunks.cells is None else targets[chunks.cells],
         table=_padded(design.table, length),
         vectors=_padded(vectors, length),
         normals=normals,
@@ -103,6 +103,7 @@ def draw_rows_sequentially(
 
 
 def _cell_inputs(factors: Array, design: Design, chunks: Chunks) -> _CellInputs:
+    assert chunks.cells is not None
     row_coefficients = factors[:, design.num_shared :]
     return _CellInputs(
         chunks.cells, design.cell_features, row_coefficients, design.cell_coefficients

@@ -110,16 +110,19 @@ def cell_means(
     return in_pieces(piece_means, (rows, columns, known.cells))
 
 
-def in_pieces(function: Callable[..., Array], arrays: PyTree) -> Array:
-    """A function of lines, applied to pieces of arrays (T, ...) in bounded memory: (T,)."""
-    num_lines = arrays[0].shape[0]
-    if num_lines <= _CELLS_A_PIECE:
+def in_pieces(function: Callable[..., Array], arrays: PyTree, *, num_cells: int = 1) -> Array:
+    """A function of lines, applied to pieces of arrays (T, ...) in bounded memory: (T,).
+
+    Args: num_cells: cells a line.
+    """
+    num_lines, size = arrays[0].shape[0], max(1, _CELLS_A_PIECE // num_cells)
+    if num_lines <= size:
         return function(arrays)
-    num_pieces = -(-num_lines // _CELLS_A_PIECE)
+    num_pieces = -(-num_lines // size)
 
     def folded(array: Array) -> Array:
-        padding = ((0, num_pieces * _CELLS_A_PIECE - num_lines), *((0, 0),) * (array.ndim - 1))
-        return jnp.pad(array, padding).reshape(num_pieces, _CELLS_A_PIECE, *array.shape[1:])
+        padding = ((0, num_pieces * size - num_lines), *((0, 0),) * (array.ndim - 1))
+        return jnp.pad(array, padding).reshape(num_pieces, size, *array.shape[1:])
 
     result = jax.lax.map(function, jax.tree.map(folded, arrays))
     return result.reshape(-1, *result.shape[2:])[:num_lines]

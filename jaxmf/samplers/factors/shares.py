@@ -1,0 +1,256 @@
+"""Observed cells and vectors over the devices of a mesh.
+
+Rows are shared out to n devices in order, N / n rows each, the last of them filled up with rows
+that do not exist; columns likewise. Each device keeps the cells of its rows by rows, and those of
+its columns by columns, so that every cell is there twice and on two devices at most. It draws the
+vectors of its rows given the vectors of all columns, which are all that passes between devices
+beside sums; then those of its columns given the rows'.
+
+The number of cells that a device has room for is that of the device with most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf import row_shards
+from jaxmf._kernels.special import uniforms_at
+from jaxmf.data import Entries
+from jaxmf.samplers.factors.layout import Chunks, chunk_width, piece_size
+from jaxmf.samplers.factors.rows import Design, RowPriors, draw_rows
+from jaxmf.samplers.factors.vectors import in_pieces
+from jaxmf.types import Array, Key
+
+
+class SideShares(NamedTuple):
+    """The cells of one side by rows: n times C chunks of W cells, device after device."""
+
+    # as of `Chunks`, of each device: others (n C, W), with M where there is no cell; rows (n C,)
+    # and starts (n (R + 1),) count the R rows and C chunks of the device
+    others: Array
+    rows: Array
+    starts: Array
+    values: Array  # (n C, W) float, of the cells, less the centre and in units; 0 where none is
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["by_row", "by_column", "centre", "unit"],
+    meta_fields=["num_devices", "num_rows", "num_columns", "num_cells"],
+)
+@dataclass(frozen=True)
+class Shares:
+    """Observed cells over devices: what `layout.Arranged` is on one."""
+
+    by_row: SideShares
+    by_column: SideShares
+    centre: Array  # () float, what was subtracted from the cells
+    unit: Array  # () float, what they were then divided by
+    num_devices: int
+    num_rows: int  # N
+    num_columns: int  # M
+    num_cells: int  # T
+
+    @property
+    def values(self) -> Array:
+        """The cells by rows, less the centre and in units: (n C, W) float."""
+        return self.by_row.values
+
+    @property
+    def are_cells(self) -> Array:
+        """Which of `values` are cells: (n C, W) bool."""
+        return self.by_row.others < self.num_columns
+
+    def transpose(self) -> Shares:
+        """Rows and columns exchanged."""
+        return Shares(
+            by_row=self.by_column,
+            by_column=self.by_row,
+            centre=self.centre,
+            unit=self.unit,
+            num_devices=self.num_devices,
+            num_rows=self.num_columns,
+            num_columns=self.num_rows,
+            num_cells=self.num_cells,
+        )
+
+
+# what is spread, by its name within these
+ROW_ARRAYS = tuple(
+    f"{side}.{name}" for side in ("by_row", "by_column") for name in SideShares._fields
+)
+
+
+def shared_out(
+    data: Entries, sizes: tuple[int, int], *, centre: Array, unit: Array, num_devices: int
+) -> Shares:
+    """The cells by the devices that have their rows and their columns.
+
+    Made on the host, for how many cells a device has depends on where they lie; values may be
+    traced.
+
+    Args: sizes: entries of a row's vector, and of a column's; centre, unit: () float, what is
+    subtracted from the values, and what they are divided by.
+    """
+    rows, columns = np.asarray(data.rows), np.asarray(data.columns)
+    values: Array | np.ndarray = jnp.append(
+        (data.values - centre.astype(data.values.dtype)) / unit, 0
+    )
+    if not isinstance(values, jax.core.Tracer):
+        values = np.asarray(values)
+    num_rows, num_columns = data.shape
+    return Shares(
+        by_row=_side(rows, columns, values, data.shape, sizes[0], num_devices),
+        by_column=_side(columns, rows, values, data.shape[::-1], sizes[1], num_devices),
+        centre=centre,
+        unit=unit,
+        num_devices=num_devices,
+        num_rows=num_rows,
+        num_columns=num_columns,
+        num_cells=len(rows),
+    )
+
+
+def _side(
+    rows: np.ndarray,
+    others: np.ndarray,
+    values: Array | np.ndarray,  # (T + 1,), and zero where there is no cell
+    shape: tuple[int, int],
+    size: int,
+    num_devices: int,
+) -> SideShares:
+    num_cells, num_rows = len(rows), -(-shape[0] // num_devices)
+    width = chunk_width(num_cells, shape[0], size)
+    counts = np.bincount(rows, minlength=num_devices * num_rows)
+    starts = np.zeros((num_devices, num_rows + 1), np.int32)
+    np.cumsum(-(-counts // width).reshape(num_devices, num_rows), axis=1, out=starts[:, 1:])
+    most = int(starts[:, -1].max())
+    # a piece may be read from wherever a row starts, see `layout.in_chunks`
+    num_chunks = most + piece_size(2 * most, width)
+    order = np.argsort(rows, kind="stable")
+    device, row = np.divmod(rows[order], num_rows)
+    at = np.arange(num_cells) - (np.cumsum(counts) - counts)[rows[order]]
+    at += (device.astype(np.int64) * num_chunks + starts[device, row]) * width
+
+    def laid_out(cells: np.ndarray, empty: float) -> np.ndarray:
+        flat = np.full(num_devices * num_chunks * width, empty, cells.dtype)
+        flat[at] = cells[order]
+        return flat.reshape(-1, width)
+
+    positions = laid_out(np.arange(num_cells, dtype=np.int32), num_cells)
+    at_chunks = [np.searchsorted(ends[1:], np.arange(num_chunks), side="right") for ends in starts]
+    # numpy's, which go straight to their devices
+    arrays: Any = {
+        "others": laid_out(others.astype(np.int32), shape[1]),
+        "rows": np.concatenate(at_chunks).astype(np.int32),
+        "starts": starts.ravel(),
+        "values": values[positions],
+    }
+    return SideShares(**arrays)
+
+
+def uniforms_of_rows(
+    key: Key, side: SideShares, *, size: int, start: int, width: int, num_devices: int
+) -> Array:
+    """The numbers of `uniforms(key, (size,))` from a start on, a line for each row of the devices.
+
+    So the numbers of a row do not depend on the devices. Those of rows that do not exist are of no
+    use.
+    """
+
+    def draw(rows: Array, key: Key) -> Array:
+        index = start + rows[:, None] * width + jnp.arange(width, dtype=jnp.uint32)
+        return uniforms_at(key, size, jnp.minimum(index, jnp.uint32(size - 1)))
+
+    num_rows = side.starts.shape[0] - num_devices
+    return row_shards.by_row(draw, (jnp.arange(num_rows, dtype=jnp.uint32),), key)
+
+
+def draw_shared_rows(
+    normals: Array,
+    factors: Array,
+    design: Design,
+    *,
+    side: SideShares,
+    priors: RowPriors,
+    precision: Array,
+) -> tuple[Array, Array]:
+    """The vectors of all rows given the rest, each device drawing those of its rows.
+
+    Args: as of `rows.draw_rows`, without features of cells; normals have lines for all rows of the
+    devices.
+    Returns the new vectors (N, D), and the sum () of the squared residuals.
+    """
+
+    def draw(
+        normals: Array,
+        factors: Array,
+        row_part: Array,
+        means: Array,
+        groups: Array,
+        others: Array,
+        rows: Array,
+        starts: Array,
+        values: Array,
+        table: Array,
+        precisions: Array,
+        precision: Array,
+    ) -> tuple[Array, Array]:
+        drawn, residuals = draw_rows(
+            normals,
+            factors,
+            _without_cells(table, row_part),
+            values,
+            chunks=Chunks(others, None, rows, starts),
+            priors=RowPriors(means, groups, precisions),
+            precision=precision,
+        )
+        return drawn, residuals.squares[None]
+
+    padded = _with_rows(normals.shape[0], factors, design.row_part, priors.means, priors.groups)
+    drawn, squares = row_shards.by_row(
+        draw, (normals, *padded, *side), design.table, priors.precisions, precision
+    )
+    return drawn[: factors.shape[0]], row_shards.sum_over_rows(jnp.sum, (squares,))
+
+
+def sum_of_squares(factors: Array, design: Design, *, side: SideShares, num_devices: int) -> Array:
+    """The sum () of the squared residuals of all cells."""
+
+    def squares(
+        factors: Array, row_part: Array, others: Array, rows: Array, values: Array, table: Array
+    ) -> Array:
+        vectors = _without_cells(table, row_part).vectors(factors)
+
+        def squares_of_chunks(chunks: tuple[Array, Array, Array]) -> Array:
+            others, rows, values = chunks
+            means = jnp.sum(table[others] * vectors[rows][:, None], axis=-1)
+            return jnp.sum((values - means) ** 2, axis=-1)
+
+        # a chunk after the last row has cells that do not exist, whose means and values are zero
+        existing = jnp.minimum(rows, vectors.shape[0] - 1)
+        return jnp.sum(
+            in_pieces(squares_of_chunks, (others, existing, values), num_cells=others.shape[1])
+        )
+
+    padded = _with_rows(side.starts.shape[0] - num_devices, factors, design.row_part)
+    return row_shards.sum_over_rows(squares, (*padded, *side[:2], side.values), design.table)
+
+
+def _with_rows(num_rows: int, *arrays: Array) -> list[Array]:
+    """Arrays (N, ...) filled up to a number of rows."""
+    return [
+        jnp.pad(array, ((0, num_rows - array.shape[0]), *((0, 0),) * (array.ndim - 1)))
+        for array in arrays
+    ]
+
+
+def _without_cells(table: Array, row_part: Array) -> Design:
+    nothing = jnp.zeros((1, 0), table.dtype)
+    return Design(table, row_part, nothing, nothing)
