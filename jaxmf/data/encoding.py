@@ -24,6 +24,7 @@ class Column(NamedTuple):
     centre: float = 0.0  # what was subtracted from a number
     scale: float = 1.0  # what it was then divided by
     separator: str | None = None  # what stands between the levels of a cell that holds several
+    is_date: bool = False  # whether a number is one of days since 1970
 
     @property
     def label(self) -> str:
@@ -88,6 +89,7 @@ def encode_one(
     """
     first = columns[0]
     if first.level is None:
+        _check_kind(first, cells)
         values = (_as_floats(first.name, cells, missing) - first.centre) / first.scale
         return scipy.sparse.csc_array(np.nan_to_num(values, nan=0.0)[:, None])
     indices = {column.level: index for index, column in enumerate(columns)}
@@ -109,6 +111,15 @@ def encode_one(
     cells_set = np.unique(np.array([lines, found], np.int64).reshape(2, -1), axis=1)
     held = 1 / np.array([column.scale for column in columns])[cells_set[1]]
     return scipy.sparse.csc_array((held, tuple(cells_set)), shape=(len(cells), len(columns)))
+
+
+def _check_kind(column: Column, cells: np.ndarray) -> None:
+    """Refuses numbers in a column made of dates, and dates in one of numbers."""
+    is_date = dates.days(cells) is not None
+    if is_date == column.is_date or all(map(is_missing_id, cells.tolist())):
+        return
+    made, now = ("dates", "none") if column.is_date else ("numbers", "dates")
+    raise ValueError(f"column {column.name!r}: was made of {made} and holds {now} now.")
 
 
 def _are_numeric(cells: np.ndarray) -> bool:
@@ -152,14 +163,15 @@ def _gap(name: str, line: int, count: int = 1) -> str:
 
 
 def _numeric_column(name: str, cells: np.ndarray, standardise: bool, missing: str) -> Column:
-    values = _as_floats(name, cells, missing)
+    values, is_date = _as_floats(name, cells, missing), dates.days(cells) is not None
     if np.isnan(values).all():
         raise ValueError(f"column {name!r}: holds no number at all. Leave it out.")
     truths = all(isinstance(c, (bool, np.bool_)) for c in cells.tolist() if not is_missing_id(c))
     if not standardise or truths:
-        return Column(name, name)
+        return Column(name, name, is_date=is_date)
     spread = float(np.nanstd(values))
-    return Column(name, name, None, float(np.nanmean(values)), spread if spread > 0 else 1.0)
+    centre, scale = float(np.nanmean(values)), spread if spread > 0 else 1.0
+    return Column(name, name, None, centre, scale, is_date=is_date)
 
 
 def _levels_of(name: str, cells: np.ndarray, separator: str | None, missing: str) -> list[Column]:

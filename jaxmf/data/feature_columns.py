@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from jaxmf.data.encoding import Column
     from jaxmf.data.features import Features
 
+_Heading = tuple[str, str, str | None] | None
+
 
 def in_columns_of(features: Features, known: Features, what: str) -> object:
     """The values of features in the columns of others; None where they are so already.
@@ -18,6 +20,7 @@ def in_columns_of(features: Features, known: Features, what: str) -> object:
     Returns (N, F) numpy array or scipy.sparse matrix.
     """
     order = _order_of(features, known, what)
+    _check_dates(order, features, known, what)
     pairs = [
         (new if position < 0 else features.described[position], new)
         for position, new in zip(order, known.described, strict=True)
@@ -40,7 +43,7 @@ def in_columns_of(features: Features, known: Features, what: str) -> object:
 
 def _order_of(features: Features, known: Features, what: str) -> list[int]:
     """Where each column of others stands here, -1 for a level that no line here has."""
-    labels, asked = features.labels, known.labels
+    labels, asked = (tuple(map(_label, each.described)) for each in (features, known))
     numbered = tuple(f"x{position}" for position in range(features.width))
     if labels == asked or (len(labels) == len(asked) and numbered in (labels, asked)):
         return list(range(features.width))
@@ -69,18 +72,36 @@ def _order_of(features: Features, known: Features, what: str) -> list[int]:
     )
 
 
-def _heading_of(column: Column) -> tuple[str, str] | None:
-    """The heading that a level is of; None of a number."""
-    return None if column.level is None else (column.block, column.name)
+def _check_dates(order: list[int], features: Features, known: Features, what: str) -> None:
+    for position, new in zip(order, known.described, strict=True):
+        if position >= 0 and features.described[position].is_date != new.is_date:
+            of_training = "dates" if new.is_date else "numbers"
+            raise ValueError(
+                f"{what}: the column {new.label!r} is of {of_training} in training and is not "
+                "here. Give it as it was there."
+            )
 
 
-def _headings_of_levels(features: Features) -> set[tuple[str, str] | None]:
+def _label(column: Column) -> str:
+    """The label, in which a level 2.0 is 2: pandas turns whole numbers with gaps into floats."""
+    level = column.level
+    if isinstance(level, float) and level.is_integer():
+        column = column._replace(level=int(level))
+    return column.label
+
+
+def _heading_of(column: Column) -> _Heading:
+    """The heading that a level is of, and how its cells are split; None of a number."""
+    return None if column.level is None else (column.block, column.name, column.separator)
+
+
+def _headings_of_levels(features: Features) -> set[_Heading]:
     return {_heading_of(column) for column in features.described} - {None}
 
 
 def _first_without(
-    features: Features, labels: dict[str, int], headings: set[tuple[str, str] | None]
+    features: Features, labels: dict[str, int], headings: set[_Heading]
 ) -> Column | None:
     """The column that another side lacks, before those that are one more level of a heading."""
-    lacking = [column for column in features.described if column.label not in labels]
+    lacking = [column for column in features.described if _label(column) not in labels]
     return min(lacking, key=lambda column: _heading_of(column) in headings, default=None)

@@ -155,7 +155,7 @@ class Features(FeatureProducts):
         Args:
             frame: a DataFrame of pandas, polars, pyarrow or any other that narwhals knows.
             id: its column with the ids; None takes its index.
-            options: as of `from_columns`.
+            options: as of `from_columns`. Columns of pandas' dtype category are levels too.
         Raises:
             TypeError, ValueError: as `from_columns`; a column that the table lacks.
         Example:
@@ -171,6 +171,7 @@ class Features(FeatureProducts):
             have = ", ".join(map(repr, headings)) or "no columns"
             raise ValueError(f"id: the table has no column {id!r}, it has {have}.")
         table = {str(name): _cells(frame[name]) for name in headings if name != id}
+        options["categorical"] = _with_categories(frame, table, options)
         return cls.from_columns(table, ids=frame.index if id is None else frame[id], **options)
 
     @classmethod
@@ -422,6 +423,21 @@ def part_widths(columns: Sequence[Column]) -> tuple[int, ...]:
     return tuple(
         width for is_single, run in together for width in ((sum(run),) if is_single else run)
     )
+
+
+def _with_categories(
+    frame: pd.DataFrame, table: Mapping[str, object], options: Mapping[str, Any]
+) -> list[str]:
+    """The headings of levels: those that are named, and those whose dtype says so."""
+    named = options.get("categorical", ())
+    categorical = list(checks.as_lines("categorical", named, "a list of headings"))
+    lists = options.get("lists") or ()
+    dtypes = {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
+    return categorical + [
+        name
+        for name in table
+        if dtypes[name] == "category" and name not in categorical and name not in lists
+    ]
 
 
 def _cells(column: Any) -> Any:

@@ -118,6 +118,41 @@ def test_lines_made_by_themselves_have_the_columns_and_units_of_others(sparse):
         mf.Features.from_columns(one).in_columns_of(lenient)
 
 
+def test_levels_that_are_whole_numbers_are_found_among_floats():
+    known = mf.Features.from_columns({"zip": [1, 2, 3]}, categorical=["zip"], missing="zero")
+    table = pd.DataFrame({"zip": [2.0, np.nan]})  # as pandas reads a gap
+    new = mf.Features.from_pandas(table, categorical=["zip"], missing="zero")
+    assert new.in_columns_of(known).to_array().tolist() == [[0, 1, 0], [0, 0, 0]]
+
+
+def test_lists_of_levels_are_not_taken_for_levels():
+    table = {"genres": ["a|b", "b"]}
+    known = mf.Features.from_columns(table, lists={"genres": "|"}, missing="zero")
+    new = mf.Features.from_columns({"genres": ["a|b"]}, missing="zero")
+    with pytest.raises(ValueError, match="have no column 'genres=a'"):
+        new.in_columns_of(known)
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_dates_and_numbers_are_not_taken_for_each_other(swap):
+    tables = {"joined": ["2020-01-01", "2020-01-05"]}, {"joined": [2020, 2021]}
+    training, new = reversed(tables) if swap else tables
+    known = mf.Features.from_columns(training)
+    made = "numbers" if swap else "dates"
+    with pytest.raises(ValueError, match=f"column 'joined': was made of {made} and holds"):
+        known.encode(new)
+    with pytest.raises(ValueError, match=f"the column 'joined' is of {made} in training"):
+        mf.Features.from_columns(new).in_columns_of(known)
+
+
+def test_columns_of_the_dtype_category_are_levels():
+    codes = pd.Series([3, 1, 3], dtype="category")
+    days = pd.Series(["2020-01-01", "2020-01-02", "2020-01-01"], dtype="category")
+    frame = pd.DataFrame({"code": codes, "day": days, "age": [1, 2, 3]})
+    labels = ("code=1", "code=3", "day=2020-01-01", "day=2020-01-02", "age")
+    assert mf.Features.from_pandas(frame).labels == labels
+
+
 @pytest.mark.parametrize(
     "dates",
     [
