@@ -75,9 +75,9 @@ def _order_of(features: Features, known: Features, what: str) -> list[int]:
 def _check_dates(order: list[int], features: Features, known: Features, what: str) -> None:
     for position, new in zip(order, known.described, strict=True):
         if position >= 0 and features.described[position].is_date != new.is_date:
-            of_training = "dates" if new.is_date else "numbers"
+            kind = "dates" if new.is_date else "numbers"
             raise ValueError(
-                f"{what}: the column {new.label!r} is of {of_training} in training and is not "
+                f"{what}: the column {new.label!r} is of {kind} in training and is not "
                 "here. Give it as it was there."
             )
 
