@@ -10,7 +10,8 @@ A process may refuse that a vector meets a matrix (`jax_numpy_rank_promotion`) o
 Settings are those of the trace, and nothing of the process is set.
 
 A fork of a process that has used JAX lacks the threads that JAX started there: in it every program,
-new or compiled already, may wait for ever. So programs of this library are refused in it.
+new or compiled already, may wait for ever. So programs of this library are refused in it when
+they are called, and whatever else is compiled there when JAX says that it was traced.
 """
 
 from __future__ import annotations
@@ -84,3 +85,13 @@ def refuse_in_fork() -> None:
             'Start processes by multiprocessing.get_context("spawn"), or fork before anything '
             "is run or loaded"
         )
+
+
+def _at_event(event: str, duration_secs: float, **kwargs: str | int) -> None:
+    del event, duration_secs, kwargs
+    refuse_in_fork()
+
+
+# what runs outside of programs of this library is compiled one operation at a time, and JAX says so
+# when it was traced or lowered, before it is compiled
+jax.monitoring.register_event_duration_secs_listener(_at_event)

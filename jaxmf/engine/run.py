@@ -121,6 +121,7 @@ def run(
     with contextlib.ExitStack() as stack:
         stack.enter_context(default_device_of(data, mesh))
         stack.enter_context(jax.set_mesh(NO_MESH))
+        stack.enter_context(jax.disable_jit(False))
         batched = _is_vectorized(chain_method, mesh)
         row_arrays = () if algorithm.row_arrays is None else algorithm.row_arrays()
         placement = Placement(mesh, batched=batched, row_arrays=row_arrays)

@@ -177,6 +177,8 @@ def test_programs_in_a_fork_are_refused_new_and_compiled_ones():
     old(jnp.zeros(3))
     assert in_fork(lambda: old(jnp.zeros(3))) == 7
     assert in_fork(lambda: new(jnp.zeros(3))) == 7
+    # an operation outside of any program, of a shape that is new
+    assert in_fork(lambda: jnp.zeros((3, 17)) + 1) == 7
     assert float(old(jnp.zeros(3))[0]) == 1
 
 

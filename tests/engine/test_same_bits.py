@@ -1,7 +1,10 @@
 """The same seed gives the same bits, however a run is cut, shown or saved."""
 
+import jax
+import numpy as np
 import pytest
 
+import jaxmf as mf
 from benchmarks.robustness import same_bits
 
 CASE = "lda/sample"
@@ -41,3 +44,13 @@ def test_what_differs_is_counted(monkeypatch):
         "processes": 1,
         "vectorized": 0,
     }
+
+
+def test_a_run_of_a_model_is_compiled_where_the_caller_has_switched_compiling_off():
+    """Shapes of a chunk are found by a trace too, in which loops are unrolled without programs."""
+    x = np.random.default_rng(0).normal(size=(6, 4))
+    settings = {"num_warmup": 1, "num_samples": 2, "num_chains": 1}
+    expected = mf.sample(mf.BPMF(1), x, **settings).draws
+    with jax.disable_jit():
+        found = mf.sample(mf.BPMF(1), x, **settings).draws
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
