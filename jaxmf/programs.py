@@ -7,7 +7,7 @@ runs outside of programs is decorated with `full_products`. On a CPU products ar
 A process may refuse that a vector meets a matrix (`jax_numpy_rank_promotion`) or an integer a float
 (`jax_numpy_dtype_promotion`), to find slips in its own code. Here both are meant, as in numpy.
 
-Settings are those of the trace, and nothing of the process is set.
+Settings are those of the trace, and none of the process is set.
 
 A fork of a process that has used JAX lacks the threads that JAX started there: in it every program,
 new or compiled already, may wait for ever. So programs of this library are refused in it when
@@ -89,9 +89,11 @@ def refuse_in_fork() -> None:
 
 def _at_event(event: str, duration_secs: float, **kwargs: str | int) -> None:
     del event, duration_secs, kwargs
-    refuse_in_fork()
+    if _FIRST:
+        refuse_in_fork()
 
 
-# what runs outside of programs of this library is compiled one operation at a time, and JAX says so
-# when it was traced or lowered, before it is compiled
+# What runs outside of programs of this library is compiled one operation at a time, and JAX says so
+# when it was traced or lowered, before it is compiled. Nothing is refused before this library has
+# run something.
 jax.monitoring.register_event_duration_secs_listener(_at_event)
