@@ -145,8 +145,11 @@ def test_rows_that_come_and_go_keep_single_precision():
     np.testing.assert_allclose(single.mean * order, exact.mean, rtol=0, atol=2e-3)
 
 
-def test_rows_that_alone_tell_features_apart_keep_single_precision():
-    """More features than rows, strengths of 5e3: 1 - z M z lost its digits, and M grew to 1e20."""
+def test_rows_that_alone_tell_features_apart_keep_single_precision(monkeypatch):
+    """More features than rows, strengths of 5e3: 1 - z M z lost its digits, and M grew to 1e20.
+
+    Broken twin: rank-one updates alone, without a fresh start where no digit is left.
+    """
     rng = np.random.default_rng(0)
     num_rows, num_slots, num_visits = 6, 9, 48
     first = rng.random((num_rows, num_slots)) < 0.4
@@ -187,6 +190,10 @@ def test_rows_that_alone_tell_features_apart_keep_single_precision():
     np.testing.assert_allclose(single, exact, rtol=0.02, atol=0.02)
     np.testing.assert_array_equal(single_after.gram, bits.T @ bits)
     np.testing.assert_allclose(single_after.spread, after.spread, rtol=0, atol=0.005 * strength)
+    monkeypatch.setattr(bilinear_rows, "_FEWEST_ROUNDINGS", -np.inf)
+    _, _, broken = jax.jit(lambda: inflations(jnp.float32))()
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(broken, exact, rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("weight_scale", [1e3, 1e9, 1e14])
