@@ -24,7 +24,7 @@ from .blocks import Block as Block
 from .blocks import Network as Network
 from .blocks.learning import contrastive_divergence as contrastive_divergence
 from .blocks.learning import match_moments_by_sampling as match_moments_by_sampling
-from .blocks.model import NetworkModel as NetworkModel
+from .blocks.network_model import NetworkModel as NetworkModel
 from .data import CellFeatures as CellFeatures
 from .data import Dense as Dense
 from .data import Entries as Entries

@@ -26,7 +26,7 @@ from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
-    from jaxmf.blocks.model import NetworkModel
+    from jaxmf.blocks.network_model import NetworkModel
 
 _FIRST_SLOTS = 16
 

@@ -34,8 +34,8 @@ from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
 from jaxmf.types import Array, Draw, Key, PyTree
 
 if TYPE_CHECKING:
-    from jaxmf.blocks.model import NetworkModel
     from jaxmf.blocks.network import Network
+    from jaxmf.blocks.network_model import NetworkModel
 
 KEEP = ("statistics", "assignments", "scalars")
 SWEEPS = ("sequential", "sparse", "parallel")

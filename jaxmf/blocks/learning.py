@@ -37,7 +37,7 @@ from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.blocks.block import Block
-    from jaxmf.blocks.model import NetworkModel
+    from jaxmf.blocks.network_model import NetworkModel
 
 _CHUNK = 25  # steps in one compiled call
 

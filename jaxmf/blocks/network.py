@@ -19,7 +19,7 @@ import jax
 
 from jaxmf.blocks import simulation
 from jaxmf.blocks.block import Block
-from jaxmf.blocks.model import NetworkModel
+from jaxmf.blocks.network_model import NetworkModel
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.unobserved import check_coverage
 from jaxmf.blocks.wiring import BlockParts, check_wiring, children, parts

@@ -28,8 +28,8 @@ from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
     from jaxmf.blocks.chain import NetworkPlan
-    from jaxmf.blocks.model import NetworkModel
     from jaxmf.blocks.network import Network
+    from jaxmf.blocks.network_model import NetworkModel
 
 _FIRST = 4096  # tokens that are drawn one after the other where a parallel chain starts
 _LEAST_SLOTS = 32

@@ -88,8 +88,8 @@ ALLOWED = {
     "jaxmf": {"check_number", "check_numbers"},
     "jaxmf/priors/hyper.py": {"number", "numbers"},
     "jaxmf/arguments.py": {"numbers"},
-    "jaxmf/models/binary_mf/checks.py": {"numbers"},
-    "jaxmf/models/feature_model/checks.py": {"number"},
+    "jaxmf/models/binary_mf/binary_mf_checks.py": {"numbers"},
+    "jaxmf/models/feature_model/feature_model_checks.py": {"number"},
     # lines of files have numbers, cells of files are numbers or texts
     "jaxmf/data/": {"line_number", "line_numbers", "is_number", "as_number"},
     "jaxmf/cli/inputs.py": {"is_number"},
@@ -102,7 +102,7 @@ ALLOWED = {
     "jaxmf/models": {"cells_given_draw"},
     "jaxmf/posterior/leave_one_out.py": {"cells_given_draw"},
     "jaxmf/posterior/pointwise.py": {"cells_given_draw"},
-    "jaxmf/variational_bayes/checks.py": {"numbers"},
+    "jaxmf/variational_bayes/fit_checks.py": {"numbers"},
     # fields of statistics: draws in saved runs are named by them
     "jaxmf/likelihoods/families": {"number"},
     "jaxmf/samplers/factors/moments.py": {"number"},

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxmf import api, registry
-from jaxmf.blocks.model import NetworkModel
+from jaxmf.blocks.network_model import NetworkModel
 from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries, Tokens
 from jaxmf.model import (
     CompletesDocuments,

@@ -17,7 +17,7 @@ from jaxmf.data import Dense
 from jaxmf.devices import default_platform
 from jaxmf.engine import Info
 from jaxmf.likelihoods import bilinear, plaid
-from jaxmf.models.binary_mf import chain, checks, density, simulation
+from jaxmf.models.binary_mf import binary_mf_checks, chain, density, simulation
 from jaxmf.models.binary_mf import state as states
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState
@@ -26,7 +26,7 @@ from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.model import BinaryMF
+    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 
 class BilinearTerms(NamedTuple):
@@ -57,18 +57,18 @@ def annealed(
         weights = "explicit"
     options = {"weights": weights, "sweep": sweep}
     left = model.device_options(options, platform=default_platform(), data=data)
-    chosen = checks.weights_option(model, left.get("weights", weights))
+    chosen = binary_mf_checks.weights_option(model, left.get("weights", weights))
     sweep = str(left.get("sweep", sweep))
     capacity = 8 if capacity is None else capacity
     num_slots = model.num_slots(capacity, "rows"), model.num_slots(capacity, "columns")
-    checks.sweep_option(model, sweep, chosen, max(num_slots))
+    binary_mf_checks.sweep_option(model, sweep, chosen, max(num_slots))
     plan = chain.BinaryMFPlan(
         row_slots=num_slots[0],
         column_slots=num_slots[1],
         collapsed=chosen == "collapsed",
         whole_rows=sweep == "whole_rows",
         anneal=False,
-        several=checks.several_option(several, chosen, sweep),
+        several=binary_mf_checks.several_option(several, chosen, sweep),
     )
     return annealed_model(
         init=Partial(init, plan, model),

@@ -13,7 +13,7 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.models.binary_mf import checks, defaults
+from jaxmf.models.binary_mf import binary_mf_checks, defaults
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState, num_features
@@ -39,7 +39,7 @@ from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.model import BinaryMF
+    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 
 @partial(
@@ -299,7 +299,7 @@ def grow(plan: BinaryMFPlan, state: BinaryMFState, sizes: dict[str, int]) -> Bin
 def limit(plan: BinaryMFPlan, data: Dense) -> dict[str, Limit]:
     """How many slots either side may have."""
     if plan.whole_rows:
-        whole = whole_rows_limit(remedy=checks.WHOLE_ROWS_REMEDY)
+        whole = whole_rows_limit(remedy=binary_mf_checks.WHOLE_ROWS_REMEDY)
         return {"row_features": whole, "column_features": whole}
     return {
         "row_features": features_limit(data.num_rows),

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from jaxmf.data import Dense
 from jaxmf.devices import AUTO, choose_sweep
-from jaxmf.models.binary_mf import checks
+from jaxmf.models.binary_mf import binary_mf_checks
 from jaxmf.priors.features import BetaBernoulli
 
 if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.model import BinaryMF
+    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 # What features of a process come to in data that have many of them.
 _GROWN_SLOTS = 32
@@ -31,7 +31,10 @@ def sampler_options(
     """See `BinaryMF.device_options`."""
     if options.get("sweep", AUTO) != AUTO:
         return {}
-    if options.get("weights") is not None or checks.weights_option(model, None) == "explicit":
+    if (
+        options.get("weights") is not None
+        or binary_mf_checks.weights_option(model, None) == "explicit"
+    ):
         return {"sweep": "bits"}
     if platform == "cpu" and data is not None and step_work(model, data) > _MOST_WORK:
         kept: dict[str, Any] = {"sweep": "bits", "weights": "explicit"}

@@ -16,7 +16,7 @@ from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 
 if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.model import BinaryMF
+    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 _SCALES = ("noise_scale", "weight_scale")
 _OF_LIKELIHOODS = ("noise_scale", "base_rate")

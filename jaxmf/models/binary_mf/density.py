@@ -17,7 +17,7 @@ from jaxmf.priors import hyper
 from jaxmf.types import Array
 
 if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.model import BinaryMF
+    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 ScaleDensity = Callable[[Array, Array], Array]
 

@@ -15,7 +15,7 @@ from jaxmf.data.frames import as_pandas
 from jaxmf.priors import hyper
 
 if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.model import BinaryMF
+    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 SIDES = {"fixed_row_features": "row", "fixed_column_features": "column"}
 

@@ -19,7 +19,7 @@ from jaxmf.samplers.hyper import update_feature_prior, update_rate, update_scale
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.model import BinaryMF
+    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 
 def update_hyperparameters(

@@ -29,7 +29,7 @@ from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.model import BinaryMF
+    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 Draw = dict[str, Array]
 _CELLS_A_PIECE = 4096

@@ -14,7 +14,7 @@ from jaxmf.priors.features import IndianBuffet
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.model import BinaryMF
+    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 
 def simulate_state(

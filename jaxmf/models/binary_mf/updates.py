@@ -28,7 +28,7 @@ from jaxmf.samplers.split_merge_gaussian import GaussianColumns, bilinear_column
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.model import BinaryMF
+    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 _NUM_SCANS = 2
 _NUM_ROUNDS = 4  # proposals to each row of W

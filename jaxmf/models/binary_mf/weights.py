@@ -16,7 +16,7 @@ from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.model import BinaryMF
+    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 _NUM_SWEEPS = 200
 

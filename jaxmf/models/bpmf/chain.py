@@ -34,7 +34,7 @@ from jaxmf.samplers.factors.shares import ROW_ARRAYS, uniforms_of_rows
 from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.bpmf.model import BPMF
+    from jaxmf.models.bpmf.bpmf import BPMF
 
 
 @partial(

@@ -20,7 +20,7 @@ from jaxmf.samplers.factors.vectors import design
 from jaxmf.types import Array
 
 if TYPE_CHECKING:
-    from jaxmf.models.bpmf.model import BPMF
+    from jaxmf.models.bpmf.bpmf import BPMF
 
 
 def log_likelihood(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array:

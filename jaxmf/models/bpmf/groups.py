@@ -31,7 +31,7 @@ from jaxmf.priors.hyper import is_fixed
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.bpmf.model import BPMF
+    from jaxmf.models.bpmf.bpmf import BPMF
     from jaxmf.models.bpmf.state import SidePrior
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf._kernels.special import as_normals, uniforms
-from jaxmf.models.bpmf import checks
+from jaxmf.models.bpmf import bpmf_checks
 from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
 from jaxmf.samplers.factors import scales, shifts
 from jaxmf.samplers.factors.link import slices
@@ -17,7 +17,7 @@ from jaxmf.samplers.factors.moments import precisions
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.bpmf.model import BPMF
+    from jaxmf.models.bpmf.bpmf import BPMF
 
 
 def shift(model: BPMF, key: Key, state: BPMFState, data: PreparedRatings) -> BPMFState:
@@ -64,7 +64,7 @@ def _shift_features(
     inverse = precisions(shifts.after_moments(columns.moments, state.v))[0]
     factors, coefficients = state.u[:, : model.num_factors], state.row_side.coefficients
     for index, (first, last) in enumerate(
-        checks.parts_with_coefficients(features, model.coefficients)
+        bpmf_checks.parts_with_coefficients(features, model.coefficients)
     ):
         part = slice(start, start + last - first)
         chosen = slice(width + part.start, width + part.stop)

@@ -23,7 +23,7 @@ from jaxmf.samplers.factors.vectors import Known, cell_means, design, split
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
-    from jaxmf.models.bpmf.model import BPMF
+    from jaxmf.models.bpmf.bpmf import BPMF
 
 Draw = dict[str, Array]
 # Of latent values and vectors of new rows, from their prior on; cells that are not normal only.

@@ -21,7 +21,7 @@ from jaxmf.models.bpmf.state import Observed
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.bpmf.model import BPMF
+    from jaxmf.models.bpmf.bpmf import BPMF
 
 
 def with_unknown(model: BPMF, num_new: tuple[int, int], shape: tuple[int, int]) -> BPMF:

@@ -30,7 +30,7 @@ from jaxmf.samplers.factors.vectors import cell_means, design
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.bpmf.model import BPMF
+    from jaxmf.models.bpmf.bpmf import BPMF
 
 
 class MomentDraws(NamedTuple):

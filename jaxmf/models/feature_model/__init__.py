@@ -1,3 +1,3 @@
-"""Binary latent features with a likelihood and features of the user's own; open `model.py`."""
+"""Binary latent features with the user's own likelihood and features; open `feature_model.py`."""
 
-from jaxmf.models.feature_model.model import FeatureModel as FeatureModel
+from jaxmf.models.feature_model.feature_model import FeatureModel as FeatureModel

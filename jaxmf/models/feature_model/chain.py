@@ -37,7 +37,7 @@ from jaxmf.types import Array, Draw, Key, PyTree
 if TYPE_CHECKING:
     import numpyro.distributions as dist
 
-    from jaxmf.models.feature_model.model import FeatureModel
+    from jaxmf.models.feature_model.feature_model import FeatureModel
 
 _NUM_SCALE_DRAWS = 64
 

@@ -32,7 +32,7 @@ from jaxmf.samplers.smc import ParticleModel
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
-    from jaxmf.models.feature_model.model import FeatureModel
+    from jaxmf.models.feature_model.feature_model import FeatureModel
 
 
 class FeatureParticle(NamedTuple):

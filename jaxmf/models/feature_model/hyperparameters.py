@@ -22,7 +22,7 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.feature_model.model import FeatureModel
+    from jaxmf.models.feature_model.feature_model import FeatureModel
 
 FUNCTIONS = ("log_likelihood", "moments", "sample_row", "feature_prior")
 PRIOR_NAMES = ("alpha", "concentration")

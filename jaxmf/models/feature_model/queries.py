@@ -16,7 +16,7 @@ from jaxmf.samplers.new_rows import draw_bits
 from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.feature_model.model import FeatureModel
+    from jaxmf.models.feature_model.feature_model import FeatureModel
 
 # Numbers that are worked on at once, where a function of whole rows is asked for single cells.
 _BLOCK = 2**18

@@ -22,7 +22,7 @@ from jaxmf.samplers.hyper import update_feature_prior, update_parameter
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.feature_model.model import FeatureModel
+    from jaxmf.models.feature_model.feature_model import FeatureModel
 
 
 class Annealed(NamedTuple):

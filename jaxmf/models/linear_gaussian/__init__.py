@@ -1,3 +1,3 @@
-"""The linear-Gaussian Indian buffet process; open `model.py` first."""
+"""The linear-Gaussian Indian buffet process; open `linear_gaussian_ibp.py` first."""
 
-from jaxmf.models.linear_gaussian.model import LinearGaussianIBP as LinearGaussianIBP
+from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP as LinearGaussianIBP

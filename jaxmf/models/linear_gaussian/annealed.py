@@ -25,7 +25,7 @@ from jaxmf.models.linear_gaussian.state import LinearGaussianState
 from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
+    from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP
 
 
 class LinearTerms(NamedTuple):

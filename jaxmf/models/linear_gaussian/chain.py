@@ -37,7 +37,7 @@ from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Draw, Key, PyTree
 
 if TYPE_CHECKING:
-    from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
+    from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP
 
 WHOLE_ROWS_REMEDY = "use sweep='collapsed'"
 

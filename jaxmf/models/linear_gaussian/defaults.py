@@ -19,7 +19,7 @@ from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 
 if TYPE_CHECKING:
-    from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
+    from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP
 
 # A row that needs more features than this is a warning, one that needs more than that is refused.
 _MANY_FEATURES = 25

@@ -48,7 +48,7 @@ from jaxmf.samplers.smc import ParticleModel
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
-    from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
+    from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP
 
 PROPOSALS = ("prior", "exact")
 

@@ -22,7 +22,7 @@ from jaxmf.samplers.feature_layout import Scales, num_features
 from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
+    from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP
 
 MAX_EXACT_SLOTS = 16
 MAX_CHILDREN_SLOTS = 10

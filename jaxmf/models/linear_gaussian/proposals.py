@@ -20,7 +20,7 @@ from jaxmf.samplers.feature_particles import ParticleSetting, one_child
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
-    from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
+    from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP
 
 _MAX_NEW = 100_000
 # Numbers of new features that are children of their own; the last stands for all larger ones.

@@ -28,7 +28,7 @@ from jaxmf.samplers.split_merge_gaussian import linear_gaussian_columns
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
+    from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP
 
 _NUM_SCANS = 2
 

@@ -1,5 +1,5 @@
 """Mixtures of rows: each row belongs to one group."""
 
-from jaxmf.models.mixtures.model import DPMixture as DPMixture
-from jaxmf.models.mixtures.model import FlexibleMixture as FlexibleMixture
-from jaxmf.models.mixtures.model import MixtureOfGaussians as MixtureOfGaussians
+from jaxmf.models.mixtures.mixture_models import DPMixture as DPMixture
+from jaxmf.models.mixtures.mixture_models import FlexibleMixture as FlexibleMixture
+from jaxmf.models.mixtures.mixture_models import MixtureOfGaussians as MixtureOfGaussians

@@ -1,4 +1,4 @@
 """Observed values of several modalities, such as authors, years and words."""
 
-from jaxmf.models.multiway.model import MultiHDP as MultiHDP
-from jaxmf.models.multiway.model import MultiLDA as MultiLDA
+from jaxmf.models.multiway.multiway_models import MultiHDP as MultiHDP
+from jaxmf.models.multiway.multiway_models import MultiLDA as MultiLDA

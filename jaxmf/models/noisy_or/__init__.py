@@ -1,3 +1,3 @@
-"""The noisy-OR Indian buffet process; open `model.py` first."""
+"""The noisy-OR Indian buffet process; open `noisy_or_ibp.py` first."""
 
-from jaxmf.models.noisy_or.model import NoisyOrIBP as NoisyOrIBP
+from jaxmf.models.noisy_or.noisy_or_ibp import NoisyOrIBP as NoisyOrIBP

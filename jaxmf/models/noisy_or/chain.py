@@ -26,7 +26,7 @@ from jaxmf.samplers.feature_rows import features_limit
 from jaxmf.types import Array, Draw, Key, PyTree
 
 if TYPE_CHECKING:
-    from jaxmf.models.noisy_or.model import NoisyOrIBP
+    from jaxmf.models.noisy_or.noisy_or_ibp import NoisyOrIBP
 
 
 @partial(

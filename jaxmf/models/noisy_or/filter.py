@@ -48,7 +48,7 @@ from jaxmf.samplers.smc import ParticleModel
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
-    from jaxmf.models.noisy_or.model import NoisyOrIBP
+    from jaxmf.models.noisy_or.noisy_or_ibp import NoisyOrIBP
 
 PROPOSALS = ("prior", "informed")
 # Share of the prior in the informed proposal of a bit: it bounds what a wrong guess costs.

@@ -23,7 +23,7 @@ from jaxmf.samplers.feature_layout import num_features
 from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
-    from jaxmf.models.noisy_or.model import NoisyOrIBP
+    from jaxmf.models.noisy_or.noisy_or_ibp import NoisyOrIBP
 
 
 class NoisyOrParticle(NamedTuple):

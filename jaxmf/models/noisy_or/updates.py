@@ -31,7 +31,7 @@ from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
-    from jaxmf.models.noisy_or.model import NoisyOrIBP
+    from jaxmf.models.noisy_or.noisy_or_ibp import NoisyOrIBP
 
 
 def update_features(

@@ -1,4 +1,4 @@
-"""Factors of a sparse matrix of zeros and ones by variational Bayes; open `model.py` first."""
+"""Factors of a sparse 0/1 matrix by variational Bayes; open `sparse_binary_mf.py` first."""
 
-from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF as SparseBinaryMF
+from jaxmf.models.sparse_binary_mf.sparse_binary_mf import SparseBinaryMF as SparseBinaryMF
 from jaxmf.variational_bayes.state import AscentState as AscentState

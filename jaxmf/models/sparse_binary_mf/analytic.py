@@ -14,7 +14,7 @@ from jaxmf.variational_bayes.analytic_sigmoid import sigmoid_solution
 from jaxmf.variational_bayes.state import as_draw
 
 if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF
+    from jaxmf.models.sparse_binary_mf.sparse_binary_mf import SparseBinaryMF
 
 _NUM_ITERATIONS = 20
 _TOLERANCE = 1e-6

@@ -26,7 +26,7 @@ from jaxmf.variational_bayes.state import AscentState, PreparedOnes
 from jaxmf.variational_bayes.sums import side_sums
 
 if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF
+    from jaxmf.models.sparse_binary_mf.sparse_binary_mf import SparseBinaryMF
 
 
 @partial(

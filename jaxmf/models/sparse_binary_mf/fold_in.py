@@ -17,7 +17,7 @@ from jaxmf.variational_bayes.sums import side_sums
 from jaxmf.variational_bayes.zeros import All
 
 if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF
+    from jaxmf.models.sparse_binary_mf.sparse_binary_mf import SparseBinaryMF
 
 _NUM_FOLDS = 30
 

@@ -16,7 +16,7 @@ from jaxmf.variational_bayes.simulation import draw_ones
 from jaxmf.variational_bayes.start import start_priors
 
 if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF
+    from jaxmf.models.sparse_binary_mf.sparse_binary_mf import SparseBinaryMF
 
 
 def simulate(

@@ -1,3 +1,5 @@
-"""Factors of a series of sparse 0/1 matrices that change with time; open `model.py` first."""
+"""Factors of 0/1 matrices that change with time; open `sparse_binary_series.py` first."""
 
-from jaxmf.models.sparse_binary_series.model import SparseBinarySeries as SparseBinarySeries
+from jaxmf.models.sparse_binary_series.sparse_binary_series import (
+    SparseBinarySeries as SparseBinarySeries,
+)

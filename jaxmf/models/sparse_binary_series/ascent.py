@@ -23,7 +23,7 @@ from jaxmf.variational_bayes.state import AscentState, PreparedOnes, as_draw
 from jaxmf.variational_bayes.sums import CellSums, side_sums
 
 if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_series.model import SparseBinarySeries
+    from jaxmf.models.sparse_binary_series.sparse_binary_series import SparseBinarySeries
 
 _MOST_JOINT_VALUES = 256
 _FIRST_SEARCH_STEP, _SMALL_SEARCH_STEP = 0.5, 0.1

@@ -24,7 +24,7 @@ from jaxmf.variational_bayes.sums import side_sums
 from jaxmf.variational_bayes.zeros import All
 
 if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_series.model import SparseBinarySeries
+    from jaxmf.models.sparse_binary_series.sparse_binary_series import SparseBinarySeries
 
 Draw = dict[str, Array]
 _OF_ROWS = ("row_mean", "row_variance", "row_bias", "row_bias_variance")

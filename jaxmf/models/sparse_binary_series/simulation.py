@@ -17,7 +17,7 @@ from jaxmf.variational_bayes.simulation import draw_ones
 from jaxmf.variational_bayes.start import start_priors
 
 if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_series.model import SparseBinarySeries
+    from jaxmf.models.sparse_binary_series.sparse_binary_series import SparseBinarySeries
 
 
 def simulate(

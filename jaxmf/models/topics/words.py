@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jaxmf.blocks import Block
-from jaxmf.blocks.model import NetworkModel
+from jaxmf.blocks.network_model import NetworkModel
 from jaxmf.blocks.prediction import Draw, category_probabilities
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.categories import DirichletMultinomial

@@ -36,8 +36,8 @@ from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.model import Pair, settings_of
 from jaxmf.models.binary_mf import (
     annealed,
+    binary_mf_checks,
     chain,
-    checks,
     choice,
     defaults,
     density,
@@ -151,7 +151,7 @@ class BinaryMF(SimulatedModel):
     fixed_column_features: Any = None
 
     def __post_init__(self) -> None:
-        for name, value in checks.settings(self).items():
+        for name, value in binary_mf_checks.settings(self).items():
             object.__setattr__(self, name, value)
 
     # what posteriors and tables ask for by these names
@@ -291,7 +291,7 @@ class BinaryMF(SimulatedModel):
         Raises:
           ValueError: values that the likelihood does not have.
         """
-        checks.data(self, data, name)
+        binary_mf_checks.data(self, data, name)
 
     # --- the priors at the values of a state ------------------------------------------------------
 
@@ -443,23 +443,23 @@ class BinaryMF(SimulatedModel):
             left = self.device_options({"weights": weights}, platform=default_platform())
             sweep = str(left["sweep"])
             weights = str(left["weights"]) if "weights" in left else weights
-        chosen = checks.weights_option(self, weights)
+        chosen = binary_mf_checks.weights_option(self, weights)
         if capacity is None and sweep == "whole_rows":
             capacity = 8
         num_slots = self.num_slots(capacity, "rows"), self.num_slots(capacity, "columns")
-        checks.sweep_option(self, sweep, chosen, max(num_slots))
-        checks.split_merge_option(self, split_merge)
-        checks.start_option(self, start)
+        binary_mf_checks.sweep_option(self, sweep, chosen, max(num_slots))
+        binary_mf_checks.split_merge_option(self, split_merge)
+        binary_mf_checks.start_option(self, start)
         plan = chain.BinaryMFPlan(
             row_slots=num_slots[0],
             column_slots=num_slots[1],
             collapsed=chosen == "collapsed",
             whole_rows=sweep == "whole_rows",
             anneal=bool(anneal) and start == "prior",
-            several=checks.several_option(several, chosen, sweep),
+            several=binary_mf_checks.several_option(several, chosen, sweep),
             split_merge=split_merge,
             from_data=start == "data",
-            change_basis=checks.change_basis_option(self, change_basis, chosen),
+            change_basis=binary_mf_checks.change_basis_option(self, change_basis, chosen),
         )
         return algorithm(
             init=Partial(chain.init, plan, self),

@@ -33,7 +33,7 @@ from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.model import Model, Pair
 from jaxmf.models.feature_model import (
     chain,
-    checks,
+    feature_model_checks,
     hyperparameters,
     queries,
 )
@@ -132,7 +132,7 @@ class FeatureModel(Readable, Model):
             object.__setattr__(self, "parameters", dict(self.parameters))
         if isinstance(self.likelihood, Likelihood):
             object.__setattr__(self, "cell_distribution", self.likelihood.cell_distribution)
-        checks.check_parts(self)
+        feature_model_checks.check_parts(self)
 
     @property
     def hyperparameters(self) -> Mapping[str, object]:
@@ -194,10 +194,10 @@ class FeatureModel(Readable, Model):
         return int(fixed) if fixed is not None else (8 if capacity is None else capacity)
 
     def check_data(self, data: Dense, name: str) -> None:
-        """Tries the likelihood on some rows; see `checks.check_likelihood`."""
+        """Tries the likelihood on some rows; see `feature_model_checks.check_likelihood`."""
         if self.likelihood is not None:
             self.likelihood.check(data.values, name, observed=data.observed)
-        checks.check_likelihood(self.at_start, data, name)
+        feature_model_checks.check_likelihood(self.at_start, data, name)
 
     def draw_features(self, key: Key, num_slots: int) -> Array:
 
@@ -223,7 +223,7 @@ class FeatureModel(Readable, Model):
         if observed is not None:
             x = jnp.where(observed, x, 0)
         value = self.log_densities(x, z, y)
-        checks.check_shape(value, x, missing=observed is not None)
+        feature_model_checks.check_shape(value, x, missing=observed is not None)
         if value.ndim and observed is not None:
             value = jnp.where(observed, value, 0)
         return value
@@ -389,12 +389,12 @@ class FeatureModel(Readable, Model):
     def _plan(
         self, sweep: str, num_value_moves: int, capacity: int | None, *, anneal: bool
     ) -> chain.FeatureModelPlan:
-        checks.check_density(self.prior)
+        feature_model_checks.check_density(self.prior)
         return chain.FeatureModelPlan(
             num_slots=self.num_slots(capacity),
             anneal=anneal,
             num_value_moves=check_count("num_value_moves", num_value_moves),
-            sweep=checks.sweep_option(sweep),
+            sweep=feature_model_checks.sweep_option(sweep),
         )
 
     def annealed(
@@ -454,7 +454,7 @@ class FeatureModel(Readable, Model):
             num_slots=self.num_slots(capacity), rejuvenates=rejuvenate_every > 0
         )
         return feature_filter(
-            filter_of_rows(checks.without_priors(self), plan),
+            filter_of_rows(feature_model_checks.without_priors(self), plan),
             num_particles=num_particles,
             resample_fn=resample_fn,
             ess_threshold=ess_threshold,

@@ -25,7 +25,7 @@ import numpy as np
 from jaxmf.arguments import check_count, check_numbers, check_object
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.folding import fold_in
-from jaxmf.blocks.model import NetworkModel
+from jaxmf.blocks.network_model import NetworkModel
 from jaxmf.blocks.prediction import (
     Draw,
     category_probabilities,

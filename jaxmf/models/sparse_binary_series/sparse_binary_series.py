@@ -28,7 +28,7 @@ from jaxmf.data import SparseSeries
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Model, Pair
-from jaxmf.models.sparse_binary_series import ascent, checks, queries, simulation
+from jaxmf.models.sparse_binary_series import ascent, queries, series_checks, simulation
 from jaxmf.readable import Readable
 from jaxmf.types import Array, Draw, Key, Seed
 from jaxmf.variational_bayes import Parameters, answers, progress, state
@@ -99,7 +99,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
     intercept_scale: float = 10.0
 
     def __post_init__(self) -> None:
-        for name, value in checks.settings(self).items():
+        for name, value in series_checks.settings(self).items():
             object.__setattr__(self, name, value)
 
     def learned(self) -> LearnedHyperparameters:
@@ -116,7 +116,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
 
     def check_data(self, data: SparseSeries, name: str) -> None:
         """Refuses a series without any one."""
-        checks.data(data, name)
+        series_checks.data(data, name)
 
     def simulate(
         self,
@@ -187,7 +187,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
           TypeError, ValueError: an option of a wrong type or out of range.
         """
         options = dict(locals())
-        checks.options(options)
+        series_checks.options(options)
         plan = ascent.SeriesAscentPlan(
             **{name: value for name, value in options.items() if name != "self"}
         )

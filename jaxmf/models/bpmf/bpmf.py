@@ -41,7 +41,7 @@ from jaxmf.likelihoods.cells.ordinal import Ordinal
 from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.model import Model, Pair, Value
-from jaxmf.models.bpmf import chain, checks, density, queries, simulation, unknown
+from jaxmf.models.bpmf import bpmf_checks, chain, density, queries, simulation, unknown
 from jaxmf.models.bpmf.state import BPMFState, Observed, PreparedRatings, shares_of
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
@@ -142,7 +142,7 @@ class BPMF(Readable, Model):
     scale: Any = None
 
     def __post_init__(self) -> None:
-        for check in (checks.classes, checks.settings):
+        for check in (bpmf_checks.classes, bpmf_checks.settings):
             for name, value in check(self).items():
                 object.__setattr__(self, name, value)
 
@@ -227,7 +227,7 @@ class BPMF(Readable, Model):
     def row_coefficients(self) -> CoefficientParts:
         """The parts of the coefficients of the rows: of the columns' features, and of cells'."""
         others, cells = self.column_features, self.cell_features
-        chosen = checks.parts_with_coefficients(others, self.coefficients)
+        chosen = bpmf_checks.parts_with_coefficients(others, self.coefficients)
         widths = [stop - start for start, stop in chosen]
         # what all rows have in common is in the biases of the columns, where these have a link
         has_mean = [not (self.bias and self.column_link() is not None)] * len(widths)
@@ -258,7 +258,7 @@ class BPMF(Readable, Model):
         Raises:
           ValueError: values that the likelihood does not have.
         """
-        checks.data(self, data, name)
+        bpmf_checks.data(self, data, name)
 
     def matched(self, data: Entries) -> BPMF:
         """The model with its features in the order of the rows and columns of a data set.
@@ -266,7 +266,7 @@ class BPMF(Readable, Model):
         Raises:
           ValueError: a row or column without features; see `Features.match`.
         """
-        return checks.matched(self, data)
+        return bpmf_checks.matched(self, data)
 
     def prepare(self, data: Observed) -> PreparedRatings:
         """The observed cells as the sampler goes through them; prepared ones as they are."""
@@ -303,7 +303,7 @@ class BPMF(Readable, Model):
         return Known(rows, self._dense(self.column_features, num_columns, cells.dtype), cells)
 
     def _dense(self, features: Features | None, num_rows: int, dtype: DTypeLike) -> Array:
-        chosen = checks.parts_with_coefficients(features, self.coefficients)
+        chosen = bpmf_checks.parts_with_coefficients(features, self.coefficients)
         if features is None or not chosen:
             return jnp.zeros((num_rows, 0), dtype)
         return features.take_columns([index for part in chosen for index in range(*part)])
@@ -431,8 +431,8 @@ class BPMF(Readable, Model):
         """
         grows = any(prior is not None and prior.grows for prior in self.mixture)
         plan = chain.BPMFPlan(
-            keep_factors=checks.flag("keep_factors", keep_factors),
-            num_slots=checks.capacity(capacity),
+            keep_factors=bpmf_checks.flag("keep_factors", keep_factors),
+            num_slots=bpmf_checks.capacity(capacity),
             split_merge=check_count("split_merge", split_merge, 0),
         )
         return algorithm(
@@ -442,19 +442,19 @@ class BPMF(Readable, Model):
             grow=chain.grow if grows else None,
             capacity=chain.capacity if grows else None,
             prepare=self.prepare,
-            row_arrays=None if checks.not_spread(self) else chain.row_arrays,
-            share_out=None if checks.not_spread(self) else self.shared_out,
+            row_arrays=None if bpmf_checks.not_spread(self) else chain.row_arrays,
+            share_out=None if bpmf_checks.not_spread(self) else self.shared_out,
         )
 
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """Rows and columns of normal cells are spread over "data", each with its cells."""
         del options
-        return () if checks.not_spread(self) else (DATA_AXIS,)
+        return () if bpmf_checks.not_spread(self) else (DATA_AXIS,)
 
     def mesh_advice(self, options: Mapping[str, object]) -> str:
         """What keeps cells from being spread over devices."""
         del options
-        names = " and ".join(checks.not_spread(self))
+        names = " and ".join(bpmf_checks.not_spread(self))
         return f"without {names} it spreads ratings over {DATA_AXIS!r}" if names else ""
 
     def whole_draw(self, key: Key, state: BPMFState, data: Observed) -> Draw:

@@ -25,7 +25,7 @@ from jaxmf.types import Array
 if TYPE_CHECKING:
     import numpyro.distributions as dist
 
-    from jaxmf.models.feature_model.model import FeatureModel
+    from jaxmf.models.feature_model.feature_model import FeatureModel
 
 SWEEPS = ("bits", "particle_gibbs")
 _DRAW_NAMES = ("z", "y", "alpha", "concentration", "num_features", "log_joint")

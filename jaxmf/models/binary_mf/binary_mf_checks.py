@@ -22,7 +22,7 @@ from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.types import Array
 
 if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.model import BinaryMF
+    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 SWEEPS = ("bits", "whole_rows")
 STARTS = ("prior", "data")

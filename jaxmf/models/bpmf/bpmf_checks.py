@@ -21,7 +21,7 @@ from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partition_prior import PartitionPrior
 
 if TYPE_CHECKING:
-    from jaxmf.models.bpmf.model import BPMF
+    from jaxmf.models.bpmf.bpmf import BPMF
 
 _WIDEST = 512
 _WIDEST_PART = 64  # with coefficients unless these are asked for

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from jaxmf.data import SparseSeries
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.variational_bayes import checks
+from jaxmf.variational_bayes import fit_checks
 from jaxmf.variational_bayes.paths import KERNELS
 
 if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_series.model import SparseBinarySeries
+    from jaxmf.models.sparse_binary_series.sparse_binary_series import SparseBinarySeries
 
 UPDATES = ("joint", "factors")
 
@@ -23,10 +23,10 @@ def settings(model: SparseBinarySeries) -> dict[str, object]:
     Raises:
       TypeError, ValueError: see `SparseBinarySeries`.
     """
-    found = checks.cell_settings(model)
+    found = fit_checks.cell_settings(model)
     found["likelihood"] = _quadratic(found["likelihood"])
     if model.lengthscale is not None:
-        checks.check_number("lengthscale", model.lengthscale, positive=True)
+        fit_checks.check_number("lengthscale", model.lengthscale, positive=True)
     if not isinstance(model.kernel, str) or model.kernel not in KERNELS:
         raise ValueError(f"kernel must be one of {', '.join(KERNELS)}, got {model.kernel!r}")
     for name, positive in (("row_mean", False), ("row_scale", True)):
@@ -35,7 +35,7 @@ def settings(model: SparseBinarySeries) -> dict[str, object]:
                 f"{name} is None, but that of a row's paths is held: its scale is shared with the "
                 "columns; give a number, and learn column_scale"
             )
-        checks.check_per_factor(model, name, positive=positive)
+        fit_checks.check_per_factor(model, name, positive=positive)
     return found
 
 
@@ -58,7 +58,7 @@ def options(settings: Mapping[str, object]) -> None:
     Raises:
       TypeError, ValueError: an option of a wrong type or out of range.
     """
-    checks.check_stopping(settings)
+    fit_checks.check_stopping(settings)
     if settings["update"] is not None and settings["update"] not in UPDATES:
         raise ValueError(f"update must be one of {', '.join(UPDATES)}, got {settings['update']!r}")
 

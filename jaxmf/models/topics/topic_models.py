@@ -24,7 +24,7 @@ from jaxmf.arguments import check_count
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.folding import fold_in
 from jaxmf.blocks.left_to_right import log_probability
-from jaxmf.blocks.model import NetworkModel
+from jaxmf.blocks.network_model import NetworkModel
 from jaxmf.blocks.prediction import Draw, predict_categories
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.categories import DirichletMultinomial

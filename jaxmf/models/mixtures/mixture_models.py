@@ -21,7 +21,7 @@ import numpy as np
 
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.annealed import annealed
-from jaxmf.blocks.model import NetworkModel
+from jaxmf.blocks.network_model import NetworkModel
 from jaxmf.blocks.prediction import (
     Draw,
     family_statistics,

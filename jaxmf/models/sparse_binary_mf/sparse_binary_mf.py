@@ -30,7 +30,7 @@ from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Model, Pair
-from jaxmf.models.sparse_binary_mf import analytic, ascent, checks, fold_in, simulation
+from jaxmf.models.sparse_binary_mf import analytic, ascent, factor_checks, fold_in, simulation
 from jaxmf.readable import Readable
 from jaxmf.types import Array, Draw, Key, Seed
 from jaxmf.variational_bayes import (
@@ -112,7 +112,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
     intercept_scale: float = 10.0
 
     def __post_init__(self) -> None:
-        for name, value in checks.settings(self).items():
+        for name, value in factor_checks.settings(self).items():
             object.__setattr__(self, name, value)
 
     def learned(self) -> LearnedHyperparameters:
@@ -220,7 +220,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
             update = "block" if in_blocks else "partial_newton"
         if relaxation is None:
             relaxation = _RELAXATION if self.likelihood.is_quadratic else 1.0
-        checks.options(self, dict(locals()))
+        factor_checks.options(self, dict(locals()))
         if optimizer is None and update == "partial_newton":
             optimizer = partial_newton(
                 1.0 if power is None else power, 0.5 if step_size is None else step_size
@@ -262,7 +262,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         Raises:
           ValueError: `hold_out` with batches or validation, or more than rows can lose.
         """
-        num_held_out = checks.hold_out(
+        num_held_out = factor_checks.hold_out(
             self, data, hold_out, by_itself=batch_size is None and num_validation == 0
         )
         return state.prepare(

@@ -20,7 +20,7 @@ import jax
 
 from jaxmf.arguments import check_count
 from jaxmf.blocks import Block, Network
-from jaxmf.blocks.model import NetworkModel
+from jaxmf.blocks.network_model import NetworkModel
 from jaxmf.blocks.prediction import Draw, category_probabilities, probabilities
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.categories import DirichletMultinomial

@@ -12,13 +12,13 @@ import optax
 
 from jaxmf.arguments import check_count, check_number
 from jaxmf.data import SparseBinary
-from jaxmf.variational_bayes import checks
+from jaxmf.variational_bayes import fit_checks
 from jaxmf.variational_bayes.held_out import default_num_held_out
 from jaxmf.variational_bayes.newton import PartialNewtonState
 from jaxmf.variational_bayes.samples import resamples
 
 if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF
+    from jaxmf.models.sparse_binary_mf.sparse_binary_mf import SparseBinaryMF
 
 UPDATES = ("block", "partial_newton", "gradient")
 
@@ -29,9 +29,9 @@ def settings(model: SparseBinaryMF) -> dict[str, object]:
     Raises:
       TypeError, ValueError: see `SparseBinaryMF`.
     """
-    found = checks.cell_settings(model)
-    checks.check_per_factor(model, "row_mean", positive=False)
-    checks.check_per_factor(model, "row_scale", positive=True)
+    found = fit_checks.cell_settings(model)
+    fit_checks.check_per_factor(model, "row_mean", positive=False)
+    fit_checks.check_per_factor(model, "row_scale", positive=True)
     if model.row_scale is None and model.column_scale is None:
         raise ValueError(
             "row_scale and column_scale are both None: a factor may be scaled up on one side "
@@ -48,7 +48,7 @@ def options(model: SparseBinaryMF, settings: Mapping[str, object]) -> None:
       TypeError, ValueError: an option of a wrong type or out of range.
     """
     del model
-    checks.check_stopping(settings)
+    fit_checks.check_stopping(settings)
     update = settings["update"]
     if update not in UPDATES:
         raise ValueError(f"update must be one of {', '.join(UPDATES)}, got {update!r}")
