@@ -76,7 +76,7 @@ from jaxmf.types import Array, ArrayLike, Draw, Key, PyTree
     meta_fields=["num_factors", "bias", "coefficients", "link"],
 )
 @dataclass(frozen=True)
-class BPMF(Readable, Model):
+class BPMF(Readable, Model[Entries]):
     """Real factors of the observed cells of a matrix, with their uncertainty.
 
     Args:
