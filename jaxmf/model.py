@@ -15,7 +15,7 @@ they say otherwise.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
@@ -28,6 +28,7 @@ from typing import (
     runtime_checkable,
 )
 
+import jax
 import numpy as np
 
 from jaxmf.types import Array, Draw, Key, Names, PyTree, Seed
@@ -75,6 +76,23 @@ class Model(Generic[ModelData]):
     data_type: ClassVar[type | None] = None
     methods: ClassVar[Mapping[str, str]] = MappingProxyType({"sample": "sampler"})
     default_method: ClassVar[str] = "sample"
+
+    def __init_subclass__(cls, **options: object) -> None:
+        # a dataclass writes these only where the class has none, and they would compare
+        # distributions by identity and fail on arrays
+        super().__init_subclass__(**options)
+        for name in ("__eq__", "__hash__"):
+            if name not in cls.__dict__:
+                setattr(cls, name, Model.__dict__[name])
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another model is of this class and has the same hyperparameters, bit for bit."""
+        if self is other or not isinstance(other, Model) or type(self) is not type(other):
+            return self is other
+        return _by_value(self) == _by_value(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), _by_value(self)))
 
     def device_options(
         self, options: Mapping[str, object], *, platform: str, data: Any = None
@@ -157,6 +175,21 @@ class Model(Generic[ModelData]):
         of a draw, which then has its `noise_scale`. None: in another way.
         """
         return None
+
+
+def _by_value(model: Model) -> Hashable:
+    """What equals that of an equal model: its structure and its leaves, arrays by their bytes."""
+    is_known = not jax.tree_util.all_leaves([model])
+    leaves, form = jax.tree.flatten(model if is_known else settings_of(model))
+    values: list[Hashable] = [
+        id(leaf)
+        if isinstance(leaf, jax.core.Tracer)
+        else (str(leaf.dtype), leaf.shape, np.asarray(leaf).tobytes())
+        if isinstance(leaf, (np.ndarray, jax.Array))
+        else leaf
+        for leaf in leaves
+    ]
+    return form, tuple(values)
 
 
 # --- cells ----------------------------------------------------------------------------------------
