@@ -41,6 +41,7 @@ from jaxmf.preparation import (
     refuse_traced,
     with_device_options,
 )
+from jaxmf.samplers import move_schedule
 from jaxmf.types import Seed
 
 if TYPE_CHECKING:
@@ -188,6 +189,8 @@ def sample(
     run_settings["chain_method"] = chain_method
     if temper is not None:
         run_settings |= replica_facts(run, temper)
+    if moves := move_schedule.facts(run.state):
+        run_settings["moves"] = moves
     device = device_name(container, mesh)
     facts, notes = outcome(run, began), model.notes(container)
     meta = meta_of("sample", seed, run_settings, options, device, facts, notes)

@@ -17,6 +17,7 @@ from jaxmf.engine import files
 from jaxmf.posterior.assemble import sweep_note
 from jaxmf.report import rows, user_data
 from jaxmf.report.html import SCRIPT, STYLE, escaped, picture, section
+from jaxmf.samplers import move_schedule
 
 if TYPE_CHECKING:
     from jaxmf.diagnostics import HeldOutError
@@ -103,7 +104,8 @@ def render(
     ]
     written = datetime.now().strftime("%Y-%m-%d %H:%M")
     method = posterior.meta.method.replace("_", " ")
-    sweep = f", {note}" if (note := sweep_note(posterior.meta.options)) else ""
+    moves = move_schedule.describe(posterior.meta.run.get("moves", {}))
+    sweep = "".join(f", {note}" for note in (sweep_note(posterior.meta.options), moves) if note)
     lead = f"{posterior.data.describe()}, {method} with {_effort(posterior)}{sweep}"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -496,7 +496,7 @@ class BPMF(Readable, Model[Entries]):
     def for_new_rows(
         self, features: Features | None, num_rows: int, classes: Features | None = None
     ) -> BPMF:
-        """The model with the features of new rows in the place of those of the rows in training.
+        """The model with the features of new rows instead of those of the rows in training.
 
         Args:
           features: of the new rows; None for zeros.
