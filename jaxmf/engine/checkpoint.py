@@ -3,6 +3,11 @@
 A save writes the new draws, then the state, then the manifest, each under a temporary name, synced
 and renamed. Killed at any moment, the folder holds the last complete save; files a manifest does
 not name are left-overs and are removed at the next start. Nothing is ever pickled.
+
+A long run would leave a file of draws for every save, so small ones at the end are merged: the file
+of all their draws is written, then the manifest that names it instead of them, and then they are
+removed. It is eight times as large as its largest part, so that no draw is written more than a few
+times however long the run. Whoever reads the folder meanwhile starts again with the new manifest.
 """
 
 from __future__ import annotations
@@ -21,12 +26,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.engine import checkpoint_fields, files, manifest
+from jaxmf.engine.draws import DrawStore
 from jaxmf.engine.lock import LOCK
 from jaxmf.types import PyTree
 
 FORMAT = 2
 MANIFEST = "checkpoint.json"
-_OURS = re.compile(r"(state|draws)-\d+\.npz|.*\.partial")
+_OURS = re.compile(r"(state|draws)-\d+(-\d+)?\.npz|.*\.partial")
+# Files of draws that are merged: no fewer, no more bytes together, the largest no larger a part.
+_FEWEST_MERGED = 16
+_MOST_MERGED = 64 * 2**20
+_LARGEST_PART = 1 / 8
 
 
 class Saved(NamedTuple):
@@ -112,7 +122,7 @@ class Folder:
                 self._progress = {**progress, "capacity": self._progress["capacity"]}
             else:
                 if num_draws:
-                    name = f"draws-{len(self._draw_files)}.npz"
+                    name = _name_of_draws(self._num_stored, num_draws)
                     record = files.write_arrays(self.path, name, draws)
                     self._draw_files = [*self._draw_files, {**record, "num_draws": num_draws}]
                 name = f"state-{progress['step']}.npz"
@@ -127,13 +137,54 @@ class Folder:
         with contextlib.suppress(OSError):
             if before[1] is not None and before[1] != self._state_file:
                 (self.path / before[1]["file"]).unlink(missing_ok=True)
+        self._merge()
+
+    @property
+    def _num_stored(self) -> int:
+        return sum(entry["num_draws"] for entry in self._draw_files)
+
+    def _num_small(self) -> int:
+        """How many of the last files of draws are to be merged."""
+        found = num_bytes = largest = 0
+        for count, entry in enumerate(reversed(self._draw_files), 1):
+            num_bytes += entry["bytes"]
+            largest = max(largest, entry["bytes"])
+            if num_bytes >= _MOST_MERGED:
+                break
+            if count >= _FEWEST_MERGED and largest <= _LARGEST_PART * num_bytes:
+                found = count
+        return found
+
+    def _merge(self) -> None:
+        """Small files of draws at the end into one; where that fails they stay as they are."""
+        before = self._draw_files, self._state_file, self._progress
+        first = len(self._draw_files) - self._num_small()
+        rest, small = self._draw_files[:first], self._draw_files[first:]
+        if not small:
+            return
+        try:
+            parts = [files.read_arrays(self.path, entry) for entry in small]
+            num_draws = sum(entry["num_draws"] for entry in small)
+            store = DrawStore(len(next(iter(parts[0].values()), ())), num_draws)
+            store.put_parts(small, parts)
+            name = _name_of_draws(self._num_stored - num_draws, num_draws)
+            record = files.write_arrays(self.path, name, store.arrays)
+            self._draw_files = [*rest, {**record, "num_draws": num_draws}]
+            self._write_manifest()
+        except (OSError, files.DamagedFileError):
+            self._undo(before)
+            return
+        for entry in small:
+            with contextlib.suppress(OSError):
+                (self.path / entry["file"]).unlink(missing_ok=True)
 
     def _undo(self, before: tuple[Any, Any, Any]) -> None:
-        """Takes back a save that failed, unless its manifest is there already."""
+        """Takes back a save or a merge that failed, unless its manifest is there already."""
         with contextlib.suppress(ValueError, OSError):
             there = _read_manifest(self.path)
-            is_new = self._progress is not before[2]
-            if is_new and {name: there[name] for name in self._progress} == self._progress:
+            now = self._draw_files, self._state_file, self._progress
+            saved = there["draws"], there["state"], {name: there[name] for name in self._progress}
+            if now == saved != before:
                 return
         self._draw_files, self._state_file, self._progress = before
         with contextlib.suppress(OSError):
@@ -205,12 +256,20 @@ def read(path: str | os.PathLike[str]) -> Saved:
     """
     path = Path(path)
     found = _read_manifest(path)
-    state = found["state"]
-    return Saved(
-        manifest=found,
-        arrays={} if state is None else _read_arrays(path, state),
-        draws=[_read_arrays(path, entry) for entry in found["draws"]],
-    )
+    while True:
+        state = found["state"]
+        try:
+            return Saved(
+                manifest=found,
+                arrays={} if state is None else files.read_arrays(path, state),
+                draws=[files.read_arrays(path, entry) for entry in found["draws"]],
+            )
+        except FileNotFoundError as error:  # a run saved meanwhile, and removed what it replaced
+            before, found = found, _read_manifest(path)
+            if found == before:
+                raise _damaged(error) from None
+        except files.DamagedFileError as error:
+            raise _damaged(error) from None
 
 
 def compare(
@@ -332,8 +391,6 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return found
 
 
-def _read_arrays(path: Path, record: dict[str, object]) -> dict[str, np.ndarray]:
-    try:
-        return files.read_arrays(path, record)
-    except (FileNotFoundError, files.DamagedFileError) as error:
-        raise _damaged(error) from None
+def _name_of_draws(row: int, num_draws: int) -> str:
+    """The file of the draws from one on, counted in those that are stored."""
+    return f"draws-{row}-{row + num_draws}.npz"

@@ -80,9 +80,14 @@ def check(path: Path, manifest: Mapping[str, Any]) -> None:
     _agree(path, "num_draws", num_draws, schedule.num_draws(step), "step, num_warmup and thin")
     num_stored = sum(entry["num_draws"] for entry in manifest["draws"])
     _agree(path, "num_dropped", manifest["num_dropped"], num_draws - num_stored, "the draws")
+    row = 0
     for index, entry in enumerate(manifest["draws"]):
-        _agree(path, f"draws[{index}] file", entry["file"], f"draws-{index}.npz", "its position")
+        stop = row + entry["num_draws"]
+        if entry["file"] != f"draws-{index}.npz":  # a name of earlier versions
+            named = f"draws-{row}-{stop}.npz"
+            _agree(path, f"draws[{index}] file", entry["file"], named, "its position")
         _check_draws(path, entry, settings["num_chains"])
+        row = stop
     if state is None:
         _agree(path, "step", step, 0, "a state that is not there")
         return

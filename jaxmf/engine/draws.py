@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
 
@@ -23,6 +26,19 @@ class DrawStore:
             rows = slice(start, start + values.shape[1])
             cells = tuple(slice(0, size) for size in values.shape[2:])
             target[(chains, rows, *cells)] = values
+
+    def put_parts(
+        self, files: Sequence[Mapping[str, Any]], parts: Sequence[dict[str, np.ndarray]]
+    ) -> int:
+        """Writes draws of all chains, part after part, and returns how many rows they are.
+
+        Args: files: what a manifest says of each part, its "num_draws".
+        """
+        row = 0
+        for file, draws in zip(files, parts, strict=True):
+            self.put(slice(None), row, draws)
+            row += file["num_draws"]
+        return row
 
     def get(self, start: int, stop: int) -> dict[str, np.ndarray]:
         """The draws from row `start` up to `stop`, (chains, rows, ...)."""

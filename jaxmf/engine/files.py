@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 PARTIAL = ".partial"
-_NAME = re.compile(r"[a-z_]{1,40}-[0-9a-f]{1,40}\.npz")
+_NAME = re.compile(r"[a-z_]{1,40}-[0-9a-f]{1,40}(-[0-9]{1,20})?\.npz")
 _DTYPE = re.compile(r"[<>|=][biufcSUV]\d{1,9}")
 _ALIGNMENT = 64  # bytes
 _MAX_AXES = 32
@@ -42,7 +42,10 @@ class OtherFormatError(DamagedFileError):
 
 
 def is_name(name: object) -> bool:
-    """Whether a manifest may name a file so: letters, a dash, hexadecimal digits, ``.npz``."""
+    """Whether a manifest may name a file so: letters, a dash, hexadecimal digits, ``.npz``.
+
+    There may be a second dash and decimal digits.
+    """
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 

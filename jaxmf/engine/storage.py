@@ -113,17 +113,14 @@ class Storage:
         ]
         num_dropped = manifest["num_dropped"]
         store = DrawStore(keys[-1][0].stop, schedule.num_samples - num_dropped)
-        row = 0
-        for entry, draws in zip(manifest["draws"], saved.draws, strict=True):
-            store.put(slice(None), row, draws)
-            row += entry["num_draws"]
+        num_saved = store.put_parts(manifest["draws"], saved.draws)
         return Progression(
             schedule,
             groups,
             store,
             num_dropped=num_dropped,
             seconds_before=manifest["seconds"],
-            num_saved=row,
+            num_saved=num_saved,
         )
 
     def save(self, now: Progression, *, at_once: bool) -> None:
@@ -222,10 +219,7 @@ def load_run(path: str | os.PathLike[str]) -> tuple[Run, dict[str, object]]:
     manifest, settings = saved.manifest, saved.manifest["settings"]
     num_stored = sum(entry["num_draws"] for entry in manifest["draws"])
     store = DrawStore(settings["num_chains"], num_stored)
-    row = 0
-    for entry, draws in zip(manifest["draws"], saved.draws, strict=True):
-        store.put(slice(None), row, draws)
-        row += entry["num_draws"]
+    store.put_parts(manifest["draws"], saved.draws)
     capacities = manifest["capacity"] or [{}]
     run = Run(
         draws=store.get(0, num_stored),

@@ -127,7 +127,7 @@ def test_the_interval_is_kept(tmp_path):
     # seconds apart, so that the end is all there is to save
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "checkpoint.json",
-        "draws-0.npz",
+        f"draws-0-{SETTINGS['num_samples']}.npz",
         "state-16.npz",
     ]
     start(tmp_path / "each")
@@ -263,8 +263,8 @@ def _newer(path):
         ("checkpoint.json", _without_draws, "does not agree with its check sum"),
         ("checkpoint.json", _newer, "has format 99, and this version of jaxmf reads format 2"),
         ("checkpoint.json", lambda path: path.unlink(), "has no checkpoint.json but other files"),
-        ("draws-0.npz", lambda path: path.unlink(), "draws-0.npz is missing"),
-        ("draws-0.npz", _truncate, "draws-0.npz has .* bytes and should have"),
+        ("draws-0-1.npz", lambda path: path.unlink(), "draws-0-1.npz is missing"),
+        ("draws-0-1.npz", _truncate, "draws-0-1.npz has .* bytes and should have"),
         ("state-9.npz", lambda path: path.unlink(), "state-9.npz is missing"),
         ("state-9.npz", _flip, "state-9.npz does not agree with the check sum"),
     ],
@@ -279,7 +279,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, name, damage, message):
 def test_draws_of_the_wrong_number_are_refused(tmp_path):
     start(tmp_path)
     with changed(tmp_path) as manifest:
-        wrong = stored.write_arrays(tmp_path, "draws-0.npz", {"x": np.zeros((2, 7))})
+        wrong = stored.write_arrays(tmp_path, "draws-0-1.npz", {"x": np.zeros((2, 7))})
         manifest["draws"][0] = {**wrong, "num_draws": 1}
     with pytest.raises(ValueError, match="should hold 1 draws of 'x' for each of 2 chains"):
         load_run(tmp_path)

@@ -61,7 +61,7 @@ def test_every_bit_of_a_manifest_counts(folder, written):
             np.testing.assert_array_equal(there.draws["value"], original.draws["value"])
 
 
-@pytest.mark.parametrize("name", ["draws-0.npz", "state-8.npz"])
+@pytest.mark.parametrize("name", ["draws-0-1.npz", "state-8.npz"])
 def test_every_bit_of_an_archive_counts(folder, written, name):
     generator = np.random.default_rng(16)
     for position in generator.choice(len(written[name]), 100, replace=False):
@@ -85,7 +85,7 @@ def test_every_bit_of_an_archive_counts(folder, written, name):
         ("num_dropped", -1, "'num_dropped' cannot be -1"),
         ("draws", [], "num_dropped is 0 and should be 2 by the draws"),
         ("draws", None, "'draws' cannot be None"),
-        ("draws", [{"file": "draws-0.npz"}], "'draws' cannot be"),
+        ("draws", [{"file": "draws-0-1.npz"}], "'draws' cannot be"),
         ("complete", 1, "'complete' cannot be 1"),
         ("seconds", "1", "'seconds' cannot be '1'"),
         ("seconds", -1, "'seconds' cannot be -1"),
@@ -143,7 +143,7 @@ def test_settings_must_agree_with_the_files(folder, setting, value):
 
 
 @pytest.mark.parametrize(
-    "name", ["../victim.npz", "{outside}", "run/../draws-0.npz", "draws-0", ""]
+    "name", ["../victim.npz", "{outside}", "run/../draws-0-1.npz", "draws-0", ""]
 )
 @pytest.mark.parametrize("part", ["state", "draws"])
 def test_no_name_leads_out_of_the_folder(folder, tmp_path, part, name):
@@ -157,7 +157,7 @@ def test_no_name_leads_out_of_the_folder(folder, tmp_path, part, name):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs links")
-@pytest.mark.parametrize("name", ["state-8.npz", "draws-0.npz", "checkpoint.json"])
+@pytest.mark.parametrize("name", ["state-8.npz", "draws-0-1.npz", "checkpoint.json"])
 def test_links_are_not_followed(folder, tmp_path, name):
     (folder / name).rename(tmp_path / name)
     (folder / name).symlink_to(tmp_path / name)
@@ -290,7 +290,7 @@ def test_files_of_another_run_are_noticed(folder, tmp_path):
     other = tmp_path / "other"
     options = {"checkpoint": other, "checkpoint_seconds": 0, "chunk_seconds": 1e-9}
     run(growing(), DATA, progress=stop_at(8), **options, **(SETTINGS | {"seed": 5}))
-    for name in ("draws-0.npz", "state-8.npz"):
+    for name in ("draws-0-1.npz", "state-8.npz"):
         before = (folder / name).read_bytes()
         (folder / name).write_bytes((other / name).read_bytes())
         refused(folder, f"{name} .* belongs to another run")
