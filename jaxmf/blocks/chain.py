@@ -92,10 +92,12 @@ def plan(
         _check_parallel(network)
     if sweep == "sparse" and not sparse.can_be_sparse(network):
         raise ValueError(
-            'sweep: "sparse" is for topics with a Dirichlet or HDP prior and one observed '
-            "DirichletMultinomial block by topic alone, as LDA and HDPLDA have; leave it at "
-            '"sequential"'
+            'sweep: "sparse" is for topics with a Dirichlet or HDP prior, or two levels of topics '
+            "with Dirichlet priors, and one observed DirichletMultinomial block by topic alone, as "
+            'LDA, HDPLDA and PAM of two levels have; leave it at "sequential"'
         )
+    if sweep == "sparse" and len(network.indicators) > 1:
+        joint = (network.indicators,)  # it knows no other way
     fits = (can_split(network, n) or can_split_shared(network, n) for n in network.indicators)
     if split_merge and not any(fits):
         raise ValueError(
@@ -209,7 +211,7 @@ def _sequential_sweeps(
         elif network.blocks[names[0]].per:
             state, info = sweep_sets(network, names[0], index_key, state, data)
         elif plan.sweep == "sparse":
-            state, info = sparse.sweep(network, names[0], index_key, state, data)
+            state, info = sparse.sweep(network, index_key, state, data)
         else:
             state, info = sequential.sweep(network, names, index_key, state, data)
         overflow = merge_overflow(overflow, info.overflow)
