@@ -161,6 +161,11 @@ class BPMF(Readable, Model):
     cells_given_draw = "independent"  # where draws keep the vectors
 
     @property
+    def judged_by_cells(self) -> bool:
+        """Whether chains are judged by their predictions: groups are an answer too."""
+        return self.mixture == (None, None)
+
+    @property
     def kept_for_cells(self) -> tuple[str, ...]:
         """What a draw must have for predictions."""
         return ("u", "v")
