@@ -46,7 +46,7 @@ class CellAgreement(NamedTuple):
         return self.rhat < LARGEST_RHAT and self.spread < _DIFFERENT_SPREAD
 
 
-def of_cells(posterior: Draws) -> CellAgreement | None:
+def agreement_on_cells(posterior: Draws) -> CellAgreement | None:
     """The agreement of chains on 256 cells, most of them not observed.
 
     Rows and columns are those of observed cells, dealt anew: as frequent as in the data.

@@ -244,7 +244,7 @@ def slow_quantities(posterior: Summaries) -> dict[str, float]:
     return {name: value for name, value in rhats.items() if value > LARGEST_RHAT}
 
 
-def is_settled(posterior: Summaries) -> bool:
+def cells_agree(posterior: Summaries) -> bool:
     """Whether chains agree on cells, in a model that is judged by these."""
     found = posterior.cell_agreement()
     return found is not None and found.is_good
@@ -253,7 +253,7 @@ def is_settled(posterior: Summaries) -> bool:
 def _rhat(posterior: Summaries) -> Iterator[Alarm]:
     """Chains that disagree."""
     rhats = slow_quantities(posterior)
-    if not rhats or is_settled(posterior):
+    if not rhats or cells_agree(posterior):
         return
     name = max(rhats, key=lambda name: rhats[name])
     value = rhats[name]
@@ -335,7 +335,7 @@ def _drift(posterior: Summaries) -> Iterator[Alarm]:
     spread = batches.std(axis=-1, ddof=1)
     error = np.sqrt((spread**2).sum(axis=-1) / 5)
     if np.all(np.abs(shift) > _DRIFT_ERRORS * error) and np.ptp(np.sign(shift)) == 0:
-        if is_settled(posterior):
+        if cells_agree(posterior):
             return
         direction = "rises" if shift[0] > 0 else "falls"
         yield Alarm(

@@ -79,7 +79,7 @@ class Summaries(Draws):
 
     @cached_property
     def _cell_agreement(self) -> CellAgreement | None:
-        return agreement.of_cells(self)
+        return agreement.agreement_on_cells(self)
 
     def leave_one_out(self) -> LeftOutLosses | None:
         """Up to 256 observed cells, each predicted from all others, beside simple means.

@@ -60,8 +60,8 @@ def summary(posterior: Summaries) -> Summary:
     table = _table(posterior)
     slow = slow_quantities(posterior)
     found = posterior.cell_agreement() if slow else None
-    settled = described(found, list(slow)) if found is not None and found.is_good else ""
-    table.caption = "; ".join(filter(None, (table.caption, settled, *posterior.meta.notes)))
+    said = described(found, list(slow)) if found is not None and found.is_good else ""
+    table.caption = "; ".join(filter(None, (table.caption, said, *posterior.meta.notes)))
     table.notes = tuple(alarm.sentence for alarm in alarms(posterior))
     return table
 
