@@ -18,7 +18,7 @@ import numpy as np
 from jaxmf import diagnostics, registry
 from jaxmf.data import Container, Dense, Entries, units
 from jaxmf.data.checks import shown_id
-from jaxmf.model import HasNetwork, ScalesColumns, WarnsOfFits, settings_of
+from jaxmf.model import HasNetwork, ScalesColumns, SomeModel, WarnsOfFits, settings_of
 from jaxmf.posterior.agreement import LARGEST_RHAT
 from jaxmf.posterior.draws import NO_DRAWS
 from jaxmf.posterior.evidence import annealing_fault
@@ -72,7 +72,7 @@ def alarms(posterior: Summaries) -> tuple[Alarm, ...]:
     return tuple(alarm for check in _CHECKS for alarm in check(posterior))
 
 
-def warn(posterior: Posterior) -> Posterior:
+def warn(posterior: Posterior[SomeModel]) -> Posterior[SomeModel]:
     """The posterior, after a `RunWarning` with its first alarm if it has any."""
     found = alarms(posterior)
     if found:

@@ -16,6 +16,7 @@ from jaxmf.posterior.alarms import alarms, slow_quantities
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.records import DrawFeatures, NumFeatures, NumGroups
 from jaxmf.programs import jit
+from jaxmf.samplers import move_schedule
 from jaxmf.types import Draw
 
 if TYPE_CHECKING:
@@ -186,6 +187,8 @@ def facts(posterior: Draws) -> dict[str, str]:
         "device": meta.device,
         "versions": ", ".join(f"{name} {version}" for name, version in meta.versions.items()),
     }
+    if "moves" in meta.run:
+        found["moves"] = move_schedule.describe(meta.run["moves"])
     if not meta.complete:
         found["complete"] = "no, the run was interrupted"
     return found

@@ -18,6 +18,7 @@ from jaxmf.posterior.alarms import cells_agree
 from jaxmf.posterior.assemble import sweep_note
 from jaxmf.report import rows, user_data
 from jaxmf.report.html import SCRIPT, STYLE, escaped, picture, section
+from jaxmf.samplers import move_schedule
 
 if TYPE_CHECKING:
     from jaxmf.diagnostics import HeldOutError
@@ -104,7 +105,8 @@ def render(
     ]
     written = datetime.now().strftime("%Y-%m-%d %H:%M")
     method = posterior.meta.method.replace("_", " ")
-    sweep = f", {note}" if (note := sweep_note(posterior.meta.options)) else ""
+    moves = move_schedule.describe(posterior.meta.run.get("moves", {}))
+    sweep = "".join(f", {note}" for note in (sweep_note(posterior.meta.options), moves) if note)
     lead = f"{posterior.data.describe()}, {method} with {_effort(posterior)}{sweep}"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -76,7 +76,7 @@ from jaxmf.types import Array, ArrayLike, Draw, Key, PyTree
     meta_fields=["num_factors", "bias", "coefficients", "link"],
 )
 @dataclass(frozen=True)
-class BPMF(Readable, Model):
+class BPMF(Readable, Model[Entries]):
     """Real factors of the observed cells of a matrix, with their uncertainty.
 
     Args:
@@ -499,7 +499,7 @@ class BPMF(Readable, Model):
     def for_new_rows(
         self, features: Features | None, num_rows: int, classes: Features | None = None
     ) -> BPMF:
-        """The model with the features of new rows in the place of those of the rows in training.
+        """The model with the features of new rows instead of those of the rows in training.
 
         Args:
           features: of the new rows; None for zeros.
