@@ -1,21 +1,14 @@
 """The exact sequential sweep of topics whose work a token does not grow with their number.
 
 Each token is drawn from the same conditional as in `sequential.py`, parameters summed out, written
-as a sum of two parts (Yao, Mimno & McCallum 2009; Yu et al. 2015, section 4.2, word by word):
+as a sum of two parts (Yao, Mimno & McCallum 2009; Yu et al. 2015):
 
-    p(k) ~ n_dk Q_k + a_k Q_k,    Q_k = (n_wk + b_w) / (n_k + sum b).
+    p(k) ~ n_wk G_k + b_w G_k,    G_k = (n_dk + a_k) / (n_k + sum b).
 
-The first has the topics that the document has now: a list of each document's topics and their
-counts, built afresh before every sweep. The second has all topics; Q, and sums of a Q over pieces
-of 64, are kept ready for the word that is worked on, and brought up to date where a count changes.
-Words come one after the other, and there is no table of documents or words times topics.
-
-Topics of topics (Pachinko allocation of two levels) go the same way. The path of a token is j and
-then k, drawn together, and with S_j = (n_dj + c_j) / (n_dj + sum a)
-
-    p(j, k) ~ S_j n_djk Q_k + S_j a_k Q_k,
-
-where the second part is a product of one over j and one over k.
+The first has the topics that the word has now: a list of each word's topics and their counts, built
+afresh before every sweep. The second has all topics; G and sums of it over pieces of 64 are kept
+ready for the document that is worked on, and brought up to date where a count changes. Documents
+come one after the other, and there is no table of documents or words times topics.
 
 Source: Yao, Mimno & McCallum (2009), Efficient methods for topic model inference on streaming
 document collections; Yu, Hsieh, Yun, Vishwanathan & Dhillon (2015), A scalable asynchronous
@@ -35,86 +28,44 @@ from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
-from jaxmf.likelihoods.families.categories import DirichletMultinomial
-from jaxmf.priors.hdp import HDP
-from jaxmf.priors.partition_prior import CountCache, PartitionPrior, is_kind
-from jaxmf.priors.partitions import Dirichlet
+from jaxmf.priors.partition_prior import CountCache, PartitionPrior
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
-_LANES = 8  # of a list; with their counts they are a line of the cache
+_LANES = tables.NUM_LANES
 _PIECE = 64  # topics whose weights have one sum; the same at every capacity, see `tables.choose`
-_CHUNK = 64  # tokens that are read together,
-_AHEAD = 8  # and so many rows of the lists of their documents
-
-
-def can_be_sparse(network: Network) -> bool:
-    """Whether the network is words of topics of batches, as LDA, HDPLDA and PAM of two levels."""
-    if len(network.indicators) not in (1, 2):
-        return False
-    *above, topics = network.indicators
-    by = [frozenset(network.blocks[name].by) for name in network.indicators]
-    kinds = (Dirichlet,) if above else (Dirichlet, HDP)
-    is_path = not above or (by[1] == by[0] | {*above} and network.children(*above) == (topics,))
-    below = network.children(topics)
-    return (
-        is_path
-        and not by[0].intersection(network.indicators)
-        and all(
-            is_kind(network.blocks[name].distribution, *kinds)
-            and not network.blocks[name].per
-            and network.blocks[name].rho is None
-            for name in network.indicators
-        )
-        and len(below) == 1
-        and network.blocks[below[0]].by == (topics,)
-        and network.blocks[below[0]].rho is None
-        and is_kind(network.blocks[below[0]].distribution, DirichletMultinomial)
-    )
 
 
 def sweep(
-    network: Network, key: Key, state: NetworkState, data: Tokens
+    network: Network, name: str, key: Key, state: NetworkState, data: Tokens
 ) -> tuple[NetworkState, Info]:
-    """Kernel: the topic of every token, or its path, word after word, given all else.
+    """Kernel: the topic of every token, document after document, given all else.
 
-    Args: network: one for which `can_be_sparse` holds.
+    Args: network: one for which `sparse_by_word.can_be_sparse` holds, with one indicator.
     Returns the state after, and overflow of a growing indicator.
     """
     values, slots = all_values(state, data), slot_sizes(state, network)
-    *above, name = network.indicators
     distribution, num_topics = network.blocks[name].distribution, slots[name]
     (word,) = network.children(name)
     num_words = network.blocks[word].distribution.size
-    parts = network.parts(network.indicators[0], network.sizes(data, slots))
-    documents, paths = part_of(parts, values, data.num_tokens), values[name]
-    totals = tables.count_pairs(jnp.zeros_like(paths), paths, (1, num_topics))
+    parts = network.parts(name, network.sizes(data, slots))
+    batches, topics = part_of(parts, values, data.num_tokens), values[name]
+    order, sizes = tables.sorted_by(batches, parts.num_parts)
+    tokens = _DocumentTokens(order, values[word][order], topics[order])
+    lists, slot = _lists(tokens, num_words, num_topics)
+    totals = tables.count_pairs(jnp.zeros_like(topics), topics, (1, num_topics))
     cache = distribution.begin(totals, state.hyperparameters[name], with_sizes=False)
-    first, num_paths = None, num_topics
-    for parent in above:
-        num_first = slots[parent]
-        num_paths, paths = num_topics * num_first, values[parent] * num_topics + paths
-        counts = tables.count_pairs(documents, values[parent], (parts.num_parts, num_first))
-        concentration = state.hyperparameters[parent]["concentration"]
-        concentration = jnp.broadcast_to(concentration, (num_first,))
-        first = _First(counts, concentration, cache.pseudo.sum())
-    order, sizes = tables.sorted_by(values[word], num_words)
-    in_use, kinds = tables.sorted_by((sizes == 0).astype(jnp.int32), 2)
-    tokens = _WordTokens(order, documents, paths, in_use, kinds[0], jnp.cumsum(sizes))
-    lists = _lists(documents, paths, parts.num_parts, num_paths)
     concentration = state.hyperparameters[word]["concentration"]
+    uniforms = special.uniforms(key, (data.num_tokens, 4 if distribution.grows else 3))
+    start = (lists, totals[0], cache)
     settings = (concentration, jnp.sum(jnp.broadcast_to(concentration, (num_words,))))
-    loop = fused_on_cpu(_Sweep(distribution, num_topics, bool(above)).loop, sequential=True)
-    words_of_key = jax.random.bits(key, (2,), jnp.uint32)
-    paths, totals, prior_share, no_room = loop(
-        tokens, (lists, totals[0], cache, first), settings, words_of_key
+    loop = fused_on_cpu(_Sweep(distribution, num_topics).loop, sequential=True)
+    drawn, totals, prior_share, no_room = loop(
+        tokens, slot, jnp.cumsum(sizes), start, settings, uniforms
     )
-    drawn = {name: paths}
-    for parent in above:
-        drawn = {parent: paths // num_topics, name: paths % num_topics}
-    state = state._replace(values=state.values | drawn)
+    state = state._replace(values={**state.values, name: drawn})
     if not distribution.grows:
         return state, Info(overflow={})
     hyperparameters = {**state.hyperparameters, name: prior_share}
@@ -123,130 +74,79 @@ def sweep(
     return state, Info(overflow={name: no_room})
 
 
-class _WordTokens(NamedTuple):
-    """The tokens, and the order in which they come: those of a word side by side."""
+class _DocumentTokens(NamedTuple):
+    """The tokens, those of a document side by side: (T,) int32 each."""
 
-    order: Array  # (T,) int32
-    documents: Array  # (T,) int32
-    paths: Array  # (T,) int32, their topics; of two levels j K + k
-    in_use: Array  # (V,) int32, the words, those that have tokens first
-    num_in_use: Array  # () int32
-    ends: Array  # (V,) int32, where the tokens of a word end in the order
+    order: Array  # where they stand in the data
+    words: Array  # their words
+    topics: Array  # their topics
 
 
 class _Lists(NamedTuple):
-    """The topics of every document, or paths.
+    """The topics of every word.
 
-    One stands at most once in a list. One whose count has fallen to zero leaves a hole, which the
-    next new one takes; a list never has more entries than the document has tokens or there are
+    A topic stands at most once in a list. One whose count has fallen to zero leaves a hole, which
+    the next new one takes; a list never has more entries than the word has tokens or there are
     topics.
     """
 
-    starts: Array  # (D,) int32, the row where the list of a document starts
-    lengths: Array  # (D,) int32, how many entries it has, holes included
-    # (R, 2 L) int32: L topics and then their counts, which are zero behind the end of a list
-    rows: Array
+    starts: Array  # (V,) int32, where the list of a word starts
+    lengths: Array  # (V,) int32, how many entries it has, holes included
+    topics: Array  # (M,) int32
+    counts: Array  # (M,) float, exact up to 2^24; zero behind the end of a list
 
 
-class _First(NamedTuple):
-    """The first level of paths."""
+def _lists(tokens: _DocumentTokens, num_words: int, num_topics: int) -> tuple[_Lists, Array]:
+    """The lists, and of each token (T,) int32 the entry of its word and topic."""
+    num_tokens = tokens.words.shape[0]
+    order, sizes = tables.sorted_by(tokens.words, num_words)
+    room = -(-jnp.minimum(sizes, num_topics) // _LANES) * _LANES
+    widest = -(-min(num_tokens, num_topics) // _LANES) * _LANES
+    most = min(num_tokens + (_LANES - 1) * min(num_words, num_tokens), num_words * widest)
+    most = max(most, _LANES)  # where there is no token
+    lists = _Lists(
+        starts=jnp.cumsum(room) - room,
+        lengths=jnp.zeros((num_words,), jnp.int32),
+        topics=jnp.zeros((most,), jnp.int32),
+        counts=jnp.zeros((most,), jnp.result_type(float)),
+    )
+    last = jnp.full((num_topics,), -1, jnp.int32)
+    return fused_on_cpu(_build, sequential=True)(tokens.words, tokens.topics, order, lists, last)
 
-    counts: Array  # (D, J) int32, tokens of a document
-    concentration: Array  # (J,) float
-    below: Array  # () float, the sum of the concentrations of the second level
 
+def _build(
+    words: Array, topics: Array, order: Array, lists: _Lists, last: Array
+) -> tuple[_Lists, Array]:
+    """Word after word; `last` is the entry that each topic had last, in this list or before it."""
 
-class _Chunk(NamedTuple):
-    """Some tokens that follow one another, and what they need, read at the same time.
+    def one(index: Array, carry: PyTree) -> PyTree:
+        lengths, entry_counts, counts, last, entries = carry
+        token = tables.row(order, index)
+        word, topic = tables.row(words, token), tables.row(topics, token)
+        start = tables.row(lists.starts, word)
 
-    They are all over memory: one after the other each would wait for it anew.
-    """
+        def append(carry: PyTree) -> PyTree:
+            lengths = tables.add(carry[2], word, 1)
+            return jnp.zeros((), bool), start + tables.row(lengths, word) - 1, lengths
 
-    tokens: Array  # (C,) int32, where they stand in the data
-    documents: Array  # (C,) int32
-    paths: Array  # (C,) int32
-    starts: Array  # (C,) int32, the row where the list of the document starts
-    uniforms: Array  # (C, 4) float
-    touched: Array  # () int32, the least of some counts of their lists, which are now at hand
+        # a loop that turns once or not at all, and whose result is not computed again for each use
+        entry = tables.row(last, topic)
+        new = (entry < start, entry, lengths)
+        _, entry, lengths = jax.lax.while_loop(lambda carry: carry[0], append, new)
+        last, entries = tables.put(last, topic, entry), tables.put(entries, token, entry)
+        entry_counts = tables.put(entry_counts, entry, topic)
+        return lengths, entry_counts, tables.add(counts, entry, 1), last, entries
+
+    begin = (lists.lengths, lists.topics, lists.counts, last, jnp.zeros_like(words))
+    done = jax.lax.fori_loop(0, words.shape[0], one, begin)
+    return _Lists(lists.starts, *done[:3]), done[4]
 
 
 class _Table(NamedTuple):
-    """Of the word that is worked on; zeros at the end."""
+    """G_k of the document that is worked on, and its sums."""
 
-    weights: Array  # (64 P,) float, Q_k
-    smooth: Array  # (64 P,) float, a_k Q_k
-    sums: Array  # (P,) float, of these, over pieces of 64
-
-
-def _lists(documents: Array, paths: Array, num_documents: int, num_paths: int) -> _Lists:
-    num_tokens = documents.shape[0]
-    zeros = jnp.zeros_like(documents)
-    sizes = tables.count_pairs(zeros, documents, (1, num_documents))[0]
-    room = -(-jnp.minimum(sizes, num_paths) // _LANES)
-    most = (num_tokens + (_LANES - 1) * min(num_documents, num_tokens)) // _LANES
-    most = max(1, min(most, num_documents * -(-min(num_tokens, num_paths) // _LANES)))
-    lists = _Lists(
-        starts=jnp.cumsum(room) - room,
-        lengths=jnp.zeros((num_documents,), jnp.int32),
-        rows=jnp.zeros((most, 2 * _LANES), jnp.int32),
-    )
-
-    def build(documents: Array, paths: Array, lists: _Lists) -> _Lists:
-        def one(index: Array, lists: _Lists) -> _Lists:
-            document, path = tables.row(documents, index), tables.row(paths, index)
-            place = _place(lists, document, tables.row(lists.starts, document))
-            return _added(lists, place, _entry_for(lists, place, path), path)
-
-        return jax.lax.fori_loop(0, documents.shape[0], one, lists)
-
-    return fused_on_cpu(build, sequential=True)(documents, paths, lists)
-
-
-class _Place(NamedTuple):
-    """Where the list of a document stands; each is () int32."""
-
-    document: Array
-    start: Array
-    length: Array
-    num_rows: Array
-
-
-def _place(lists: _Lists, document: Array, start: Array) -> _Place:
-    length = tables.row(lists.lengths, document)
-    return _Place(document, start, length, -(-length // _LANES))
-
-
-def _row(lists: _Lists, row: Array) -> tuple[Array, Array]:
-    """Topics and counts (L,) each."""
-    both = tables.row(lists.rows, row)
-    return both[:_LANES], both[_LANES:]
-
-
-def _entry_for(lists: _Lists, place: _Place, path: Array) -> Array:
-    """The entry of a topic in a list, or that which it takes: the first hole, or behind the end."""
-    most = jnp.iinfo(jnp.int32).max
-    across = jnp.arange(_LANES, dtype=jnp.int32)
-
-    def look(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        there, hole = carry
-        paths, counts = _row(lists, place.start + index)
-        entries = index * _LANES + across
-        there = jnp.minimum(there, jnp.min(jnp.where(paths == path, entries, most)))
-        return there, jnp.minimum(hole, jnp.min(jnp.where(counts == 0, entries, most)))
-
-    # what goes into the loop is not read again after it, when the length may have changed
-    begin = (jnp.full((), most, jnp.int32), place.num_rows * _LANES)
-    there, hole = jax.lax.fori_loop(0, place.num_rows, look, begin)
-    return jnp.where(there < most, there, hole)
-
-
-def _added(lists: _Lists, place: _Place, entry: Array, path: Array) -> _Lists:
-    """A token more in an entry, which is or becomes that of its topic."""
-    row, lane = place.start + entry // _LANES, entry % _LANES
-    length = jnp.maximum(place.length, entry + 1)
-    rows = tables.put_entry(lists.rows, row, lane, path)
-    rows = tables.add_entry(rows, row, _LANES + lane, 1)
-    return lists._replace(lengths=tables.put(lists.lengths, place.document, length), rows=rows)
+    weights: Array  # (64 P,) float; zeros at the end
+    sums: Array  # (P,) float, over pieces of 64
 
 
 class _Sweep(NamedTuple):
@@ -254,84 +154,76 @@ class _Sweep(NamedTuple):
 
     distribution: PartitionPrior
     num_topics: int
-    is_path: bool
 
     def loop(
         self,
-        tokens: _WordTokens,
-        start: tuple[_Lists, Array, CountCache, _First | None],
+        tokens: _DocumentTokens,
+        entries: Array,
+        ends: Array,
+        start: tuple[_Lists, Array, CountCache],
         settings: tuple[Array, Array],
-        words_of_key: Array,
+        uniforms: Array,
     ) -> tuple[Array, Array, dict[str, Array], Array]:
         """Topics of all tokens (T,), tokens of topics (K,), hyperparameters, no room."""
         concentration, whole = settings
-        lists, totals, cache, first = start
+        lists, totals, cache = start
 
-        def one_word(index: Array, carry: PyTree) -> PyTree:
-            begin, drawn, lists, totals, cache, first, chunk, no_room = carry
-            word = tables.row(tokens.in_use, index)
-            end, b = tables.row(tokens.ends, word), _of_word(concentration, word)
+        def one_document(document: Array, carry: PyTree) -> PyTree:
+            first, drawn, word_lists, totals, cache, no_room = carry
+            end = tables.row(ends, document)
+            cache = cache._replace(counts=jnp.zeros_like(cache.counts))
 
             def count(index: Array, counts: Array) -> Array:
-                path = tables.row(tokens.paths, tables.row(tokens.order, index))
-                zero, topic = jnp.zeros((), jnp.int32), self.topic(path)
-                return tables.add_entry(counts, zero, topic, 1)
+                return tables.add_entry(counts, jnp.zeros((), jnp.int32), topic_at(index), 1)
 
-            counts = jax.lax.fori_loop(begin, end, count, jnp.zeros_like(cache.counts))
-            cache = cache._replace(counts=counts)
-            table = self.table(cache, totals, (b, whole))
+            cache = cache._replace(counts=jax.lax.fori_loop(first, end, count, cache.counts))
+            table = self.table(cache, totals, whole)
 
             def one_token(index: Array, carry: PyTree) -> PyTree:
-                drawn, lists, totals, cache, table, first, chunk, no_room = carry
-                chunk = _chunk(tokens, drawn, lists, words_of_key, index, chunk)
-                token, document, path, start, chance = (
-                    tables.row(leaf, index % _CHUNK) for leaf in chunk[:5]
-                )
-                totals, cache, table = self.moved(
-                    totals, cache, table, (b, whole), self.topic(path), None
-                )
-                first = self.moved_first(first, document, path, -1)
+                drawn, word_lists, totals, cache, table, no_room = carry
+                word, topic = tables.row(tokens.words, index), topic_at(index)
+                chance = tables.row(uniforms, index)
+                counts = tables.add(word_lists.counts, tables.row(entries, index), -1)
+                word_lists = word_lists._replace(counts=counts)
+                totals, cache, table = self.moved(totals, cache, table, whole, topic, None)
                 _, room = self.distribution.pseudo(cache)
-                place = _place(lists, document, start)
-                path, lists = self.drawn(lists, place, path, table, first, chance)
-                totals, cache, table = self.moved(
-                    totals, cache, table, (b, whole), self.topic(path), chance[3]
-                )
-                first = self.moved_first(first, document, path, 1)
-                drawn = tables.put(drawn, token, path)
-                return drawn, lists, totals, cache, table, first, chunk, no_room | ~room
+                b = tables.row(concentration, word) if concentration.ndim else concentration
+                topic, word_lists = _drawn(word_lists, word, table, b, chance)
+                birth = chance[-1]
+                totals, cache, table = self.moved(totals, cache, table, whole, topic, birth)
+                drawn = tables.put(drawn, tables.row(tokens.order, index), topic)
+                return drawn, word_lists, totals, cache, table, no_room | ~room
 
-            begun = (drawn, lists, totals, cache, table, first, chunk, no_room)
-            done = jax.lax.fori_loop(begin, end, one_token, begun)
-            return end, *done[:4], *done[5:]
+            begin = (drawn, word_lists, totals, cache, table, no_room)
+            drawn, word_lists, totals, cache, _, no_room = jax.lax.fori_loop(
+                first, end, one_token, begin
+            )
+            return end, drawn, word_lists, totals, cache, no_room
 
-        # the counts of one word after the other
+        def topic_at(index: Array) -> Array:
+            return tables.row(tokens.topics, index)
+
+        # the list of one document after the other
         cache = cache._replace(counts=jnp.zeros((1, self.num_topics), cache.counts.dtype))
-        zero, zeros = jnp.zeros((), jnp.int32), jnp.zeros((_CHUNK,), jnp.int32)
-        uniforms = jnp.zeros((_CHUNK, 4), cache.counts.dtype)
-        chunk = _Chunk(zeros, zeros, zeros, zeros, uniforms, zero)
-        empty, has_room = jnp.zeros_like(tokens.paths), jnp.zeros((), bool)
-        begun = (zero, empty, lists, totals, cache, first, chunk, has_room)
-        done = jax.lax.fori_loop(0, tokens.num_in_use, one_word, begun)
-        # counts are not negative; but what was touched has to be used
-        no_room = done[7] | (done[6].touched < 0)
-        return done[1], done[3], done[4].hyperparameters, no_room
+        zero, empty = jnp.zeros((), jnp.int32), jnp.zeros_like(tokens.topics)
+        begin = (zero, empty, lists, totals, cache, jnp.zeros((), bool))
+        done = jax.lax.fori_loop(0, ends.shape[0], one_document, begin)
+        return done[1], done[3], done[4].hyperparameters, done[5]
 
-    def table(self, cache: CountCache, totals: Array, word: tuple[Array, Array]) -> _Table:
+    def table(self, cache: CountCache, totals: Array, whole: Array) -> _Table:
         """All of it afresh."""
         pseudo, _ = self.distribution.pseudo(cache)
-        padding = (0, -self.num_topics % _PIECE)
-        weights = (cache.counts[0] + word[0]) / (totals + word[1])
-        smooth = jnp.pad(weights * pseudo, padding)
-        sums = tables.in_runs(smooth.reshape(-1, _PIECE), axis=1)
-        return _Table(jnp.pad(weights, padding), smooth, jnp.concatenate(sums))
+        weights = (cache.counts[0] + pseudo) / (totals + whole)
+        weights = jnp.pad(weights, (0, -self.num_topics % _PIECE))
+        sums = tables.in_runs(weights.reshape(-1, _PIECE), axis=1)
+        return _Table(weights, jnp.concatenate(sums))
 
     def moved(
         self,
         totals: Array,
         cache: CountCache,
         table: _Table,
-        word: tuple[Array, Array],
+        whole: Array,
         topic: Array,
         birth: Array | None,
     ) -> tuple[Array, CountCache, _Table]:
@@ -344,138 +236,100 @@ class _Sweep(NamedTuple):
             cache = self.distribution.assign(cache, zero, topic, birth)
         pseudo, _ = self.distribution.pseudo(cache)
         total = tables.row(totals, topic)
-        weight = (tables.entry(cache.counts, zero, topic) + word[0]) / (total + word[1])
-        smooth = tables.put(table.smooth, topic, weight * tables.row(pseudo, topic))
-        piece = topic // _PIECE
-        run = tables.take(smooth, tables.Lanes(piece * _PIECE, 1, _PIECE))
-        sums = tables.put(table.sums, piece, jnp.sum(run))
-        table = _Table(tables.put(table.weights, topic, weight), smooth, sums)
+        weight = (tables.entry(cache.counts, zero, topic) + tables.row(pseudo, topic)) / (
+            total + whole
+        )
+        weights, piece = tables.put(table.weights, topic, weight), topic // _PIECE
+        sums = tables.put(table.sums, piece, jnp.sum(_run(weights, piece * _PIECE, _PIECE)))
+        table = _Table(weights, sums)
         if not self.distribution.grows:
             return totals, cache, table
         # where a topic comes or goes, which is seldom, others may have another share
         has_changed = total == (0 if birth is None else 1)
 
         def again(carry: PyTree) -> PyTree:
-            return jnp.zeros((), bool), self.table(cache, totals, word)
+            return jnp.zeros((), bool), self.table(cache, totals, whole)
 
         table = jax.lax.while_loop(lambda carry: carry[0], again, (has_changed, table))[1]
         return totals, cache, table
 
-    def topic(self, path: Array) -> Array:
-        """The last topic of paths."""
-        return jax.lax.rem(path, jnp.full_like(path, self.num_topics)) if self.is_path else path
 
-    def moved_first(
-        self, first: _First | None, document: Array, path: Array, amount: int
-    ) -> _First | None:
-        """A token out of the first of its topics (amount -1), or into it."""
-        if first is None:
-            return None
-        counts = tables.add_entry(first.counts, document, path // self.num_topics, amount)
-        return first._replace(counts=counts)
+def _drawn(
+    lists: _Lists, word: Array, table: _Table, concentration: Array, chance: Array
+) -> tuple[Array, _Lists]:
+    """A topic for a token of a word, and the lists with it."""
+    start, length = tables.row(lists.starts, word), tables.row(lists.lengths, word)
+    num_rows = -(-length // _LANES)
 
-    def drawn(
-        self,
-        lists: _Lists,
-        place: _Place,
-        path: Array,
-        table: _Table,
-        first: _First | None,
-        chance: Array,
-    ) -> tuple[Array, _Lists]:
-        """A topic, or a path, for a token that had another, and the lists with it."""
-        start, num_rows = place.start, place.num_rows
-        shares = None
-        if first is not None:
-            counts = tables.row(first.counts, place.document)
-            shares = (counts + first.concentration) / (counts + first.below)
+    def add_row(index: Array, lanes: Array) -> Array:
+        first = start + index * _LANES
+        topics = _run(lists.topics, first, _LANES)
+        return lanes + _run(lists.counts, first, _LANES) * table.weights.at[topics].get(
+            mode="promise_in_bounds"
+        )
 
-        def weigh(paths: Array) -> Array:
-            weights = _at(table.weights, self.topic(paths))
-            return weights if shares is None else weights * _at(shares, paths // self.num_topics)
+    lanes = jax.lax.fori_loop(0, num_rows, add_row, jnp.zeros((_LANES,), table.weights.dtype))
+    list_weight, smooth_weight = jnp.sum(lanes), concentration * jnp.sum(table.sums)
+    is_listed = chance[0] * (list_weight + smooth_weight) < list_weight
+    entry = _down_lane(lists, table, start, num_rows, lanes, chance)
+    topic = tables.row(lists.topics, entry)
 
-        def add_row(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-            lanes, rows = carry
-            paths, counts = _row(lists, start + index)
-            is_there = (paths == path) & (counts > 0)
-            weights = (counts - is_there) * weigh(paths)
-            return lanes + weights, jnp.where(is_there, index, rows)
+    def smooth_topic(carry: PyTree) -> PyTree:
+        piece = tables.choose(table.sums, chance[1])
+        inside = _run(table.weights, piece * _PIECE, _PIECE)
+        topic = piece * _PIECE + tables.choose(inside, chance[2])
+        return jnp.zeros((), bool), topic, _entry_for(lists, start, num_rows, topic)
 
-        begin = (jnp.zeros((_LANES,), table.weights.dtype), jnp.full((_LANES,), -1, jnp.int32))
-        lanes, rows = jax.lax.fori_loop(0, num_rows, add_row, begin)
-        across = jnp.arange(_LANES, dtype=jnp.int32)
-        left = jnp.max(jnp.where(rows >= 0, rows * _LANES + across, -1))
-        list_weight, smooth_weight = jnp.sum(lanes), jnp.sum(table.sums)
-        if shares is not None:
-            smooth_weight = smooth_weight * jnp.sum(shares)
-        is_listed = chance[0] * (list_weight + smooth_weight) < list_weight
-        lane = tables.choose(lanes, chance[1], num_lanes=_LANES)
-        goal = chance[2] * tables.row(lanes, lane)
-
-        # what is read from here on is the list without the token, or all of it would be copied
-        row = start + left // _LANES
-        without = lists._replace(rows=tables.add_entry(lists.rows, row, _LANES + left % _LANES, -1))
-
-        def follow(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-            index, passed, chosen, _ = carry
-            row = start + index
-            count = tables.entry(without.rows, row, _LANES + lane)
-            weight = count * weigh(tables.entry(without.rows, row, lane))
-            passed, entry = passed + weight, index * _LANES + lane
-            # rounding may let the sum end short of the goal: then it is the last one with weight
-            return index + 1, passed, jnp.where(weight > 0, entry, chosen), passed > goal
-
-        zero = jnp.zeros((), jnp.int32)
-        begun = (zero, jnp.zeros((), goal.dtype), zero, ~is_listed)
-        done = jax.lax.while_loop(lambda carry: ~carry[3] & (carry[0] < num_rows), follow, begun)
-        entry = done[2]
-
-        def draw_smooth(carry: PyTree) -> PyTree:
-            piece = tables.choose(table.sums, chance[1])
-            inside = tables.take(table.smooth, tables.Lanes(piece * _PIECE, 1, _PIECE))
-            path = piece * _PIECE + tables.choose(inside, chance[2])
-            if shares is not None:
-                path = path + self.num_topics * tables.choose(shares, chance[3])
-            return jnp.zeros((), bool), path, _entry_for(without, place, path)
-
-        listed = tables.entry(without.rows, start + entry // _LANES, entry % _LANES)
-        from_list = (~is_listed, listed, entry)
-        _, path, entry = jax.lax.while_loop(lambda carry: carry[0], draw_smooth, from_list)
-        return path, _added(without, place, entry, path)
+    begin = (~is_listed, topic, entry)
+    _, topic, entry = jax.lax.while_loop(lambda carry: carry[0], smooth_topic, begin)
+    return topic, lists._replace(
+        lengths=tables.put(lists.lengths, word, jnp.maximum(length, entry - start + 1)),
+        topics=tables.put(lists.topics, entry, topic),
+        counts=tables.add(lists.counts, entry, 1),
+    )
 
 
-def _of_word(concentration: Array, word: Array) -> Array:
-    return tables.row(concentration, word) if concentration.ndim else concentration
+def _down_lane(
+    lists: _Lists, table: _Table, start: Array, num_rows: Array, lanes: Array, chance: Array
+) -> Array:
+    """An entry of a list with probability proportional to its weight, by the sums of lanes."""
+    lane = tables.choose(lanes, chance[1])
+    goal = chance[2] * tables.row(lanes, lane)
+
+    def follow(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        index, passed, chosen, _ = carry
+        entry = start + index * _LANES + lane
+        weight = tables.row(lists.counts, entry) * tables.row(
+            table.weights, tables.row(lists.topics, entry)
+        )
+        passed = passed + weight
+        # rounding may let the sum end short of the goal: then it is the last one with weight
+        return index + 1, passed, jnp.where(weight > 0, entry, chosen), passed > goal
+
+    nothing = jnp.zeros((), goal.dtype)
+    begin = (jnp.zeros((), jnp.int32), nothing, start, jnp.zeros((), bool))
+    return jax.lax.while_loop(lambda carry: ~carry[3] & (carry[0] < num_rows), follow, begin)[2]
 
 
-def _at(table: Array, positions: Array) -> Array:
-    return table.at[positions].get(mode="promise_in_bounds")
+def _entry_for(lists: _Lists, start: Array, num_rows: Array, topic: Array) -> Array:
+    """The entry of a topic in a list, or that which it takes: the first hole, or behind the end."""
+    size = lists.topics.shape[0]
+    across = jnp.arange(_LANES, dtype=jnp.int32)
+
+    def look(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        there, hole = carry
+        first = start + index * _LANES
+        is_topic = _run(lists.topics, first, _LANES) == topic
+        is_empty = _run(lists.counts, first, _LANES) == 0
+        there = jnp.minimum(there, jnp.min(jnp.where(is_topic, first + across, size)))
+        return there, jnp.minimum(hole, jnp.min(jnp.where(is_empty, first + across, size)))
+
+    none = jnp.full((), size, jnp.int32)
+    there, hole = jax.lax.fori_loop(0, num_rows, look, (none, none))
+    hole = jnp.minimum(hole, start + num_rows * _LANES)
+    return jnp.where(there < size, there, hole)
 
 
-def _chunk(
-    tokens: _WordTokens,
-    drawn: Array,
-    lists: _Lists,
-    words_of_key: Array,
-    index: Array,
-    old: _Chunk,
-) -> _Chunk:
-    """The chunk that a token is in, given that of the token before."""
-
-    def fresh(carry: PyTree) -> PyTree:
-        across = jnp.arange(_CHUNK, dtype=jnp.int32)
-        order = _at(tokens.order, jnp.minimum(index + across, tokens.order.shape[0] - 1))
-        documents, paths = _at(tokens.documents, order), _at(tokens.paths, order)
-        starts = _at(lists.starts, documents)
-        last = jnp.maximum(-(-_at(lists.lengths, documents) // _LANES) - 1, 0)
-        rows = jnp.minimum(jnp.arange(_AHEAD)[:, None], last) + starts
-        touched = lists.rows.at[rows, _LANES].get(mode="promise_in_bounds")
-        touched = jnp.minimum(jnp.min(touched), jnp.min(_at(drawn, order)))
-        pairs = jnp.arange(2 * _CHUNK, dtype=jnp.uint32)
-        block = (index // _CHUNK).astype(jnp.uint32)
-        both = special.pairs_of_uniforms(words_of_key, pairs, block, old.uniforms.dtype)
-        uniforms = jnp.stack(both).reshape(old.uniforms.shape)
-        chunk = _Chunk(order, documents, paths, starts, uniforms, touched)
-        return jnp.zeros((), bool), chunk
-
-    return jax.lax.while_loop(lambda carry: carry[0], fresh, (index % _CHUNK == 0, old))[1]
+def _run(table: Array, start: Array, size: int) -> Array:
+    """Entries of a table that stand side by side: (size,)."""
+    return tables.take(table, tables.Lanes(start, 1, size))

@@ -29,24 +29,10 @@ def topics(prior, concentration, size=3):
     return mf.Network(topic=mf.Block(prior, by="document"), word=word)
 
 
-def levels(first, second, concentration):
-    """Pachinko allocation of two levels."""
-    return mf.Network(
-        first=mf.Block(first, by="document"),
-        topic=mf.Block(second, by=("document", "first")),
-        word=observed(mf.DirichletMultinomial(3, concentration), "topic"),
-    )
-
-
-FLAT = topics(PRIOR, [0.3, 0.9, 0.5])
-PATHS = levels(mf.Dirichlet(2, [0.4, 1.1]), mf.Dirichlet(2, [0.5, 0.8]), [0.3, 0.9, 0.5])
-
-
 def state_of(network, labels):
-    starts = {name: network.blocks[name].distribution.start(0) for name in network.indicators}
-    starts["word"] = network.blocks["word"].distribution.start()
-    values = {name: jnp.asarray(own, jnp.int32) for name, own in labels.items()}
-    return NetworkState(values, starts, {})
+    hyperparameters = {name: network.blocks[name].distribution.start(0) for name in ("topic",)}
+    hyperparameters["word"] = network.blocks["word"].distribution.start()
+    return NetworkState({"topic": jnp.asarray(labels, jnp.int32)}, hyperparameters, {})
 
 
 def frequent(values, probabilities):
@@ -54,15 +40,12 @@ def frequent(values, probabilities):
     return values[..., probabilities > 1e-3]
 
 
-def check_five_tokens(network):
-    """Three sweeps from draws of the exact posterior, against all states of five tokens."""
-    network, names = network.at(FIVE), network.indicators
-    sizes = [network.blocks[name].distribution.num_components for name in names]
-    each = np.array(list(itertools.product(*map(range, sizes))))
-    states = each[np.array(list(itertools.product(range(len(each)), repeat=5)))]  # (S, 5, levels)
+def check_five_tokens():
+    """Three sweeps from draws of the exact posterior, against all 243 states of five tokens."""
+    network = topics(PRIOR, [0.3, 0.9, 0.5]).at(FIVE)
+    states = np.array(list(itertools.product(range(3), repeat=5)))
     log_posterior = [
-        oracles.log_joint(network, {**FIVE.columns, **dict(zip(names, labels.T, strict=True))})
-        for labels in states
+        oracles.log_joint(network, {**FIVE.columns, "topic": labels}) for labels in states
     ]
     posterior = np.exp(np.array(log_posterior) - max(log_posterior))
     posterior /= posterior.sum()
@@ -70,27 +53,22 @@ def check_five_tokens(network):
 
     def run(key, labels):
         def one(state, sweep_key):
-            return sparse.sweep(network, sweep_key, state, FIVE)[0], None
+            return sparse.sweep(network, "topic", sweep_key, state, FIVE)[0], None
 
-        start = state_of(network, dict(zip(names, labels.T, strict=True)))
-        state, _ = jax.lax.scan(one, start, jax.random.split(key, 3))
-        return jnp.stack([state.values[name] for name in names], axis=1)
+        state, _ = jax.lax.scan(one, state_of(network, labels), jax.random.split(key, 3))
+        return state.values["topic"] @ (3 ** np.arange(5)[::-1])
 
     keys = jax.random.split(jax.random.key(2), len(chosen))
-    drawn = np.asarray(jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys, states[chosen]))
+    indices = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys, states[chosen])
+    together = states[:, :, None] == states[:, None]
     first, second = np.triu_indices(5, 1)
-
-    def together(labels):
-        return (labels[:, :, None] == labels[:, None])[:, first, second].reshape(len(labels), -1)
-
-    indices = (drawn @ [[sizes[1]], [1]])[..., 0] if len(sizes) == 2 else drawn[..., 0]
-    indices = indices @ (len(each) ** np.arange(5)[::-1])
-    check_means(
-        {"state": frequent(np.eye(len(states))[indices], posterior), "pairs": together(drawn)},
-        {"state": frequent(posterior, posterior), "pairs": posterior @ together(states)},
-        title="five tokens",
-        max_standard_error=0.01,
-    )
+    together = together[:, first, second]
+    exact = {"state": frequent(posterior, posterior), "pairs": posterior @ together}
+    drawn = {
+        "state": frequent(np.eye(len(states))[indices], posterior),
+        "pairs": together[indices],
+    }
+    check_means(drawn, exact, title="five tokens", max_standard_error=0.01)
 
 
 def left_in(moved):
@@ -103,24 +81,17 @@ def left_in(moved):
     return moved_without_leaving
 
 
-@pytest.mark.parametrize("network", [FLAT, PATHS], ids=["topics", "paths"])
-def test_sweeps_of_five_tokens_against_enumeration(network):
-    check_five_tokens(network)
+def test_sweeps_of_five_tokens_against_enumeration():
+    check_five_tokens()
 
 
 def test_a_token_that_is_not_taken_out_first_is_caught(monkeypatch):
     monkeypatch.setattr(sparse._Sweep, "moved", left_in(sparse._Sweep.moved))
     with pytest.raises(AssertionError, match="five tokens"):
-        check_five_tokens(FLAT)
+        check_five_tokens()
 
 
-def test_counts_of_the_first_level_that_stay_behind_are_caught(monkeypatch):
-    monkeypatch.setattr(sparse._Sweep, "moved_first", lambda self, first, *moved: first)
-    with pytest.raises(AssertionError, match="five tokens"):
-        check_five_tokens(PATHS)
-
-
-def test_a_token_whose_document_has_18_topics_among_150_has_its_conditional():
+def test_the_first_token_of_a_word_with_forty_topics_among_150_has_its_conditional():
     generator = np.random.default_rng(1)
     columns = {"document": np.repeat([0, 1, 2], 20), "word": generator.integers(0, 2, 60)}
     columns["word"][0] = 0
@@ -135,7 +106,7 @@ def test_a_token_whose_document_has_18_topics_among_150_has_its_conditional():
     weights *= (count[1] + 0.3) / (count[0] + 1.2)
 
     def run(key):
-        state, _ = sparse.sweep(network, key, state_of(network, {"topic": labels}), data)
+        state, _ = sparse.sweep(network, "topic", key, state_of(network, labels), data)
         return state.values["topic"][0]
 
     keys = jax.random.split(jax.random.key(3), 10_000)
@@ -145,37 +116,10 @@ def test_a_token_whose_document_has_18_topics_among_150_has_its_conditional():
     check_means(drawn, exact, max_standard_error=0.01)
 
 
-def test_a_path_among_60_in_a_long_document_has_its_conditional():
-    generator = np.random.default_rng(2)
-    columns = {"document": np.repeat([0, 1], [80, 20]), "word": generator.integers(0, 3, 100)}
-    columns["word"][0] = 0
-    data = Tokens(columns, {"document": 2, "word": 3})
-    labels = {"first": generator.integers(0, 4, 100), "topic": generator.integers(0, 15, 100)}
-    a, c = generator.gamma(1.0, size=4), generator.gamma(1.0, size=15)
-    network = levels(mf.Dirichlet(4, a), mf.Dirichlet(15, c), 0.4).at(data)
-    others = {name: own[1:] for name, own in labels.items()}
-    inside, of_word = np.arange(1, 100) < 80, columns["word"][1:] == 0
-    in_first = np.bincount(others["first"][inside], minlength=4)
-    paths = np.bincount((others["first"] * 15 + others["topic"])[inside], minlength=60)
-    totals = np.bincount(others["topic"], minlength=15)
-    weights = ((in_first + a) / (in_first + c.sum()))[:, None] * (paths.reshape(4, 15) + c)
-    weights *= (np.bincount(others["topic"][of_word], minlength=15) + 0.4) / (totals + 1.2)
-    exact = weights.ravel() / weights.sum()
-
-    def run(key):
-        state, _ = sparse.sweep(network, key, state_of(network, labels), data)
-        return state.values["first"][0] * 15 + state.values["topic"][0]
-
-    keys = jax.random.split(jax.random.key(3), 10_000)
-    drawn = np.eye(60)[jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys)]
-    check_means({"path": drawn}, {"path": exact}, max_standard_error=0.01)
-
-
 JOINT = {
     "learned": topics(mf.Dirichlet(3, GAMMA), dist.Gamma(2.0, 2.0)),
     "fixed": topics(mf.Dirichlet(3, 0.7), 0.5),
     "process": topics(mf.HDP(GAMMA, GAMMA), 0.5),
-    "paths": levels(mf.Dirichlet(2, GAMMA), mf.Dirichlet(3, 0.7), 0.5),
 }
 
 
@@ -200,7 +144,7 @@ def test_a_token_that_is_not_taken_out_first_is_caught_by_the_joint_distribution
 def test_five_thousand_topics_compile_to_one_kernel(sweep):
     network = topics(mf.Dirichlet(5_000, 0.1), 0.5).at(FIVE)
     sampler = network.sampler(sweep=sweep)
-    state = state_of(network, {"topic": [4_999, 0, 7, 7, 4_000]})
+    state = state_of(network, [4_999, 0, 7, 7, 4_000])
     after, _ = jax.jit(sampler.step)(jax.random.key(0), state, FIVE, jnp.ones(()))
     assert np.all((after.values["topic"] >= 0) & (after.values["topic"] < 5_000))
 
