@@ -17,7 +17,7 @@ from jaxmf.data import Container
 from jaxmf.engine import Algorithm, ProgressReport, Run
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
-from jaxmf.model import Anneals, Model
+from jaxmf.model import Anneals, SomeModel
 from jaxmf.posterior import Posterior, alarms
 from jaxmf.posterior.assemble import from_annealing, outcome
 from jaxmf.preparation import device_name, matched_to, meta_of, refuse_inside, refuse_traced
@@ -32,7 +32,7 @@ _PILOT = np.uint32(2**32 - 1)
 
 
 def smc(
-    model: Model,
+    model: SomeModel,
     data: object,
     *,
     num_particles: int = 1_000,
@@ -46,7 +46,7 @@ def smc(
     progress: bool | Callable[[ProgressReport], None] | None = None,
     memory_limit: int | None = None,
     **options: object,
-) -> Posterior:
+) -> Posterior[SomeModel]:
     """Go from the prior to the posterior by powers of the likelihood, with the evidence.
 
     Annealed, waste-free sequential Monte Carlo (Dau and Chopin, 2022): particles start as draws

@@ -21,7 +21,7 @@ from jaxmf.data.container import identity as data_identity
 from jaxmf.engine.progress import ProgressReport
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
-from jaxmf.model import HasAscent, HoldsOutOnes, Model, SolvesInClosedForm
+from jaxmf.model import HasAscent, HoldsOutOnes, Model, SolvesInClosedForm, SomeModel
 from jaxmf.posterior import Posterior, alarms, kept_cells
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
@@ -41,6 +41,7 @@ from jaxmf.preparation import (
     refuse_traced,
     with_device_options,
 )
+from jaxmf.samplers import move_schedule
 from jaxmf.types import Seed
 
 if TYPE_CHECKING:
@@ -50,8 +51,13 @@ _NUM_EPOCHS = 50
 
 
 def fit(
-    model: Model, data: object, *, method: str | None = None, seed: object = 0, **options: object
-) -> Posterior:
+    model: SomeModel,
+    data: object,
+    *,
+    method: str | None = None,
+    seed: object = 0,
+    **options: object,
+) -> Posterior[SomeModel]:
     """Fit a model to data by its default method, or by the one named.
 
     Args:
@@ -79,7 +85,7 @@ def fit(
 
 
 def sample(
-    model: Model,
+    model: SomeModel,
     data: object,
     *,
     num_warmup: int = 500,
@@ -97,7 +103,7 @@ def sample(
     memory_limit: int | None = None,
     predict_at: object = None,
     **options: object,
-) -> Posterior:
+) -> Posterior[SomeModel]:
     """Draw from the posterior by Markov chain Monte Carlo.
 
     Args:
@@ -186,6 +192,8 @@ def sample(
     run_settings["chain_method"] = chain_method
     if temper is not None:
         run_settings |= replica_facts(run, temper)
+    if moves := move_schedule.facts(run.state):
+        run_settings["moves"] = moves
     device = device_name(container, mesh)
     facts, notes = outcome(run, began), model.notes(container)
     meta = meta_of("sample", seed, run_settings, options, device, facts, notes)
@@ -193,7 +201,7 @@ def sample(
 
 
 def particle_filter(
-    model: Model,
+    model: SomeModel,
     data: object,
     *,
     num_particles: int = 1_000,
@@ -207,7 +215,7 @@ def particle_filter(
     resume: bool = False,
     memory_limit: int | None = None,
     **options: Any,
-) -> Posterior:
+) -> Posterior[SomeModel]:
     """Pass over the rows once with a cloud of weighted particles.
 
     Args:
@@ -268,7 +276,7 @@ def particle_filter(
 
 
 def variational(
-    model: Model,
+    model: SomeModel,
     data: object,
     *,
     num_epochs: int | None = None,
@@ -282,7 +290,7 @@ def variational(
     resume: bool = False,
     memory_limit: int | None = None,
     **options: object,
-) -> Posterior:
+) -> Posterior[SomeModel]:
     """Approximate the posterior by the closest of a family of simple distributions.
 
     Args:
@@ -362,7 +370,9 @@ def variational(
     return alarms.warn(from_ascent(model, container, run, meta))
 
 
-def _analytic(model: Model, data: object, seed: object, options: Mapping[str, object]) -> Posterior:
+def _analytic(
+    model: SomeModel, data: object, seed: object, options: Mapping[str, object]
+) -> Posterior[SomeModel]:
     """The posterior in closed form, on the host in one go."""
     refused = [name for name, value in options.items() if value]
     if refused:

@@ -225,11 +225,11 @@ def _make_program(
     num_chains: int,
     memory_limit: int | None,
 ) -> Program:
-    is_shared_out = algorithm.share_out is not None and placement.num_shares > 1
-    if algorithm.share_out is not None and is_shared_out:
-        data = algorithm.share_out(data, placement.num_shares)
+    share_out = algorithm.share_out if placement.num_shares > 1 else None
+    if share_out is not None:
+        data = share_out(data, placement.num_shares)
     algorithm, data = placement.put_everywhere(algorithm), placement.put_data(data)
-    if algorithm.prepare is not None and not is_shared_out:
+    if algorithm.prepare is not None and share_out is None:
         data = placement.put_data(prepared(algorithm.prepare, data))
     num_groups = 1 if placement.batch.batched else num_chains
     guard = MemoryGuard(

@@ -100,6 +100,29 @@ def move_features(
     return state._replace(z=z, y=y), Info(overflow={"features": overflow})
 
 
+def propose_births(
+    model: NoisyOrIBP,
+    key: Key,
+    state: NoisyOrState,
+    num_proposals: Array | int,
+    *,
+    data: Dense,
+    power: Array | None = None,
+) -> tuple[NoisyOrState, Info, Array]:
+    """Births and deaths of causes of several rows, and () int32, how many were accepted."""
+    z, y, overflow, num_accepted = informed.births_and_deaths(
+        key,
+        state.z,
+        state.y,
+        data.values,
+        data.observed,
+        prior=model.prior(state),
+        parameters=powered(state, power),
+        num_proposals=num_proposals,
+    )
+    return state._replace(z=z, y=y), Info(overflow={"features": overflow}), num_accepted
+
+
 def update_hyperparameters(
     model: NoisyOrIBP, key: Key, state: NoisyOrState, data: Dense, *, power: Array | float = 1.0
 ) -> tuple[NoisyOrState, Info]:

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters
+from jaxmf.samplers import shared_births
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.samplers.restricted_scans import LabelledPrior
 from jaxmf.samplers.split_merge import propose
@@ -129,3 +130,55 @@ def split_or_merge(
     y_new = jnp.where(is_first[:, None], drawn % 2 == 1, y)
     y_new = jnp.where(is_second[:, None], drawn >= 2, y_new) & exists
     return proposal.z, jnp.where(proposal.accepted, y_new, y), proposal.overflow
+
+
+def births_and_deaths(
+    key: Key,
+    z: Array,
+    y: Array,
+    x: Array,
+    observed: Array | None,
+    *,
+    prior: LabelledPrior,
+    parameters: AnyParameters,
+    num_proposals: Array | int,
+) -> tuple[Array, Array, Array, Array]:
+    """Some proposals of a birth or death of a cause of several rows, see `shared_births.py`.
+
+    Arguments as `moves.repeat_moves`.
+    Returns z, y; () bool, whether more slots were needed; () int32, how many were accepted.
+    """
+
+    def once(index: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        z, y, overflow, num_accepted = carry
+        columns = NoisyOrColumns(y, x, observed, parameters)
+        z, y, more, accepted = _birth_or_death(
+            jax.random.fold_in(key, index), z, columns, prior=prior
+        )
+        return z, y, overflow | more, num_accepted + accepted
+
+    start = (z, y, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
+    z, y, overflow, num_accepted = jax.lax.fori_loop(0, num_proposals, once, start)
+    return z, y, overflow, num_accepted
+
+
+def _birth_or_death(
+    key: Key, z: Array, columns: NoisyOrColumns, *, prior: LabelledPrior
+) -> tuple[Array, Array, Array, Array]:
+    """One proposal; z, y, and () bool each, whether there was no free slot, and it was accepted."""
+    y, dtype = columns.y, columns.x.dtype
+    proposal = shared_births.propose(
+        jax.random.fold_in(key, 0), z, prior=prior, likelihood=columns, num_fixed=0
+    )
+    is_its_slot = jnp.arange(z.shape[1]) == proposal.slot
+    fixed = columns.start(proposal.z & ~is_its_slot)
+    column = proposal.z[:, proposal.slot].astype(dtype)
+    statistics = columns.at(fixed, jnp.stack([column, jnp.zeros_like(column)], axis=1))
+    log_weights = columns.log_weights(statistics)
+    uniforms = jax.random.uniform(jax.random.fold_in(key, 1), y.shape[1:], dtype)
+    active = uniforms < jax.nn.sigmoid(log_weights[1] - log_weights[0])
+    # an empty column of the finite model is a cause still, with an activity from its prior
+    exists = prior.exists(jnp.sum(proposal.z, axis=0, dtype=dtype))[:, None]
+    y_new = jnp.where(is_its_slot[:, None], active, y) & exists
+    y_new = jnp.where(proposal.accepted, y_new, y)
+    return proposal.z, y_new, proposal.overflow, proposal.accepted
