@@ -38,7 +38,7 @@ def causal_graph(
     if not z.any():
         return empty("the draw has no causes")
     width = float(np.clip(0.45 * max(z.shape[0], z.any(axis=0).sum()), 2.5, 14))
-    longest = 0 if row_names is None else max(map(len, shortened(row_names)))
+    longest = 0 if row_names is None else max(map(len, shortened(list(row_names))))
     height = 2.2 + min(0.06 * longest, 1.6)  # names on end have their length below the graph
     figure, (axes,) = figure_of(1, 1, width=width, height=height)
     draw_graph(axes, z, row_names=row_names, cause_names=cause_names)
@@ -78,8 +78,8 @@ def draw_graph(
     axes.scatter(below, np.zeros(num_rows), facecolors="#c3ccd6", **style)
     font: dict[str, Any] = {"ha": "center", "fontsize": 7.5, "color": MUTED}
     if num_rows <= 40 or row_names is not None:
-        labels = shortened(range(num_rows) if row_names is None else row_names)
-        room = axes.get_figure().get_size_inches()[0] / (right + 1)  # inches a circle
+        labels = shortened(list(range(num_rows) if row_names is None else row_names))
+        room = axes.bbox.width / axes.figure.dpi / (right + 1)  # inches a circle
         turned = 90 if 0.065 * max(map(len, labels)) > room else 0
         for position, label in zip(below, labels, strict=True):
             axes.text(position, -0.16, label, va="top", rotation=turned, parse_math=False, **font)

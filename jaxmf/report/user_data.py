@@ -33,7 +33,7 @@ _NUM_WORDS = 20  # of a topic beside the map
 _LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _SMALLEST = 0.05  # of a factor's size, beside the largest
 _MOST_ROWS = 10_000  # of draws that are compared by their rows
-_NUM_ROWS = 20  # in lists of a feature
+_NUM_IDS = 20  # in lists of a feature or bicluster
 _NUM_COLUMNS = 8  # in lists of a factor or group
 
 
@@ -246,7 +246,7 @@ def certain_features(posterior: Posterior) -> str:
             feature,
             f"{found.probabilities[feature]:.2f}",
             f"{found.row_probabilities[feature].sum():.1f}",
-            shortened(found.rows(feature), _NUM_ROWS),
+            shortened(found.rows(feature), _NUM_IDS),
             largest_columns(found.mean[feature], found.column_names),
         )
         for feature in range(min(len(found), _SHOWN))
@@ -282,7 +282,11 @@ def biclusters(posterior: Posterior) -> str:
         f"columns with weight {weight}"
     )
     heat_map = picture(posterior.plot.biclusters(), described)
-    return section("Biclusters", words, heat_map + table(heading, lines[:_SHOWN], "left"))
+    listed = [
+        (*line[:-2], *(shortened(found.ids(index, side), _NUM_IDS) for side in ("row", "column")))
+        for index, line in enumerate(lines[:_SHOWN])
+    ]
+    return section("Biclusters", words, heat_map + table(heading, listed, "left"))
 
 
 def factors(posterior: Posterior) -> str:
