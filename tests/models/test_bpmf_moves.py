@@ -186,7 +186,7 @@ def of_part(model, state, prepared):
             t,
             coefficients.precision[0],
             residuals=sums,
-            noise_precision=prepared.unit ** 2 / state.noise,
+            noise_precision=prepared.unit**2 / state.noise,
             precision_prior=model.coefficient_precision,
         )
 
