@@ -148,6 +148,18 @@ def owners(mesh: Mesh) -> list[int]:
     return sorted({device.process_index for device in mesh.devices.flat})
 
 
+def refuse_several(mesh: object, name: str) -> None:
+    """Refuses a mesh of several processes, by the name of what cannot use it.
+
+    Raises ValueError: if it is one.
+    """
+    if isinstance(mesh, Mesh) and len(owners(mesh)) > 1:
+        raise ValueError(
+            f"mesh: {name} cannot run over several processes of jax.distributed; use a mesh of "
+            "jax.local_devices()"
+        )
+
+
 def is_first(mesh: object) -> bool:
     """Whether this process speaks for all that the devices of a mesh belong to."""
     return not isinstance(mesh, Mesh) or owners(mesh)[0] == jax.process_index()
