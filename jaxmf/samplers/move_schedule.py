@@ -1,9 +1,9 @@
 """Which optional moves a step makes: tried in the warm-up, fixed after it.
 
 A move such as a birth of a shared feature brings chains on where it is accepted, and costs time
-for nothing where it is not. In the warm-up every move is tried, `num_proposals` times a step. Once
-half of the warm-up is over, when a chain has left its start, proposals and accepted ones are
-counted. A move stays if
+for nothing where it is not. In the warm-up every move is tried, `num_proposals` times a step. In
+the last quarter of the warm-up, when a chain has left its start and nothing is annealed any more,
+proposals and accepted ones are counted. A move stays if
 
     (accepted + 1) / (proposals * cost)  >=  `LEAST_ACCEPTED`,
 
@@ -28,14 +28,14 @@ from jaxmf.types import Array, PyTree
 
 # accepted proposals in the time of a step
 LEAST_ACCEPTED = 0.03
-_UNCOUNTED = 0.5  # share of the warm-up
+_UNCOUNTED = 0.75  # of the warm-up, while a start may be annealed
 
 
 class MoveRecord(NamedTuple):
     """One move in one chain."""
 
     num_proposals: Array  # () int32, of each step after the warm-up
-    # num_tried, num_accepted: () int32, proposals in the second half of the warm-up, and accepted
+    # num_tried, num_accepted: () int32, proposals in the last quarter of the warm-up, and accepted
     num_tried: Array
     num_accepted: Array
 

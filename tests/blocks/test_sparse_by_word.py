@@ -154,7 +154,7 @@ def test_a_path_among_60_in_a_long_document_has_its_conditional():
     labels = {"first": generator.integers(0, 4, 100), "topic": generator.integers(0, 15, 100)}
     a, c = generator.gamma(1.0, size=4), generator.gamma(1.0, size=15)
     network = levels(mf.Dirichlet(4, a), mf.Dirichlet(15, c), 0.4).at(data)
-    others = {name: own[1:] for name, values in labels.items()}
+    others = {name: values[1:] for name, values in labels.items()}
     inside, of_word = np.arange(1, 100) < 80, columns["word"][1:] == 0
     in_first = np.bincount(others["first"][inside], minlength=4)
     paths = np.bincount((others["first"] * 15 + others["topic"])[inside], minlength=60)
