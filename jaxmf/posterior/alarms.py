@@ -18,6 +18,7 @@ import numpy as np
 from jaxmf import diagnostics, registry
 from jaxmf.data import Container, Dense, Entries, units
 from jaxmf.data.checks import shown_id
+from jaxmf.engine.processes import is_first
 from jaxmf.model import HasNetwork, ScalesColumns, SomeModel, WarnsOfFits, settings_of
 from jaxmf.posterior.agreement import LARGEST_RHAT
 from jaxmf.posterior.draws import NO_DRAWS
@@ -72,9 +73,12 @@ def alarms(posterior: Summaries) -> tuple[Alarm, ...]:
     return tuple(alarm for check in _CHECKS for alarm in check(posterior))
 
 
-def warn(posterior: Posterior[SomeModel]) -> Posterior[SomeModel]:
-    """The posterior, after a `RunWarning` with its first alarm if it has any."""
-    found = alarms(posterior)
+def warn(posterior: Posterior[SomeModel], mesh: object = None) -> Posterior[SomeModel]:
+    """The posterior, after a `RunWarning` with its first alarm if it has any.
+
+    Args: mesh: of the run; of several processes the first warns.
+    """
+    found = alarms(posterior) if is_first(mesh) else ()
     if found:
         more = len(found) - 1
         ending = f" ({more} more: see post.alarms())" if more else ""
@@ -271,7 +275,8 @@ def _advice(posterior: Summaries) -> str:
     """Which options of this run to turn."""
     run, options = posterior.meta.run, posterior.meta.options
     warmup, samples = int(run.get("num_warmup", 0)), int(run.get("num_samples", 1))
-    advice = f"Try num_warmup={max(2 * warmup, 500)}, num_samples={max(2 * samples, 500)}"
+    least = -(-500 // int(run.get("thin", 1)))  # 500 steps, as many draws as they leave
+    advice = f"Try num_warmup={max(2 * warmup, 500)}, num_samples={max(2 * samples, least)}"
     entry = registry.entry_of(posterior.model)
     known = {setting.name for setting in registry.method_settings(entry, "sample")}
     if "split_merge" in known and not options.get("split_merge") and _can_split(posterior):
