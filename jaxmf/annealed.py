@@ -16,8 +16,9 @@ from jaxmf.arguments import check_count, check_number
 from jaxmf.data import Container
 from jaxmf.engine import Algorithm, ProgressReport, Run
 from jaxmf.engine.run import as_key
+from jaxmf.engine.processes import refuse_several
 from jaxmf.engine.sharding import check_mesh_axes
-from jaxmf.model import Anneals, Model
+from jaxmf.model import Anneals, SomeModel
 from jaxmf.posterior import Posterior, alarms
 from jaxmf.posterior.assemble import from_annealing, outcome
 from jaxmf.preparation import device_name, matched_to, meta_of, refuse_inside, refuse_traced
@@ -32,7 +33,7 @@ _PILOT = np.uint32(2**32 - 1)
 
 
 def smc(
-    model: Model,
+    model: SomeModel,
     data: object,
     *,
     num_particles: int = 1_000,
@@ -46,7 +47,7 @@ def smc(
     progress: bool | Callable[[ProgressReport], None] | None = None,
     memory_limit: int | None = None,
     **options: object,
-) -> Posterior:
+) -> Posterior[SomeModel]:
     """Go from the prior to the posterior by powers of the likelihood, with the evidence.
 
     Annealed, waste-free sequential Monte Carlo (Dau and Chopin, 2022): particles start as draws
@@ -87,6 +88,7 @@ def smc(
     refuse_traced("smc", seed=seed, model=model, data=data, **options)
     refuse_inside("smc")
     check_mesh_axes(mesh, "smc", (), {})
+    refuse_several(mesh, "smc")
     entry = registry.entry_of(model)
     _check_options(entry, options)
     _check_numbers(num_particles, num_runs, chain_length, effective_share)

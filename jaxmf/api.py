@@ -21,7 +21,7 @@ from jaxmf.data.container import identity as data_identity
 from jaxmf.engine.progress import ProgressReport
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
-from jaxmf.model import HasAscent, HoldsOutOnes, Model, SolvesInClosedForm
+from jaxmf.model import HasAscent, HoldsOutOnes, Model, SolvesInClosedForm, SomeModel
 from jaxmf.posterior import Posterior, alarms, kept_cells
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
@@ -41,6 +41,7 @@ from jaxmf.preparation import (
     refuse_traced,
     with_device_options,
 )
+from jaxmf.samplers import move_schedule
 from jaxmf.types import Seed
 
 if TYPE_CHECKING:
@@ -50,8 +51,13 @@ _NUM_EPOCHS = 50
 
 
 def fit(
-    model: Model, data: object, *, method: str | None = None, seed: object = 0, **options: object
-) -> Posterior:
+    model: SomeModel,
+    data: object,
+    *,
+    method: str | None = None,
+    seed: object = 0,
+    **options: object,
+) -> Posterior[SomeModel]:
     """Fit a model to data by its default method, or by the one named.
 
     Args:
@@ -79,7 +85,7 @@ def fit(
 
 
 def sample(
-    model: Model,
+    model: SomeModel,
     data: object,
     *,
     num_warmup: int = 500,
@@ -97,7 +103,7 @@ def sample(
     memory_limit: int | None = None,
     predict_at: object = None,
     **options: object,
-) -> Posterior:
+) -> Posterior[SomeModel]:
     """Draw from the posterior by Markov chain Monte Carlo.
 
     Args:
@@ -114,9 +120,12 @@ def sample(
             accepted swaps, and how many states came back from the lowest power. None: no replicas.
         seed: int or typed key; the same seed gives the same draws on the same device.
         chain_method: ``"vectorized"``, ``"sequential"`` or ``"auto"`` (sequential on CPU).
-        mesh: `jax.sharding.Mesh` of devices of this process, with an axis ``"chain"`` to spread
-            chains over them, and where the sampler can use it (the parallel sweep of tokens, and
-            that of rows of `LinearGaussianIBP`, ratings of `BPMF`) an axis ``"data"``.
+        mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread chains over devices, and where
+            the sampler can use it (the parallel sweep of tokens, and that of rows of
+            `LinearGaussianIBP`, ratings of `BPMF`) an axis ``"data"``. Devices are those of this
+            process, or of all processes of `jax.distributed`: then all make the same call with the
+            whole data, and all get the posterior; the first writes checkpoints, shows progress and
+            warns.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
             called with a `jaxmf.engine.ProgressReport` after every chunk.
         checkpoint: folder that draws and state are written to on the way.
@@ -183,14 +192,16 @@ def sample(
     run_settings["chain_method"] = chain_method
     if temper is not None:
         run_settings |= replica_facts(run, temper)
+    if moves := move_schedule.facts(run.state):
+        run_settings["moves"] = moves
     device = device_name(container, mesh)
     facts, notes = outcome(run, began), model.notes(container)
     meta = meta_of("sample", seed, run_settings, options, device, facts, notes)
-    return alarms.warn(from_chains(model, container, run, meta, cells))
+    return alarms.warn(from_chains(model, container, run, meta, cells), mesh)
 
 
 def particle_filter(
-    model: Model,
+    model: SomeModel,
     data: object,
     *,
     num_particles: int = 1_000,
@@ -204,7 +215,7 @@ def particle_filter(
     resume: bool = False,
     memory_limit: int | None = None,
     **options: Any,
-) -> Posterior:
+) -> Posterior[SomeModel]:
     """Pass over the rows once with a cloud of weighted particles.
 
     Args:
@@ -261,11 +272,11 @@ def particle_filter(
     device = device_name(container, mesh)
     facts, notes = outcome(run, began), model.notes(container)
     meta = meta_of("particle_filter", seed, run_settings, everything, device, facts, notes)
-    return alarms.warn(from_filter(model, container, run, meta))
+    return alarms.warn(from_filter(model, container, run, meta), mesh)
 
 
 def variational(
-    model: Model,
+    model: SomeModel,
     data: object,
     *,
     num_epochs: int | None = None,
@@ -279,7 +290,7 @@ def variational(
     resume: bool = False,
     memory_limit: int | None = None,
     **options: object,
-) -> Posterior:
+) -> Posterior[SomeModel]:
     """Approximate the posterior by the closest of a family of simple distributions.
 
     Args:
@@ -359,7 +370,9 @@ def variational(
     return alarms.warn(from_ascent(model, container, run, meta))
 
 
-def _analytic(model: Model, data: object, seed: object, options: Mapping[str, object]) -> Posterior:
+def _analytic(
+    model: SomeModel, data: object, seed: object, options: Mapping[str, object]
+) -> Posterior[SomeModel]:
     """The posterior in closed form, on the host in one go."""
     refused = [name for name, value in options.items() if value]
     if refused:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpyro.distributions as dist
 
 
-class SimulatedModel(Readable, Model, ABC):
+class SimulatedModel(Readable, Model[Dense], ABC):
     """A model of binary features whose states and matrices can be drawn from its prior."""
 
     @abstractmethod

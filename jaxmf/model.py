@@ -15,18 +15,20 @@ they say otherwise.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
+    Generic,
     NamedTuple,
     Protocol,
     TypeVar,
     runtime_checkable,
 )
 
+import jax
 import numpy as np
 
 from jaxmf.types import Array, Draw, Key, Names, PyTree, Seed
@@ -34,13 +36,21 @@ from jaxmf.types import Array, Draw, Key, Names, PyTree, Seed
 if TYPE_CHECKING:
     from typing import Self
 
+    import typing_extensions
+
     from jaxmf.data.dense import Dense
     from jaxmf.data.features import Features
     from jaxmf.data.tokens import Tokens
 
+    # the container of a model, for type checkers: any, where a model names none
+    ModelData = typing_extensions.TypeVar("ModelData", covariant=True, default=Any)
+else:
+    ModelData = TypeVar("ModelData", covariant=True)
+
 # A container of jaxmf.data, and a model.
 Data = TypeVar("Data", contravariant=True)
 SameData = TypeVar("SameData")
+SomeModel = TypeVar("SomeModel", bound="Model")
 Value = TypeVar("Value")
 Pair = tuple[Array, Array]
 """Mean and variance, of one shape."""
@@ -48,7 +58,7 @@ HostDraw = Mapping[str, Array | np.ndarray]
 """A draw whose arrays lie on the host."""
 
 
-class Model:
+class Model(Generic[ModelData]):
     """Base of every model: a frozen dataclass of hyperparameters, without data and without state.
 
     A model from outside the package subclasses it, is a frozen dataclass that jax knows
@@ -60,12 +70,29 @@ class Model:
         default_method   the verb that `jaxmf.fit` runs
 
     The class attributes of the models of jaxmf stand in its registry, which is read without
-    importing them.
+    importing them. ``Model[Dense]`` as the base says to type checkers what `Posterior.data` is.
     """
 
     data_type: ClassVar[type | None] = None
     methods: ClassVar[Mapping[str, str]] = MappingProxyType({"sample": "sampler"})
     default_method: ClassVar[str] = "sample"
+
+    def __init_subclass__(cls, **options: object) -> None:
+        # a dataclass writes these only where the class has none, and they would compare
+        # distributions by identity and fail on arrays
+        super().__init_subclass__(**options)
+        for name in ("__eq__", "__hash__"):
+            if name not in cls.__dict__:
+                setattr(cls, name, Model.__dict__[name])
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another model is of this class and has the same hyperparameters, bit for bit."""
+        if self is other or not isinstance(other, Model) or type(self) is not type(other):
+            return self is other
+        return _by_value(self) == _by_value(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), _by_value(self)))
 
     def device_options(
         self, options: Mapping[str, object], *, platform: str, data: Any = None
@@ -148,6 +175,30 @@ class Model:
         of a draw, which then has its `noise_scale`. None: in another way.
         """
         return None
+
+    @property
+    def judged_by_cells(self) -> bool:
+        """Whether chains that agree on cells agree on what is asked of them.
+
+        So where features or groups are no answer in themselves; R-hat of numbers inside the model
+        then raises no alarm while predictions have settled.
+        """
+        return False
+
+
+def _by_value(model: Model) -> Hashable:
+    """What equals that of an equal model: its structure and its leaves, arrays by their bytes."""
+    is_known = not jax.tree_util.all_leaves([model])
+    leaves, form = jax.tree.flatten(model if is_known else settings_of(model))
+    values: list[Hashable] = [
+        id(leaf)
+        if isinstance(leaf, jax.core.Tracer)
+        else (str(leaf.dtype), leaf.shape, np.asarray(leaf).tobytes())
+        if isinstance(leaf, (np.ndarray, jax.Array))
+        else leaf
+        for leaf in leaves
+    ]
+    return form, tuple(values)
 
 
 # --- cells ----------------------------------------------------------------------------------------

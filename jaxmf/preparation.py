@@ -16,7 +16,7 @@ from jaxmf.engine import Algorithm
 from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.memory import check_limit, refuse_copy
 from jaxmf.engine.sharding import check_mesh_axes
-from jaxmf.model import Model
+from jaxmf.model import Model, SomeModel
 from jaxmf.posterior import Meta
 
 
@@ -45,13 +45,13 @@ def _why_not_inside(function: str, what: str) -> str:
 
 
 def prepare_run(
-    model: Model,
+    model: SomeModel,
     data: object,
     method: str,
     options: Mapping[str, object],
     verb: Callable[..., object],
     memory_limit: int | None,
-) -> tuple[Model, Container, Callable[..., Algorithm], dict[str, Any]]:
+) -> tuple[SomeModel, Container, Callable[..., Algorithm], dict[str, Any]]:
     """The model in the order of the data, its container, what makes the method, its options."""
     refuse_traced(verb.__name__, model=model, data=data, **options)
     refuse_inside(verb.__name__)
@@ -62,7 +62,9 @@ def prepare_run(
     return model, container, entry.builder(model, method), read
 
 
-def matched_to(model: Model, data: object, memory_limit: int | None) -> tuple[Model, Container]:
+def matched_to(
+    model: SomeModel, data: object, memory_limit: int | None
+) -> tuple[SomeModel, Container]:
     """The model in the order of the data, and these in its container, checked by it."""
     _check_tree(model)
     entry = registry.entry_of(model)

@@ -156,7 +156,7 @@ KINDS: dict[str, str | None] = {
     "checkpoint": None, "checkpoint_seconds": None, "memory_limit": None, "resume": None,
     "predict_at": "cells", "method": "word",
     "sweep": "word", "anneal": "flag", "split_merge": "count from 0",
-    "change_basis": "count from 0",
+    "change_basis": "count from 0 or none", "shared_births": "count from 0",
     "capacity": "huge count or none",
     "weights": "word", "several": "count from 0 or none", "num_moves": "count from 0",
     "num_value_moves": "count",

@@ -12,11 +12,13 @@ turns into scatters that must not be wrapped. Without it the same numbers come o
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import MethodType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.core import Tracer
 from jax.extend.core import Jaxpr, jaxprs_in_params
 from jax.tree_util import PyTreeDef
 
@@ -50,8 +52,9 @@ def fused_on_cpu(fn: Callable[..., PyTree], *, sequential: bool = False) -> Call
     """Returns `fn` compiled as one CPU kernel where that is possible.
 
     Args:
-      fn: a function of pytrees of arrays (nothing traced may be closed over) without scatters,
-        sorts or calls into libraries such as LAPACK.
+      fn: a function of pytrees of arrays without scatters, sorts or calls into libraries such as
+        LAPACK. What is traced in the owner of a method, or in the arguments of a `partial`, is
+        passed beside the others; nothing traced may be closed over in another way.
       sequential: for loops of many items. Under `vmap` one call follows the other, each a kernel of
         its own, instead of one loop over all. And what the loop calls is fused with it; it must
         change a table first and read it then, or the table is copied for every item.
@@ -60,20 +63,27 @@ def fused_on_cpu(fn: Callable[..., PyTree], *, sequential: bool = False) -> Call
     """
     from jax.experimental.xla_metadata import set_xla_metadata
 
+    # a rule of `vmap` that holds what is traced is a leak to `jax.checking_leaks`
+    traced, applied = _without_traced(fn)
+    del fn
+
     @partial(jax.jit, static_argnames="structure")
     def inner(*leaves: Array, structure: PyTreeDef) -> tuple[PyTree, list[Array]]:
         # the request is for the loop alone: else each function of JAX that it calls, such as an
         # indexed read, stays a function, and nothing is fused across it
         within = {"xla_cpu_small_call": None, "inlineable": None} if sequential else {}
         with set_xla_metadata(**within):
-            out = fn(*jax.tree.unflatten(structure, leaves))
-        return out, _first_elements(leaves, out)
+            out = applied(structure, leaves)
+        num_parts = len(leaves) - structure.num_leaves  # what no loop changes is always read
+        read = _first_elements(leaves[:num_parts], ())
+        return out, read + _first_elements(leaves[num_parts:], out)
 
     def call(*args: PyTree) -> PyTree:
         leaves, structure = jax.tree.flatten(args)
+        leaves = [*traced, *leaves]
 
         def plain(*leaves: Array) -> PyTree:
-            return fn(*jax.tree.unflatten(structure, leaves))
+            return applied(structure, leaves)
 
         @jax.custom_batching.custom_vmap
         def fused(*leaves: Array) -> PyTree:
@@ -142,12 +152,15 @@ def sequential_on_cpu(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
     slower there.
     Returns a function of the same arguments and values.
     """
+    traced, applied = _without_traced(fn)
+    del fn
 
     def call(*args: PyTree) -> PyTree:
         leaves, structure = jax.tree.flatten(args)
+        leaves = [*traced, *leaves]
 
         def plain(*leaves: Array) -> PyTree:
-            return fn(*jax.tree.unflatten(structure, leaves))
+            return applied(structure, leaves)
 
         @jax.custom_batching.custom_vmap
         def one(*leaves: Array) -> PyTree:
@@ -168,6 +181,35 @@ def sequential_on_cpu(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
         return one(*leaves)
 
     return call
+
+
+def _without_traced(
+    fn: Callable[..., PyTree],
+) -> tuple[list[Array], Callable[[PyTreeDef, Sequence[Array]], PyTree]]:
+    """What is traced in the owner of a method or the arguments of a `partial`, and the rest of it.
+
+    Returns the traced arrays; and a function of the structure of arguments and of leaves, first
+    these arrays and then those of the arguments, which holds nothing traced.
+    """
+    whole: PyTree = (fn, (), {})
+    if isinstance(fn, partial):
+        whole = (fn.func, fn.args, fn.keywords)
+    elif isinstance(fn, MethodType):
+        whole = (fn.__func__, (fn.__self__,), {})
+    parts, form = jax.tree.flatten(whole)
+    traced = {index: leaf for index, leaf in enumerate(parts) if isinstance(leaf, Tracer)}
+    rest = [None if index in traced else leaf for index, leaf in enumerate(parts)]
+    positions = [*traced]
+
+    def applied(structure: PyTreeDef, leaves: Sequence[Array]) -> PyTree:
+        filled = list(rest)
+        for index, leaf in zip(positions, leaves, strict=False):
+            filled[index] = leaf
+        function, first, keywords = jax.tree.unflatten(form, filled)
+        args = jax.tree.unflatten(structure, leaves[len(positions) :])
+        return function(*first, *args, **keywords)
+
+    return [*traced.values()], applied
 
 
 def _first_elements(leaves: Sequence[Array], out: object) -> list[Array]:

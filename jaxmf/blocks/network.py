@@ -29,7 +29,7 @@ from jaxmf.types import Array, Key
 
 @partial(jax.tree_util.register_dataclass, data_fields=["blocks"], meta_fields=["order"])
 @dataclass(frozen=True, init=False)
-class Network(NetworkModel):
+class Network(NetworkModel[Tokens]):
     """Variables of tokens, and which of them partitions which.
 
     Args:

@@ -17,7 +17,7 @@ from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.devices import AUTO, choose_sweep, default_platform
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.model import Model
+from jaxmf.model import Model, ModelData
 from jaxmf.priors.partition_prior import missing_hook
 from jaxmf.readable import Readable
 from jaxmf.row_shards import DATA_AXIS
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 
-class NetworkModel(Readable, Model, ABC):
+class NetworkModel(Readable, Model[ModelData], ABC):
     """Base of the models that are short descriptions of a network.
 
     Attributes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
@@ -36,24 +38,30 @@ def assign_all(
     cache = distribution.begin(counts, hyperparameters, with_sizes=False)
     first = jnp.arange(batches.shape[0], dtype=jnp.int32) if first is None else first
 
-    def loop(cache: PyTree, batches: Array | None, first: Array, uniforms: Array) -> PyTree:
-        def one(index: Array, carry: PyTree) -> PyTree:
-            drawn, cache = carry
-            batch, first_of_set = batch_of(batches, index), tables.row(first, index)
-            weights, _ = distribution.weights(cache, batch)
-            value = tables.choose(weights, uniforms[index, 0])
-            value = jnp.where(first_of_set == index, value, tables.row(drawn, first_of_set))
-            after = distribution.assign(cache, batch, value, uniforms[index, 1])
-            return tables.put(drawn, index, value), tables.either(
-                first_of_set == index, after, cache
-            )
-
-        return jax.lax.fori_loop(0, first.shape[0], one, (jnp.zeros_like(first), cache))
-
+    loop = partial(_loop, distribution)
     run = fused_on_cpu(loop, sequential=True) if distribution.fuses else loop
     drawn, cache = run(cache, batches if shape[0] > 1 else None, first, uniforms)
     counts, hyperparameters = distribution.end(cache)
     return drawn, hyperparameters, counts
+
+
+def _loop(
+    distribution: PartitionPrior,
+    cache: PyTree,
+    batches: Array | None,
+    first: Array,
+    uniforms: Array,
+) -> PyTree:
+    def one(index: Array, carry: PyTree) -> PyTree:
+        drawn, cache = carry
+        batch, first_of_set = batch_of(batches, index), tables.row(first, index)
+        weights, _ = distribution.weights(cache, batch)
+        value = tables.choose(weights, uniforms[index, 0])
+        value = jnp.where(first_of_set == index, value, tables.row(drawn, first_of_set))
+        after = distribution.assign(cache, batch, value, uniforms[index, 1])
+        return tables.put(drawn, index, value), tables.either(first_of_set == index, after, cache)
+
+    return jax.lax.fori_loop(0, first.shape[0], one, (jnp.zeros_like(first), cache))
 
 
 def batch_of(batches: Array | None, index: Array) -> Array:

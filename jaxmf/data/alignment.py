@@ -40,7 +40,7 @@ def matched_positions(
         names: ids of the new ones, or None.
         known: ids of those of the data, or None.
         sizes: how many new and how many known ones there are.
-        unknown: "error", or "drop" for -1 in the place of an id that the data lacks.
+        unknown: "error", or "drop" for -1 instead of an id that the data lacks.
         can_drop: whether the message may name that option.
     Returns:
         (new,) int64 positions among the known ones. Without ids on one of the sides 0, 1, 2, ...

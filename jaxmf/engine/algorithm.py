@@ -56,7 +56,7 @@ class Algorithm(NamedTuple):
             needs more ends there: see `run`.
         row_arrays: ``() -> names`` of the arrays of the data, the state and the draws whose first
             axis is that of the rows, where an axis "data" of a mesh can spread them.
-        share_out: ``(data, num_devices) -> data``, in the place of `prepare` on such a mesh: the
+        share_out: ``(data, num_devices) -> data``, instead of `prepare` on such a mesh: the
             data as the steps go through them there, the arrays of `row_arrays` with equal shares
             of all devices. Called on the host, not in a program.
     """

@@ -67,8 +67,7 @@ class Executable:
         return batched_factorisations() if self.batches else Turns(None)
 
     def __call__(self, *args: PyTree) -> PyTree:
-        with jax.disable_jit(False):
-            return self.compiled(*map(in_fixed_order, args))
+        return self.compiled(*map(in_fixed_order, args))
 
     def memory(self) -> tuple[int, int]:
         """Bytes of the arguments, and bytes needed beside them, on each device."""
@@ -120,9 +119,7 @@ class ExecutableCache:
                 def program(*args: PyTree) -> PyTree:
                     return function(*map(restored, args), **static)
 
-                # a run is compiled in any case; `jaxmf.kernel` is there to go through its steps
-                with jax.disable_jit(False):
-                    traced = jit(program, **jit_options).trace(*map(in_fixed_order, args))
+                traced = jit(program, **jit_options).trace(*map(in_fixed_order, args))
                 found = Executable(traced)
                 self._entries[key] = found
                 while len(self._entries) > self._max_size:

@@ -114,7 +114,11 @@ class Supervisor:
                         return
                     # settings of JAX may be of the calling thread alone; what goes to and from
                     # the device here is meant to
-                    with jax.debug_nans(debug_nans), jax.transfer_guard("allow"):
+                    with (
+                        jax.debug_nans(debug_nans),
+                        jax.transfer_guard("allow"),
+                        jax.disable_jit(False),
+                    ):
                         results[index] = function(calls[index])
             except BaseException as error:
                 errors.append(error)

@@ -18,7 +18,7 @@ from jaxmf.data import Container
 from jaxmf.engine import Algorithm, Run
 from jaxmf.engine import run as run_engine
 from jaxmf.engine.sharding import check_mesh_axes
-from jaxmf.model import Anneals, HasParticles, HoldsOutOnes, Model
+from jaxmf.model import Anneals, HasAscent, HasParticles, HoldsOutOnes, Model, SomeModel
 from jaxmf.posterior import kept_cells, replicas
 from jaxmf.posterior.evidence import annealed_evidence
 from jaxmf.posterior.posterior import Posterior
@@ -53,8 +53,8 @@ Paths = list[dict[str, np.ndarray]]
 
 
 def from_chains(
-    model: Model, data: Container, run: Run, meta: Meta, predicted_at: dict[str, np.ndarray]
-) -> Posterior:
+    model: SomeModel, data: Container, run: Run, meta: Meta, predicted_at: dict[str, np.ndarray]
+) -> Posterior[SomeModel]:
     """The posterior of a finished sampler; `predicted_at` are the cells named before it."""
     return Posterior(
         model=model,
@@ -67,9 +67,10 @@ def from_chains(
     )
 
 
-def from_ascent(model: Any, data: Container, run: Run, meta: Meta) -> Posterior:
+def from_ascent(model: SomeModel, data: Container, run: Run, meta: Meta) -> Posterior[SomeModel]:
     """The posterior of a finished variational fit: one draw, the parameters of Q."""
     state = jax.tree.map(lambda leaf: leaf[0], run.state)
+    assert isinstance(model, HasAscent)  # as the registry has seen to
     draw = model.draw_of(state)
     if isinstance(model, HoldsOutOnes):
         draw |= model.held_out_of(state, data)
@@ -77,7 +78,9 @@ def from_ascent(model: Any, data: Container, run: Run, meta: Meta) -> Posterior:
     return Posterior(model=model, data=data, draws=draws, meta=meta, trace=run.draws)
 
 
-def from_solution(model: object, data: object, draw: Mapping[str, object], meta: Meta) -> Posterior:
+def from_solution(
+    model: SomeModel, data: object, draw: Mapping[str, object], meta: Meta
+) -> Posterior[SomeModel]:
     """The posterior of a fit in closed form, given what an ascent keeps of its last state."""
     draws = _one_draw(draw)
     trace = {"free_energy": draws["free_energy"]}
@@ -89,8 +92,8 @@ def _one_draw(draw: Mapping[str, object]) -> dict[str, np.ndarray]:
 
 
 def from_filter(
-    model: Model, data: Container, run: Run, meta: Meta, *, before: Posterior | None = None
-) -> Posterior:
+    model: SomeModel, data: Container, run: Run, meta: Meta, *, before: Posterior | None = None
+) -> Posterior[SomeModel]:
     """The posterior of a finished filter.
 
     Particles of several runs are pooled: a particle's weight is its share of its run times the
@@ -120,7 +123,7 @@ def from_filter(
     )
 
 
-def from_annealing(model: Model, data: Container, run: Run, meta: Meta) -> Posterior:
+def from_annealing(model: SomeModel, data: Container, run: Run, meta: Meta) -> Posterior[SomeModel]:
     """The posterior of finished annealed runs: their particles at power one, pooled by evidence.
 
     Args: run: its draws are the scalars of every power, its state the last generation of each run.

@@ -30,6 +30,7 @@ from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.posterior.replicas import check_temper
 from jaxmf.posterior.saving import FORMAT, MANIFEST
 from jaxmf.programs import refuse_in_fork
+from jaxmf.samplers import move_schedule
 
 _GROUPS = ("draws", "averages", "trace", "predicted_at", "weights", "state", "data", "features")
 _MAX_SIZE = 2**31 - 1
@@ -215,6 +216,7 @@ def _read_meta(model: Model, written: Mapping[str, object]) -> Meta:
     if "temper" in values["run"]:
         num_replicas = check_temper(model, values["run"]["temper"])
         _check_replicas(values["run"], num_replicas)
+    _check_moves(values["run"])
     return Meta(**{**values, "notes": tuple(values.get("notes", ()))})
 
 
@@ -224,6 +226,13 @@ def _check_replicas(run: Mapping[str, object], num_replicas: int) -> None:
         values = run.get(name)
         if not isinstance(values, list) or len(values) != length:
             raise ValueError(f"{name} of a run with temper cannot be {json_file.shown(values)}")
+
+
+def _check_moves(run: Mapping[str, object]) -> None:
+    try:
+        move_schedule.describe(run.get("moves", {}))  # type: ignore[arg-type]
+    except (TypeError, ValueError, KeyError, AttributeError):
+        raise ValueError(f"moves of a run cannot be {json_file.shown(run['moves'])}") from None
 
 
 def _read_evidence(written: list[object]) -> Evidence:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import html
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from jaxmf.arguments import check_flag
 from jaxmf.posterior.cell_answers import CellAnswers
@@ -19,13 +19,21 @@ from jaxmf.posterior.summaries import Summaries
 from jaxmf.posterior.topic_answers import TopicAnswers
 
 if TYPE_CHECKING:
+    import typing_extensions
     import xarray as xr
 
+    from jaxmf.model import Model
     from jaxmf.plot import Plots
+
+    Container = TypeVar("Container")
+    # the model that was fitted, for type checkers: any, for those who say `Posterior` alone
+    Fitted = typing_extensions.TypeVar("Fitted", bound=Model, covariant=True, default=Any)
+else:
+    Fitted = TypeVar("Fitted", covariant=True)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Posterior(Summaries, CellAnswers, GroupAnswers, TopicAnswers, ColumnAnswers):
+class Posterior(Summaries, CellAnswers, GroupAnswers, TopicAnswers, ColumnAnswers, Generic[Fitted]):
     """Draws of a posterior, with the model and the data they belong to.
 
     Made by `jaxmf.fit`, `sample`, `particle_filter` and `load`. Labels of features mean nothing
@@ -46,9 +54,16 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, TopicAnswers, ColumnAnswer
         predicted_at: "rows" and "columns" of the cells named by predict_at, (M,) int each, if any.
     """
 
+    model: Fitted
+    if TYPE_CHECKING:
+
+        @property  # type: ignore[misc]
+        def data(self: Posterior[Model[Container]]) -> Container:
+            """The container that the model names as its own."""
+
     def extend(
         self, new_rows: object = None, *, num_samples: int | None = None, **run: object
-    ) -> Posterior:
+    ) -> Posterior[Fitted]:
         """Continue where the run stopped.
 
         A filter takes more rows, with the same result as one run over all of them (after annealing

@@ -180,17 +180,17 @@ def gather(
     draws = np.empty((num_draws, num_cells), dtype=np.float32)
     total, filled = 0.0, 0
     for where, means, variances in blocks:
-        weighty = weights[where] > 0  # other draws have no say, and may not be finite
-        if weighty.any():
+        is_used = weights[where] > 0  # draws without weight may not be finite
+        if is_used.any():
             # Chan's update by whole blocks: no difference of large squares.
-            some, values = weights[where][weighty], means[weighty]
-            share = some.sum()
-            total += share
-            middle = some @ values / share
-            square += some @ (values - middle) ** 2
-            square += share * (1 - share / total) * (middle - mean) ** 2
-            mean += (share / total) * (middle - mean)
-            variance += some @ variances[weighty]
+            block_weights, values = weights[where][is_used], means[is_used]
+            weight = block_weights.sum()
+            total += weight
+            block_mean = block_weights @ values / weight
+            square += block_weights @ (values - block_mean) ** 2
+            square += weight * (1 - weight / total) * (block_mean - mean) ** 2
+            mean += (weight / total) * (block_mean - mean)
+            variance += block_weights @ variances[is_used]
         for index in np.flatnonzero(counts[where]):
             count = int(counts[where][index])
             if model_draws is None:

@@ -11,10 +11,12 @@ from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import Summary
 from jaxmf.model import HasBias, HasFeatures, HasNetwork, Pair, lacks, settings_of
-from jaxmf.posterior.alarms import alarms
+from jaxmf.posterior.agreement import described
+from jaxmf.posterior.alarms import alarms, slow_quantities
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.records import DrawFeatures, NumFeatures, NumGroups
 from jaxmf.programs import jit
+from jaxmf.samplers import move_schedule
 from jaxmf.types import Draw
 
 if TYPE_CHECKING:
@@ -57,7 +59,10 @@ def feature_bits(posterior: Draws) -> np.ndarray:
 def summary(posterior: Summaries) -> Summary:
     """See `Posterior.summary`."""
     table = _table(posterior)
-    table.caption = "; ".join(filter(None, (table.caption, *posterior.meta.notes)))
+    slow = slow_quantities(posterior)
+    found = posterior.cell_agreement() if slow else None
+    said = described(found, list(slow)) if found is not None and found.is_good else ""
+    table.caption = "; ".join(filter(None, (table.caption, said, *posterior.meta.notes)))
     table.notes = tuple(alarm.sentence for alarm in alarms(posterior))
     return table
 
@@ -182,6 +187,8 @@ def facts(posterior: Draws) -> dict[str, str]:
         "device": meta.device,
         "versions": ", ".join(f"{name} {version}" for name, version in meta.versions.items()),
     }
+    if "moves" in meta.run:
+        found["moves"] = move_schedule.describe(meta.run["moves"])
     if not meta.complete:
         found["complete"] = "no, the run was interrupted"
     return found

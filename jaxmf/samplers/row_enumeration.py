@@ -92,7 +92,7 @@ def all_settings(
     """Every setting of the bits with each number of new features, and the log weight of each.
 
     Args: fit, prior, scales, first: as in `sum_settings`; num_counts: the numbers of new features
-    are 0, 1, ..., and the last one in this many stands for itself and all larger ones together.
+    are 0, 1, ..., of which the last stands for itself and all larger ones together.
     Returns (2^K, K) bool; (2^K, num_counts) float, minus infinity for settings that cannot be.
     """
     num_slots = fit.z.shape[0] - first

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array, validate_data
 from jaxmf import api, registry
 from jaxmf.arguments import check_count, check_number, check_word
 from jaxmf.data import Dense
-from jaxmf.model import Model
+from jaxmf.model import SomeModel
 from jaxmf.posterior import Posterior
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class SampledEstimator(BaseEstimator):
     num_chains: int
     random_state: object
 
-    def _sample(self, model: Model, X: object, **options: object) -> Posterior:
+    def _sample(self, model: SomeModel, X: object, **options: object) -> Posterior[SomeModel]:
         """The posterior of a model given X, a container or an array (N, D).
 
         Raises:

@@ -178,7 +178,7 @@ class RatingRecommender(RegressorMixin, SampledEstimator):
         data = self.posterior_.data
         sides = (users, data.row_names, "user"), (items, data.column_names, "item")
         for ids, names, word in sides:
-            known = set(names.tolist())
+            known = set() if names is None else set(names.tolist())
             for row, each in enumerate(ids):
                 if each not in known:
                     raise ValueError(

@@ -9,7 +9,7 @@ Posterior calibration asks the same about the data of a user: parameters are dra
 posterior, further data given them, and the sampler is run on both together. It looks at the part
 of the prior that the data leave.
 
-Sources: Saeilynoja, Schmitt, Buerkner & Vehtari (2025), Posterior SBC: simulation-based calibration
+Sources: Säilynoja, Schmitt, Bürkner & Vehtari (2025), Posterior SBC: simulation-based calibration
 checking conditional on data; Talts, Betancourt, Simpson, Vehtari & Gelman (2018); Modrak, Moon,
 Kim, Buerkner, Huurre, Faltejskova, Gelman & Vehtari (2023) for quantities that depend on the data;
 `ranks.py` for the test.
@@ -123,7 +123,7 @@ def simulation_based_calibration(
     sampler that is wrong, a warm-up that is too short, and draws that are not independent, for
     which `thin` is; the table says how much successive draws are correlated.
 
-    With `data`, data y, the prior is replaced by the posterior given y (Saeilynoja et al. 2025):
+    With `data`, data y, the prior is replaced by the posterior given y (Säilynoja et al. 2025):
     a replicate draws theta from p(theta | y), the end of a chain of `num_warmup` + `thin` steps of
     its own, and further data y' from p(y' | theta), as many as y has. One chain is run on (y, y')
     together, and the truth is theta: (theta, y') is a draw from p(theta, y' | y), so given y and y'
@@ -181,6 +181,11 @@ def simulation_based_calibration(
     chosen = registry.read_options(entry, "sample", options, simulation_based_calibration)
     key = jax.random.key(check_seed("seed", seed))
     if data is None:
+        if num_rows is None or num_columns is None:
+            raise ValueError(
+                "simulation_based_calibration takes num_rows and num_columns, the size of each "
+                "simulated matrix, or data=y for a check around the posterior; pass one of these"
+            )
         shape = check_count("num_rows", num_rows), check_count("num_columns", num_columns)
         _, first, _ = model.simulate_matrix(jax.random.fold_in(key, 0), shape, _CAPACITY)
         model = model.matched(first)

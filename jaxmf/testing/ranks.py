@@ -5,7 +5,7 @@ distribution that they have for uniform ranks: each is binomial, and together th
 chain. So the probability that all stay inside a band is computed exactly, and with it the p-value
 of the one that is furthest out.
 
-Source: Saeilynoja, Buerkner & Vehtari (2022), Graphical test for discrete uniformity and its
+Source: Säilynoja, Bürkner & Vehtari (2022), Graphical test for discrete uniformity and its
 applications in goodness-of-fit evaluation and multiple sample comparison, algorithm 1.
 """
 

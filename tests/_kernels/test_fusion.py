@@ -3,13 +3,17 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxmf as mf
+from jaxmf import registry
 from jaxmf._kernels import fusion
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,3 +73,49 @@ def test_long_rows_compile_where_there_are_several_threads():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:2] == ["(1000,)", "(70000,)"]
+
+
+class Scaled(NamedTuple):
+    """A loop of a prior that has numbers of its own."""
+
+    scale: jax.Array
+    table: jax.Array
+
+    def loop(self, x):
+        return jax.lax.fori_loop(0, 3, lambda _, y: y * self.scale, x)
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+def test_what_is_traced_in_the_owner_of_a_loop_is_an_argument(sequential):
+    @jax.jit
+    def run(scale, x):  # nobody reads the table, which is shaped as what the loop returns
+        loop = Scaled(scale, 2 * x).loop
+        return fusion.fused_on_cpu(loop, sequential=sequential)(x)
+
+    x = jnp.ones((2, 3))
+    with jax.checking_leaks():
+        np.testing.assert_array_equal(run(2.0, x), 8 * x)
+        found = jax.vmap(run, in_axes=(0, None))(jnp.array([1.0, 2.0]), x)
+    np.testing.assert_array_equal(found, jnp.stack([x, 8 * x]))
+    assert "xla_cpu_small_call" in run.lower(2.0, x).as_text()
+
+
+def test_what_is_traced_in_the_arguments_of_a_partial_is_an_argument_of_each_call():
+    def put(scale, x):
+        return x.at[0].multiply(scale)
+
+    @jax.jit
+    def run(scale, x):
+        return fusion.sequential_on_cpu(partial(put, scale))(x)
+
+    with jax.checking_leaks():
+        found = jax.vmap(run)(jnp.array([1.0, 2.0]), jnp.ones((2, 3)))
+    np.testing.assert_array_equal(found, [[1, 1, 1], [2, 1, 1]])
+
+
+@pytest.mark.tiers(slow=["linear-gaussian-ibp", "dp-mixture", "bpmf"])
+@pytest.mark.parametrize("name", ["linear-gaussian-ibp", "lda", "dp-mixture", "bpmf"])
+def test_models_run_where_jax_looks_for_leaks(name):
+    model, data = registry.get(name).example()
+    with jax.checking_leaks():
+        mf.sample(model, data, num_warmup=1, num_samples=1, num_chains=1)

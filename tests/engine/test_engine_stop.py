@@ -38,8 +38,11 @@ def test_a_signal_reaches_a_run_whose_steps_became_slow_by_growth(
     # speed of the first steps went on to its end, at step 60
     toy = looked_at(birth=1.0, death=0.0, capacity=64)
 
+    # one signal for all chains: a second SIGTERM kills
+    first_of_chains = threading.Lock()
+
     def slow(step):
-        if step == 23:
+        if step == 23 and first_of_chains.acquire(blocking=False):
             signal.raise_signal(signal_number)
         if step > 20:
             time.sleep(0.3)

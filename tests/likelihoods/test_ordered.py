@@ -314,7 +314,7 @@ def test_joint_distribution(noise):
 
 @pytest.mark.slow
 def test_latent_values_that_are_filled_in_rather_than_drawn_are_caught(monkeypatch):
-    """The median of each interval's distribution in the place of a draw."""
+    """The median of each interval's distribution instead of a draw."""
     right = kernels.truncated_normals
     monkeypatch.setattr(
         kernels,

@@ -335,7 +335,7 @@ def test_weights_that_are_never_drawn_are_caught():
 
     def twin(key, state):
         state, _ = updates.update_rows(model, jax.random.fold_in(key, 0), state, data)
-        # the prior's mean in the place of a draw
+        # the prior's mean instead of a draw
         return state._replace(weights=jnp.full_like(state.weights, MEAN)), Info(
             overflow={"row_features": jnp.asarray(False)}
         )

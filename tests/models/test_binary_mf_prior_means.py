@@ -43,7 +43,7 @@ def test_weights_drawn_by_rows_with_a_matrix_of_prior_means(monkeypatch):
 
 @pytest.mark.slow
 def test_a_prior_mean_of_the_wrong_slot_is_caught():
-    """Columns drawn with the means of W in the place of those of W'."""
+    """Columns drawn with the means of W instead of those of W'."""
     model = make("gaussian", priors=FINITE, hyperparameters=MATRIX)
     twin = make("gaussian", priors=FINITE, hyperparameters=MATRIX)
     object.__setattr__(twin, "weight_mean", model.weight_mean.T)

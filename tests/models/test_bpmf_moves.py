@@ -175,7 +175,7 @@ def of_part(model, state, prepared):
     """Likewise of the scale of the rows' coefficients for features of the columns."""
     width, means = model.core_width, lambda state: updates.means_of_data(model, state, prepared)
     mask = jnp.asarray([0.0, 0.0, 1.0, 1.0, 0.0])
-    residuals = model.standardised(prepared) - means(state)
+    residuals = prepared.values - means(state)
     share = means(state) - means(state._replace(u=state.u * (1 - mask)))
     sums = Residuals(*(jnp.sum(x) for x in (residuals**2, residuals * share, share**2)))
     degrees, coefficients = state.u.shape[0] * 2, state.row_side.coefficients
@@ -186,7 +186,7 @@ def of_part(model, state, prepared):
             t,
             coefficients.precision[0],
             residuals=sums,
-            noise_precision=model.unit(prepared) ** 2 / state.noise,
+            noise_precision=prepared.unit**2 / state.noise,
             precision_prior=model.coefficient_precision,
         )
 

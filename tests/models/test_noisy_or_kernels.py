@@ -14,7 +14,12 @@ from jaxmf.engine import Info
 from jaxmf.likelihoods.noisy_or import NoisyOrParameters
 from jaxmf.models.noisy_or import NoisyOrIBP
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, parameters_of
-from jaxmf.models.noisy_or.updates import move_features, update_features, update_hyperparameters
+from jaxmf.models.noisy_or.updates import (
+    move_features,
+    propose,
+    update_features,
+    update_hyperparameters,
+)
 from jaxmf.samplers.noisy_or import informed, moves, parallel
 from jaxmf.samplers.noisy_or import sweep as sequential
 from jaxmf.testing import check_kernel, check_prior
@@ -332,5 +337,8 @@ def test_an_informed_split_with_a_row_of_both_causes_counted_twice_is_caught(mon
 @pytest.mark.slow
 def test_informed_splits_and_merges_of_the_finite_model():
     model = NoisyOrIBP(concentration=1.4, num_features=4, **FIXED)
-    kernel = partial(move_features, model, num_moves=0, split_merge=2)
+
+    def kernel(key, state, data):
+        return propose(model, informed.split_or_merge, key, state, 2, data=data)[:2]
+
     Setup(model).check(kernel, key=jax.random.key(39), num_steps=5)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2] / "jaxmf"
-LIMIT = 146
+LIMIT = 145
 """The most `Any` in annotations of arguments and results; lower it with every one that goes."""
 SLACK = 40  # so that branches that are merged need not agree on a number
 

@@ -55,7 +55,7 @@ def test_moments_and_laplace_transform():
 
 
 def test_a_wrong_tilt_is_caught(monkeypatch):
-    """z in the place of z / 2."""
+    """z instead of z / 2."""
     right = module._attempt
     monkeypatch.setattr(module, "_attempt", lambda key, half: right(key, 2 * half))
     _, samples, exact = samples_and_exact(jax.random.key(1))

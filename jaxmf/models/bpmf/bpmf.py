@@ -42,7 +42,7 @@ from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.model import Model, Pair, Value
 from jaxmf.models.bpmf import bpmf_checks, chain, density, queries, simulation, unknown
-from jaxmf.models.bpmf.state import BPMFState, Observed, PreparedRatings, shares_of
+from jaxmf.models.bpmf.state import BPMFState, Observed, PreparedRatings
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.scales import squared
@@ -76,7 +76,7 @@ from jaxmf.types import Array, ArrayLike, Draw, Key, PyTree
     meta_fields=["num_factors", "bias", "coefficients", "link"],
 )
 @dataclass(frozen=True)
-class BPMF(Readable, Model):
+class BPMF(Readable, Model[Entries]):
     """Real factors of the observed cells of a matrix, with their uncertainty.
 
     Args:
@@ -159,6 +159,11 @@ class BPMF(Readable, Model):
         return "normal"
 
     cells_given_draw = "independent"  # where draws keep the vectors
+
+    @property
+    def judged_by_cells(self) -> bool:
+        """Whether chains are judged by their predictions: groups are an answer too."""
+        return self.mixture == (None, None)
 
     @property
     def kept_for_cells(self) -> tuple[str, ...]:
@@ -273,13 +278,14 @@ class BPMF(Readable, Model):
         if isinstance(data, PreparedRatings):
             return data
         cells = arranged(data, (self.row_width(), self.column_width()))
+        cells = cells._replace(values=self._standardised(data))
         features = jnp.zeros((cells.values.shape[0], 0), cells.values.dtype)
         if self.cell_features is not None:
             features = self.cell_features.take(data.rows, data.columns)
         known = self.known(cells.num_rows, cells.num_columns, features)
         linked = self.row_link(), self.column_link()
         found = [() if each is None else spectra(each) for each in linked]
-        return PreparedRatings(cells, known, *found)
+        return PreparedRatings(cells, self.centre(data), self.unit(data), known, *found)
 
     def shared_out(self, data: Entries, num_devices: int) -> PreparedRatings:
         """The observed cells as the sampler goes through them on several devices.
@@ -290,12 +296,11 @@ class BPMF(Readable, Model):
         cells = shared_out(
             data,
             (self.row_width(), self.column_width()),
-            centre=self.centre(data),
-            unit=self.unit(data),
+            values=self._standardised(data),
             num_devices=num_devices,
         )
-        nothing = jnp.zeros((0, 0), data.values.dtype)
-        return PreparedRatings(cells, self.known(*data.shape, nothing))
+        known = self.known(*data.shape, jnp.zeros((0, 0), data.values.dtype))
+        return PreparedRatings(cells, self.centre(data), self.unit(data), known)
 
     def known(self, num_rows: int, num_columns: int, cells: Array) -> Known:
         """The features of all rows and columns, as dense arrays, beside those of some cells."""
@@ -310,10 +315,10 @@ class BPMF(Readable, Model):
 
     def centre(self, data: Observed) -> Array:
         """What is subtracted from the cells: () float."""
+        if isinstance(data, PreparedRatings):
+            return data.centre
         if not self.is_normal:
             return jnp.zeros((), data.values.dtype)
-        if (shares := shares_of(data)) is not None:
-            return shares.centre
         return _mean(data.values) if self.offset is None else jnp.asarray(self.offset)
 
     def unit(self, data: Observed) -> Array:
@@ -321,11 +326,11 @@ class BPMF(Readable, Model):
 
         Of constant cells their size: nothing else is known of how wide such cells may be.
         """
-        values, shares = data.values, shares_of(data)
+        if isinstance(data, PreparedRatings):
+            return data.unit
+        values = data.values
         if not self.is_normal:
             return jnp.ones((), values.dtype)
-        if shares is not None:
-            return shares.unit
         if self.scale is not None:
             return jnp.asarray(self.scale, values.dtype)
         mean = _mean(values)
@@ -334,10 +339,8 @@ class BPMF(Readable, Model):
         rounding = 4 * jnp.finfo(values.dtype).eps * jnp.abs(mean)
         return jnp.where(spread > rounding, spread, size).astype(values.dtype)
 
-    def standardised(self, data: Observed) -> Array:
-        """The values of the cells without the offset, in units: (T,) float, or as `Shares` has."""
-        if (shares := shares_of(data)) is not None:
-            return shares.values
+    def _standardised(self, data: Entries) -> Array:
+        """The values of the cells without the offset, in units: (T,) float."""
         return (data.values - self.centre(data).astype(data.values.dtype)) / self.unit(data)
 
     # --- densities and simulation -----------------------------------------------------------------
@@ -496,7 +499,7 @@ class BPMF(Readable, Model):
     def for_new_rows(
         self, features: Features | None, num_rows: int, classes: Features | None = None
     ) -> BPMF:
-        """The model with the features of new rows in the place of those of the rows in training.
+        """The model with the features of new rows instead of those of the rows in training.
 
         Args:
           features: of the new rows; None for zeros.

@@ -276,12 +276,11 @@ def update_noise(
 
     `log_gamma` is the logarithm of a Gamma draw of `noise_shape`, where that is not None.
     """
-    unit = model.unit(data)
     noise = update_variance(
         key,
-        model.cell_noise(unit).noise_variance,
+        model.cell_noise(data.unit).noise_variance,
         state.noise,
-        squares=squares * unit**2,
+        squares=squares * data.unit**2,
         count=data.num_cells,
         log_gamma=log_gamma,
     )

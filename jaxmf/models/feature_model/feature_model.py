@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     meta_fields=["cell_distribution", "columns_independent"],
 )
 @dataclass(frozen=True)
-class FeatureModel(Readable, Model):
+class FeatureModel(Readable, Model[Dense]):
     """Binary latent features with a user's likelihood and prior of features.
 
     Args:

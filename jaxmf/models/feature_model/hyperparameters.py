@@ -1,6 +1,6 @@
 """Hyperparameters of a `FeatureModel`: those of the prior of Z, and arguments of its functions.
 
-`at_values` puts numbers in the place of all of them. What comes of it is a `FeatureModel` without
+`at_values` replaces all of them by numbers. What comes of it is a `FeatureModel` without
 open hyperparameters, which the sweeps, the filter and the questions of a posterior take.
 """
 

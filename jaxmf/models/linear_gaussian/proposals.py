@@ -39,28 +39,18 @@ def propose(
 
     No weight needs slots for its new features: their rows of Y are summed out.
     """
-    return *_weighed_children(plan, model, key, particle, data, row), {}
-
-
-def _weighed_children(
-    plan: GaussianFilterPlan,
-    model: LinearGaussianIBP,
-    key: Key,
-    particle: GaussianParticle,
-    data: Dense,
-    row: Array,
-) -> tuple[PyTree, Array]:
     x, observed = model.centred(data).row(row)
     conditional = conditional_of(model, particle, row)
     if plan.proposal == "prior":
-        return _propose_from_prior(key, model, particle, conditional, x, observed)
+        children = _propose_from_prior(key, model, particle, conditional, x, observed)
+        return *children, {}
     fit = feature_rows.row_fit(particle.posterior, always_on_of(model, particle), x, observed)
     if plan.has_children:
-        return _all_children(model, fit, conditional, particle.scales)
+        return *_all_children(model, fit, conditional, particle.scales), {}
     log_weight, block = row_enumeration.sum_settings(
         key, fit, conditional, particle.scales, first=model.first_slot()
     )
-    return one_child(block, log_weight)
+    return *one_child(block, log_weight), {}
 
 
 def _propose_from_prior(

@@ -53,7 +53,7 @@ _MOST_COLUMNS = 1_000  # 40 rows of this many: 20 sweeps take minutes
 _MOST_KEPT_ROWS = 10_000  # of which 2,000 draws hold the groups in 80 MB
 
 
-class _Mixture(NetworkModel):
+class _Mixture(NetworkModel[Dense]):
     """Rows of a complete matrix as tokens, with one indicator each.
 
     Attributes:

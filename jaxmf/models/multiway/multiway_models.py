@@ -38,7 +38,7 @@ def _check_heading(argument: str, name: object) -> None:
         raise TypeError(f"{argument}: {name!r} is no heading of a column; columns have texts")
 
 
-class _Multiway(NetworkModel):
+class _Multiway(NetworkModel[Tokens]):
     observed: str
     family: Family
 

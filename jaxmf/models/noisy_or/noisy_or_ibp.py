@@ -27,7 +27,7 @@ from jaxmf.arguments import check_count
 from jaxmf.data import Dense, checks
 from jaxmf.devices import AUTO
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.feature_models import BuffetModel, draw_from_prior
+from jaxmf.feature_models import BuffetModel
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.cells.noisy_or import NoisyOr
 from jaxmf.likelihoods.noisy_or import Tally
@@ -185,6 +185,7 @@ class NoisyOrIBP(BuffetModel):
             z=jnp.zeros((num_rows, num_slots), bool),
             y=jnp.zeros((num_slots, num_columns), bool),
             **values,
+            schedule=None,
         )
         row_key, y_key = jax.random.split(z_key)
         z, overflow = self.prior(state).sample(row_key, num_rows, num_slots)
@@ -219,6 +220,7 @@ class NoisyOrIBP(BuffetModel):
         sweep: str = AUTO,
         num_moves: int = 6,
         split_merge: int = 0,
+        shared_births: int = 0,
         capacity: int | None = None,
     ) -> Algorithm:
         """Gibbs sampling of Z, Y and hyperparameters, with moves of whole causes.
@@ -237,13 +239,18 @@ class NoisyOrIBP(BuffetModel):
             their activity summed out: for causes of dozens of rows, which those of `num_moves`,
             made blindly, do not move. Off by default: on 250 x 20 cells it brought no more chains
             to the mode.
+          shared_births: proposals a step of a birth or death of a cause that several rows share,
+            with all its rows at once; see `samplers/shared_births.py`. Off by default: it did not
+            pay where it was measured.
+            Of these two, a chain keeps after the warm-up those that are accepted often enough for
+            what they cost, see `samplers/move_schedule.py`; `post.meta.run["moves"]` says which.
           capacity: slots to begin with; they double when a step needs more.
         Returns:
           Algorithm with the growing axis "features".
         Raises:
           ValueError: an unknown sweep, a negative number of moves, or a capacity below 1.
         """
-        plan = self._plan(self.chosen_sweep(sweep), num_moves, split_merge, capacity)
+        plan = self._plan(self.chosen_sweep(sweep), num_moves, split_merge, shared_births, capacity)
         return algorithm(
             init=Partial(chain.init, plan, self),
             step=Partial(chain.step, plan, self),
@@ -257,21 +264,23 @@ class NoisyOrIBP(BuffetModel):
         sweep: str = AUTO,
         num_moves: int = 6,
         split_merge: int = 0,
+        shared_births: int = 0,
         capacity: int | None = None,
     ) -> AnnealedModel:
         """What `jaxmf.smc` does with one state of the chain.
 
         Args:
           data: (N, D); missing cells have no factor in the likelihood.
-          sweep, num_moves, split_merge: as in `sampler`.
+          sweep, num_moves, split_merge, shared_births: as in `sampler`.
           capacity: slots to begin with; they double when a state needs more.
         Raises:
           ValueError: as `sampler`.
         """
         sweep = self.chosen_sweep(sweep, data)
-        plan = self._plan(sweep, num_moves, split_merge, 8 if capacity is None else capacity)
+        num_slots = 8 if capacity is None else capacity
+        plan = self._plan(sweep, num_moves, split_merge, shared_births, num_slots)
         return annealed_model(
-            init=Partial(draw_from_prior, plan, self),
+            init=Partial(chain.draw_start, plan, self),
             step=Partial(chain.powered_step, plan, self),
             measure=chain.measure,
             log_ratio=log_ratio_of_powers,
@@ -279,13 +288,19 @@ class NoisyOrIBP(BuffetModel):
         )
 
     def _plan(
-        self, sweep: str, num_moves: int, split_merge: int, capacity: int | None
+        self,
+        sweep: str,
+        num_moves: int,
+        split_merge: int,
+        shared_births: int,
+        capacity: int | None,
     ) -> chain.NoisyOrPlan:
         return chain.NoisyOrPlan(
             num_slots=self.num_slots(capacity),
             sweep=sweep,
             num_moves=check_count("num_moves", num_moves, least=0),
             split_merge=check_count("split_merge", split_merge, least=0),
+            shared_births=check_count("shared_births", shared_births, least=0),
         )
 
     def features(self, draw: Draw, data: Dense) -> Pair:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from jaxmf.likelihoods.noisy_or import NoisyOrParameters
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.samplers.move_schedule import MoveSchedule
 from jaxmf.types import Array
 
 HYPERPARAMETERS = ("alpha", "concentration", "cause_probability", "efficacy", "leak")
@@ -24,6 +25,7 @@ class NoisyOrState(NamedTuple):
     cause_probability: Array
     efficacy: Array
     leak: Array
+    schedule: MoveSchedule = None  # of optional moves; None where all of them are made
 
 
 def parameters_of(draw: object) -> NoisyOrParameters:

@@ -50,7 +50,7 @@ from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import Array, Key, Names
 
 
-class _Ratings(NetworkModel):
+class _Ratings(NetworkModel[Entries]):
     """Observed cells as tokens with the columns user, item and rating.
 
     Attributes:

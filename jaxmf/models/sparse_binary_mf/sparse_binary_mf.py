@@ -69,7 +69,7 @@ _FEW_ONES = 20
     meta_fields=["num_factors", "zeros", "bias"],
 )
 @dataclass(frozen=True)
-class SparseBinaryMF(Readable, ScoredCells, Model):
+class SparseBinaryMF(Readable, ScoredCells, Model[SparseBinary]):
     """Gaussian factors of the rows and columns of a sparse 0/1 matrix.
 
     Args:

@@ -53,7 +53,7 @@ from jaxmf.variational_bayes.zeros import ZerosSpec
     meta_fields=["num_factors", "kernel", "zeros", "bias"],
 )
 @dataclass(frozen=True)
-class SparseBinarySeries(Readable, ScoredCells, Model):
+class SparseBinarySeries(Readable, ScoredCells, Model[SparseSeries]):
     """Gaussian-process factors of the rows, and factors of the columns, of 0/1 matrices over time.
 
     Args:

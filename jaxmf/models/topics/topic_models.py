@@ -83,7 +83,7 @@ class _TopicModel(WordModel):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class DirichletCompoundMultinomial(NetworkModel):
+class DirichletCompoundMultinomial(NetworkModel[Tokens]):
     """Words of documents with probabilities of each document's own: no indicator at all.
 
     Args:

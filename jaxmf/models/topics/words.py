@@ -12,7 +12,7 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array
 
 
-class WordModel(NetworkModel):
+class WordModel(NetworkModel[Tokens]):
     """Words by an indicator.
 
     Attributes:

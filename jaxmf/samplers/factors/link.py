@@ -9,7 +9,7 @@ indicators and one of three numbers have little in common.
 Where groups have means and covariances of their own, U_i = mu_g(i) + B' x_i + e_i with
 e_i ~ N(0, Sigma_g(i)), and B_p ~ N(0, I / lambda_p) has none of them.
 
-Source: Simm et al. (2017), Macau, eqs 4 to 7, with a precision for every part in the place of one
+Source: Simm et al. (2017), Macau, eqs 4 to 7, with a precision for every part instead of one
 for all, and the system of each part solved exactly, by eigenvectors found once a run.
 """
 

@@ -36,12 +36,12 @@ class SideShares(NamedTuple):
     others: Array
     rows: Array
     starts: Array
-    values: Array  # (n C, W) float, of the cells, less the centre and in units; 0 where none is
+    values: Array  # (n C, W) float, of the cells; 0 where none is
 
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["by_row", "by_column", "centre", "unit"],
+    data_fields=["by_row", "by_column"],
     meta_fields=["num_devices", "num_rows", "num_columns", "num_cells"],
 )
 @dataclass(frozen=True)
@@ -50,8 +50,6 @@ class Shares:
 
     by_row: SideShares
     by_column: SideShares
-    centre: Array  # () float, what was subtracted from the cells
-    unit: Array  # () float, what they were then divided by
     num_devices: int
     num_rows: int  # N
     num_columns: int  # M
@@ -59,7 +57,7 @@ class Shares:
 
     @property
     def values(self) -> Array:
-        """The cells by rows, less the centre and in units: (n C, W) float."""
+        """The cells by rows: (n C, W) float."""
         return self.by_row.values
 
     @property
@@ -72,8 +70,6 @@ class Shares:
         return Shares(
             by_row=self.by_column,
             by_column=self.by_row,
-            centre=self.centre,
-            unit=self.unit,
             num_devices=self.num_devices,
             num_rows=self.num_columns,
             num_columns=self.num_rows,
@@ -87,29 +83,23 @@ ROW_ARRAYS = tuple(
 )
 
 
-def shared_out(
-    data: Entries, sizes: tuple[int, int], *, centre: Array, unit: Array, num_devices: int
-) -> Shares:
+def shared_out(data: Entries, sizes: tuple[int, int], *, values: Array, num_devices: int) -> Shares:
     """The cells by the devices that have their rows and their columns.
 
     Made on the host, for how many cells a device has depends on where they lie; values may be
     traced.
 
-    Args: sizes: entries of a row's vector, and of a column's; centre, unit: () float, what is
-    subtracted from the values, and what they are divided by.
+    Args: sizes: entries of a row's vector, and of a column's; values (T,) float, in the place of
+    the data's own.
     """
     rows, columns = np.asarray(data.rows), np.asarray(data.columns)
-    values: Array | np.ndarray = jnp.append(
-        (data.values - centre.astype(data.values.dtype)) / unit, 0
-    )
-    if not isinstance(values, jax.core.Tracer):
-        values = np.asarray(values)
+    padded: Array | np.ndarray = jnp.append(values, 0)
+    if not isinstance(padded, jax.core.Tracer):
+        padded = np.asarray(padded)
     num_rows, num_columns = data.shape
     return Shares(
-        by_row=_side(rows, columns, values, data.shape, sizes[0], num_devices),
-        by_column=_side(columns, rows, values, data.shape[::-1], sizes[1], num_devices),
-        centre=centre,
-        unit=unit,
+        by_row=_side(rows, columns, padded, data.shape, sizes[0], num_devices),
+        by_column=_side(columns, rows, padded, data.shape[::-1], sizes[1], num_devices),
         num_devices=num_devices,
         num_rows=num_rows,
         num_columns=num_columns,

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters
+from jaxmf.samplers import shared_births
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.samplers.restricted_scans import LabelledPrior
 from jaxmf.samplers.split_merge import propose
@@ -128,4 +129,35 @@ def split_or_merge(
     exists = prior.exists(jnp.sum(proposal.z, axis=0, dtype=dtype))[:, None]
     y_new = jnp.where(is_first[:, None], drawn % 2 == 1, y)
     y_new = jnp.where(is_second[:, None], drawn >= 2, y_new) & exists
+    return proposal.z, jnp.where(proposal.accepted, y_new, y), proposal.overflow
+
+
+def birth_or_death(
+    key: Key,
+    z: Array,
+    y: Array,
+    x: Array,
+    observed: Array | None,
+    *,
+    prior: LabelledPrior,
+    parameters: AnyParameters,
+) -> tuple[Array, Array, Array]:
+    """One proposal of a birth or death of a cause of several rows, see `shared_births.py`.
+
+    Arguments and results as `moves.repeat_moves`.
+    """
+    columns, dtype = NoisyOrColumns(y, x, observed, parameters), x.dtype
+    proposal = shared_births.propose(
+        jax.random.fold_in(key, 0), z, prior=prior, likelihood=columns, num_fixed=0
+    )
+    is_its_slot = jnp.arange(z.shape[1]) == proposal.slot
+    fixed = columns.start(proposal.z & ~is_its_slot)
+    column = proposal.z[:, proposal.slot].astype(dtype)
+    statistics = columns.at(fixed, jnp.stack([column, jnp.zeros_like(column)], axis=1))
+    log_weights = columns.log_weights(statistics)
+    uniforms = jax.random.uniform(jax.random.fold_in(key, 1), y.shape[1:], dtype)
+    active = uniforms < jax.nn.sigmoid(log_weights[1] - log_weights[0])
+    # an empty column of the finite model is a cause still, with an activity from its prior
+    exists = prior.exists(jnp.sum(proposal.z, axis=0, dtype=dtype))[:, None]
+    y_new = jnp.where(is_its_slot[:, None], active, y) & exists
     return proposal.z, jnp.where(proposal.accepted, y_new, y), proposal.overflow
