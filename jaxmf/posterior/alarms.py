@@ -18,6 +18,7 @@ import numpy as np
 from jaxmf import diagnostics, registry
 from jaxmf.data import Container, Dense, Entries, units
 from jaxmf.data.checks import shown_id
+from jaxmf.engine.processes import is_first
 from jaxmf.model import HasNetwork, ScalesColumns, SomeModel, WarnsOfFits, settings_of
 from jaxmf.posterior.agreement import LARGEST_RHAT
 from jaxmf.posterior.draws import NO_DRAWS
@@ -72,9 +73,12 @@ def alarms(posterior: Summaries) -> tuple[Alarm, ...]:
     return tuple(alarm for check in _CHECKS for alarm in check(posterior))
 
 
-def warn(posterior: Posterior[SomeModel]) -> Posterior[SomeModel]:
-    """The posterior, after a `RunWarning` with its first alarm if it has any."""
-    found = alarms(posterior)
+def warn(posterior: Posterior[SomeModel], mesh: object = None) -> Posterior[SomeModel]:
+    """The posterior, after a `RunWarning` with its first alarm if it has any.
+
+    Args: mesh: of the run; of several processes the first warns.
+    """
+    found = alarms(posterior) if is_first(mesh) else ()
     if found:
         more = len(found) - 1
         ending = f" ({more} more: see post.alarms())" if more else ""

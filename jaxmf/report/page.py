@@ -232,7 +232,8 @@ def _features(posterior: Posterior, image_shape: tuple[int, int] | None) -> str:
     described = f"Posterior means of {len(counts)} features in {posterior.data.num_columns} columns"
     if len(counts):
         described += f"; the most frequent is in {counts[0] / posterior.data.num_rows:.0%} of rows"
-    return section("Features", words, picture(figure, described))
+    content = picture(figure, described) + user_data.certain_features(posterior)
+    return section("Features", words, content)
 
 
 def _traces(posterior: Posterior) -> str:
