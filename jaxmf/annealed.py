@@ -15,8 +15,8 @@ from jaxmf import engine, registry
 from jaxmf.arguments import check_count, check_number
 from jaxmf.data import Container
 from jaxmf.engine import Algorithm, ProgressReport, Run
-from jaxmf.engine.run import as_key
 from jaxmf.engine.processes import refuse_several
+from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import Anneals, SomeModel
 from jaxmf.posterior import Posterior, alarms

@@ -3,6 +3,7 @@
 from tests.support.two_processes import printed
 
 PROGRAM = """
+import jaxmf as mf
 from jaxmf.engine import run
 from tests.support.engine_toys import assert_same_run, growing, pair_gibbs
 
@@ -30,6 +31,10 @@ for mesh, data in ((both, np.array([1.0, process])), (neither, data)):
         run(pair_gibbs(), data, mesh=mesh, **settings)
     except ValueError as error:
         print(error)
+try:
+    mf.smc(mf.LinearGaussianIBP(), np.zeros((4, 2)), mesh=both)
+except ValueError as error:
+    print(error)
 """
 
 
@@ -47,4 +52,6 @@ def test_two_processes_make_one_run_or_each_its_own():
             f"this is process {process} of 2. Use devices of all processes (jax.devices()) in one "
             "run of all, or those of this process (jax.local_devices()) in a run of its own, with "
             "another seed and another checkpoint folder",
+            "mesh: smc cannot run over several processes of jax.distributed; use a mesh of "
+            "jax.local_devices()",
         ]

@@ -56,7 +56,8 @@ def started(program: str, *arguments: str, count: int = 2) -> Iterator[list[subp
     finally:
         for process in processes:
             process.kill()
-            process.wait()
+            with process:  # waits for it and closes its pipes
+                pass
 
 
 def printed(program: str, *arguments: str, count: int = 2) -> list[list[str]]:

@@ -253,6 +253,11 @@ class BPMF(Readable, Model[Entries]):
         scale = np.full(width, np.sqrt(share * variance / (4 * max(self.num_factors, 1))))
         if self.bias:
             scale[-1] = variance * (0.125 if self.num_factors else 0.25)
+        if self.is_normal and self.mixture == (None, None):
+            # the scale is the mean of a variance whose usual value, 1 over the mean of its inverse,
+            # is a third of it: with this as the mean, factors of few rows are shrunk and noise
+            # takes their part. Groups are many draws from the prior, and there its mean counts
+            scale *= 3
         return NormalInverseWishart(width, scale=np.diag(scale))
 
     # --- data -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from jaxmf import row_shards
 from jaxmf._kernels.special import uniforms_at
 from jaxmf.data import Entries
 from jaxmf.samplers.factors.layout import Chunks, chunk_width, piece_size
-from jaxmf.samplers.factors.rows import Design, RowPriors, draw_rows
+from jaxmf.samplers.factors.rows import Design, Residuals, RowPriors, draw_rows
 from jaxmf.samplers.factors.vectors import in_pieces
 from jaxmf.types import Array, Key
 
@@ -170,12 +170,13 @@ def draw_shared_rows(
     side: SideShares,
     priors: RowPriors,
     precision: Array,
-) -> tuple[Array, Array]:
+    part: Array,
+) -> tuple[Array, Residuals]:
     """The vectors of all rows given the rest, each device drawing those of its rows.
 
     Args: as of `rows.draw_rows`, without features of cells; normals have lines for all rows of the
     devices.
-    Returns the new vectors (N, D), and the sum () of the squared residuals.
+    Returns the new vectors (N, D), and what they leave of the targets.
     """
 
     def draw(
@@ -191,6 +192,7 @@ def draw_shared_rows(
         table: Array,
         precisions: Array,
         precision: Array,
+        part: Array,
     ) -> tuple[Array, Array]:
         drawn, residuals = draw_rows(
             normals,
@@ -200,14 +202,16 @@ def draw_shared_rows(
             chunks=Chunks(others, None, rows, starts),
             priors=RowPriors(means, groups, precisions),
             precision=precision,
+            part=part,
         )
-        return drawn, residuals.squares[None]
+        return drawn, jnp.stack(residuals)[None]
 
     padded = _with_rows(normals.shape[0], factors, design.row_part, priors.means, priors.groups)
-    drawn, squares = row_shards.by_row(
-        draw, (normals, *padded, *side), design.table, priors.precisions, precision
+    drawn, sums = row_shards.by_row(
+        draw, (normals, *padded, *side), design.table, priors.precisions, precision, part
     )
-    return drawn[: factors.shape[0]], row_shards.sum_over_rows(jnp.sum, (squares,))
+    total = row_shards.sum_over_rows(lambda rows: jnp.sum(rows, axis=0), (sums,))
+    return drawn[: factors.shape[0]], Residuals(*total)
 
 
 def sum_of_squares(factors: Array, design: Design, *, side: SideShares, num_devices: int) -> Array:
