@@ -275,7 +275,8 @@ def _advice(posterior: Summaries) -> str:
     """Which options of this run to turn."""
     run, options = posterior.meta.run, posterior.meta.options
     warmup, samples = int(run.get("num_warmup", 0)), int(run.get("num_samples", 1))
-    advice = f"Try num_warmup={max(2 * warmup, 500)}, num_samples={max(2 * samples, 500)}"
+    least = -(-500 // int(run.get("thin", 1)))  # 500 steps, as many draws as they leave
+    advice = f"Try num_warmup={max(2 * warmup, 500)}, num_samples={max(2 * samples, least)}"
     entry = registry.entry_of(posterior.model)
     known = {setting.name for setting in registry.method_settings(entry, "sample")}
     if "split_merge" in known and not options.get("split_merge") and _can_split(posterior):
