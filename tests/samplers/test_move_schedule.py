@@ -87,11 +87,6 @@ def test_nothing_is_counted_before_the_last_quarter_of_the_warm_up_or_after_it()
         assert state.schedule == states[800].schedule
 
 
-def test_a_move_that_was_hardly_tried_stays():
-    states = run_of(num_warmup=40, num_steps=41)
-    assert int(states[-1].schedule["never"].num_proposals) == 2
-
-
 def test_without_a_warm_up_or_a_schedule_every_move_is_made():
     assert int(run_of(num_warmup=0, num_steps=5)[-1].made["never"]) == 10
     state = Toy({move.name: jnp.zeros((), jnp.int32) for move in MOVES})
