@@ -6,6 +6,7 @@ topic of every token once, hyperparameters fixed at the same values, tokens draw
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -187,6 +188,44 @@ def hdp_quality(quick: bool) -> list[Row]:
     return rows
 
 
+def hdp_beside_best(quick: bool) -> list[Row]:
+    """Perplexity of the HDP after its sweeps, beside the best LDA over K in the same CPU time."""
+    counts = sparse.csr_array(datasets.documents.reuters().counts)
+    train, test = documents_split(counts[:100] if quick else counts)
+    tokens, mine, best = Tokens.from_counts(train), [], []
+    number = first_topics(tokens)
+    for seed in range(2 if quick else 3):
+        chain = Ours(mf.HDPLDA().network(), tokens, seed=seed, capacity=3 * number)
+        chain.sweeps(1)
+        limit = time.process_time()
+        chain.sweeps(HDP_SWEEPS)
+        limit = time.process_time() - limit
+        topics = chain.topics()
+        alpha = chain.concentration() / topics.number
+        mine.append((perplexity(topics, test, alpha=alpha), topics.number))
+        scores = []
+        for num_topics in (10, 20, 50, 100, 200, 400):
+            other = Ours(mf.LDA(num_topics).network(), tokens, seed=seed)
+            other.sweeps(1)
+            start = time.process_time()
+            while time.process_time() - start < limit:
+                other.sweeps(1)
+            alpha = other.concentration() / num_topics
+            scores.append((perplexity(other.topics(), test, alpha=alpha), num_topics))
+        best.append(min(scores))
+    figures = {"ours": [score for score, _ in mine], "theirs": [score for score, _ in best]}
+    note = (
+        f"{HDP_SWEEPS} sweeps of the HDP, {tokens.num_tokens} tokens, document completion; topics "
+    )
+    note += ", ".join(str(number) for _, number in mine) + "; best K of 10 to 400 "
+    note += ", ".join(str(number) for _, number in best) + "; option set on neither side"
+    case, peer_name = "blocks/hdp/reuters/beside best LDA", "the best LDA in equal CPU time"
+    return [
+        row(case, "quality", "perplexity", figures["ours"], peer=peer_name,
+            theirs=figures["theirs"], note=note)
+    ]  # fmt: skip
+
+
 def pachinko_times(quick: bool) -> list[Row]:
     """Time of a token where super and sub topic are drawn together."""
     tokens = tokens_of("kos", quick)
@@ -295,6 +334,7 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     **{f"blocks/lda/quality/k{number}": partial(lda_quality, number) for number in (20, 100, 400)},
     "blocks/hdp": hdp_times,
     "blocks/hdp/quality": hdp_quality,
+    "blocks/hdp/best": hdp_beside_best,
     "blocks/pam": pachinko_times,
     "blocks/bi-lda": bi_lda_times,
     "blocks/chains": chains,

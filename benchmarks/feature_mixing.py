@@ -86,6 +86,7 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
             "default": {},
             "particle Gibbs": {"sweep": "particle_gibbs"},
             "split-merge": {"split_merge": 2},
+            "shared births": {"shared_births": 2},
         }, 300, 200,
     ),
     "feature-model/section-4-2": lambda: Problem(

@@ -15,6 +15,7 @@ from jaxmf import engine, registry
 from jaxmf.arguments import check_count, check_number
 from jaxmf.data import Container
 from jaxmf.engine import Algorithm, ProgressReport, Run
+from jaxmf.engine.processes import refuse_several
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import Anneals, SomeModel
@@ -87,6 +88,7 @@ def smc(
     refuse_traced("smc", seed=seed, model=model, data=data, **options)
     refuse_inside("smc")
     check_mesh_axes(mesh, "smc", (), {})
+    refuse_several(mesh, "smc")
     entry = registry.entry_of(model)
     _check_options(entry, options)
     _check_numbers(num_particles, num_runs, chain_length, effective_share)

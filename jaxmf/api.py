@@ -120,9 +120,12 @@ def sample(
             accepted swaps, and how many states came back from the lowest power. None: no replicas.
         seed: int or typed key; the same seed gives the same draws on the same device.
         chain_method: ``"vectorized"``, ``"sequential"`` or ``"auto"`` (sequential on CPU).
-        mesh: `jax.sharding.Mesh` of devices of this process, with an axis ``"chain"`` to spread
-            chains over them, and where the sampler can use it (the parallel sweep of tokens, and
-            that of rows of `LinearGaussianIBP`, ratings of `BPMF`) an axis ``"data"``.
+        mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread chains over devices, and where
+            the sampler can use it (the parallel sweep of tokens, and that of rows of
+            `LinearGaussianIBP`, ratings of `BPMF`) an axis ``"data"``. Devices are those of this
+            process, or of all processes of `jax.distributed`: then all make the same call with the
+            whole data, and all get the posterior; the first writes checkpoints, shows progress and
+            warns.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
             called with a `jaxmf.engine.ProgressReport` after every chunk.
         checkpoint: folder that draws and state are written to on the way.
@@ -194,7 +197,7 @@ def sample(
     device = device_name(container, mesh)
     facts, notes = outcome(run, began), model.notes(container)
     meta = meta_of("sample", seed, run_settings, options, device, facts, notes)
-    return alarms.warn(from_chains(model, container, run, meta, cells))
+    return alarms.warn(from_chains(model, container, run, meta, cells), mesh)
 
 
 def particle_filter(
@@ -269,7 +272,7 @@ def particle_filter(
     device = device_name(container, mesh)
     facts, notes = outcome(run, began), model.notes(container)
     meta = meta_of("particle_filter", seed, run_settings, everything, device, facts, notes)
-    return alarms.warn(from_filter(model, container, run, meta))
+    return alarms.warn(from_filter(model, container, run, meta), mesh)
 
 
 def variational(

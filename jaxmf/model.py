@@ -176,6 +176,15 @@ class Model(Generic[ModelData]):
         """
         return None
 
+    @property
+    def judged_by_cells(self) -> bool:
+        """Whether chains that agree on cells agree on what is asked of them.
+
+        So where features or groups are no answer in themselves; R-hat of numbers inside the model
+        then raises no alarm while predictions have settled.
+        """
+        return False
+
 
 def _by_value(model: Model) -> Hashable:
     """What equals that of an equal model: its structure and its leaves, arrays by their bytes."""

@@ -158,7 +158,7 @@ def opened(recording: Recording, folder: Path, files: Files) -> tuple[str, Files
     write_files(folder, files)
     header, args = recording.opening
     try:
-        with Storage(folder, header, seconds=0) as storage:
+        with Storage(folder, header, args[0].placement.processes, seconds=0) as storage:
             storage.open(*args, resume=True)
     except Exception as error:
         return f"not resumed: {type(error).__name__}: {error}", {}

@@ -149,7 +149,7 @@ def _until_accepted(
 
 def _attempt(words: Array, index: Array, count: Array, shapes: Array) -> tuple[Array, Array]:
     """An attempt at draws of these indices, and which were accepted."""
-    uniforms, others = _pairs_of_uniforms(words, index, count, shapes.dtype)
+    uniforms, others = pairs_of_uniforms(words, index, count, shapes.dtype)
     is_small = shapes < 1
     centre = jnp.where(is_small, shapes + 1, shapes) - 1 / 3
     normal = as_normals(uniforms)
@@ -161,7 +161,7 @@ def _attempt(words: Array, index: Array, count: Array, shapes: Array) -> tuple[A
     return jnp.log(centre) + log_cube + boost, (cube > 0) & (log_uniform <= bound)
 
 
-def _pairs_of_uniforms(
+def pairs_of_uniforms(
     words: Array, index: Array, count: Array, dtype: DTypeLike
 ) -> tuple[Array, Array]:
     """Two uniforms in [0, 1) for each index and attempt, whatever other indices there are."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxmf import slots
 from jaxmf.arguments import MOST_SLOTS, check_count
-from jaxmf.blocks import parallel, sequential, sparse
+from jaxmf.blocks import parallel, sequential, sparse, sparse_by_word
 from jaxmf.blocks.counts import all_parts, block_statistics, slot_sizes
 from jaxmf.blocks.density import log_joint_of
 from jaxmf.blocks.hyperparameters import is_updated, update_hyperparameters
@@ -43,6 +43,7 @@ _SCANS = 2  # restricted Gibbs scans of a split or merge
 _SHARED_SCANS = 1  # the same where all batches share their groups
 _SHARE = 40  # of a proposal there: a fortieth of all tokens in the mean at most, and
 _LEAST_TOKENS = 1_000  # of a small corpus as many as that
+_MANY_TOKENS = 10**7  # of which lists of words are longer, and further apart, than of documents
 _FEW = 256  # tokens that a parallel step updates one after the other
 
 
@@ -90,12 +91,14 @@ def plan(
         )
     if sweep == "parallel":
         _check_parallel(network)
-    if sweep == "sparse" and not sparse.can_be_sparse(network):
+    if sweep == "sparse" and not sparse_by_word.can_be_sparse(network):
         raise ValueError(
-            'sweep: "sparse" is for topics with a Dirichlet or HDP prior and one observed '
-            "DirichletMultinomial block by topic alone, as LDA and HDPLDA have; leave it at "
-            '"sequential"'
+            'sweep: "sparse" is for topics with a Dirichlet or HDP prior, or two levels of topics '
+            "with Dirichlet priors, and one observed DirichletMultinomial block by topic alone, as "
+            'LDA, HDPLDA and PAM of two levels have; leave it at "sequential"'
         )
+    if sweep == "sparse" and len(network.indicators) > 1:
+        joint = (network.indicators,)  # it knows no other way
     fits = (can_split(network, n) or can_split_shared(network, n) for n in network.indicators)
     if split_merge and not any(fits):
         raise ValueError(
@@ -209,11 +212,20 @@ def _sequential_sweeps(
         elif network.blocks[names[0]].per:
             state, info = sweep_sets(network, names[0], index_key, state, data)
         elif plan.sweep == "sparse":
-            state, info = sparse.sweep(network, names[0], index_key, state, data)
+            state, info = _sparse_sweep(network, names, index_key, state, data)
         else:
             state, info = sequential.sweep(network, names, index_key, state, data)
         overflow = merge_overflow(overflow, info.overflow)
     return _split_merge(plan, network, key, state, data, overflow)
+
+
+def _sparse_sweep(
+    network: Network, names: tuple[str, ...], key: Key, state: NetworkState, data: Tokens
+) -> tuple[NetworkState, Info]:
+    """Document by document, or word by word: of paths, and where tokens are many."""
+    if len(names) == 1 and data.num_tokens < _MANY_TOKENS:
+        return sparse.sweep(network, names[0], key, state, data)
+    return sparse_by_word.sweep(network, key, state, data)
 
 
 def _parallel_sweeps(

@@ -157,9 +157,10 @@ class NetworkModel(Readable, Model[ModelData], ABC):
                 better; on accelerators with these drawn for a block of documents, its tokens at
                 once. All are exact; the second mixes more slowly a sweep than the first.
                 Where groups come and go it starts with sequential updates of 256 tokens, which make
-                and remove groups. "sparse", for LDA and HDPLDA on a CPU: as "sequential", document
-                after document, with work a token that follows the topics of its word instead of all
-                of them; for LDA slower below 1,000 topics, as fast there, faster with more.
+                and remove groups. "sparse", for LDA, HDPLDA and PAM of two levels on a CPU: as
+                "sequential", with work a token that follows the topics of its word (the paths, and
+                from 10^7 tokens on the topics, of its document) instead of all of them; for LDA
+                slower below 1,000 topics, as fast there, faster with more.
                 "auto": the first on a CPU and where the network has no other, "parallel" on
                 accelerators but for few tokens.
             split_merge: proposals a sweep to split a group or merge two, for every indicator with a
@@ -177,8 +178,9 @@ class NetworkModel(Readable, Model[ModelData], ABC):
                 counts (and moments) of every block, which predictions need; "assignments", the
                 value of every indicator of every token too; "scalars", nothing more. `mf.sample`
                 keeps "assignments" of mixtures of up to 10,000 rows unless it is passed.
-            capacity: slots of growing indicators to begin with, by default two for each
-                group that the chain starts with; they double when a sweep needs more.
+            capacity: slots of growing indicators to begin with, by default two for each group that
+                the chain starts with, and a quarter more than groups from 205 on; when a sweep
+                needs more they double, from 256 on they grow by half.
         Returns:
             Algorithm, whose growing axes are the indicators with a growing prior.
         Raises:

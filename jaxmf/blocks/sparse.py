@@ -28,10 +28,7 @@ from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
-from jaxmf.likelihoods.families.categories import DirichletMultinomial
-from jaxmf.priors.hdp import HDP
-from jaxmf.priors.partition_prior import CountCache, PartitionPrior, is_kind
-from jaxmf.priors.partitions import Dirichlet
+from jaxmf.priors.partition_prior import CountCache, PartitionPrior
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
@@ -41,28 +38,12 @@ _LANES = tables.NUM_LANES
 _PIECE = 64  # topics whose weights have one sum; the same at every capacity, see `tables.choose`
 
 
-def can_be_sparse(network: Network) -> bool:
-    """Whether the network is topics of batches and words of topics, as LDA and HDPLDA are."""
-    if len(network.indicators) != 1:
-        return False
-    (name,) = network.indicators
-    topics, below = network.blocks[name], network.children(name)
-    return (
-        not topics.per
-        and is_kind(topics.distribution, Dirichlet, HDP)
-        and len(below) == 1
-        and network.blocks[below[0]].by == (name,)
-        and network.blocks[below[0]].rho is None
-        and is_kind(network.blocks[below[0]].distribution, DirichletMultinomial)
-    )
-
-
 def sweep(
     network: Network, name: str, key: Key, state: NetworkState, data: Tokens
 ) -> tuple[NetworkState, Info]:
     """Kernel: the topic of every token, document after document, given all else.
 
-    Args: network: one for which `can_be_sparse` holds.
+    Args: network: one for which `sparse_by_word.can_be_sparse` holds, with one indicator.
     Returns the state after, and overflow of a growing indicator.
     """
     values, slots = all_values(state, data), slot_sizes(state, network)

@@ -35,7 +35,11 @@ _FIRST = 4096  # tokens that are drawn one after the other where a parallel chai
 _LEAST_SLOTS = 32
 _MOST_TOPICS = 400  # first groups of an HDP
 _MOST_GROUPS = 100  # of a process whose groups are those of one batch
-_ROOM = 2  # slots for each first group: the first sweeps open more than they empty
+# Slots for each first group: the first sweeps open more than they empty. Where they are many a
+# sweep takes as long as there are slots, and one that is short of them grows by half.
+_ROOM = 2
+_MANY_SLOTS = 256
+_ROOM_OF_MANY = 1.25
 
 
 def init(plan: NetworkPlan, model: NetworkModel, key: Key, data: object) -> NetworkState:
@@ -109,7 +113,9 @@ def _num_slots(plan: NetworkPlan, num_groups: int | None) -> int:
     """
     if plan.num_slots is not None:
         return plan.num_slots if plan.num_slots <= _LEAST_SLOTS else tables.padded(plan.num_slots)
-    return max(_LEAST_SLOTS, -(-_ROOM * (num_groups or 1) // _LEAST_SLOTS) * _LEAST_SLOTS)
+    num_groups = num_groups or 1
+    num_slots = min(_ROOM * num_groups, max(_MANY_SLOTS, math.ceil(_ROOM_OF_MANY * num_groups)))
+    return max(_LEAST_SLOTS, -(-num_slots // _LEAST_SLOTS) * _LEAST_SLOTS)
 
 
 def _init_evenly(

@@ -40,15 +40,15 @@ def read_ones(
       headings or without. Empty lines do not count.
     - "baskets": one line a row, with the ids of its ones, as many as there are; no headings. Empty
       cells at the end of a line do not count, nor do empty lines at the end of the file; others are
-      empty baskets.
+      empty baskets. First cells that all differ from one another and from all others are ids of the
+      baskets, stated or not.
     - "matrix": as `read_matrix`, of zeros and ones.
 
     Args:
         path: the file.
         form: one of these; None for a matrix where the file is no .csv or .tsv, pairs where every
             line has two cells or headings such as user, item, date say which two are meant, a
-            matrix where lines of one length hold numbers, else baskets. First cells that all differ
-            from one another and from all others are ids of the baskets.
+            matrix where lines of one length hold numbers, else baskets.
         key: which array of a ``.npz``.
         headings: whether the first line of pairs holds headings. None sees them where it can: the
             first line is a one where its ids are whole numbers as all below them are, or where one
@@ -71,14 +71,16 @@ def read_ones(
         log = _pairs_of_log(path, lines)
         if log is not None:
             lines, form, headings = log, "pairs", True
+    is_stated = form is not None
     if form is None:
         form = "matrix" if lines is None else _guessed_form(path, lines)
-        if lines is not None and form != "matrix":
-            named = _baskets_with_ids(path, lines, form)
-            if named is not None:
-                return SparseBinary.from_baskets(named)
     if headings is not None and form != "pairs":
         raise ValueError(f"headings belong to pairs, but {path} is read as {form}; leave them out")
+    if lines is not None and (form == "baskets" or (form == "pairs" and not is_stated)):
+        named = _baskets_with_ids(path, lines, form)
+        if named is not None:
+            data = SparseBinary.from_baskets(named)
+            return data if mask is None else _with_mask(data, Path(mask))
     if form == "pairs" and lines is not None:
         pairs = without_repeats(path, _texts_of(path, lines, headings, _PAIR))
         if mask is not None and _is_pairs(mask):

@@ -11,6 +11,8 @@ import os
 from typing import NamedTuple
 
 MAX_CAPACITY = 2**16
+_MANY = 256
+_WHOLE = 32  # slots of whole vectors
 ADVICE = (
     "Most often the scales of the model are small against the data, so that large values are "
     "explained by ever more features or groups: centre and scale the columns, or pass larger "
@@ -22,7 +24,7 @@ class Limit(NamedTuple):
     """The largest capacity of a growing axis.
 
     Attributes:
-        size: slots; the capacity doubles until it would exceed them, then it is exactly this.
+        size: slots; the capacity grows until it would exceed them, then it is exactly this.
         advice: what a user can do where a step needs more.
     """
 
@@ -72,8 +74,14 @@ class GrowthWarning(RuntimeWarning):
 def next_size(size: int, limit: int) -> int | None:
     """The capacity after one of `size` slots that was too small; None if there is none.
 
+    Twice as many, and half as many more from 256 on: what a step takes there follows the slots,
+    and a chain that is short of one would leave nearly half of twice as many empty.
+
     Example:
         >>> next_size(8, 12), next_size(12, 12), next_size(0, 12)
         (12, None, 1)
     """
-    return None if size >= limit else min(max(1, 2 * size), limit)
+    if size >= limit:
+        return None
+    larger = 2 * size if size < _MANY else -(-3 * size // (2 * _WHOLE)) * _WHOLE
+    return min(max(1, larger), limit)

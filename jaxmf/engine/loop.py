@@ -55,7 +55,7 @@ class Loop:
             GrowthError, MemoryError: if a step needs more slots than an axis may have, before any
                 draw was kept. Later it is a `GrowthWarning`, and the draws so far are kept.
         """
-        now, length = self._progression, 1
+        now, length, processes = self._progression, 1, self._program.placement.processes
         total = now.schedule.num_steps
         supervisor = Supervisor(
             self._num_workers,
@@ -64,7 +64,7 @@ class Loop:
             interrupts.insist,
         )
         with one_blas_thread():
-            while now.step < total and not interrupts.requested:
+            while now.step < total and not processes.any_of(interrupts.requested):
                 start = now.step
                 end = min(start + length, total)
                 chunks = self._program.advance(now.groups, end, supervisor)
@@ -77,7 +77,8 @@ class Loop:
                     except KeyboardInterrupt:
                         interrupts.requested = True
                 if self._storage is not None:
-                    ends = now.step >= total or exceeded is not None or interrupts.requested
+                    is_stopping = processes.any_of(interrupts.requested)
+                    ends = now.step >= total or exceeded is not None or is_stopping
                     self._storage.save(now, at_once=ends)
                 if exceeded is not None:
                     self._end_early(exceeded)
@@ -95,7 +96,8 @@ class Loop:
             for draws, num_rows in zip(chunk.draws, chunk.rows, strict=True):
                 now.store.put(group.chains, row, draws)
                 row += num_rows
-        return max(chunk.seconds for chunk in chunks) / max(1, end - start)
+        seconds = max(chunk.seconds for chunk in chunks) / max(1, end - start)
+        return self._program.placement.processes.first_value(seconds)
 
     def _end_early(self, exceeded: Exceeded) -> None:
         now, folder = self._progression, None if self._storage is None else self._storage.path

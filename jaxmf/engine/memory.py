@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxmf.arguments import check_count
 from jaxmf.engine.executables import Executable, bytes_on_device, num_bytes
+from jaxmf.engine.processes import Processes
 from jaxmf.types import PyTree
 
 
@@ -31,6 +32,7 @@ class MemoryGuard:
         num_at_once: how many of them run at the same time.
         num_draws: draws to keep of each chain.
         limit: bytes the run may take; the free memory, measured now, if None.
+        processes: those of the run; what does not fit into one is refused in all.
     """
 
     def __init__(
@@ -41,15 +43,17 @@ class MemoryGuard:
         num_at_once: int,
         num_draws: int,
         limit: int | None,
+        processes: Processes,
     ):
         self._data = bytes_on_device(constants)
         self._num_groups = num_groups
         self._num_at_once = num_at_once
         self._num_draws = num_draws
-        device = jax.devices()[0]
+        device = jax.local_devices()[0]
         self._shares_host = device.platform == "cpu"
-        self._limit = available_bytes(device) if limit is None else limit
-        self._host_limit = available_host_bytes()
+        self._processes = processes
+        self._limit = self._least(available_bytes(device) if limit is None else limit)
+        self._host_limit = self._least(available_host_bytes())
         self._approved: set[int] = set()
 
     def approve(self, program: Executable) -> None:
@@ -59,7 +63,7 @@ class MemoryGuard:
         """
         if id(program) in self._approved:
             return
-        arguments, beside = program.memory()
+        arguments, beside = (int(max(self._processes.from_all(size))) for size in program.memory())
         draws = 0
         for rows in program.shapes.draws.values():
             draws += num_bytes(rows) // max(1, rows.shape[0]) * self._num_draws * self._num_groups
@@ -71,6 +75,11 @@ class MemoryGuard:
             refuse_if_too_large(needs._replace(draws=0), self._limit)
             refuse_if_too_large(Needs(0, 0, 0, draws), self._host_limit)
         self._approved.add(id(program))
+
+    def _least(self, limit: int | None) -> int | None:
+        """The least limit of all processes."""
+        found = min(self._processes.from_all(float("inf") if limit is None else limit))
+        return None if found == float("inf") else int(found)
 
 
 def available_bytes(device: jax.Device) -> int | None:

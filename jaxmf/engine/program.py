@@ -197,7 +197,9 @@ class Program:
         before = self._remember(groups)
         done = [Progress() for _ in groups]
         # groups that stop at different steps must be brought together again
-        may_stop = supervisor.is_stopping if len(groups) == 1 or any(before) else _never
+        may_stop = (
+            partial(self._may_stop, supervisor) if len(groups) == 1 or any(before) else _never
+        )
         self._advance(groups, done, end, supervisor, may_stop)
         reached = min(group.step for group in groups)
         later = [index for index, group in enumerate(groups) if group.step > reached]
@@ -233,6 +235,9 @@ class Program:
             for (group, progress), full in zip(todo, overflows, strict=True):
                 progress.seconds += time.perf_counter() - began
                 progress.exceeded = self._make_room(group, full)
+
+    def _may_stop(self, supervisor: Supervisor) -> bool:
+        return self.placement.processes.any_of(supervisor.is_stopping())
 
     def _make_room(self, group: Group, axes: list[str]) -> Exceeded | None:
         """Doubles the capacity of these axes, or says why it cannot."""
@@ -294,7 +299,7 @@ class Program:
                 began = time.perf_counter()
                 with supervisor.watch(group.chains, first, stop, group.usual):
                     outcome = self._run(program, group, stop)
-                seconds = time.perf_counter() - began
+                seconds = self.placement.processes.first_value(time.perf_counter() - began)
             group.state, group.averages = outcome.state, outcome.averages
             group.step = int(outcome.step)
             self._keep(progress, outcome.draws, int(outcome.num_draws), group.step)
@@ -327,6 +332,7 @@ class Program:
     def _keep(self, progress: Progress, draws: Draw, num_draws: int, step: int) -> None:
         piece = {}
         was_kept = step > self.num_warmup and (step - self.num_warmup) % self.thin == 0
+        draws = self.placement.processes.gather(draws, num_draws + 1)
         for name, buffer in draws.items():
             rows = np.asarray(buffer)
             rows = np.moveaxis(rows, 1, 0) if self.placement.batch.batched else rows[None]

@@ -13,6 +13,7 @@ from jaxmf.engine.chunk import Batch, capacity_of, leaf_names
 from jaxmf.engine.draws import DrawStore
 from jaxmf.engine.program import Group, Program
 from jaxmf.engine.result import Run, Schedule
+from jaxmf.engine.sharding import Placement
 from jaxmf.types import Key, PyTree
 
 
@@ -88,7 +89,7 @@ def finish(program: Program, progression: Progression) -> Run:
         program.grow(group, common)
     store = progression.store
     store.reserve(_draw_shapes(program, groups[0]))
-    state, averages = _gather(groups, batched=program.placement.batch.batched)
+    state, averages = _gather(groups, program.placement)
     return Run(
         draws=store.get(0, progression.num_stored),
         averages=averages,
@@ -109,10 +110,10 @@ def _draw_shapes(program: Program, group: Group) -> dict[str, tuple[tuple[int, .
     return {name: (x.shape[num_axes:], x.dtype) for name, x in shapes}
 
 
-def _gather(groups: list[Group], *, batched: bool) -> tuple[PyTree, dict[str, np.ndarray]]:
+def _gather(groups: list[Group], placement: Placement) -> tuple[PyTree, dict[str, np.ndarray]]:
     trees = [(group.state, group.averages) for group in groups]
-    if batched:
-        return jax.tree.map(_to_host, trees[0])
+    if placement.batch.batched:
+        return jax.tree.map(_to_host, placement.processes.gather(trees[0]))
     return jax.tree.map(lambda *leaves: _stack(leaves), *trees)
 
 

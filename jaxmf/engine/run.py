@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable
 
 import jax
@@ -72,6 +73,8 @@ def run(
             (on CPU as many at once as there are cores), "auto" is sequential on CPU and
             vectorized elsewhere.
         mesh: devices to spread the chains over, along its axis "chain", and rows along "data".
+            Where they belong to all processes of `jax.distributed`, each makes the same call and
+            gets the same run; the first writes checkpoints, shows progress and warns.
         chunk_seconds: aim for the time between two looks of the host, which sees Ctrl-C and SIGTERM
             then: the run writes its checkpoint and returns the draws so far.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
@@ -125,12 +128,25 @@ def run(
         batched = _is_vectorized(chain_method, mesh)
         row_arrays = () if algorithm.row_arrays is None else algorithm.row_arrays()
         placement = Placement(mesh, batched=batched, row_arrays=row_arrays)
+        processes = placement.processes
+        if not processes.is_first:
+            stack.enter_context(warnings.catch_warnings(action="ignore"))
+        if processes.are_several:
+            more = {
+                "num_samples": schedule.num_samples,
+                "stored": [checkpoint is None, bool(resume)],
+            }
+            settings = _settings(seed, schedule, num_chains, placement)
+            passed = (algorithm, data, None if initial is None else initial.state)
+            processes.check_alike(settings | more, passed)
         program = _make_program(algorithm, data, placement, schedule, num_chains, memory_limit)
         keys = _group_keys(seed, num_chains, placement)
         storage, progression = None, None
         if checkpoint is not None:
             header = _header(seed, schedule, num_chains, placement, identity)
-            storage = stack.enter_context(Storage(checkpoint, header, seconds=checkpoint_seconds))
+            storage = stack.enter_context(
+                Storage(checkpoint, header, processes, seconds=checkpoint_seconds)
+            )
             progression = storage.open(program, keys, schedule, resume=resume)
         if progression is None:
             program.approve(program.chunk_program(keys[0][1], *program.shapes(keys[0][1])))
@@ -139,7 +155,8 @@ def run(
             else:
                 progression = start_from(program, keys, schedule, initial)
         if progression.step < schedule.num_steps:
-            with Display(progress) as display, Interrupts() as interrupts:
+            shown = progress if processes.is_first else False
+            with Display(shown) as display, Interrupts() as interrupts:
                 Loop(program, progression, storage, chunk_seconds, note).go(display, interrupts)
         elif storage is not None:
             storage.save(progression, at_once=True)
@@ -221,6 +238,7 @@ def _make_program(
         num_at_once=num_workers(num_groups),
         num_draws=schedule.num_samples,
         limit=memory_limit,
+        processes=placement.processes,
     )
     return Program(
         algorithm,
@@ -275,18 +293,24 @@ def _header(
     placement: Placement,
     identity: dict[str, object] | None,
 ) -> dict[str, object]:
+    return {
+        "settings": _settings(seed, schedule, num_chains, placement),
+        "identity": identity or {},
+        "environment": describe_environment(),
+    }
+
+
+def _settings(
+    seed: Seed, schedule: Schedule, num_chains: int, placement: Placement
+) -> dict[str, object]:
     key = as_key(seed)
     mesh = placement.mesh
     return {
-        "settings": {
-            "seed": [str(jax.random.key_impl(key)), *jax.random.key_data(key).ravel().tolist()],
-            "num_warmup": schedule.num_warmup,
-            "thin": schedule.thin,
-            "num_chains": num_chains,
-            "chain_method": "vectorized" if placement.batch.batched else "sequential",
-            "mesh": None if mesh is None else {name: int(n) for name, n in mesh.shape.items()},
-            "x64": bool(config_value("jax_enable_x64")),
-        },
-        "identity": identity or {},
-        "environment": describe_environment(),
+        "seed": [str(jax.random.key_impl(key)), *jax.random.key_data(key).ravel().tolist()],
+        "num_warmup": schedule.num_warmup,
+        "thin": schedule.thin,
+        "num_chains": num_chains,
+        "chain_method": "vectorized" if placement.batch.batched else "sequential",
+        "mesh": None if mesh is None else {name: int(n) for name, n in mesh.shape.items()},
+        "x64": bool(config_value("jax_enable_x64")),
     }

@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmf.engine.chunk import Batch, Outcome, grow_chain, leaf_names, run_chunk, start_chain
 from jaxmf.engine.executables import shapes_of
+from jaxmf.engine.processes import Processes, owners
 from jaxmf.engine.turns import num_pool_threads
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import PyTree
@@ -41,6 +42,7 @@ class Placement:
             # sharding by propagation, whatever the axis types the mesh was made with
             mesh = Mesh(mesh.devices, mesh.axis_names)
         self.mesh = mesh
+        self.processes = Processes(mesh)
         on_mesh = mesh is not None and CHAIN_AXIS in mesh.axis_names
         has_rows = mesh is not None and DATA_AXIS in mesh.axis_names
         self.batch = Batch(batched=batched, spmd_axis=CHAIN_AXIS if on_mesh else None)
@@ -65,7 +67,7 @@ class Placement:
 
     def put_everywhere(self, tree: PyTree) -> PyTree:
         """Arrays on every device."""
-        return jax.tree.map(lambda leaf: _put(leaf, self._sharding()), tree)
+        return jax.tree.map(lambda leaf: self._put(leaf, self._sharding()), tree)
 
     def put_data(self, data: PyTree) -> PyTree:
         """Data: rows on the devices that they are spread over, all else on every device.
@@ -74,11 +76,11 @@ class Placement:
         """
         if self._row_arrays:
             self._check_rows(data)
-        return jax.tree.map(_put, data, self._shardings(data))
+        return jax.tree.map(self._put, data, self._shardings(data))
 
     def put_chains(self, tree: PyTree) -> PyTree:
         """Arrays with a leading chain axis, each device holding its chains."""
-        return jax.tree.map(lambda leaf: _put(leaf, self.chains), tree)
+        return jax.tree.map(lambda leaf: self._put(leaf, self.chains), tree)
 
     def put_group(
         self, state: PyTree, averages: dict[str, object]
@@ -89,7 +91,7 @@ class Placement:
         """
 
         def copied(leaf: PyTree, sharding: NamedSharding | None) -> PyTree:
-            return _put(jnp.array(leaf) if isinstance(leaf, jax.Array) else leaf, sharding)
+            return self._put(jnp.array(leaf) if isinstance(leaf, jax.Array) else leaf, sharding)
 
         states = jax.tree.map(copied, state, self._shardings_of_states(state))
         return states, jax.tree.map(lambda leaf: copied(leaf, self.chains), averages)
@@ -142,7 +144,8 @@ class Placement:
         """
         if self.mesh is None or self.mesh.devices.flat[0].platform != "cpu":
             return
-        num_chains, size = math.prod(chains), self.mesh.size
+        # those of this process, which has a pool of its own
+        num_chains, size = math.prod(chains), self.mesh.local_mesh.size
         spread = 1 if self.batch.spmd_axis is None else int(self.mesh.shape[CHAIN_AXIS])
         on_device = (n // (spread if n % num_chains == 0 else 1) for n in batches)
         if max(on_device, default=1) > 1 and 1 < num_pool_threads() <= size:
@@ -172,6 +175,13 @@ class Placement:
         ]
         return jax.tree.unflatten(structure, found)
 
+    def _put(self, leaf: PyTree, sharding: NamedSharding | None) -> PyTree:
+        if sharding is None:
+            return jnp.asarray(leaf)
+        # what lies on the host goes straight to its devices: no one of them need have room for all
+        array = leaf if isinstance(leaf, np.ndarray) else jnp.asarray(leaf)
+        return self.processes.put(array, sharding)
+
     def _sharding(self, *axes: str | None) -> NamedSharding | None:
         return None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec(*axes))
 
@@ -192,31 +202,23 @@ class Placement:
                 )
 
 
-def _put(leaf: PyTree, sharding: NamedSharding | None = None) -> PyTree:
-    if sharding is None:
-        return jnp.asarray(leaf)
-    # what lies on the host goes straight to its devices: no one of them need have room for all
-    array = leaf if isinstance(leaf, np.ndarray) else jnp.asarray(leaf)
-    return jax.device_put(array, sharding)
-
-
 def validate_mesh(mesh: object, num_chains: int) -> None:
     """Checks that the chains can be spread over the mesh.
 
-    Raises TypeError: it is no mesh. ValueError: it has devices of other processes, or chains that
-    cannot be shared evenly.
+    Raises TypeError: it is no mesh. ValueError: it has devices of some processes and not of others,
+    or chains that cannot be shared evenly.
     """
     if mesh is None:
         return
     if not isinstance(mesh, Mesh):
         raise TypeError(f"mesh must be a jax.sharding.Mesh, not {type(mesh).__name__}")
-    processes = sorted({device.process_index for device in mesh.devices.flat})
-    if processes != [jax.process_index()]:
+    found = owners(mesh)
+    if found not in ([jax.process_index()], list(range(jax.process_count()))):
         raise ValueError(
-            f"mesh: its devices belong to the processes {processes} of jax.distributed, and this "
-            f"is process {jax.process_index()}; a run stays within one process. Let each process "
-            "run chains of its own on a mesh of jax.local_devices(), or without a mesh, with "
-            "another seed and another checkpoint folder"
+            f"mesh: its devices belong to the processes {found} of jax.distributed, and this is "
+            f"process {jax.process_index()} of {jax.process_count()}. Use devices of all processes "
+            "(jax.devices()) in one run of all, or those of this process (jax.local_devices()) in "
+            "a run of its own, with another seed and another checkpoint folder"
         )
     if CHAIN_AXIS not in mesh.axis_names:
         return

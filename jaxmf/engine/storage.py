@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -17,10 +18,11 @@ from jaxmf.engine.chunk import leaf_names
 from jaxmf.engine.draws import DrawStore
 from jaxmf.engine.lock import FolderLock
 from jaxmf.engine.memory import in_words
+from jaxmf.engine.processes import Processes
 from jaxmf.engine.program import Group, Program
 from jaxmf.engine.progression import Progression
 from jaxmf.engine.result import Run, Schedule
-from jaxmf.types import Key
+from jaxmf.types import Key, PyTree
 
 
 class CheckpointWarning(RuntimeWarning):
@@ -33,12 +35,21 @@ class Storage:
     Args:
         path: the folder.
         header: settings, identity and environment, written in every manifest.
+        processes: those of the run, of which the first alone reads and writes.
         seconds: least time between two saves.
     """
 
-    def __init__(self, path: str | os.PathLike[str], header: dict[str, object], *, seconds: float):
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        header: dict[str, object],
+        processes: Processes,
+        *,
+        seconds: float,
+    ):
         self.path = Path(path)
         self._header = header
+        self._processes = processes
         self._folder = checkpoint.Folder(path, header)
         self._seconds = seconds
         self._last = time.perf_counter()
@@ -72,7 +83,17 @@ class Storage:
 
         Raises ValueError: if it is damaged or another run, or if there is one that is not to be
         continued. LockedError: if another run writes to it. OSError: if it cannot be written to.
+        RuntimeError: in other processes of the run than the first, which read nothing.
         """
+        manifest, arrays = self._processes.from_first(partial(self._read, schedule, resume=resume))
+        if manifest is None:
+            return None
+        return self._restore(program, keys, schedule, _saved(manifest, arrays))
+
+    def _read(
+        self, schedule: Schedule, *, resume: bool
+    ) -> tuple[dict[str, PyTree] | None, dict[str, np.ndarray]]:
+        """Manifest and named arrays of the run to continue; no manifest if it is to start anew."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"checkpoint: {self.path} is a file; give a folder")
         try:
@@ -81,7 +102,7 @@ class Storage:
             if not resume:
                 checkpoint.require_empty(self.path)
             elif not checkpoint.is_fresh(self.path):
-                return self._restore(program, keys, schedule)
+                return self._checked(schedule)
             self._folder.begin()
         except OSError as error:
             reason = error.strerror or str(error)
@@ -91,22 +112,37 @@ class Storage:
                 "started; give a folder with room where you may write",
                 str(self.path),
             ) from error
-        return None
+        return None, {}
 
-    def _restore(
-        self, program: Program, keys: list[tuple[slice, Key]], schedule: Schedule
-    ) -> Progression | None:
+    def _checked(
+        self, schedule: Schedule
+    ) -> tuple[dict[str, PyTree] | None, dict[str, np.ndarray]]:
         saved = checkpoint.read(self.path)
         manifest = saved.manifest
         checkpoint.compare(self.path, manifest, self._header)
         self._folder.continue_from(saved)
         if manifest["state"] is None:
-            return None
+            return None, {}
         if manifest["num_draws"] > schedule.num_samples:
             raise ValueError(
                 f"checkpoint: the run in {self.path} has {manifest['num_draws']} draws already, "
                 f"more than the {schedule.num_samples} asked for"
             )
+        parts = {"state": saved.arrays} | {f"{i}": draws for i, draws in enumerate(saved.draws)}
+        return manifest, {
+            f"{part}/{name}": array
+            for part, arrays in parts.items()
+            for name, array in arrays.items()
+        }
+
+    def _restore(
+        self,
+        program: Program,
+        keys: list[tuple[slice, Key]],
+        schedule: Schedule,
+        saved: checkpoint.Saved,
+    ) -> Progression:
+        manifest = saved.manifest
         groups = [
             self._restore_group(program, index, chains, key, saved)
             for index, (chains, key) in enumerate(keys)
@@ -129,12 +165,17 @@ class Storage:
         One that cannot be written (a full disk, a folder that is gone or read-only) is a
         `CheckpointWarning`, and the next one is tried when it is due.
         """
-        if not at_once and time.perf_counter() - self._last < self._seconds:
+        is_due = at_once or time.perf_counter() - self._last >= self._seconds
+        if not self._processes.first_value(is_due):
+            return
+        trees = [(group.state, group.averages) for group in now.groups]
+        trees = self._processes.gather(trees)
+        if not self._processes.is_first:
             return
         arrays: dict[str, np.ndarray] = {}
-        for index, group in enumerate(now.groups):
-            arrays |= checkpoint.pack(f"state-{index}", group.state, leaf_names(group.state))
-            arrays |= checkpoint.pack(f"average-{index}", group.averages, sorted(group.averages))
+        for index, (state, averages) in enumerate(trees):
+            arrays |= checkpoint.pack(f"state-{index}", state, leaf_names(state))
+            arrays |= checkpoint.pack(f"average-{index}", averages, sorted(averages))
         progress = {
             "step": now.step,
             "num_draws": now.schedule.num_draws(now.step),
@@ -202,6 +243,16 @@ class Storage:
         )
         state, averages = program.placement.put_group(*tree)
         return Group(chains, key, state, averages, saved.manifest["step"], capacity)
+
+
+def _saved(manifest: dict[str, PyTree], arrays: dict[str, np.ndarray]) -> checkpoint.Saved:
+    """What was read, from its arrays by the names that `Storage` gave them."""
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    for label, array in arrays.items():
+        part, _, name = label.partition("/")
+        parts.setdefault(part, {})[name] = array
+    draws = [parts.get(f"{index}", {}) for index in range(len(manifest["draws"]))]
+    return checkpoint.Saved(manifest, parts.get("state", {}), draws)
 
 
 def load_run(path: str | os.PathLike[str]) -> tuple[Run, dict[str, object]]:

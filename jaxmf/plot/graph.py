@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxmf.diagnostics import evenly_spread
+from jaxmf.plot.panels import shortened
 from jaxmf.plot.style import CHAIN_COLOURS, INK, MUTED, empty, figure_of
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ def causal_graph(
     if not z.any():
         return empty("the draw has no causes")
     width = float(np.clip(0.45 * max(z.shape[0], z.any(axis=0).sum()), 2.5, 14))
-    figure, (axes,) = figure_of(1, 1, width=width, height=2.4)
+    longest = 0 if row_names is None else max(map(len, shortened(list(row_names))))
+    height = 2.2 + min(0.06 * longest, 1.6)  # names on end have their length below the graph
+    figure, (axes,) = figure_of(1, 1, width=width, height=height)
     draw_graph(axes, z, row_names=row_names, cause_names=cause_names)
     axes.set_title(title, loc="left")
     return figure
@@ -75,9 +78,11 @@ def draw_graph(
     axes.scatter(below, np.zeros(num_rows), facecolors="#c3ccd6", **style)
     font: dict[str, Any] = {"ha": "center", "fontsize": 7.5, "color": MUTED}
     if num_rows <= 40 or row_names is not None:
-        labels = range(num_rows) if row_names is None else row_names
+        labels = shortened(list(range(num_rows) if row_names is None else row_names))
+        room = axes.bbox.width / axes.figure.dpi / (right + 1)  # inches a circle
+        turned = 90 if 0.065 * max(map(len, labels)) > room else 0
         for position, label in zip(below, labels, strict=True):
-            axes.text(position, -0.16, str(label), va="top", parse_math=False, **font)
+            axes.text(position, -0.16, label, va="top", rotation=turned, parse_math=False, **font)
     if cause_names is not None:
         for position, slot in zip(above, order, strict=True):
             name = str(cause_names[slot])

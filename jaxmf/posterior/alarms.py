@@ -18,7 +18,9 @@ import numpy as np
 from jaxmf import diagnostics, registry
 from jaxmf.data import Container, Dense, Entries, units
 from jaxmf.data.checks import shown_id
+from jaxmf.engine.processes import is_first
 from jaxmf.model import HasNetwork, ScalesColumns, SomeModel, WarnsOfFits, settings_of
+from jaxmf.posterior.agreement import LARGEST_RHAT
 from jaxmf.posterior.draws import NO_DRAWS
 from jaxmf.posterior.evidence import annealing_fault
 from jaxmf.posterior.leave_one_out import known_cells
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
     from jaxmf.posterior.summaries import Summaries
 
-LARGEST_RHAT = 1.05
 _FEWEST_DRAWS = 4  # R-hat is not defined for fewer
 _DRIFT_DRAWS = 20
 _DRIFT_ERRORS = 4.0
@@ -72,9 +73,12 @@ def alarms(posterior: Summaries) -> tuple[Alarm, ...]:
     return tuple(alarm for check in _CHECKS for alarm in check(posterior))
 
 
-def warn(posterior: Posterior[SomeModel]) -> Posterior[SomeModel]:
-    """The posterior, after a `RunWarning` with its first alarm if it has any."""
-    found = alarms(posterior)
+def warn(posterior: Posterior[SomeModel], mesh: object = None) -> Posterior[SomeModel]:
+    """The posterior, after a `RunWarning` with its first alarm if it has any.
+
+    Args: mesh: of the run; of several processes the first warns.
+    """
+    found = alarms(posterior) if is_first(mesh) else ()
     if found:
         more = len(found) - 1
         ending = f" ({more} more: see post.alarms())" if more else ""
@@ -231,22 +235,32 @@ def _observed(data: Container) -> np.ndarray | None:
     return None if known is None else known[2]
 
 
-def _rhat(posterior: Summaries) -> Iterator[Alarm]:
-    """Chains that disagree."""
+def slow_quantities(posterior: Summaries) -> dict[str, float]:
+    """The R-hat of the quantities that chains do not agree on."""
     if posterior.meta.method != "sample" or posterior.num_draws < _FEWEST_DRAWS:
-        return
+        return {}
     quantities = posterior.quantities()
     table = diagnostics.summarise_chains(quantities)
     rhats = {name: table[name, "R-hat"] for name in table.names}
     for name, x in quantities.items():
         if np.ptp(x) > 0 and np.all(np.ptp(x, axis=1) == 0):
             rhats[name] = np.inf  # every chain stays where it is
-    if not rhats:
+    return {name: value for name, value in rhats.items() if value > LARGEST_RHAT}
+
+
+def cells_agree(posterior: Summaries) -> bool:
+    """Whether chains agree on cells, in a model that is judged by these."""
+    found = posterior.cell_agreement()
+    return found is not None and found.is_good
+
+
+def _rhat(posterior: Summaries) -> Iterator[Alarm]:
+    """Chains that disagree."""
+    rhats = slow_quantities(posterior)
+    if not rhats or cells_agree(posterior):
         return
-    name = max(rhats, key=lambda name: np.nan_to_num(rhats[name], nan=0.0, posinf=np.inf))
+    name = max(rhats, key=lambda name: rhats[name])
     value = rhats[name]
-    if not value > LARGEST_RHAT:
-        return
     shown = f"{value:.3f}" if value < 1.1 else f"{value:.2f}" if value < 10 else "above 10"
     several = posterior.num_chains > 1
     what = "the chains disagree" if several else "the chain has not settled"
@@ -261,7 +275,8 @@ def _advice(posterior: Summaries) -> str:
     """Which options of this run to turn."""
     run, options = posterior.meta.run, posterior.meta.options
     warmup, samples = int(run.get("num_warmup", 0)), int(run.get("num_samples", 1))
-    advice = f"Try num_warmup={max(2 * warmup, 500)}, num_samples={max(2 * samples, 500)}"
+    least = -(-500 // int(run.get("thin", 1)))  # 500 steps, as many draws as they leave
+    advice = f"Try num_warmup={max(2 * warmup, 500)}, num_samples={max(2 * samples, least)}"
     entry = registry.entry_of(posterior.model)
     known = {setting.name for setting in registry.method_settings(entry, "sample")}
     if "split_merge" in known and not options.get("split_merge") and _can_split(posterior):
@@ -325,6 +340,8 @@ def _drift(posterior: Summaries) -> Iterator[Alarm]:
     spread = batches.std(axis=-1, ddof=1)
     error = np.sqrt((spread**2).sum(axis=-1) / 5)
     if np.all(np.abs(shift) > _DRIFT_ERRORS * error) and np.ptp(np.sign(shift)) == 0:
+        if cells_agree(posterior):
+            return
         direction = "rises" if shift[0] > 0 else "falls"
         yield Alarm(
             "drift",

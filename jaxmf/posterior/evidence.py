@@ -49,8 +49,9 @@ def annealing_fault(trace: Mapping[str, np.ndarray], num_particles: int) -> str 
     share, power = _least(trace, "effective_share")
     if share < _LEAST_EFFECTIVE:
         return (
-            f"at power {power:.3g} the weights rest on {share:.1%} of the particles; leave powers "
-            "out, or list more of them"
+            f"at power {power:.3g} the weights rest on {share:.1%} of the particles; set "
+            f"num_particles={4 * num_particles} and effective_share=0.8, or list more powers where "
+            "they are given"
         )
     share, power = _least(trace, "moved_share")
     if share < _LEAST_MOVED:

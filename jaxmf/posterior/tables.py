@@ -11,7 +11,8 @@ from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import Summary
 from jaxmf.model import HasBias, HasFeatures, HasNetwork, Pair, lacks, settings_of
-from jaxmf.posterior.alarms import alarms
+from jaxmf.posterior.agreement import described
+from jaxmf.posterior.alarms import alarms, slow_quantities
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.records import DrawFeatures, NumFeatures, NumGroups
 from jaxmf.programs import jit
@@ -58,7 +59,10 @@ def feature_bits(posterior: Draws) -> np.ndarray:
 def summary(posterior: Summaries) -> Summary:
     """See `Posterior.summary`."""
     table = _table(posterior)
-    table.caption = "; ".join(filter(None, (table.caption, *posterior.meta.notes)))
+    slow = slow_quantities(posterior)
+    found = posterior.cell_agreement() if slow else None
+    said = described(found, list(slow)) if found is not None and found.is_good else ""
+    table.caption = "; ".join(filter(None, (table.caption, said, *posterior.meta.notes)))
     table.notes = tuple(alarm.sentence for alarm in alarms(posterior))
     return table
 

@@ -14,6 +14,7 @@ from jaxmf.arguments import check_path, check_text
 from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
 from jaxmf.engine import files
+from jaxmf.posterior.alarms import cells_agree
 from jaxmf.posterior.assemble import sweep_note
 from jaxmf.report import rows, user_data
 from jaxmf.report.html import SCRIPT, STYLE, escaped, picture, section
@@ -182,6 +183,8 @@ def _tiles(posterior: Posterior, error: HeldOutError | None) -> str:
         rhat = _worst_rhat(posterior)
         if rhat is not None:
             words = "chains agree" if rhat < 1.05 else "chains disagree: see the traces"
+            if rhat >= 1.05 and cells_agree(posterior):
+                words = "chains agree on predictions, not on every number inside the model"
             tiles.append((f"{rhat:.2f}" if rhat < 10 else "> 10", f"largest R-hat; {words}"))
     tiles.append((_duration(posterior.meta.seconds), f"run time on {posterior.meta.device}"))
     cells = "".join(
@@ -229,7 +232,8 @@ def _features(posterior: Posterior, image_shape: tuple[int, int] | None) -> str:
     described = f"Posterior means of {len(counts)} features in {posterior.data.num_columns} columns"
     if len(counts):
         described += f"; the most frequent is in {counts[0] / posterior.data.num_rows:.0%} of rows"
-    return section("Features", words, picture(figure, described))
+    content = picture(figure, described) + user_data.certain_features(posterior)
+    return section("Features", words, content)
 
 
 def _traces(posterior: Posterior) -> str:

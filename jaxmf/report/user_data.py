@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxmf.answers import shortened
 from jaxmf.data import Entries, Tokens
 from jaxmf.data.container import assign
 from jaxmf.data.names import ids_or_positions, titled
@@ -15,6 +16,7 @@ from jaxmf.diagnostics import HeldOutError
 from jaxmf.model import HasFeatures, HasRowGroups, ShowsColumns
 from jaxmf.plot.panels import matrix
 from jaxmf.plot.topic_map import scale, squared_distances
+from jaxmf.posterior.records import largest_columns
 from jaxmf.posterior.row_groups import RowGroups
 from jaxmf.posterior.topic_draws import has_topics, topic_blocks
 from jaxmf.report.html import as_json, escaped, picture, section, short, table
@@ -30,6 +32,8 @@ _MAPPED = 60  # topics of the map
 _NUM_WORDS = 20  # of a topic beside the map
 _LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _SMALLEST = 0.05  # of a factor's size, beside the largest
+_MOST_ROWS = 10_000  # of draws that are compared by their rows
+_NUM_IDS = 20  # in lists of a feature or bicluster
 _NUM_COLUMNS = 8  # in lists of a factor or group
 
 
@@ -232,6 +236,31 @@ def completed(posterior: Posterior, image_shape: tuple[int, int] | None, truth: 
     return section("Observed and reconstructed", words, picture(figure, described))
 
 
+def certain_features(posterior: Posterior) -> str:
+    """The features that draws agree on, with the rows that have them."""
+    if not isinstance(posterior.model, HasFeatures) or posterior.data.num_rows > _MOST_ROWS:
+        return ""
+    found = posterior.certain_features()
+    lines = [
+        (
+            feature,
+            f"{found.probabilities[feature]:.2f}",
+            f"{found.row_probabilities[feature].sum():.1f}",
+            shortened(found.rows(feature), _NUM_IDS),
+            largest_columns(found.mean[feature], found.column_names),
+        )
+        for feature in range(min(len(found), _SHOWN))
+    ]
+    if not lines:
+        return "<p>No feature is in half of the draws or more.</p>"
+    words = (
+        "Features that half of the draws or more have, of all chains: how probable each is, the "
+        "rows that more probably have it than not, and the columns that it is largest in."
+    )
+    heading = ("feature", "probability", "number of rows", "rows", "largest in")
+    return f"<p>{words}</p>{table(heading, lines, 'left')}"
+
+
 def biclusters(posterior: Posterior) -> str:
     """The matrix sorted by its biclusters, and their rows and columns."""
     if "biclusters" not in posterior.plot.available():
@@ -253,7 +282,11 @@ def biclusters(posterior: Posterior) -> str:
         f"columns with weight {weight}"
     )
     heat_map = picture(posterior.plot.biclusters(), described)
-    return section("Biclusters", words, heat_map + table(heading, lines[:_SHOWN], "left"))
+    listed = [
+        (*line[:-2], *(shortened(found.ids(index, side), _NUM_IDS) for side in ("row", "column")))
+        for index, line in enumerate(lines[:_SHOWN])
+    ]
+    return section("Biclusters", words, heat_map + table(heading, listed, "left"))
 
 
 def factors(posterior: Posterior) -> str:

@@ -1,17 +1,16 @@
 """Which optional moves a step makes: tried in the warm-up, fixed after it.
 
 A move such as a birth of a shared feature brings chains on where it is accepted, and costs time
-for nothing where it is not. In the warm-up every move is tried, `num_proposals` times a step. Once
-half of the warm-up is over, when a chain has left its start, proposals and accepted ones are
-counted. A move stays if
+for nothing where it is not. In the warm-up every move is tried, `num_proposals` times a step. In
+the last quarter of the warm-up, when a chain has left its start and nothing is annealed any more,
+proposals and accepted ones are counted. A move stays if
 
-    (accepted + 1) / (proposals * cost)  >=  `LEAST_ACCEPTED`,
+    accepted / (proposals * cost)  >=  `LEAST_ACCEPTED`,
 
 the cost of a proposal being counted in steps without optional moves: a constant of the code and not
-a time of this run, so that the same key gives the same draws. The one that is added keeps a move
-that was hardly tried. Each chain decides for itself. After the warm-up nothing is counted and
-nothing changes: draws come from one kernel, which leaves the posterior invariant as each of its
-moves does.
+a time of this run, so that the same key gives the same draws. Each chain decides for itself. After
+the warm-up nothing is counted and nothing changes: draws come from one kernel, which leaves the
+posterior invariant as each of its moves does.
 
 Acceptance stands for effective samples here: how many of those a move brings could not be estimated
 from a few hundred steps of one chain, while a move that is hardly ever accepted surely brings none.
@@ -28,14 +27,14 @@ from jaxmf.types import Array, PyTree
 
 # accepted proposals in the time of a step
 LEAST_ACCEPTED = 0.03
-_UNCOUNTED = 0.5  # share of the warm-up
+_UNCOUNTED = 0.75  # of the warm-up, while a start may be annealed
 
 
 class MoveRecord(NamedTuple):
     """One move in one chain."""
 
     num_proposals: Array  # () int32, of each step after the warm-up
-    # num_tried, num_accepted: () int32, proposals in the second half of the warm-up, and accepted
+    # num_tried, num_accepted: () int32, proposals in the last quarter of the warm-up, and accepted
     num_tried: Array
     num_accepted: Array
 
@@ -95,7 +94,7 @@ def counted(
     counts = (progress >= _UNCOUNTED) & jnp.asarray(progress < 1)
     num_tried = record.num_tried + move.num_proposals
     num_accepted = record.num_accepted + num_accepted.astype(jnp.int32)
-    pays = num_accepted + 1 >= LEAST_ACCEPTED * move.cost * num_tried
+    pays = num_accepted >= LEAST_ACCEPTED * move.cost * num_tried
     new = MoveRecord(jnp.where(pays, move.num_proposals, 0), num_tried, num_accepted)
     return MoveRecord(
         *(

@@ -174,6 +174,6 @@ def test_networks_without_the_sweep_are_refused():
         "word": words("topic"),
         "item": observed(mf.DirichletMultinomial(2, 0.5), "topic"),
     }
-    for network in (mf.Network(**by_document), mf.Network(**two_columns), mf.PAM((2, 3))):
+    for network in (mf.Network(**by_document), mf.Network(**two_columns), mf.PAM((2, 3, 2))):
         with pytest.raises(ValueError, match=r'^sweep: "sparse" is for topics .* "sequential"$'):
             network.sampler(sweep="sparse")

@@ -94,6 +94,24 @@ def test_headings_that_cannot_be(tmp_path):
         read_ones(path, headings=True)
 
 
+@pytest.mark.parametrize("form", ["baskets", None])
+def test_ids_before_baskets_are_no_items_whether_the_form_is_stated_or_not(tmp_path, form):
+    path, mask = tmp_path / "baskets.csv", tmp_path / "mask.csv"
+    items = [["tea", "milk", "bread"], ["tea", "milk"], ["milk", "bread", "tea", "jam"]] * 4
+    lines = [",".join([f"basket {row}", *basket]) for row, basket in enumerate(items)]
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.warns(UserWarning, match="'basket 0', 'basket 1', ..., all differ; they are read"):
+        data = read_ones(path, form=form)
+    assert data.shape == (12, 4)
+    assert data.row_names.tolist() == [f"basket {row}" for row in range(12)]
+    assert data.column_names.tolist() == ["tea", "milk", "bread", "jam"]
+    cells = [f"basket {row},{item}" for row in range(12) for item in data.column_names]
+    mask.write_text("\n".join(cell for cell in cells if cell != "basket 0,jam") + "\n")
+    with pytest.warns(UserWarning, match="read as ids of the baskets"):
+        masked = read_ones(path, form=form, mask=mask)
+    assert masked.num_missing == 1
+
+
 # --- masks ---------------------------------------------------------------------------------------
 
 

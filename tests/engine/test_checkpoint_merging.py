@@ -116,8 +116,10 @@ def test_killed_between_any_two_steps_it_resumes_bit_for_bit(
 
         def dying(*args, death=death, **options):
             nonlocal count
-            if operation == "unlink" and Path(args[0]).name == lock.LOCK:
-                return plain(*args, **options)
+            is_lock = operation == "unlink" and Path(args[0]).name == lock.LOCK
+            if is_lock:
+                plain(*args, **options)
+                return
             count += 1
             if count == death + 1 and not after:
                 raise Killed

@@ -1,5 +1,6 @@
 """The sum over all settings of a row, in blocks and pieces, against the plain sum."""
 
+import functools
 import itertools
 import math
 
@@ -42,7 +43,8 @@ def problem(num_used, num_slots, first, rate, num_columns=3, outlier=1.0):
     )
     posterior = RowPosterior(jnp.asarray(spread), jnp.asarray(mean))
     observed = jnp.asarray(np.arange(num_columns) != 1)
-    return row_fit(posterior, jnp.asarray(always), jnp.asarray(x), observed), prior, posterior, x
+    fit = jax.jit(row_fit)(posterior, jnp.asarray(always), jnp.asarray(x), observed)
+    return fit, prior, posterior, x
 
 
 def plain_sum(posterior, prior, x, always):
@@ -52,20 +54,19 @@ def plain_sum(posterior, prior, x, always):
     seen = np.arange(len(x)) != 1
     rate = float(prior.rate)
     table = {}
+    log_normal = jax.jit(log_normal_row)  # of all numbers of new features at once
     for bits in itertools.product([0, 1], repeat=len(slots)):
         z = always.astype(float)
         z[slots] = bits
         error = (x - z @ mean)[seen]
         log_odds = np.asarray(prior.log_odds)[slots]
         log_prior = -(np.logaddexp(0, np.where(np.array(bits) == 1, -log_odds, log_odds))).sum()
-        for num_new in range(80):
+        inflation = 1 + z @ spread @ z + np.arange(80) * (FEATURE / NOISE) ** 2
+        log_densities = log_normal(error @ error, inflation, float(seen.sum()), NOISE**2)
+        for num_new, log_density in enumerate(np.asarray(log_densities)):
             if num_new and not rate:
                 break
             log_poisson = num_new * math.log(rate or 1) - rate - math.lgamma(num_new + 1)
-            inflation = 1 + z @ spread @ z + num_new * (FEATURE / NOISE) ** 2
-            log_density = float(
-                log_normal_row(error @ error, inflation, float(seen.sum()), NOISE**2)
-            )
             table[bits, num_new] = log_prior + log_poisson + log_density
     return table
 
@@ -135,7 +136,8 @@ def test_all_settings_one_by_one():
         fit, prior, posterior, x = problem(3, 6, 1, 1.2)
         scales = Scales(noise=jnp.asarray(NOISE), feature=jnp.asarray(FEATURE))
         table = plain_sum(posterior, prior, x, np.arange(6) < 1)
-        patterns, log_weights = all_settings(fit, prior, scales, first=1, num_counts=4)
+        listed = jax.jit(functools.partial(all_settings, first=1, num_counts=4))
+        patterns, log_weights = listed(fit, prior, scales)
         assert log_weights.shape == (32, 4)
         found = {}
         for pattern, weights in zip(np.asarray(patterns), np.asarray(log_weights), strict=True):
@@ -149,11 +151,14 @@ def test_all_settings_one_by_one():
             else:
                 expected = np.logaddexp.reduce([table[bits, j] for j in range(3, 80)])
             assert weight == pytest.approx(expected, abs=1e-9)
-        drawn = jax.vmap(
-            lambda u: draw_num_new(
-                u, fit.squared_error, fit.inflation, 2.0, rate=prior.rate, scales=scales, at_least=3
-            )
-        )(jnp.linspace(0.0005, 0.9995, 1000))
+
+        def draw(uniform):
+            return draw_num_new(
+                uniform, fit.squared_error, fit.inflation, 2.0, rate=prior.rate, scales=scales,
+                at_least=3,
+            )  # fmt: skip
+
+        drawn = jax.jit(jax.vmap(draw))(np.linspace(0.0005, 0.9995, 1000))
         terms = np.array([table[(0, 0, 0), j] for j in range(3, 80)])
         expected = np.exp(terms - np.logaddexp.reduce(terms))
         share = np.bincount(np.asarray(drawn), minlength=80)[3:80] / 1000

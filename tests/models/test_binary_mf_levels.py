@@ -1,5 +1,7 @@
 """Levels of columns and rows: `BinaryMF` takes them out inside, and answers in the data's units."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,9 +21,17 @@ PLAIN = mf.BinaryMF(**SETTINGS)
 MOVED = mf.BinaryMF(**SETTINGS, offset=LEVELS, row_offset=ROWS)
 
 
+@cache
+def drawn(*, moved: bool):
+    """A state and data, by one program: operations compile one by one."""
+    model = MOVED if moved else PLAIN
+    return jax.jit(lambda key: model.simulate(key, 14, 12))(jax.random.key(3))
+
+
+@cache
 def simulated():
     """A state, cells without levels, and the same with those of rows and columns; one missing."""
-    state, data = PLAIN.simulate(jax.random.key(3), 14, 12)
+    state, data = drawn(moved=False)
     values = np.array(data.values)
     values[0, 1] = np.nan
     return state, *(mf.Dense.from_array(values + more) for more in (0, LEVELS + ROWS[:, None]))
@@ -42,18 +52,30 @@ def with_levels(*, rows: bool, columns: bool) -> np.ndarray:
 
 def test_the_density_is_that_of_the_cells_about_their_levels():
     state, plain, moved = simulated()
-    for name in ("log_joint", "log_likelihood"):
-        found = getattr(MOVED, name)(state, moved)
-        np.testing.assert_allclose(found, getattr(PLAIN, name)(state, plain), atol=2e-3)
+
+    @jax.jit
+    def densities(state, *data):
+        return [
+            (model.log_joint(state, each), model.log_likelihood(state, each))
+            for model, each in zip((PLAIN, MOVED), data, strict=True)
+        ]
+
+    expected, found = densities(state, plain, moved)
+    np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
 def test_answers_have_the_levels_and_new_rows_those_of_their_own():
     state, plain, moved = simulated()
     draw, rows, columns = draw_of(state), jnp.array([0, 2, 13]), jnp.array([1, 0, 11])
-    (mean, variance), (other, other_variance) = (
-        model.predict_cells(draw, data, rows, columns)
-        for model, data in ((PLAIN, plain), (MOVED, moved))
-    )
+
+    @jax.jit
+    def answers(draw, *data):
+        return [
+            model.predict_cells(draw, each, rows, columns)
+            for model, each in zip((PLAIN, MOVED), data, strict=True)
+        ]
+
+    (mean, variance), (other, other_variance) = answers(draw, plain, moved)
     np.testing.assert_allclose(other, mean + LEVELS[columns] + ROWS[rows], atol=1e-3)
     np.testing.assert_allclose(other_variance, variance, rtol=1e-3)
     # as many new rows as there are, in another order, with other levels and few cells
@@ -63,16 +85,21 @@ def test_answers_have_the_levels_and_new_rows_those_of_their_own():
     levels = np.nanmedian(new - LEVELS, axis=1)[:, None]
     further, about = (mf.Dense.from_array(each) for each in (new + shift, new - LEVELS - levels))
     key = jax.random.key(0)
-    mean, variance = PLAIN.predict_rows(key, draw, plain, about)
-    found = MOVED.predict_rows(key, draw, moved, further)
+
+    @jax.jit
+    def of_new_rows(key, draw, *pairs):
+        return [
+            (model.predict_rows(key, draw, *pair), model.transform_rows(key, draw, *pair))
+            for model, pair in zip((PLAIN, MOVED), pairs, strict=True)
+        ]
+
+    about, further = of_new_rows(key, draw, (plain, about), (moved, further))
+    ((mean, variance), same), (found, probabilities) = about, further
     np.testing.assert_allclose(found[0], mean + LEVELS + levels + shift, atol=2e-3)
     np.testing.assert_allclose(found[1], variance, rtol=1e-3)
-    probabilities = MOVED.transform_rows(key, draw, moved, further)
-    same = PLAIN.transform_rows(key, draw, plain, about)
     np.testing.assert_allclose(probabilities, same, atol=2e-3)
-    _, drawn = MOVED.simulate(jax.random.key(3), 14, 12)
-    _, other = PLAIN.simulate(jax.random.key(3), 14, 12)
-    np.testing.assert_allclose(drawn.values, other.values + LEVELS + ROWS[:, None], atol=1e-3)
+    (_, with_all), (_, other) = drawn(moved=True), drawn(moved=False)
+    np.testing.assert_allclose(with_all.values, other.values + LEVELS + ROWS[:, None], atol=1e-3)
 
 
 @pytest.mark.parametrize("rows", [False, True])

@@ -150,6 +150,20 @@ def test_a_scale_of_coefficients_without_its_jacobian_is_caught(monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_scale_of_all_factors_without_the_prior_of_their_covariance_is_caught(monkeypatch):
+    """Broken twin: its degrees of freedom left out, as if the scale were in cells alone."""
+    right = scales.log_density_of_factors
+
+    def wrong(log_scale, row_terms, *, num_factors, **seen):
+        degrees = num_factors * row_terms.degrees
+        return right(log_scale, row_terms, num_factors=num_factors, **seen) + degrees * log_scale
+
+    monkeypatch.setattr(scales, "log_density_of_factors", wrong)
+    with pytest.raises(AssertionError):
+        check(plain(), "no degrees", num_replicates=2_048)
+
+
+@pytest.mark.slow
 def test_a_variance_taken_for_a_precision_is_caught(monkeypatch):
     """Broken twin, of the vectors' prior."""
     right = chain.update_row_vectors

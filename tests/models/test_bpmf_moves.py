@@ -10,9 +10,10 @@ import pytest
 from scipy import stats
 
 from jaxmf import NormalInverseWishart
+from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
 from jaxmf.models.bpmf import moves, updates
 from jaxmf.samplers.factors import scales, shifts
-from jaxmf.samplers.factors.moments import precisions
+from jaxmf.samplers.factors.moments import log_determinant, log_hyperprior, precisions
 from jaxmf.samplers.factors.rows import Residuals
 from jaxmf.testing import LEVEL
 from tests.support.bpmf_setups import COLUMNS, ROWS, SHAPE, everything, parts, plain
@@ -175,7 +176,7 @@ def of_part(model, state, prepared):
     """Likewise of the scale of the rows' coefficients for features of the columns."""
     width, means = model.core_width, lambda state: updates.means_of_data(model, state, prepared)
     mask = jnp.asarray([0.0, 0.0, 1.0, 1.0, 0.0])
-    residuals = model.standardised(prepared) - means(state)
+    residuals = prepared.values - means(state)
     share = means(state) - means(state._replace(u=state.u * (1 - mask)))
     sums = Residuals(*(jnp.sum(x) for x in (residuals**2, residuals * share, share**2)))
     degrees, coefficients = state.u.shape[0] * 2, state.row_side.coefficients
@@ -186,7 +187,7 @@ def of_part(model, state, prepared):
             t,
             coefficients.precision[0],
             residuals=sums,
-            noise_precision=model.unit(prepared) ** 2 / state.noise,
+            noise_precision=prepared.unit**2 / state.noise,
             precision_prior=model.coefficient_precision,
         )
 
@@ -197,8 +198,53 @@ def of_part(model, state, prepared):
     return by_sums, joint, (degrees, 0)
 
 
+def of_all_factors(model, state, prepared):
+    """Likewise of the scale of all factors of the rows, two of them, with what cells say."""
+    del model, prepared
+    width, num_factors, num_rows = 3, 2, state.u.shape[0]
+    random = np.random.default_rng(4)
+    given = jnp.asarray(random.normal(size=(5, max(num_rows, width), width)))
+    factor = jnp.linalg.cholesky(given[0, :width].T @ given[0, :width] + jnp.eye(width))
+    moments = NormalParameters(given[1, :1], factor[None])
+    side = shifts.FactorSide(given[2, :num_rows], moments, given[3, :2])
+    part, rest = jnp.asarray(random.normal(size=(2, 7)))
+    sums = Residuals(jnp.sum(rest**2), jnp.sum(rest * part), jnp.sum(part**2))
+    terms = scales.terms(precisions(moments)[0], moments.mean[0], WIDE)
+
+    def by_sums(t):
+        return scales.log_density_of_factors(
+            t, terms, num_factors=num_factors, residuals=sums, noise_precision=jnp.asarray(0.8)
+        )
+
+    def joint(t):
+        moved = scales.scaled(side, jnp.full((num_factors,), t))
+        inverse = precisions(moved.moments)
+        normal = stats_of(moved, inverse[0]) + log_hyperprior(WIDE, moved.moments, inverse)[0]
+        cells = -0.4 * jnp.sum((rest - jnp.expm1(t) * part) ** 2)
+        # of vectors, mean and link one for a factor, of a covariance of size three four
+        return normal + cells + volume * t
+
+    def stats_of(side, inverse):
+        """Log density of vectors and of the link's lines, these with mean zero."""
+        residuals = jnp.concatenate([side.vectors - side.moments.mean[0], side.link])
+        level = log_determinant(side.moments)[0]
+        return -0.5 * (len(residuals) * level + jnp.sum((residuals @ inverse) * residuals))
+
+    volume = num_factors * (num_rows + 1 + 2 + width + 1)
+    return by_sums, joint, (num_factors * WIDE.degrees, 0)
+
+
+WIDE = NormalInverseWishart(
+    3,
+    location=[0.4, -0.3, 0.2],
+    weight=1.5,
+    degrees=6.0,
+    scale=[[2.0, 0.7, 0.1], [0.7, 1.0, -0.4], [0.1, -0.4, 1.5]],
+)
+
+
 @pytest.mark.tiers(slow=["of_factors"])
-@pytest.mark.parametrize("orbit", [of_factors, of_part])
+@pytest.mark.parametrize("orbit", [of_factors, of_part, of_all_factors])
 def test_scales_have_the_joint_density_with_its_jacobian(orbit):
     with jax.enable_x64(True):
         model, state, data = simulated(turned)

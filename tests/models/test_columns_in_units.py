@@ -1,5 +1,7 @@
 """Columns in different units: `BinaryMF` scales them inside, and answers in those of the data."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,9 +24,17 @@ PLAIN = mf.BinaryMF(**FIXED)
 SCALED = mf.BinaryMF(**FIXED, offset=OFFSET, column_unit=SCALE)
 
 
+@cache
+def drawn(*, scaled: bool):
+    """A state and data, by one program: operations compile one by one."""
+    model = SCALED if scaled else PLAIN
+    return jax.jit(lambda key: model.simulate(key, 9, 4))(jax.random.key(3))
+
+
+@cache
 def simulated(*, missing: bool):
     """A state, cells of unit scale, and the same cells in the units of columns."""
-    state, data = PLAIN.simulate(jax.random.key(3), 9, 4)
+    state, data = drawn(scaled=False)
     values = np.array(data.values)
     if missing:
         values[0, 1] = np.nan
@@ -40,41 +50,63 @@ def draw_of(state):
 def test_the_density_is_that_of_the_scaled_cells_over_the_scales(missing):
     state, plain, scaled = simulated(missing=missing)
     log_scales = 9 * np.log(SCALE).sum() - missing * np.log(SCALE[1])
-    for name in ("log_joint", "log_likelihood"):
-        change = getattr(SCALED, name)(state, scaled) - getattr(PLAIN, name)(state, plain)
-        np.testing.assert_allclose(change, -log_scales, atol=2e-3)
-    change = annealed.log_likelihood(SCALED, state, scaled)
-    change = change - annealed.log_likelihood(PLAIN, state, plain)
-    np.testing.assert_allclose(change, -log_scales, atol=2e-3)
+
+    @jax.jit
+    def densities(state, plain, scaled):
+        return jnp.array(
+            [
+                [of(model, state, data) for model, data in ((SCALED, scaled), (PLAIN, plain))]
+                for of in (
+                    mf.BinaryMF.log_joint,
+                    mf.BinaryMF.log_likelihood,
+                    annealed.log_likelihood,
+                )
+            ]
+        )
+
+    changes = densities(state, plain, scaled) @ np.array([1, -1])
+    np.testing.assert_allclose(changes, -log_scales, atol=2e-3)
 
 
 def test_the_evidence_has_the_scales_at_every_power():
     state, _, scaled = simulated(missing=False)
     state = state._replace(weights=None)
-    measured = annealed.measure(SCALED, state, scaled)
-    powers = jnp.array([0.0, 0.3, 1.0])
-    ratios = [annealed.log_ratio(measured, powers[i], powers[i + 1]) for i in range(2)]
-    np.testing.assert_allclose(sum(ratios), SCALED.log_likelihood(state, scaled), rtol=1e-4)
+
+    @jax.jit
+    def both(powers, state, data):
+        measured = annealed.measure(SCALED, state, data)
+        ratios = [annealed.log_ratio(measured, powers[i], powers[i + 1]) for i in range(2)]
+        return sum(ratios), SCALED.log_likelihood(state, data)
+
+    np.testing.assert_allclose(*both(jnp.array([0.0, 0.3, 1.0]), state, scaled), rtol=1e-4)
 
 
 def test_answers_are_in_the_units_of_the_data():
     state, plain, scaled = simulated(missing=False)
     draw, rows, columns = draw_of(state), jnp.array([0, 2, 5, 8]), jnp.array([1, 0, 2, 3])
-    (mean, variance), (other, other_variance) = (
-        model.predict_cells(draw, data, rows, columns)
-        for model, data in ((PLAIN, plain), (SCALED, scaled))
-    )
+
+    @jax.jit
+    def answers(draw, *data):
+        models = PLAIN, SCALED
+        cells = [
+            model.predict_cells(draw, each, rows, columns)
+            for model, each in zip(models, data, strict=True)
+        ]
+        return cells, [model.features(draw, each) for model, each in zip(models, data, strict=True)]
+
+    cells, images_of = answers(draw, plain, scaled)
+    (mean, variance), (other, other_variance) = cells
     unit = SCALE[columns]
     np.testing.assert_allclose((other - OFFSET[columns]) / unit, mean, atol=1e-3)
     np.testing.assert_allclose(other_variance / unit**2, variance, rtol=1e-3)
-    (images, sd), (wide, wide_sd) = PLAIN.features(draw, plain), SCALED.features(draw, scaled)
+    (images, sd), (wide, wide_sd) = images_of
     np.testing.assert_allclose(wide / SCALE, images, atol=1e-3)
     np.testing.assert_allclose(wide_sd / SCALE, sd, rtol=1e-3)
     whole = SCALED.in_data_units(jnp.ones((2, 4)), jnp.ones((2, 4)), slice(None))  # of whole rows
     np.testing.assert_allclose(whole[0][1], SCALE + OFFSET, rtol=1e-5)
     np.testing.assert_allclose(whole[1][1], SCALE**2, rtol=1e-5)
-    _, drawn = SCALED.simulate(jax.random.key(3), 9, 4)
-    np.testing.assert_allclose(drawn.values, plain_cells() * SCALE + OFFSET, rtol=1e-4)
+    _, in_units = drawn(scaled=True)
+    np.testing.assert_allclose(in_units.values, plain_cells() * SCALE + OFFSET, rtol=1e-4)
 
 
 def plain_cells() -> np.ndarray:

@@ -14,7 +14,12 @@ from jaxmf.engine import Info
 from jaxmf.likelihoods.noisy_or import NoisyOrParameters
 from jaxmf.models.noisy_or import NoisyOrIBP
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, parameters_of
-from jaxmf.models.noisy_or.updates import move_features, update_features, update_hyperparameters
+from jaxmf.models.noisy_or.updates import (
+    move_features,
+    propose,
+    update_features,
+    update_hyperparameters,
+)
 from jaxmf.samplers.noisy_or import informed, moves, parallel
 from jaxmf.samplers.noisy_or import sweep as sequential
 from jaxmf.testing import check_kernel, check_prior
@@ -139,28 +144,42 @@ def test_two_columns_have_the_likelihood_with_their_activity_summed_out():
         parameters = NoisyOrParameters(
             **{name: jnp.asarray(value) for name, value in values.items()}
         )
-        rest, first, second = z.at[:, :2].set(False), z[:, 0], z[:, 1]
-        pair = moves.CausePair(first | second, first, second)
-        activity = moves.activity_log_weights(rest, y, x, jnp.asarray(observed), pair, parameters)
 
-        columns = informed.NoisyOrColumns(y, x, jnp.asarray(observed), parameters)
-        fixed = columns.start(rest)
-        statistics = columns.at(fixed, z[:, :2].astype(float))
-        assert_close(columns.log_weights(statistics), activity.parts)
-        whole = columns.at(fixed, jnp.stack([first | second, 0 * first], axis=1).astype(float))
-        ratio = columns.log_likelihood(fixed, statistics) - columns.log_likelihood(fixed, whole)
-        difference = jax.nn.logsumexp(activity.parts, 0) - jax.nn.logsumexp(activity.whole, 0)
-        assert_close(ratio, jnp.sum(difference + parameters.log_inactive))
+        @jax.jit
+        def compared(z, y, x, observed, parameters):
+            """Pairs that must be equal."""
+            rest, first, second = z.at[:, :2].set(False), z[:, 0], z[:, 1]
+            pair = moves.CausePair(first | second, first, second)
+            activity = moves.activity_log_weights(rest, y, x, observed, pair, parameters)
 
-        settings = jnp.array([[0.0, 0], [1, 0], [0, 1], [1, 1]])
-        for row in range(2):
-            now = z[row, :2].astype(float)
-            candidates = columns.log_likelihoods(fixed, statistics, row, now, settings)
-            for setting, value in zip(settings, candidates, strict=True):
-                moved = columns.change(fixed, statistics, row, now, setting)
-                anew = columns.at(fixed, z[:, :2].astype(float).at[row].set(setting))
-                assert_close(moved, anew)
-                assert_close(value, columns.log_likelihood(fixed, anew))
+            columns = informed.NoisyOrColumns(y, x, observed, parameters)
+            fixed = columns.start(rest)
+            statistics = columns.at(fixed, z[:, :2].astype(float))
+            whole = columns.at(fixed, jnp.stack([first | second, 0 * first], axis=1).astype(float))
+            ratio = columns.log_likelihood(fixed, statistics) - columns.log_likelihood(fixed, whole)
+            difference = jax.nn.logsumexp(activity.parts, 0) - jax.nn.logsumexp(activity.whole, 0)
+            blind = jnp.sum(difference + parameters.log_inactive)
+
+            settings = jnp.array([[0.0, 0], [1, 0], [0, 1], [1, 1]])
+
+            def of_row(row):
+                now = z[row, :2].astype(float)
+                candidates = columns.log_likelihoods(fixed, statistics, row, now, settings)
+
+                def of_setting(setting):
+                    moved = columns.change(fixed, statistics, row, now, setting)
+                    anew = columns.at(fixed, z[:, :2].astype(float).at[row].set(setting))
+                    return moved, anew, columns.log_likelihood(fixed, anew)
+
+                moved, anew, likelihoods = jax.vmap(of_setting)(settings)
+                return (moved, anew), (candidates, likelihoods)
+
+            sums = (columns.log_weights(statistics), activity.parts), (ratio, blind)
+            return sums, jax.vmap(of_row)(jnp.arange(2))
+
+        for pairs in compared(z, y, x, jnp.asarray(observed), parameters):
+            for found, expected in pairs:
+                jax.tree.map(assert_close, found, expected)
 
 
 assert_close = partial(np.testing.assert_allclose, rtol=0, atol=1e-12)
@@ -318,5 +337,8 @@ def test_an_informed_split_with_a_row_of_both_causes_counted_twice_is_caught(mon
 @pytest.mark.slow
 def test_informed_splits_and_merges_of_the_finite_model():
     model = NoisyOrIBP(concentration=1.4, num_features=4, **FIXED)
-    kernel = partial(move_features, model, num_moves=0, split_merge=2)
+
+    def kernel(key, state, data):
+        return propose(model, informed.split_or_merge, key, state, 2, data=data)[:2]
+
     Setup(model).check(kernel, key=jax.random.key(39), num_steps=5)

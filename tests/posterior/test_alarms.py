@@ -85,6 +85,16 @@ def test_what_is_wrong_is_said(kind, says, case):
     assert "jaxmf-warning" in post._repr_html_()
 
 
+@pytest.mark.parametrize(
+    ("samples", "thin", "proposed"), [(50, 10, 100), (20, 5, 100), (20, 1, 500), (500, 1, 1000)]
+)
+def test_advice_for_thinned_runs_counts_steps(samples, thin, proposed):
+    """Twice the draws, or those of 500 steps: thinned draws are few because they are large."""
+    run = {"num_warmup": 500, "num_samples": samples, "thin": thin}
+    post = posterior(run=run, num_features=[[13] * samples, [15] * samples])
+    assert f"num_samples={proposed} " in str(post.alarms()[0]) + " "
+
+
 @pytest.mark.parametrize(("num_columns", "says"), [(30, "principal components"), (3, "longer")])
 def test_one_group_of_rows_with_very_many_columns_asks_for_fewer(num_columns, says):
     data = mf.Dense(np.random.default_rng(0).normal(size=(40, num_columns)))

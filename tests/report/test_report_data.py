@@ -268,3 +268,34 @@ def test_the_map_lists_the_words_that_the_posterior_lists():
     assert data["numTokens"] == 128
     assert "<th>± 1.645 sd</th>" in page
     assert "Some rows, and what is best for them" in headings(page)
+
+
+# --- features -------------------------------------------------------------------------------------
+
+
+def test_the_rows_of_a_feature_are_listed_by_id():
+    """Causes of questions: which questions, by name, and not only which persons."""
+    active = np.random.default_rng(0).random((60, 2)) < 0.4
+    acts_on = np.repeat(np.eye(2, dtype=bool), 4, axis=1)
+    names = [f"question {row}" for row in range(8)]
+    data = mf.Dense((active @ acts_on).T * 1.0, row_names=names)
+    model = mf.NoisyOrIBP(alpha=1.0, cause_probability=0.4, efficacy=0.95, leak=0.02)
+    page = render(mf.sample(model, data, **SHORT | {"num_warmup": 60}))
+    features = page.partition("<h2>Features</h2>")[2].partition("</section>")[0]
+    for rows_of_one in (names[:4], names[4:]):
+        assert re.search(r"[^<>]*, ".join(rows_of_one), features), features[-900:]
+
+
+def test_the_rows_and_columns_of_a_bicluster_are_listed_by_id():
+    """All of eight, where a line of the printed table has room for four."""
+    values = np.zeros((24, 18))
+    values[:8, :7] = 3.0
+    values += 0.2 * np.random.default_rng(0).normal(size=values.shape)
+    names = [f"patient {row}" for row in range(24)], [f"gene {column}" for column in range(18)]
+    data = mf.Dense(values, row_names=names[0], column_names=names[1])
+    prior = mf.BetaBernoulli(1.0, 1.0, 1)
+    model = mf.BinaryMF(row_prior=prior, column_prior=prior, offset=0.0)
+    page = render(mf.sample(model, data, **SHORT | {"num_warmup": 60}))
+    listed = page.partition("<h2>Biclusters</h2>")[2].partition("</section>")[0]
+    assert ", ".join(names[0][:8]) in listed
+    assert ", ".join(names[1][:7]) in listed

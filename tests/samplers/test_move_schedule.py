@@ -11,7 +11,7 @@ import pytest
 import jaxmf as mf
 from jaxmf.engine import Info
 from jaxmf.models.noisy_or import NoisyOrIBP
-from jaxmf.models.noisy_or.updates import propose_births
+from jaxmf.models.noisy_or.updates import propose
 from jaxmf.report import report
 from jaxmf.samplers.move_schedule import (
     MoveRecord,
@@ -20,6 +20,7 @@ from jaxmf.samplers.move_schedule import (
     make_moves,
     start_schedule,
 )
+from jaxmf.samplers.noisy_or import informed
 from tests.models import test_noisy_or_kernels as noisy_or
 
 
@@ -74,21 +75,16 @@ def test_a_move_stays_where_it_is_accepted_often_enough_for_what_it_costs():
     }
     made = {name: int(count) for name, count in last.made.items()}
     assert made == {"never": 1600, "often": 2430, "dear": 800, "absent": 0}
-    assert int(last.schedule["often"].num_tried) == 3 * 400
-    assert int(last.schedule["often"].num_accepted) == 120
+    assert int(last.schedule["often"].num_tried) == 3 * 200
+    assert int(last.schedule["often"].num_accepted) == 60
 
 
-def test_nothing_is_counted_before_half_of_the_warm_up_or_after_it():
+def test_nothing_is_counted_before_the_last_quarter_of_the_warm_up_or_after_it():
     states = run_of(num_warmup=800, num_steps=810)
-    for state in states[:401]:
+    for state in states[:601]:
         assert state.schedule == states[0].schedule
     for state in states[801:]:
         assert state.schedule == states[800].schedule
-
-
-def test_a_move_that_was_hardly_tried_stays():
-    states = run_of(num_warmup=40, num_steps=41)
-    assert int(states[-1].schedule["never"].num_proposals) == 2
 
 
 def test_without_a_warm_up_or_a_schedule_every_move_is_made():
@@ -113,8 +109,8 @@ def test_the_schedule_of_a_chain_is_constant_after_the_warm_up():
         progress = jnp.asarray(min(index / 30, 1.0))
         state, _ = step(jax.random.key(index), state, data, progress)
         schedules.append(jax.device_get(state.schedule))
-    assert int(schedules[29]["births"].num_tried) == 2 * 15
-    assert schedules[14]["births"].num_tried == 0
+    assert int(schedules[29]["births"].num_tried) == 2 * 7
+    assert schedules[21]["births"].num_tried == 0
     assert all(schedule == schedules[29] for schedule in schedules[30:])
 
 
@@ -165,7 +161,9 @@ def births_kernel(model, proposals_of):
     def kernel(key, state, data):
         zero = jnp.zeros((), jnp.int32)
         record = MoveRecord(jnp.asarray(proposals_of(state), jnp.int32), zero, zero)
-        births = OptionalMove("births", 4, 0.2, partial(propose_births, model, key, data=data))
+        births = OptionalMove(
+            "births", 4, 0.2, partial(propose, model, informed.birth_or_death, key, data=data)
+        )
         scheduled = state._replace(schedule={"births": record})
         state, info = make_moves(scheduled, [births], 1.0)
         return state._replace(schedule=None), info

@@ -276,8 +276,8 @@ def test_every_cell_lies_once_with_its_row_and_once_with_its_column():
     cells = np.random.default_rng(1).permutation(num_rows * num_columns)[:19]
     rows, columns = np.divmod(cells, num_columns)
     data = mf.Entries(rows, columns, np.arange(19.0) + 1, (num_rows, num_columns))
-    one, two = jnp.asarray(1.0), jnp.asarray(2.0)
-    shares = shared_out(data, (3, 3), centre=one, unit=two, num_devices=num_devices)
+    values = (data.values - 1) / 2
+    shares = shared_out(data, (3, 3), values=values, num_devices=num_devices)
     turned = shares.transpose()
     for each, lines, others in ((shares, rows, columns), (turned, columns, rows)):
         found = _cells_of(each, num_devices)

@@ -12,9 +12,10 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.models.noisy_or import NoisyOrIBP
-from jaxmf.models.noisy_or.updates import propose_births
+from jaxmf.models.noisy_or.updates import propose
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers import shared_births as moves
+from jaxmf.samplers.noisy_or import informed
 from jaxmf.samplers.split_merge import empty_slots, log_slot_choices
 from jaxmf.samplers.split_merge_gaussian import linear_gaussian_columns
 from jaxmf.testing import check_prior
@@ -216,7 +217,9 @@ def test_births_and_deaths_alone_agree_with_fresh_data(settings):
 
 
 def causes_kernel(model):
-    return lambda key, state, data: propose_births(model, key, state, 4, data=data)[:2]
+    return lambda key, state, data: propose(
+        model, informed.birth_or_death, key, state, 4, data=data
+    )[:2]
 
 
 @pytest.mark.slow

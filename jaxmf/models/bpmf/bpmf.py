@@ -42,7 +42,7 @@ from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.model import Model, Pair, Value
 from jaxmf.models.bpmf import bpmf_checks, chain, density, queries, simulation, unknown
-from jaxmf.models.bpmf.state import BPMFState, Observed, PreparedRatings, shares_of
+from jaxmf.models.bpmf.state import BPMFState, Observed, PreparedRatings
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.scales import squared
@@ -161,6 +161,11 @@ class BPMF(Readable, Model[Entries]):
     cells_given_draw = "independent"  # where draws keep the vectors
 
     @property
+    def judged_by_cells(self) -> bool:
+        """Whether chains are judged by their predictions: groups are an answer too."""
+        return self.mixture == (None, None)
+
+    @property
     def kept_for_cells(self) -> tuple[str, ...]:
         """What a draw must have for predictions."""
         return ("u", "v")
@@ -248,6 +253,11 @@ class BPMF(Readable, Model[Entries]):
         scale = np.full(width, np.sqrt(share * variance / (4 * max(self.num_factors, 1))))
         if self.bias:
             scale[-1] = variance * (0.125 if self.num_factors else 0.25)
+        if self.is_normal and self.mixture == (None, None):
+            # the scale is the mean of a variance whose usual value, 1 over the mean of its inverse,
+            # is a third of it: with this as the mean, factors of few rows are shrunk and noise
+            # takes their part. Groups are many draws from the prior, and there its mean counts
+            scale *= 3
         return NormalInverseWishart(width, scale=np.diag(scale))
 
     # --- data -------------------------------------------------------------------------------------
@@ -273,13 +283,14 @@ class BPMF(Readable, Model[Entries]):
         if isinstance(data, PreparedRatings):
             return data
         cells = arranged(data, (self.row_width(), self.column_width()))
+        cells = cells._replace(values=self._standardised(data))
         features = jnp.zeros((cells.values.shape[0], 0), cells.values.dtype)
         if self.cell_features is not None:
             features = self.cell_features.take(data.rows, data.columns)
         known = self.known(cells.num_rows, cells.num_columns, features)
         linked = self.row_link(), self.column_link()
         found = [() if each is None else spectra(each) for each in linked]
-        return PreparedRatings(cells, known, *found)
+        return PreparedRatings(cells, self.centre(data), self.unit(data), known, *found)
 
     def shared_out(self, data: Entries, num_devices: int) -> PreparedRatings:
         """The observed cells as the sampler goes through them on several devices.
@@ -290,12 +301,11 @@ class BPMF(Readable, Model[Entries]):
         cells = shared_out(
             data,
             (self.row_width(), self.column_width()),
-            centre=self.centre(data),
-            unit=self.unit(data),
+            values=self._standardised(data),
             num_devices=num_devices,
         )
-        nothing = jnp.zeros((0, 0), data.values.dtype)
-        return PreparedRatings(cells, self.known(*data.shape, nothing))
+        known = self.known(*data.shape, jnp.zeros((0, 0), data.values.dtype))
+        return PreparedRatings(cells, self.centre(data), self.unit(data), known)
 
     def known(self, num_rows: int, num_columns: int, cells: Array) -> Known:
         """The features of all rows and columns, as dense arrays, beside those of some cells."""
@@ -310,10 +320,10 @@ class BPMF(Readable, Model[Entries]):
 
     def centre(self, data: Observed) -> Array:
         """What is subtracted from the cells: () float."""
+        if isinstance(data, PreparedRatings):
+            return data.centre
         if not self.is_normal:
             return jnp.zeros((), data.values.dtype)
-        if (shares := shares_of(data)) is not None:
-            return shares.centre
         return _mean(data.values) if self.offset is None else jnp.asarray(self.offset)
 
     def unit(self, data: Observed) -> Array:
@@ -321,11 +331,11 @@ class BPMF(Readable, Model[Entries]):
 
         Of constant cells their size: nothing else is known of how wide such cells may be.
         """
-        values, shares = data.values, shares_of(data)
+        if isinstance(data, PreparedRatings):
+            return data.unit
+        values = data.values
         if not self.is_normal:
             return jnp.ones((), values.dtype)
-        if shares is not None:
-            return shares.unit
         if self.scale is not None:
             return jnp.asarray(self.scale, values.dtype)
         mean = _mean(values)
@@ -334,10 +344,8 @@ class BPMF(Readable, Model[Entries]):
         rounding = 4 * jnp.finfo(values.dtype).eps * jnp.abs(mean)
         return jnp.where(spread > rounding, spread, size).astype(values.dtype)
 
-    def standardised(self, data: Observed) -> Array:
-        """The values of the cells without the offset, in units: (T,) float, or as `Shares` has."""
-        if (shares := shares_of(data)) is not None:
-            return shares.values
+    def _standardised(self, data: Entries) -> Array:
+        """The values of the cells without the offset, in units: (T,) float."""
         return (data.values - self.centre(data).astype(data.values.dtype)) / self.unit(data)
 
     # --- densities and simulation -----------------------------------------------------------------

@@ -17,7 +17,7 @@ from jaxmf.data import Entries
 from jaxmf.engine import Info
 from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
 from jaxmf.models.bpmf import groups, moves
-from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior, shares_of
+from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
 from jaxmf.models.bpmf.updates import (
     MomentDraws,
     gamma_shapes,
@@ -30,7 +30,7 @@ from jaxmf.models.bpmf.updates import (
 )
 from jaxmf.priors import hyper
 from jaxmf.samplers.factors import coefficients
-from jaxmf.samplers.factors.shares import ROW_ARRAYS, uniforms_of_rows
+from jaxmf.samplers.factors.shares import ROW_ARRAYS, Shares, uniforms_of_rows
 from jaxmf.types import Array, Draw, Key
 
 if TYPE_CHECKING:
@@ -66,12 +66,10 @@ def init(plan: BPMFPlan, model: BPMF, key: Key, data: Entries | PreparedRatings)
 
 
 def _start_noise(model: BPMF, data: PreparedRatings) -> Array:
-    unit, values = model.unit(data), model.standardised(data)
-    noise = model.cell_noise(unit)
+    noise, cells = model.cell_noise(data.unit), data.cells
     if not model.is_normal:
-        return noise.start(values)
-    shares = shares_of(data)
-    return noise.start(values, unit, where=None if shares is None else shares.are_cells)
+        return noise.start(cells.values)
+    return noise.start(cells.values, data.unit, where=cells.are_cells)
 
 
 def _start(model: BPMF, key: Key, num_rows: int) -> Array:
@@ -125,9 +123,9 @@ def step(
     """Prior of the rows, the rows, prior of the columns, the columns, noise (section 6.2.8)."""
     del progress
     data = model.prepare(data)
-    targets, precision = model.standardised(data), None
+    targets, precision = data.values, None
     if model.is_normal:
-        precision = model.unit(data) ** 2 / state.noise
+        precision = data.unit**2 / state.noise
     else:
         means = means_of_data(model, state, data)
         there = jnp.ones(targets.shape, bool)
@@ -144,8 +142,8 @@ def step(
     )
     turned, columns = wait(state).transpose(), model.transpose()
     data_turned = data.transpose()
-    if shares_of(data) is not None:
-        cells["targets"] = model.standardised(data_turned)
+    if model.is_normal:
+        cells["targets"] = data_turned.values
     turned, no_columns = update_row_prior(columns, draws.columns, turned, data_turned, **proposals)
     turned, squares = update_row_vectors(
         columns, draws.v, turned, data_turned, key=jax.random.fold_in(key, 8), **cells
@@ -219,17 +217,17 @@ def _normals(key: Key, shapes: list[tuple[int, ...]], data: PreparedRatings) -> 
     """Normals of these shapes; over devices those of the last two have lines for all their rows."""
     sizes = [math.prod(shape) for shape in shapes]
     ends = list(itertools.accumulate(sizes))
-    shares = shares_of(data)
-    if shares is None:
+    cells = data.cells
+    if not isinstance(cells, Shares):
         parts = jnp.split(as_normals(uniforms(key, (ends[-1],))), ends[:-1])
         return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
     few = uniforms_at(key, ends[-1], jnp.arange(ends[1]))
     drawn = [few[: ends[0]].reshape(shapes[0]), few[ends[0] :].reshape(shapes[1])]
     for side, start, (_, width) in zip(
-        (shares.by_row, shares.by_column), ends[1:], shapes[2:], strict=False
+        (cells.by_row, cells.by_column), ends[1:], shapes[2:], strict=False
     ):
         where = {"size": ends[-1], "start": start, "width": width}
-        drawn.append(uniforms_of_rows(key, side, num_devices=shares.num_devices, **where))
+        drawn.append(uniforms_of_rows(key, side, num_devices=cells.num_devices, **where))
     return [as_normals(one) for one in drawn]
 
 

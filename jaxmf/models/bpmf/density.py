@@ -8,14 +8,14 @@ import jax.numpy as jnp
 
 from jaxmf._kernels.linalg import after
 from jaxmf.models.bpmf import groups
-from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior, shares_of
+from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
 from jaxmf.models.bpmf.updates import linked, means_of_data
 from jaxmf.priors.hyper import log_prior
 from jaxmf.row_shards import whole
 from jaxmf.samplers.factors.coefficients import log_density
 from jaxmf.samplers.factors.link import per_column
 from jaxmf.samplers.factors.moments import log_determinant, log_hyperprior, precisions
-from jaxmf.samplers.factors.shares import sum_of_squares
+from jaxmf.samplers.factors.shares import Shares, sum_of_squares
 from jaxmf.samplers.factors.vectors import design
 from jaxmf.types import Array
 
@@ -25,16 +25,15 @@ if TYPE_CHECKING:
 
 def log_likelihood(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array:
     """log p(observed cells | vectors, noise): () float."""
-    unit, likelihood = model.unit(data), model.cell_noise().at_noise(state.noise)
-    if (shares := shares_of(data)) is not None:
+    cells, unit, likelihood = data.cells, data.unit, model.cell_noise().at_noise(state.noise)
+    if isinstance(cells, Shares):
         meets = design(whole(state.v), data.known, model.num_factors)
-        squares = sum_of_squares(state.u, meets, side=shares.by_row, num_devices=shares.num_devices)
+        squares = sum_of_squares(state.u, meets, side=cells.by_row, num_devices=cells.num_devices)
         nothing = jnp.zeros((), squares.dtype)
         level = likelihood.log_density(nothing, nothing)
-        return shares.num_cells * level - squares * unit**2 / (2 * likelihood.noise_scale**2)
+        return cells.num_cells * level - squares * unit**2 / (2 * likelihood.noise_scale**2)
     means = means_of_data(model, state, data)
-    values = model.standardised(data) * unit
-    return jnp.sum(likelihood.log_density(values, means * unit))
+    return jnp.sum(likelihood.log_density(cells.values * unit, means * unit))
 
 
 def log_joint(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array:
@@ -46,7 +45,7 @@ def log_joint(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array:
     moments = turned.row_side.moments._replace(factor=factor)
     row_side = turned.row_side._replace(moments=moments)
     columns = _log_side(model.transpose(), turned._replace(row_side=row_side))
-    noise = model.cell_noise(model.unit(data)).log_prior(state.noise)
+    noise = model.cell_noise(data.unit).log_prior(state.noise)
     return rows + columns + noise + log_likelihood(model, state, data)
 
 

@@ -49,7 +49,10 @@ class BPMFState(NamedTuple):
 class PreparedRatings(NamedTuple):
     """Observed cells in the order of both sides, and what is known besides."""
 
-    cells: Arranged | Shares  # the observed cells, on one device or shared out to several
+    # the observed cells less `centre` and divided by `unit`, on one device or shared out to several
+    cells: Arranged | Shares
+    centre: Array  # () float
+    unit: Array  # () float
     known: Known  # features of rows, columns and cells
     # row_spectra, column_spectra: of the features that vectors depend on, by parts
     row_spectra: tuple[FeatureSpectrum, ...] = ()
@@ -57,14 +60,13 @@ class PreparedRatings(NamedTuple):
 
     @property
     def values(self) -> Array:
-        """(T,) float; over devices as `Shares` has them."""
+        """In units: (T,) float; over devices as `Shares` has them."""
         return self.cells.values
 
     @property
     def num_cells(self) -> int:
         """T."""
-        cells = self.cells
-        return cells.num_cells if isinstance(cells, Shares) else cells.values.shape[0]
+        return self.cells.num_cells
 
     @property
     def num_rows(self) -> int:
@@ -78,15 +80,12 @@ class PreparedRatings(NamedTuple):
 
     def transpose(self) -> PreparedRatings:
         """Rows and columns exchanged."""
-        turned = self.cells.transpose(), self.known.transpose()
-        return PreparedRatings(*turned, self.column_spectra, self.row_spectra)
-
-
-def shares_of(data: Observed) -> Shares | None:
-    """The cells over devices, where they are."""
-    if isinstance(data, PreparedRatings) and isinstance(data.cells, Shares):
-        return data.cells
-    return None
+        return self._replace(
+            cells=self.cells.transpose(),
+            known=self.known.transpose(),
+            row_spectra=self.column_spectra,
+            column_spectra=self.row_spectra,
+        )
 
 
 Observed = Entries | PreparedRatings

@@ -6,7 +6,7 @@ Those of the columns are those of the rows of the transposed problem.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,9 @@ from jaxmf.samplers.factors.link import Link, update_link, update_link_of_groups
 from jaxmf.samplers.factors.moments import precisions, statistics_of_all
 from jaxmf.samplers.factors.noise import update_variance, variance_shape
 from jaxmf.samplers.factors.rows import RowPriors, draw_rows
-from jaxmf.samplers.factors.scales import scale_of_part
+from jaxmf.samplers.factors.scales import scale_of_factors, scale_of_part, scaled
 from jaxmf.samplers.factors.shares import Shares, draw_shared_rows
+from jaxmf.samplers.factors.shifts import FactorSide
 from jaxmf.samplers.factors.vectors import cell_means, design
 from jaxmf.types import Array, Key
 
@@ -180,55 +181,50 @@ def update_row_vectors(
     precision: Array,
     key: Key,
 ) -> tuple[BPMFState, Array]:
-    """Kernel: the vectors of all rows given the rest, and the scale of a part of the coefficients.
+    """Kernel: the vectors of all rows given the rest, and the scale of a part of them.
+
+    Of a part of the coefficients at random; of all factors where there are none. Not where the
+    rows have groups: these have covariances of their own.
 
     Args: normals (N, D) float, standard normal; targets (T,) float, values that are normal about
     the means of the cells; precision () float, of these.
     Returns the state, and the sum of the squared residuals at it.
     """
     side, parts = state.row_side, model.row_coefficients()
-    has_scale = bool(parts.widths) and not is_fixed(model.coefficient_precision)
     part_key, scale_key = jax.random.split(key)
     index = jax.random.randint(part_key, (), 0, max(len(parts.widths), 1))
     mask = None
-    if has_scale:
+    if parts.widths and not is_fixed(model.coefficient_precision):
         chosen = parts.per_column(jnp.arange(len(parts.widths)) == index)
         mask = jnp.pad(chosen.astype(state.u.dtype), (model.core_width, 0))
+    elif model.num_factors and not parts.widths and side.mixture is None:
+        mask = (jnp.arange(model.core_width) < model.num_factors).astype(state.u.dtype)
     priors = RowPriors(row_means(model, side), side.groups, row_precisions(model, side))
     meets = design(whole(state.v), data.known, model.num_factors)
     cells = data.cells
+    conditions: dict[str, Any] = {"priors": priors, "precision": precision, "part": mask}
     if isinstance(cells, Shares):
-        u, squares = draw_shared_rows(
-            normals,
-            state.u,
-            meets,
-            side=cells.by_row._replace(values=targets),
-            priors=priors,
-            precision=precision,
-        )
-        return state._replace(u=u), squares
-    u, residuals = draw_rows(
-        normals,
-        state.u,
-        meets,
-        jnp.concatenate([targets, jnp.zeros_like(targets[:1])]),
-        chunks=cells.by_row,
-        priors=priors,
-        precision=precision,
-        part=mask,
-    )
+        shared = cells.by_row._replace(values=targets)
+        u, residuals = draw_shared_rows(normals, state.u, meets, side=shared, **conditions)
+    else:
+        padded = jnp.concatenate([targets, jnp.zeros_like(targets[:1])])
+        u, residuals = draw_rows(normals, state.u, meets, padded, chunks=cells.by_row, **conditions)
     state = state._replace(u=u)
     if mask is None:
         return state, residuals.squares
-    scale = scale_of_part(
-        scale_key,
-        side.coefficients.precision[index],
-        residuals=residuals,
-        noise_precision=precision,
-        precision_prior=model.coefficient_precision,
-    )
-    moved = _with_scale(state, mask, index, scale)
-    return moved, residuals.scaled(scale - 1).squares
+    seen: dict[str, Any] = {"residuals": residuals, "noise_precision": precision}
+    if parts.widths:
+        now = side.coefficients.precision[index]
+        scale = scale_of_part(scale_key, now, precision_prior=model.coefficient_precision, **seen)
+        state = _with_scale(state, mask, index, scale)
+    else:
+        factors = FactorSide(state.u, side.moments, side.link)
+        prior, size = model.row_hyperprior(), model.num_factors
+        log_scale = scale_of_factors(scale_key, factors, num_factors=size, prior=prior, **seen)
+        moved, scale = scaled(factors, jnp.full((size,), log_scale)), jnp.exp(log_scale)
+        side = side._replace(moments=moved.moments, link=moved.link)
+        state = state._replace(u=moved.vectors, row_side=side)
+    return state, residuals.scaled(scale - 1).squares
 
 
 def _with_scale(state: BPMFState, mask: Array, index: Array, scale: Array) -> BPMFState:
@@ -276,12 +272,11 @@ def update_noise(
 
     `log_gamma` is the logarithm of a Gamma draw of `noise_shape`, where that is not None.
     """
-    unit = model.unit(data)
     noise = update_variance(
         key,
-        model.cell_noise(unit).noise_variance,
+        model.cell_noise(data.unit).noise_variance,
         state.noise,
-        squares=squares * unit**2,
+        squares=squares * data.unit**2,
         count=data.num_cells,
         log_gamma=log_gamma,
     )

@@ -22,23 +22,24 @@ from jaxmf.likelihoods import noisy_or
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, NoisyOrState, parameters_of
 from jaxmf.models.noisy_or.updates import (
     move_features,
-    propose_births,
+    propose,
     update_features,
     update_hyperparameters,
 )
 from jaxmf.priors import hyper
 from jaxmf.samplers.feature_layout import capacity, num_features
 from jaxmf.samplers.feature_rows import features_limit
-from jaxmf.samplers.move_schedule import OptionalMove, make_moves, start_schedule
+from jaxmf.samplers.move_schedule import MoveSchedule, OptionalMove, make_moves, start_schedule
+from jaxmf.samplers.noisy_or import informed
 from jaxmf.types import Array, Draw, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.models.noisy_or.noisy_or_ibp import NoisyOrIBP
 
 
-# CPU time of a proposal of a birth or death of a shared cause, in steps without any: .15 to .21 on
-# 120 x 40 to 250 x 20 cells
-COST_OF_BIRTH = 0.2
+# CPU time of a proposal, in steps without any: .23 a split and .27 a birth on 250 x 20 cells
+COST_OF_BIRTH = 0.25
+COST_OF_SPLIT = 0.25
 
 
 @partial(
@@ -56,6 +57,10 @@ class NoisyOrPlan:
     split_merge: int
     shared_births: int
 
+    def start_schedule(self) -> MoveSchedule:
+        """Of the moves of `optional_moves`."""
+        return start_schedule({"splits": self.split_merge, "births": self.shared_births})
+
 
 def init(plan: NoisyOrPlan, model: NoisyOrIBP, key: Key, data: Dense) -> NoisyOrState:
     """No causes; hyperparameters at the means of their priors."""
@@ -69,7 +74,7 @@ def init(plan: NoisyOrPlan, model: NoisyOrIBP, key: Key, data: Dense) -> NoisyOr
             name: jnp.asarray(hyper.initial_value(getattr(model, name)), dtype)
             for name in HYPERPARAMETERS
         },
-        schedule=start_schedule({"births": plan.shared_births}),
+        schedule=plan.start_schedule(),
     )
 
 
@@ -78,8 +83,7 @@ def draw_start(
 ) -> tuple[NoisyOrState, dict[str, Array]]:
     """A state from the prior: `AnnealedModel.init`."""
     state, overflow = draw_from_prior(plan, model, key, data, sizes)
-    schedule = start_schedule({"births": plan.shared_births})
-    return state._replace(schedule=schedule), overflow
+    return state._replace(schedule=plan.start_schedule()), overflow
 
 
 def step(
@@ -118,17 +122,28 @@ def powered_step(
         state,
         data,
         num_moves=plan.num_moves,
-        split_merge=plan.split_merge,
         power=power,
     )
-    births = Partial(propose_births, model, jax.random.fold_in(key, 3), data=data, power=power)
-    moves = [OptionalMove("births", plan.shared_births, COST_OF_BIRTH, births)]
-    state, optional = make_moves(state, moves, progress)
+    state, optional = make_moves(state, optional_moves(plan, model, key, data, power), progress)
     hyper_key = jax.random.fold_in(key, 2)
     state, _ = update_hyperparameters(
         model, hyper_key, state, data, power=1.0 if power is None else power
     )
     return state, Info(overflow=merge_overflow(sweep.overflow, moved.overflow, optional.overflow))
+
+
+def optional_moves(
+    plan: NoisyOrPlan, model: NoisyOrIBP, key: Key, data: Dense, power: Array | None
+) -> list[OptionalMove]:
+    """Those that a schedule may leave out; `key` is that of the step."""
+    split_key = jax.random.fold_in(jax.random.fold_in(key, 1), plan.num_moves)
+    birth_key = jax.random.fold_in(key, 3)
+    splits = partial(propose, model, informed.split_or_merge, split_key, data=data, power=power)
+    births = partial(propose, model, informed.birth_or_death, birth_key, data=data, power=power)
+    return [
+        OptionalMove("splits", plan.split_merge, COST_OF_SPLIT, splits),
+        OptionalMove("births", plan.shared_births, COST_OF_BIRTH, births),
+    ]
 
 
 def measure(state: NoisyOrState, data: Dense) -> Array:

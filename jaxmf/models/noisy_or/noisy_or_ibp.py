@@ -239,10 +239,11 @@ class NoisyOrIBP(BuffetModel):
             their activity summed out: for causes of dozens of rows, which those of `num_moves`,
             made blindly, do not move. Off by default: on 250 x 20 cells it brought no more chains
             to the mode.
-          shared_births: proposals a step, in the warm-up, of a birth or death of a cause that
-            several rows share; see `samplers/shared_births.py`. A chain keeps them after the
-            warm-up where they are accepted often enough for what they cost, see
-            `samplers/move_schedule.py`; `post.meta.run["moves"]` says so.
+          shared_births: proposals a step of a birth or death of a cause that several rows share,
+            with all its rows at once; see `samplers/shared_births.py`. Off by default: it did not
+            pay where it was measured.
+            Of these two, a chain keeps after the warm-up those that are accepted often enough for
+            what they cost, see `samplers/move_schedule.py`; `post.meta.run["moves"]` says which.
           capacity: slots to begin with; they double when a step needs more.
         Returns:
           Algorithm with the growing axis "features".

@@ -24,7 +24,7 @@ from jaxmf.samplers.hyper import (
     update_feature_prior,
     update_probability,
 )
-from jaxmf.samplers.noisy_or import informed, moves
+from jaxmf.samplers.noisy_or import moves
 from jaxmf.samplers.noisy_or.new_causes import most_new_causes
 from jaxmf.samplers.noisy_or.parallel import noisy_or_parallel_sweep
 from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
@@ -74,14 +74,9 @@ def move_features(
     data: Dense,
     *,
     num_moves: int,
-    split_merge: int = 0,
     power: Array | None = None,
 ) -> tuple[NoisyOrState, Info]:
-    """Kernel: splits, merges, births and deaths of causes.
-
-    The `num_moves` blind ones are not for the finite model; see `samplers/noisy_or/informed.py` for
-    the others.
-    """
+    """Kernel: blind splits, merges, births and deaths of causes, which the finite model has not."""
     prior, z, y = model.prior(state), state.z, state.y
     cells, parameters = (data.values, data.observed), powered(state, power)
     overflow = jnp.zeros((), bool)
@@ -90,18 +85,12 @@ def move_features(
             key, z, y, *cells, prior=prior, parameters=parameters, num_moves=num_moves,
             kernels=(moves.split_or_merge, moves.birth_or_death),
         )  # fmt: skip
-    if split_merge:
-        informed_key = jax.random.fold_in(key, num_moves)
-        z, y, more = moves.repeat_moves(
-            informed_key, z, y, *cells, prior=prior, parameters=parameters, num_moves=split_merge,
-            kernels=(informed.split_or_merge,),
-        )  # fmt: skip
-        overflow = overflow | more
     return state._replace(z=z, y=y), Info(overflow={"features": overflow})
 
 
-def propose_births(
+def propose(
     model: NoisyOrIBP,
+    kernel: Callable[..., tuple[Array, Array, Array]],
     key: Key,
     state: NoisyOrState,
     num_proposals: Array | int,
@@ -109,17 +98,17 @@ def propose_births(
     data: Dense,
     power: Array | None = None,
 ) -> tuple[NoisyOrState, Info, Array]:
-    """Births and deaths of causes of several rows, and () int32, how many were accepted."""
-    z, y, overflow, num_accepted = informed.births_and_deaths(
-        key,
-        state.z,
-        state.y,
-        data.values,
-        data.observed,
-        prior=model.prior(state),
-        parameters=powered(state, power),
-        num_proposals=num_proposals,
-    )
+    """Some proposals of a kernel of `informed.py`, and () int32, how many were accepted."""
+    parts = {"prior": model.prior(state), "parameters": powered(state, power)}
+
+    def once(index: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        z, y, overflow, num_accepted = carry
+        proposal_key = jax.random.fold_in(jax.random.fold_in(key, index), 0)
+        new, y, more = kernel(proposal_key, z, y, data.values, data.observed, **parts)
+        return new, y, overflow | more, num_accepted + jnp.any(new != z)
+
+    start = (state.z, state.y, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
+    z, y, overflow, num_accepted = jax.lax.fori_loop(0, num_proposals, once, start)
     return state._replace(z=z, y=y), Info(overflow={"features": overflow}), num_accepted
 
 

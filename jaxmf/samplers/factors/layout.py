@@ -45,6 +45,15 @@ class Arranged(NamedTuple):
     by_column: Chunks  # those of the columns, which are the rows of the transposed matrix
 
     @property
+    def num_cells(self) -> int:
+        """T."""
+        return self.values.shape[0]
+
+    @property
+    def are_cells(self) -> None:
+        """Which of `values` are cells: all."""
+
+    @property
     def num_rows(self) -> int:
         """N."""
         return self.by_row.starts.shape[0] - 1

@@ -4,13 +4,14 @@ Given ten thousand coefficients their precision is all but fixed, and given thei
 they: drawn in turns, both move in steps of a few per mille. Here they are multiplied together:
 
     U_k -> c U_k,  V_k -> V_k / c,  with means, covariances and links       `scale_factors`
+    U_a -> c U_a,  with means, covariance and link                          `scale_of_factors`
     U_p -> c U_p,  m_p -> c m_p,  omega_p -> omega_p / c^2                  `scale_of_part`
 
-U_k is factor k of all rows; no cell changes. U_p are the coefficients of a part, and the mean of a
-cell changes by (c - 1) h, h what they add to it. Multiplications are a group: with the Jacobian
-determinant, an update of log c by whatever leaves the joint density at the point moved to invariant
-is exact (Liu & Sabatti, 2000; for the second also Yu & Meng, 2011, To center or not to center,
-whose draw in the ancillary parametrisation this is).
+U_k is factor k of all rows; no cell changes. U_a are all factors of the rows, U_p the coefficients
+of a part, and the mean of a cell changes by (c - 1) h, h what they add to it. Multiplications are a
+group: with the Jacobian determinant, an update of log c by whatever leaves the joint density at the
+point moved to invariant is exact (Liu & Sabatti, 2000; for the others also Yu & Meng, 2011, To
+center or not to center, whose draw in the ancillary parametrisation this is).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import jax.numpy as jnp
 
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, NormalParameters
 from jaxmf.priors.hyper import Hyperparameter, log_prior
+from jaxmf.samplers.factors.moments import precisions
 from jaxmf.samplers.factors.rows import Residuals
 from jaxmf.samplers.factors.shifts import FactorSide, precisions_of_sides
 from jaxmf.samplers.slice import slice_sample
@@ -70,10 +72,59 @@ def log_density_of_part(
     The prior of coefficients and means takes back what their Jacobian determinant adds; that of
     omega is c^-2.
     """
+    prior = log_prior(precision_prior, value * jnp.exp(-2 * log_scale))
+    return prior - 2 * log_scale + _log_likelihood(log_scale, residuals, noise_precision)
+
+
+def _log_likelihood(log_scale: Array, residuals: Residuals, noise_precision: Array) -> Array:
+    """Of the cells, with what a part adds to them multiplied, up to a constant: () float."""
     change = jnp.expm1(log_scale)
     squares = change**2 * residuals.part - 2 * change * residuals.products
-    prior = log_prior(precision_prior, value * jnp.exp(-2 * log_scale))
-    return prior - 2 * log_scale - noise_precision * squares / 2
+    return -noise_precision * squares / 2
+
+
+def scale_of_factors(
+    key: Key,
+    side: FactorSide,
+    *,
+    num_factors: int,
+    residuals: Residuals,
+    noise_precision: Array,
+    prior: NormalInverseWishart,
+) -> Array:
+    """log c by which all factors of the rows are multiplied, with their prior: () float.
+
+    Args: residuals: of the cells, and what factors have to do with them; noise_precision () float,
+    of a cell.
+    """
+    row_terms = terms(precisions(side.moments)[0], side.moments.mean[0], prior)
+
+    def log_density(log_scale: Array) -> Array:
+        return log_density_of_factors(
+            log_scale,
+            row_terms,
+            num_factors=num_factors,
+            residuals=residuals,
+            noise_precision=noise_precision,
+        )
+
+    # the posterior sd is that of a regression on the factors' part of the cells
+    return slice_sample(key, log_density, jnp.zeros_like(residuals.part), width=0.1)
+
+
+def log_density_of_factors(
+    log_scale: Array,
+    row_terms: Terms,
+    *,
+    num_factors: int,
+    residuals: Residuals,
+    noise_precision: Array,
+) -> Array:
+    """log p of log c, up to a constant: () float."""
+    degrees, squares, rest = row_terms.together(num_factors)
+    prior = -degrees * log_scale - squares * jnp.exp(-2 * log_scale) / 2
+    prior -= rest * jnp.exp(-log_scale)
+    return prior + _log_likelihood(log_scale, residuals, noise_precision)
 
 
 def scale_factors(
@@ -134,6 +185,13 @@ class Terms(NamedTuple):
         """(n, a, b) of a factor where the entries were multiplied by exp(log_scales), (E,)."""
         rest = self.rest[factor] + self.mutual[factor] @ jnp.exp(-log_scales)
         return self.degrees, self.squares[factor], rest
+
+    def together(self, num_factors: int) -> tuple[Array, Array, Array]:
+        """(n, a, b) of the scale of all factors together."""
+        factors, others = self.mutual[:num_factors], slice(num_factors, None)
+        squares = jnp.sum(self.squares[:num_factors]) + jnp.sum(factors[:, :num_factors])
+        rest = jnp.sum(self.rest[:num_factors]) + jnp.sum(factors[:, others])
+        return num_factors * self.degrees, squares, rest
 
 
 def terms(inverse: Array, mean: Array, prior: NormalInverseWishart) -> Terms:

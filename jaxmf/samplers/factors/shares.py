@@ -23,7 +23,7 @@ from jaxmf import row_shards
 from jaxmf._kernels.special import uniforms_at
 from jaxmf.data import Entries
 from jaxmf.samplers.factors.layout import Chunks, chunk_width, piece_size
-from jaxmf.samplers.factors.rows import Design, RowPriors, draw_rows
+from jaxmf.samplers.factors.rows import Design, Residuals, RowPriors, draw_rows
 from jaxmf.samplers.factors.vectors import in_pieces
 from jaxmf.types import Array, Key
 
@@ -36,12 +36,12 @@ class SideShares(NamedTuple):
     others: Array
     rows: Array
     starts: Array
-    values: Array  # (n C, W) float, of the cells, less the centre and in units; 0 where none is
+    values: Array  # (n C, W) float, of the cells; 0 where none is
 
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["by_row", "by_column", "centre", "unit"],
+    data_fields=["by_row", "by_column"],
     meta_fields=["num_devices", "num_rows", "num_columns", "num_cells"],
 )
 @dataclass(frozen=True)
@@ -50,8 +50,6 @@ class Shares:
 
     by_row: SideShares
     by_column: SideShares
-    centre: Array  # () float, what was subtracted from the cells
-    unit: Array  # () float, what they were then divided by
     num_devices: int
     num_rows: int  # N
     num_columns: int  # M
@@ -59,7 +57,7 @@ class Shares:
 
     @property
     def values(self) -> Array:
-        """The cells by rows, less the centre and in units: (n C, W) float."""
+        """The cells by rows: (n C, W) float."""
         return self.by_row.values
 
     @property
@@ -72,8 +70,6 @@ class Shares:
         return Shares(
             by_row=self.by_column,
             by_column=self.by_row,
-            centre=self.centre,
-            unit=self.unit,
             num_devices=self.num_devices,
             num_rows=self.num_columns,
             num_columns=self.num_rows,
@@ -87,29 +83,23 @@ ROW_ARRAYS = tuple(
 )
 
 
-def shared_out(
-    data: Entries, sizes: tuple[int, int], *, centre: Array, unit: Array, num_devices: int
-) -> Shares:
+def shared_out(data: Entries, sizes: tuple[int, int], *, values: Array, num_devices: int) -> Shares:
     """The cells by the devices that have their rows and their columns.
 
     Made on the host, for how many cells a device has depends on where they lie; values may be
     traced.
 
-    Args: sizes: entries of a row's vector, and of a column's; centre, unit: () float, what is
-    subtracted from the values, and what they are divided by.
+    Args: sizes: entries of a row's vector, and of a column's; values (T,) float, in the place of
+    the data's own.
     """
     rows, columns = np.asarray(data.rows), np.asarray(data.columns)
-    values: Array | np.ndarray = jnp.append(
-        (data.values - centre.astype(data.values.dtype)) / unit, 0
-    )
-    if not isinstance(values, jax.core.Tracer):
-        values = np.asarray(values)
+    padded: Array | np.ndarray = jnp.append(values, 0)
+    if not isinstance(padded, jax.core.Tracer):
+        padded = np.asarray(padded)
     num_rows, num_columns = data.shape
     return Shares(
-        by_row=_side(rows, columns, values, data.shape, sizes[0], num_devices),
-        by_column=_side(columns, rows, values, data.shape[::-1], sizes[1], num_devices),
-        centre=centre,
-        unit=unit,
+        by_row=_side(rows, columns, padded, data.shape, sizes[0], num_devices),
+        by_column=_side(columns, rows, padded, data.shape[::-1], sizes[1], num_devices),
         num_devices=num_devices,
         num_rows=num_rows,
         num_columns=num_columns,
@@ -180,12 +170,13 @@ def draw_shared_rows(
     side: SideShares,
     priors: RowPriors,
     precision: Array,
-) -> tuple[Array, Array]:
+    part: Array,
+) -> tuple[Array, Residuals]:
     """The vectors of all rows given the rest, each device drawing those of its rows.
 
     Args: as of `rows.draw_rows`, without features of cells; normals have lines for all rows of the
     devices.
-    Returns the new vectors (N, D), and the sum () of the squared residuals.
+    Returns the new vectors (N, D), and what they leave of the targets.
     """
 
     def draw(
@@ -201,6 +192,7 @@ def draw_shared_rows(
         table: Array,
         precisions: Array,
         precision: Array,
+        part: Array,
     ) -> tuple[Array, Array]:
         drawn, residuals = draw_rows(
             normals,
@@ -210,14 +202,16 @@ def draw_shared_rows(
             chunks=Chunks(others, None, rows, starts),
             priors=RowPriors(means, groups, precisions),
             precision=precision,
+            part=part,
         )
-        return drawn, residuals.squares[None]
+        return drawn, jnp.stack(residuals)[None]
 
     padded = _with_rows(normals.shape[0], factors, design.row_part, priors.means, priors.groups)
-    drawn, squares = row_shards.by_row(
-        draw, (normals, *padded, *side), design.table, priors.precisions, precision
+    drawn, sums = row_shards.by_row(
+        draw, (normals, *padded, *side), design.table, priors.precisions, precision, part
     )
-    return drawn[: factors.shape[0]], row_shards.sum_over_rows(jnp.sum, (squares,))
+    total = row_shards.sum_over_rows(lambda rows: jnp.sum(rows, axis=0), (sums,))
+    return drawn[: factors.shape[0]], Residuals(*total)
 
 
 def sum_of_squares(factors: Array, design: Design, *, side: SideShares, num_devices: int) -> Array:

@@ -132,7 +132,7 @@ def split_or_merge(
     return proposal.z, jnp.where(proposal.accepted, y_new, y), proposal.overflow
 
 
-def births_and_deaths(
+def birth_or_death(
     key: Key,
     z: Array,
     y: Array,
@@ -141,32 +141,12 @@ def births_and_deaths(
     *,
     prior: LabelledPrior,
     parameters: AnyParameters,
-    num_proposals: Array | int,
-) -> tuple[Array, Array, Array, Array]:
-    """Some proposals of a birth or death of a cause of several rows, see `shared_births.py`.
+) -> tuple[Array, Array, Array]:
+    """One proposal of a birth or death of a cause of several rows, see `shared_births.py`.
 
-    Arguments as `moves.repeat_moves`.
-    Returns z, y; () bool, whether more slots were needed; () int32, how many were accepted.
+    Arguments and results as `moves.repeat_moves`.
     """
-
-    def once(index: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        z, y, overflow, num_accepted = carry
-        columns = NoisyOrColumns(y, x, observed, parameters)
-        z, y, more, accepted = _birth_or_death(
-            jax.random.fold_in(key, index), z, columns, prior=prior
-        )
-        return z, y, overflow | more, num_accepted + accepted
-
-    start = (z, y, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
-    z, y, overflow, num_accepted = jax.lax.fori_loop(0, num_proposals, once, start)
-    return z, y, overflow, num_accepted
-
-
-def _birth_or_death(
-    key: Key, z: Array, columns: NoisyOrColumns, *, prior: LabelledPrior
-) -> tuple[Array, Array, Array, Array]:
-    """One proposal; z, y, and () bool each, whether there was no free slot, and it was accepted."""
-    y, dtype = columns.y, columns.x.dtype
+    columns, dtype = NoisyOrColumns(y, x, observed, parameters), x.dtype
     proposal = shared_births.propose(
         jax.random.fold_in(key, 0), z, prior=prior, likelihood=columns, num_fixed=0
     )
@@ -180,5 +160,4 @@ def _birth_or_death(
     # an empty column of the finite model is a cause still, with an activity from its prior
     exists = prior.exists(jnp.sum(proposal.z, axis=0, dtype=dtype))[:, None]
     y_new = jnp.where(is_its_slot[:, None], active, y) & exists
-    y_new = jnp.where(proposal.accepted, y_new, y)
-    return proposal.z, y_new, proposal.overflow, proposal.accepted
+    return proposal.z, jnp.where(proposal.accepted, y_new, y), proposal.overflow

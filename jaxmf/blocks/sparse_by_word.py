@@ -1,0 +1,482 @@
+"""The sweep of `sparse.py` word by word: of paths through two levels of topics, and of many tokens.
+
+Each token is drawn from the same conditional as in `sequential.py`, parameters summed out, written
+as a sum of two parts (Yao, Mimno & McCallum 2009; Yu et al. 2015, section 4.2, word by word):
+
+    p(k) ~ n_dk Q_k + a_k Q_k,    Q_k = (n_wk + b_w) / (n_k + sum b).
+
+The first has the topics that the document has now: a list of each document's topics and their
+counts, built afresh before every sweep. The second has all topics; Q, and sums of a Q over pieces
+of 64, are kept ready for the word that is worked on, and brought up to date where a count changes.
+Words come one after the other, and there is no table of documents or words times topics. Lists of
+documents are short where those of words have a thousand topics.
+
+Topics of topics (Pachinko allocation of two levels) go the same way. The path of a token is j and
+then k, drawn together, and with S_j = (n_dj + c_j) / (n_dj + sum a)
+
+    p(j, k) ~ S_j n_djk Q_k + S_j a_k Q_k,
+
+where the second part is a product of one over j and one over k.
+
+Source: Yao, Mimno & McCallum (2009), Efficient methods for topic model inference on streaming
+document collections; Yu, Hsieh, Yun, Vishwanathan & Dhillon (2015), A scalable asynchronous
+distributed algorithm for topic modeling.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf._kernels import special, tables
+from jaxmf._kernels.fusion import fused_on_cpu
+from jaxmf.blocks.counts import all_values, part_of, slot_sizes
+from jaxmf.blocks.state import NetworkState
+from jaxmf.data import Tokens
+from jaxmf.engine import Info
+from jaxmf.likelihoods.families.categories import DirichletMultinomial
+from jaxmf.priors.hdp import HDP
+from jaxmf.priors.partition_prior import CountCache, PartitionPrior, is_kind
+from jaxmf.priors.partitions import Dirichlet
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+_LANES = 8  # of a list; with their counts they are a line of the cache
+_PIECE = 64  # topics whose weights have one sum; the same at every capacity, see `tables.choose`
+_CHUNK = 64  # tokens that are read together,
+_NUM_READ = 8  # and how many rows of the lists of their documents
+
+
+def can_be_sparse(network: Network) -> bool:
+    """Whether the network is words of topics of batches, as LDA, HDPLDA and PAM of two levels."""
+    if len(network.indicators) not in (1, 2):
+        return False
+    *above, topics = network.indicators
+    by = [frozenset(network.blocks[name].by) for name in network.indicators]
+    kinds = (Dirichlet,) if above else (Dirichlet, HDP)
+    is_path = not above or (by[1] == by[0] | {*above} and network.children(*above) == (topics,))
+    below = network.children(topics)
+    return (
+        is_path
+        and not by[0].intersection(network.indicators)
+        and all(
+            is_kind(network.blocks[name].distribution, *kinds)
+            and not network.blocks[name].per
+            and network.blocks[name].rho is None
+            for name in network.indicators
+        )
+        and len(below) == 1
+        and network.blocks[below[0]].by == (topics,)
+        and network.blocks[below[0]].rho is None
+        and is_kind(network.blocks[below[0]].distribution, DirichletMultinomial)
+    )
+
+
+def sweep(
+    network: Network, key: Key, state: NetworkState, data: Tokens
+) -> tuple[NetworkState, Info]:
+    """Kernel: the topic of every token, or its path, word after word, given all else.
+
+    Args: network: one for which `can_be_sparse` holds.
+    Returns the state after, and overflow of a growing indicator.
+    """
+    values, slots = all_values(state, data), slot_sizes(state, network)
+    *above, name = network.indicators
+    distribution, num_topics = network.blocks[name].distribution, slots[name]
+    (word,) = network.children(name)
+    num_words = network.blocks[word].distribution.size
+    parts = network.parts(network.indicators[0], network.sizes(data, slots))
+    documents, paths = part_of(parts, values, data.num_tokens), values[name]
+    totals = tables.count_pairs(jnp.zeros_like(paths), paths, (1, num_topics))
+    cache = distribution.begin(totals, state.hyperparameters[name], with_sizes=False)
+    first, num_paths = None, num_topics
+    for parent in above:
+        num_first = slots[parent]
+        num_paths, paths = num_topics * num_first, values[parent] * num_topics + paths
+        counts = tables.count_pairs(documents, values[parent], (parts.num_parts, num_first))
+        concentration = state.hyperparameters[parent]["concentration"]
+        concentration = jnp.broadcast_to(concentration, (num_first,))
+        first = _FirstLevel(counts, concentration, cache.pseudo.sum())
+    order, sizes = tables.sorted_by(values[word], num_words)
+    in_use, kinds = tables.sorted_by((sizes == 0).astype(jnp.int32), 2)
+    tokens = _WordTokens(order, documents, paths, in_use, kinds[0], jnp.cumsum(sizes))
+    lists = _lists(documents, paths, parts.num_parts, num_paths)
+    concentration = state.hyperparameters[word]["concentration"]
+    settings = (concentration, jnp.sum(jnp.broadcast_to(concentration, (num_words,))))
+    loop = fused_on_cpu(_SweepByWord(distribution, num_topics, bool(above)).loop, sequential=True)
+    words_of_key = jax.random.bits(key, (2,), jnp.uint32)
+    paths, totals, prior_share, no_room = loop(
+        tokens, (lists, totals[0], cache, first), settings, words_of_key
+    )
+    drawn = {name: paths}
+    for parent in above:
+        drawn = {parent: paths // num_topics, name: paths % num_topics}
+    state = state._replace(values=state.values | drawn)
+    if not distribution.grows:
+        return state, Info(overflow={})
+    hyperparameters = {**state.hyperparameters, name: prior_share}
+    occupied = {**state.slots, name: totals > 0}
+    state = state._replace(hyperparameters=hyperparameters, slots=occupied)
+    return state, Info(overflow={name: no_room})
+
+
+class _WordTokens(NamedTuple):
+    """The tokens, and the order in which they come: those of a word side by side."""
+
+    order: Array  # (T,) int32
+    documents: Array  # (T,) int32
+    paths: Array  # (T,) int32, their topics; of two levels j K + k
+    in_use: Array  # (V,) int32, the words, those that have tokens first
+    num_in_use: Array  # () int32
+    ends: Array  # (V,) int32, where the tokens of a word end in the order
+
+
+class _DocumentLists(NamedTuple):
+    """The topics of every document, or paths.
+
+    One stands at most once in a list. One whose count has fallen to zero leaves a hole, which the
+    next new one takes; a list never has more entries than the document has tokens or there are
+    topics.
+    """
+
+    starts: Array  # (D,) int32, the row where the list of a document starts
+    lengths: Array  # (D,) int32, how many entries it has, holes included
+    # (R, 2 L) int32: L topics and then their counts, which are zero behind the end of a list
+    rows: Array
+
+
+class _FirstLevel(NamedTuple):
+    """The first level of paths."""
+
+    counts: Array  # (D, J) int32, tokens of a document
+    concentration: Array  # (J,) float
+    below: Array  # () float, the sum of the concentrations of the second level
+
+
+class _TokenChunk(NamedTuple):
+    """Some tokens that follow one another, and what they need, read at the same time.
+
+    They are all over memory: one after the other each would wait for it anew.
+    """
+
+    tokens: Array  # (C,) int32, where they stand in the data
+    documents: Array  # (C,) int32
+    paths: Array  # (C,) int32
+    starts: Array  # (C,) int32, the row where the list of the document starts
+    uniforms: Array  # (C, 4) float
+    touched: Array  # () int32, the least of some counts of their lists, which are now at hand
+
+
+class _WordTable(NamedTuple):
+    """Of the word that is worked on; zeros at the end."""
+
+    weights: Array  # (64 P,) float, Q_k
+    smooth: Array  # (64 P,) float, a_k Q_k
+    sums: Array  # (P,) float, of these, over pieces of 64
+
+
+def _lists(documents: Array, paths: Array, num_documents: int, num_paths: int) -> _DocumentLists:
+    num_tokens = documents.shape[0]
+    zeros = jnp.zeros_like(documents)
+    sizes = tables.count_pairs(zeros, documents, (1, num_documents))[0]
+    room = -(-jnp.minimum(sizes, num_paths) // _LANES)
+    most = (num_tokens + (_LANES - 1) * min(num_documents, num_tokens)) // _LANES
+    most = max(1, min(most, num_documents * -(-min(num_tokens, num_paths) // _LANES)))
+    lists = _DocumentLists(
+        starts=jnp.cumsum(room) - room,
+        lengths=jnp.zeros((num_documents,), jnp.int32),
+        rows=jnp.zeros((most, 2 * _LANES), jnp.int32),
+    )
+
+    def build(documents: Array, paths: Array, lists: _DocumentLists) -> _DocumentLists:
+        def one(index: Array, lists: _DocumentLists) -> _DocumentLists:
+            document, path = tables.row(documents, index), tables.row(paths, index)
+            span = _span_of(lists, document, tables.row(lists.starts, document))
+            return _added(lists, span, _entry_for(lists, span, path), path)
+
+        return jax.lax.fori_loop(0, documents.shape[0], one, lists)
+
+    return fused_on_cpu(build, sequential=True)(documents, paths, lists)
+
+
+class _ListSpan(NamedTuple):
+    """Where the list of a document stands; each is () int32."""
+
+    document: Array
+    start: Array
+    length: Array
+    num_rows: Array
+
+
+def _span_of(lists: _DocumentLists, document: Array, start: Array) -> _ListSpan:
+    length = tables.row(lists.lengths, document)
+    return _ListSpan(document, start, length, -(-length // _LANES))
+
+
+def _row(lists: _DocumentLists, row: Array) -> tuple[Array, Array]:
+    """Topics and counts (L,) each."""
+    both = tables.row(lists.rows, row)
+    return both[:_LANES], both[_LANES:]
+
+
+def _entry_for(lists: _DocumentLists, span: _ListSpan, path: Array) -> Array:
+    """The entry of a topic in a list, or that which it takes: the first hole, or behind the end."""
+    most = jnp.iinfo(jnp.int32).max
+    across = jnp.arange(_LANES, dtype=jnp.int32)
+
+    def look(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        there, hole = carry
+        paths, counts = _row(lists, span.start + index)
+        entries = index * _LANES + across
+        there = jnp.minimum(there, jnp.min(jnp.where(paths == path, entries, most)))
+        return there, jnp.minimum(hole, jnp.min(jnp.where(counts == 0, entries, most)))
+
+    # what goes into the loop is not read again after it, when the length may have changed
+    begin = (jnp.full((), most, jnp.int32), span.num_rows * _LANES)
+    there, hole = jax.lax.fori_loop(0, span.num_rows, look, begin)
+    return jnp.where(there < most, there, hole)
+
+
+def _added(lists: _DocumentLists, span: _ListSpan, entry: Array, path: Array) -> _DocumentLists:
+    """A token more in an entry, which is or becomes that of its topic."""
+    row, lane = span.start + entry // _LANES, entry % _LANES
+    length = jnp.maximum(span.length, entry + 1)
+    rows = tables.put_entry(lists.rows, row, lane, path)
+    rows = tables.add_entry(rows, row, _LANES + lane, 1)
+    return lists._replace(lengths=tables.put(lists.lengths, span.document, length), rows=rows)
+
+
+class _SweepByWord(NamedTuple):
+    """The loop over all tokens, as decided when it is traced."""
+
+    distribution: PartitionPrior
+    num_topics: int
+    is_path: bool
+
+    def loop(
+        self,
+        tokens: _WordTokens,
+        start: tuple[_DocumentLists, Array, CountCache, _FirstLevel | None],
+        settings: tuple[Array, Array],
+        words_of_key: Array,
+    ) -> tuple[Array, Array, dict[str, Array], Array]:
+        """Topics of all tokens (T,), tokens of topics (K,), hyperparameters, no room."""
+        concentration, whole = settings
+        lists, totals, cache, first = start
+
+        def one_word(index: Array, carry: PyTree) -> PyTree:
+            begin, drawn, lists, totals, cache, first, chunk, no_room = carry
+            word = tables.row(tokens.in_use, index)
+            end, b = tables.row(tokens.ends, word), _concentration_of(concentration, word)
+
+            def count(index: Array, counts: Array) -> Array:
+                path = tables.row(tokens.paths, tables.row(tokens.order, index))
+                zero, topic = jnp.zeros((), jnp.int32), self.topic(path)
+                return tables.add_entry(counts, zero, topic, 1)
+
+            counts = jax.lax.fori_loop(begin, end, count, jnp.zeros_like(cache.counts))
+            cache = cache._replace(counts=counts)
+            table = self.table(cache, totals, (b, whole))
+
+            def one_token(index: Array, carry: PyTree) -> PyTree:
+                drawn, lists, totals, cache, table, first, chunk, no_room = carry
+                chunk = _chunk(tokens, drawn, lists, words_of_key, index, chunk)
+                token, document, path, start, chance = (
+                    tables.row(leaf, index % _CHUNK) for leaf in chunk[:5]
+                )
+                totals, cache, table = self.moved(
+                    totals, cache, table, (b, whole), self.topic(path), None
+                )
+                first = self.moved_first(first, document, path, -1)
+                _, room = self.distribution.pseudo(cache)
+                span = _span_of(lists, document, start)
+                path, lists = self.drawn(lists, span, path, table, first, chance)
+                totals, cache, table = self.moved(
+                    totals, cache, table, (b, whole), self.topic(path), chance[3]
+                )
+                first = self.moved_first(first, document, path, 1)
+                drawn = tables.put(drawn, token, path)
+                return drawn, lists, totals, cache, table, first, chunk, no_room | ~room
+
+            begun = (drawn, lists, totals, cache, table, first, chunk, no_room)
+            done = jax.lax.fori_loop(begin, end, one_token, begun)
+            return end, *done[:4], *done[5:]
+
+        # the counts of one word after the other
+        cache = cache._replace(counts=jnp.zeros((1, self.num_topics), cache.counts.dtype))
+        zero, zeros = jnp.zeros((), jnp.int32), jnp.zeros((_CHUNK,), jnp.int32)
+        uniforms = jnp.zeros((_CHUNK, 4), cache.counts.dtype)
+        chunk = _TokenChunk(zeros, zeros, zeros, zeros, uniforms, zero)
+        empty, has_room = jnp.zeros_like(tokens.paths), jnp.zeros((), bool)
+        begun = (zero, empty, lists, totals, cache, first, chunk, has_room)
+        done = jax.lax.fori_loop(0, tokens.num_in_use, one_word, begun)
+        # counts are not negative; but what was touched has to be used
+        no_room = done[7] | (done[6].touched < 0)
+        return done[1], done[3], done[4].hyperparameters, no_room
+
+    def table(self, cache: CountCache, totals: Array, word: tuple[Array, Array]) -> _WordTable:
+        """All of it afresh."""
+        pseudo, _ = self.distribution.pseudo(cache)
+        padding = (0, -self.num_topics % _PIECE)
+        weights = (cache.counts[0] + word[0]) / (totals + word[1])
+        smooth = jnp.pad(weights * pseudo, padding)
+        sums = tables.in_runs(smooth.reshape(-1, _PIECE), axis=1)
+        return _WordTable(jnp.pad(weights, padding), smooth, jnp.concatenate(sums))
+
+    def moved(
+        self,
+        totals: Array,
+        cache: CountCache,
+        table: _WordTable,
+        word: tuple[Array, Array],
+        topic: Array,
+        birth: Array | None,
+    ) -> tuple[Array, CountCache, _WordTable]:
+        """A token out of a topic (birth None), or into it."""
+        zero, amount = jnp.zeros((), jnp.int32), -1 if birth is None else 1
+        totals = tables.add(totals, topic, amount)
+        if birth is None:
+            cache = self.distribution.unassign(cache, zero, topic)
+        else:
+            cache = self.distribution.assign(cache, zero, topic, birth)
+        pseudo, _ = self.distribution.pseudo(cache)
+        total = tables.row(totals, topic)
+        weight = (tables.entry(cache.counts, zero, topic) + word[0]) / (total + word[1])
+        smooth = tables.put(table.smooth, topic, weight * tables.row(pseudo, topic))
+        piece = topic // _PIECE
+        run = tables.take(smooth, tables.Lanes(piece * _PIECE, 1, _PIECE))
+        sums = tables.put(table.sums, piece, jnp.sum(run))
+        table = _WordTable(tables.put(table.weights, topic, weight), smooth, sums)
+        if not self.distribution.grows:
+            return totals, cache, table
+        # where a topic comes or goes, which is seldom, others may have another share
+        has_changed = total == (0 if birth is None else 1)
+
+        def again(carry: PyTree) -> PyTree:
+            return jnp.zeros((), bool), self.table(cache, totals, word)
+
+        table = jax.lax.while_loop(lambda carry: carry[0], again, (has_changed, table))[1]
+        return totals, cache, table
+
+    def topic(self, path: Array) -> Array:
+        """The last topic of paths."""
+        return jax.lax.rem(path, jnp.full_like(path, self.num_topics)) if self.is_path else path
+
+    def moved_first(
+        self, first: _FirstLevel | None, document: Array, path: Array, amount: int
+    ) -> _FirstLevel | None:
+        """A token out of the first of its topics (amount -1), or into it."""
+        if first is None:
+            return None
+        counts = tables.add_entry(first.counts, document, path // self.num_topics, amount)
+        return first._replace(counts=counts)
+
+    def drawn(
+        self,
+        lists: _DocumentLists,
+        span: _ListSpan,
+        path: Array,
+        table: _WordTable,
+        first: _FirstLevel | None,
+        chance: Array,
+    ) -> tuple[Array, _DocumentLists]:
+        """A topic, or a path, for a token that had another, and the lists with it."""
+        start, num_rows = span.start, span.num_rows
+        shares = None
+        if first is not None:
+            counts = tables.row(first.counts, span.document)
+            shares = (counts + first.concentration) / (counts + first.below)
+
+        def weigh(paths: Array) -> Array:
+            weights = _at(table.weights, self.topic(paths))
+            return weights if shares is None else weights * _at(shares, paths // self.num_topics)
+
+        def add_row(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            lanes, rows = carry
+            paths, counts = _row(lists, start + index)
+            is_there = (paths == path) & (counts > 0)
+            weights = (counts - is_there) * weigh(paths)
+            return lanes + weights, jnp.where(is_there, index, rows)
+
+        begin = (jnp.zeros((_LANES,), table.weights.dtype), jnp.full((_LANES,), -1, jnp.int32))
+        lanes, rows = jax.lax.fori_loop(0, num_rows, add_row, begin)
+        across = jnp.arange(_LANES, dtype=jnp.int32)
+        left = jnp.max(jnp.where(rows >= 0, rows * _LANES + across, -1))
+        list_weight, smooth_weight = jnp.sum(lanes), jnp.sum(table.sums)
+        if shares is not None:
+            smooth_weight = smooth_weight * jnp.sum(shares)
+        is_listed = chance[0] * (list_weight + smooth_weight) < list_weight
+        lane = tables.choose(lanes, chance[1], num_lanes=_LANES)
+        goal = chance[2] * tables.row(lanes, lane)
+
+        # what is read from here on is the list without the token, or all of it would be copied
+        row = start + left // _LANES
+        without = lists._replace(rows=tables.add_entry(lists.rows, row, _LANES + left % _LANES, -1))
+
+        def follow(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+            index, passed, chosen, _ = carry
+            row = start + index
+            count = tables.entry(without.rows, row, _LANES + lane)
+            weight = count * weigh(tables.entry(without.rows, row, lane))
+            passed, entry = passed + weight, index * _LANES + lane
+            # rounding may let the sum end short of the goal: then it is the last one with weight
+            return index + 1, passed, jnp.where(weight > 0, entry, chosen), passed > goal
+
+        zero = jnp.zeros((), jnp.int32)
+        begun = (zero, jnp.zeros((), goal.dtype), zero, ~is_listed)
+        done = jax.lax.while_loop(lambda carry: ~carry[3] & (carry[0] < num_rows), follow, begun)
+        entry = done[2]
+
+        def draw_smooth(carry: PyTree) -> PyTree:
+            piece = tables.choose(table.sums, chance[1])
+            inside = tables.take(table.smooth, tables.Lanes(piece * _PIECE, 1, _PIECE))
+            path = piece * _PIECE + tables.choose(inside, chance[2])
+            if shares is not None:
+                path = path + self.num_topics * tables.choose(shares, chance[3])
+            return jnp.zeros((), bool), path, _entry_for(without, span, path)
+
+        listed = tables.entry(without.rows, start + entry // _LANES, entry % _LANES)
+        from_list = (~is_listed, listed, entry)
+        _, path, entry = jax.lax.while_loop(lambda carry: carry[0], draw_smooth, from_list)
+        return path, _added(without, span, entry, path)
+
+
+def _concentration_of(concentration: Array, word: Array) -> Array:
+    return tables.row(concentration, word) if concentration.ndim else concentration
+
+
+def _at(table: Array, positions: Array) -> Array:
+    return table.at[positions].get(mode="promise_in_bounds")
+
+
+def _chunk(
+    tokens: _WordTokens,
+    drawn: Array,
+    lists: _DocumentLists,
+    words_of_key: Array,
+    index: Array,
+    old: _TokenChunk,
+) -> _TokenChunk:
+    """The chunk that a token is in, given that of the token before."""
+
+    def fresh(carry: PyTree) -> PyTree:
+        across = jnp.arange(_CHUNK, dtype=jnp.int32)
+        order = _at(tokens.order, jnp.minimum(index + across, tokens.order.shape[0] - 1))
+        documents, paths = _at(tokens.documents, order), _at(tokens.paths, order)
+        starts = _at(lists.starts, documents)
+        last = jnp.maximum(-(-_at(lists.lengths, documents) // _LANES) - 1, 0)
+        rows = jnp.minimum(jnp.arange(_NUM_READ)[:, None], last) + starts
+        touched = lists.rows.at[rows, _LANES].get(mode="promise_in_bounds")
+        touched = jnp.minimum(jnp.min(touched), jnp.min(_at(drawn, order)))
+        pairs = jnp.arange(2 * _CHUNK, dtype=jnp.uint32)
+        block = (index // _CHUNK).astype(jnp.uint32)
+        both = special.pairs_of_uniforms(words_of_key, pairs, block, old.uniforms.dtype)
+        uniforms = jnp.stack(both).reshape(old.uniforms.shape)
+        chunk = _TokenChunk(order, documents, paths, starts, uniforms, touched)
+        return jnp.zeros((), bool), chunk
+
+    return jax.lax.while_loop(lambda carry: carry[0], fresh, (index % _CHUNK == 0, old))[1]

@@ -1,0 +1,93 @@
+"""Whether chains agree on what is asked of them: cells, where numbers inside the model mix slowly.
+
+The scale of factors that data say little about is left to their priors, and chains wander along it:
+the log joint, and noise with them, may have an R-hat far above one while every prediction has
+settled. So the predictions are looked at themselves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from jaxmf import diagnostics
+from jaxmf.posterior import kept_cells, prediction
+from jaxmf.posterior.leave_one_out import known_cells
+
+if TYPE_CHECKING:
+    from jaxmf.posterior.draws import Draws
+
+LARGEST_RHAT = 1.05
+_NUM_CELLS = 256
+_FEWEST_DRAWS = 100  # a chain: of fewer, the R-hat of hundreds of cells passes 1.05 by chance
+_MOST_DRAWS = 500
+_SHARE_ABOVE = 0.05  # of the cells
+_DIFFERENT_SPREAD = 0.05  # relative, of the predictive sd of two chains
+
+
+class CellAgreement(NamedTuple):
+    """How far chains agree on cells.
+
+    Args:
+        num_cells: that were looked at.
+        rhat: the R-hat that 95 % of the means of the cells are below.
+        spread: by what share the largest predictive sd of a chain exceeds the smallest, cells taken
+            together.
+    """
+
+    num_cells: int
+    rhat: float
+    spread: float
+
+    @property
+    def is_good(self) -> bool:
+        """Whether predictions may be read: 95 % of the means, and the sd of all cells together."""
+        return self.rhat < LARGEST_RHAT and self.spread < _DIFFERENT_SPREAD
+
+
+def agreement_on_cells(posterior: Draws) -> CellAgreement | None:
+    """The agreement of chains on 256 cells, most of them not observed.
+
+    Rows and columns are those of observed cells, dealt anew: as frequent as in the data.
+
+    Args:
+        posterior: of two chains or more.
+    Returns:
+        None for models that are not judged by their cells (`Model.judged_by_cells`), where draws
+        lack the vectors, and for fewer than 100 draws a chain.
+    """
+    model, chains, draws = posterior.model, posterior.num_chains, posterior.num_draws
+    if not model.judged_by_cells or chains < 2 or draws < _FEWEST_DRAWS:
+        return None
+    known = known_cells(posterior.data)
+    if (
+        known is None
+        or posterior.meta.method != "sample"
+        or kept_cells.lacks(model, posterior.draws)
+    ):
+        return None
+    rng = np.random.default_rng(0)
+    rows, columns = (rng.permutation(side)[:_NUM_CELLS] for side in known[:2])
+    chosen = np.linspace(0, draws - 1, min(draws, _MOST_DRAWS)).astype(int)
+    flat = {name: values[:, chosen].reshape(-1, *values.shape[2:])
+            for name, values in posterior.draws.items()}  # fmt: skip
+    blocks = list(prediction.predict_cells(model, posterior.data, flat, rows, columns))
+    mean, variance = (
+        np.concatenate([block[part] for block in blocks]).reshape(chains, chosen.size, -1)
+        for part in (1, 2)
+    )
+    table = diagnostics.summarise_chains({str(m): mean[..., m] for m in range(rows.size)})
+    rhats = table.table()["R-hat"]
+    sd = np.sqrt(np.mean(variance.mean(axis=1) + mean.var(axis=1), axis=1))
+    rhat = float(np.quantile(np.nan_to_num(rhats, nan=1.0, posinf=np.inf), 1 - _SHARE_ABOVE))
+    return CellAgreement(rows.size, rhat, float(sd.max() / sd.min() - 1))
+
+
+def described(found: CellAgreement, slow: list[str]) -> str:
+    """What has settled and what has not, in a sentence."""
+    return (
+        f"chains agree on predictions (95 % of the means of {found.num_cells} cells have an R-hat "
+        f"of at most {found.rhat:.3f}, predictive sds differ by {found.spread:.1%}), not yet on "
+        f"{', '.join(slow)}"
+    )

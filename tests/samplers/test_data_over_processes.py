@@ -1,0 +1,56 @@
+"""The axis "data" of a mesh over two processes: the draws of one process with as many devices."""
+
+import numpy as np
+import pytest
+
+from tests.support.two_processes import printed
+
+PROGRAM = """
+import jax.numpy as jnp
+import jaxmf as mf
+from jaxmf import row_shards
+
+folder, what, sums = arguments
+if sums == "broken":
+    def without_the_second_process(sums):
+        left_out = jax.lax.axis_index("data") >= 2
+        return jax.lax.psum(jax.tree.map(lambda one: jnp.where(left_out, 0, one), sums), "data")
+
+    row_shards.add_over_devices = without_the_second_process
+random = np.random.default_rng(0)
+settings = dict(num_warmup=8, num_samples=2, num_chains=1, seed=1, mesh=mesh_of(4, ("data",)))
+if what == "rows":
+    values = (random.random((64, 4)) < 0.4) @ random.normal(size=(4, 6))
+    model = mf.LinearGaussianIBP(alpha=2.0, feature_scale=1.0)
+    values += 0.3 * random.normal(size=values.shape)
+    post = mf.sample(model, values, sweep="parallel", **settings)
+else:
+    rows, columns = np.divmod(random.permutation(41 * 24)[:300], 24)
+    u, v = random.normal(size=(41, 2)), random.normal(size=(24, 2))
+    values = 3 + np.sum(u[rows] * v[columns], 1) + 0.3 * random.normal(size=300)
+    post = mf.sample(mf.BPMF(3), mf.Entries(rows, columns, values, (41, 24)), **settings)
+np.savez(f"{folder}/{count}-{process}.npz", **post.draws)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["rows", "ratings"])
+@pytest.mark.parametrize("sums", ["whole", "broken"])
+def test_data_over_two_processes_have_the_draws_of_one(what, sums, tmp_path):
+    """Broken twin: what the second process adds to sums over rows and cells left out."""
+    printed(PROGRAM, str(tmp_path), what, sums)
+    printed(PROGRAM, str(tmp_path), what, "whole", count=1)
+    alone, first, second = (
+        dict(np.load(tmp_path / f"{name}.npz")) for name in ("1-0", "2-0", "2-1")
+    )
+    for name, draws in first.items():
+        np.testing.assert_array_equal(draws, second[name], err_msg=name)
+    alike = [
+        np.array_equal(first[name], draws)
+        if draws.dtype == bool
+        else np.allclose(first[name], draws, rtol=1e-3, atol=1e-3)
+        for name, draws in alone.items()
+    ]
+    if what == "rows":
+        assert np.sum(alone["z"]) > 50
+    assert all(alike) == (sums == "whole")
