@@ -166,7 +166,7 @@ class Folder:
             parts = [files.read_arrays(self.path, entry) for entry in small]
             num_draws = sum(entry["num_draws"] for entry in small)
             store = DrawStore(len(next(iter(parts[0].values()), ())), num_draws)
-            store.put_parts(small, parts)
+            store.put_parts([entry["num_draws"] for entry in small], parts)
             name = _name_of_draws(self._num_stored - num_draws, num_draws)
             record = files.write_arrays(self.path, name, store.arrays)
             self._draw_files = [*rest, {**record, "num_draws": num_draws}]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,17 +26,15 @@ class DrawStore:
             cells = tuple(slice(0, size) for size in values.shape[2:])
             target[(chains, rows, *cells)] = values
 
-    def put_parts(
-        self, files: Sequence[Mapping[str, Any]], parts: Sequence[dict[str, np.ndarray]]
-    ) -> int:
+    def put_parts(self, num_rows: Sequence[int], parts: Sequence[dict[str, np.ndarray]]) -> int:
         """Writes draws of all chains, part after part, and returns how many rows they are.
 
-        Args: files: what a manifest says of each part, its "num_draws".
+        Args: num_rows: of each part.
         """
         row = 0
-        for file, draws in zip(files, parts, strict=True):
+        for count, draws in zip(num_rows, parts, strict=True):
             self.put(slice(None), row, draws)
-            row += file["num_draws"]
+            row += count
         return row
 
     def get(self, start: int, stop: int) -> dict[str, np.ndarray]:

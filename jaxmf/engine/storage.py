@@ -149,7 +149,9 @@ class Storage:
         ]
         num_dropped = manifest["num_dropped"]
         store = DrawStore(keys[-1][0].stop, schedule.num_samples - num_dropped)
-        num_saved = store.put_parts(manifest["draws"], saved.draws)
+        num_saved = store.put_parts(
+            [entry["num_draws"] for entry in manifest["draws"]], saved.draws
+        )
         return Progression(
             schedule,
             groups,
@@ -270,7 +272,7 @@ def load_run(path: str | os.PathLike[str]) -> tuple[Run, dict[str, object]]:
     manifest, settings = saved.manifest, saved.manifest["settings"]
     num_stored = sum(entry["num_draws"] for entry in manifest["draws"])
     store = DrawStore(settings["num_chains"], num_stored)
-    store.put_parts(manifest["draws"], saved.draws)
+    store.put_parts([entry["num_draws"] for entry in manifest["draws"]], saved.draws)
     capacities = manifest["capacity"] or [{}]
     run = Run(
         draws=store.get(0, num_stored),
