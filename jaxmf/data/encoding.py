@@ -41,7 +41,7 @@ def encode_columns(
     standardise: bool = True,
     missing: str = "refuse",
 ) -> tuple[scipy.sparse.csc_array, list[Column]]:
-    """The numbers (N, F) of a table's columns, and what each of them is.
+    """The numbers (N, F) of a table's columns, NaN where one is missing, and what each of them is.
 
     Raises TypeError: a column of neither numbers nor levels. ValueError: columns that differ in
     length, a value that is missing or not finite.
@@ -85,13 +85,15 @@ def encode_one(
 ) -> scipy.sparse.csc_array:
     """The numbers (N, F) of one heading in given columns, for new lines as for old ones.
 
+    A number that is missing and may be is NaN.
+
     Raises ValueError: a value that is missing, or a level that has no column.
     """
     first = columns[0]
     if first.level is None:
         _check_kind(first, cells)
         values = (_as_floats(first.name, cells, missing) - first.centre) / first.scale
-        return scipy.sparse.csc_array(np.nan_to_num(values, nan=0.0)[:, None])
+        return scipy.sparse.csc_array(values[:, None])
     indices = {column.level: index for index, column in enumerate(columns)}
     lines, found = [], []
     for line, cell in enumerate(cells.tolist()):

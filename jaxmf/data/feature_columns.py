@@ -17,7 +17,7 @@ _Heading = tuple[str, str, str | None] | None
 def in_columns_of(features: Features, known: Features, what: str) -> object:
     """The values of features in the columns of others; None where they are so already.
 
-    Returns (N, F) numpy array or scipy.sparse matrix.
+    Returns (N, F) numpy array or scipy.sparse matrix, NaN where a number was missing.
     """
     order = _order_of(features, known, what)
     _check_dates(order, features, known, what)
@@ -29,7 +29,7 @@ def in_columns_of(features: Features, known: Features, what: str) -> object:
     factor = np.array([old.scale / new.scale for old, new in pairs])
     if order == list(range(features.width)) and not shift.any() and (factor == 1).all():
         return None
-    matrix = scipy.sparse.csc_array(features.to_scipy())
+    matrix = scipy.sparse.csc_array(features.with_gaps())
     nothing = scipy.sparse.csc_array((features.num_rows, 1))
     matrix = scipy.sparse.hstack([matrix, nothing], format="csc")[:, order]
     if (factor != 1).any():

@@ -67,6 +67,7 @@ class Features(FeatureProducts):
     described: tuple[Column, ...]
     missing: str
     parts: tuple[int, ...]
+    gaps: tuple[np.ndarray, np.ndarray] | None = None  # lines and columns of what was made zero
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class Features(FeatureProducts):
         if missing not in MISSING:
             raise ValueError(f'missing: must be "refuse" or "zero", is {missing!r}.')
         try:
-            values, rows, entry_columns, shape = _arrays(matrix, missing)
+            values, rows, entry_columns, shape, gaps = _arrays(matrix, missing)
         except TypeError as error:
             if not is_frame(matrix):
                 raise
@@ -99,7 +100,7 @@ class Features(FeatureProducts):
         known = [c if isinstance(c, Column) else Column(str(c), str(c)) for c in columns]
         assign(self, values=values, rows=rows, columns=entry_columns, shape=shape)
         assign(self, ids=names_of_lines, described=tuple(known), missing=missing)
-        assign(self, parts=part_widths(known))
+        assign(self, parts=part_widths(known), gaps=gaps)
 
     @classmethod
     def from_columns(
@@ -191,7 +192,7 @@ class Features(FeatureProducts):
         parts: list[Any] = []
         for name, block in blocks.items():
             matched = block.match(first.ids, size=first.num_rows, what=f"block {name!r}")
-            parts.append(matched.to_scipy())
+            parts.append(matched.with_gaps())
             columns += [column._replace(block=name) for column in block.described]
         matrix = scipy.sparse.hstack(parts, format="csc")
         keep_sparse = any(block.is_sparse for block in blocks.values())
@@ -266,7 +267,7 @@ class Features(FeatureProducts):
 
     def select(self, positions: np.ndarray) -> Self:
         """The features of some columns, by their positions (P,), in that order."""
-        matrix = scipy.sparse.csc_array(self.to_scipy())[:, positions]
+        matrix = scipy.sparse.csc_array(self.with_gaps())[:, positions]
         return type(self)(
             matrix if self.is_sparse else matrix.toarray(),
             self.ids,
@@ -295,7 +296,7 @@ class Features(FeatureProducts):
                     f"{what}: have {self.num_rows} lines for {num_lines} in the data, and no "
                     "ids to match them by. Give ids=, or one line for each, in order."
                 )
-            return self if ids is None else self._with(self.to_scipy(), ids)
+            return self if ids is None else self._with(self.with_gaps(), ids)
         known = {name: index for index, name in enumerate(self.ids.tolist())}
         asked = range(num_lines) if ids is None else names.object_array(ids).tolist()
         indices = np.array([known.get(name, -1) for name in asked], np.int64)
@@ -307,13 +308,16 @@ class Features(FeatureProducts):
                 f"{what}: have ids beyond 0..{num_lines - 1}, and the data has no ids: these are "
                 "not the positions of its lines. Give the data the same ids."
             )
-        matrix = scipy.sparse.csr_array(self.to_scipy())[np.where(gaps, 0, indices)]
-        if gaps.any():
-            matrix = (
-                scipy.sparse.dia_array((1.0 * ~gaps[None], 0), shape=(num_lines, num_lines))
-                @ matrix
-            )
-        return self._with(matrix, ids)
+        matrix = scipy.sparse.csr_array(self.with_gaps())
+        if gaps.any():  # their index is that of the last line
+            nothing = scipy.sparse.csr_array([list(map(self._nothing, self.described))])
+            matrix = scipy.sparse.vstack([matrix, nothing], format="csr")
+        return self._with(matrix[indices], ids)
+
+    def _nothing(self, column: Column) -> float:
+        """Of a line that is not there: NaN where zero may not be the zero of other units."""
+        has_units = column.centre != 0 or column.scale != 1 or not self.is_sparse
+        return np.nan if column.level is None and has_units else 0.0
 
     def _no_line(self, what: str, asked: list[object], gaps: np.ndarray) -> str:
         first = asked[int(np.argmax(gaps))]
@@ -363,8 +367,8 @@ class Features(FeatureProducts):
 
         Columns are matched by their labels, by position where one side has none but x0, x1, ....
         Numbers that were standardised otherwise are brought to the units of those others. Levels of
-        a heading that no line here has are zero; those that the others lack are left out where
-        missing is "zero", as in `encode`.
+        a heading that no line here has are zero, and so is what was missing; those that the others
+        lack are left out where missing is "zero", as in `encode`.
 
         Args: known: such as those in training.
 
@@ -375,6 +379,13 @@ class Features(FeatureProducts):
         if matrix is None:
             return self
         return type(self)(matrix, self.ids, columns=known.described, missing=self.missing)
+
+    def with_gaps(self) -> scipy.sparse.sparray:
+        """(N, F) as `to_scipy`, but NaN where a number was not there and was made zero."""
+        if self.gaps is None:
+            return self.to_scipy()
+        nothing = np.full(len(self.gaps[0]), np.nan)
+        return self.to_scipy() + scipy.sparse.coo_array((nothing, self.gaps), shape=self.shape)
 
     def to_scipy(self) -> scipy.sparse.coo_array:
         """(N, F) scipy.sparse coordinate array, on the host."""
@@ -452,22 +463,30 @@ def _cells(column: Any) -> Any:
 
 def _arrays(
     matrix: object, missing: str
-) -> tuple[Array, Array | None, Array | None, tuple[int, int]]:
-    """The leaves of features and their shape, checked."""
+) -> tuple[
+    Array, Array | None, Array | None, tuple[int, int], tuple[np.ndarray, np.ndarray] | None
+]:
+    """The leaves of features and their shape, checked, and where NaN became zero."""
     if is_sparse(matrix):
         cells = scipy.sparse.coo_array(matrix)
         checks.check_not_empty("features", cells.shape)
         cells.sum_duplicates()
         values = checks.as_numeric("features", cells.data)
-        checks.check_finite("features", values)
+        is_gap = np.isnan(values) & (missing == "zero")
+        checks.check_finite("features", values, where=~is_gap)
         order = np.lexsort((cells.col, cells.row))
+        order, absent = order[~is_gap[order]], order[is_gap[order]]
+        gaps = (cells.row[absent], cells.col[absent]) if absent.size else None
         rows, columns = (jnp.asarray(one[order].astype(np.int32)) for one in (cells.row, cells.col))
         held = jnp.asarray(checks.as_float("features", values[order]))
-        return held, rows, columns, (int(cells.shape[0]), int(cells.shape[1]))
+        return held, rows, columns, (int(cells.shape[0]), int(cells.shape[1])), gaps
     array = checks.as_numeric("features", matrix)
     checks.check_matrix_shape("features", array.shape)
-    if missing == "zero":
+    gaps = None
+    if missing == "zero" and np.isnan(array).any():
+        lines, absent = np.nonzero(np.isnan(array))
+        gaps = (lines, absent)
         array = np.where(np.isnan(array), 0.0, array)
     checks.check_finite("features", array)
     held = jnp.asarray(checks.as_float("features", array))
-    return held, None, None, (int(array.shape[0]), int(array.shape[1]))
+    return held, None, None, (int(array.shape[0]), int(array.shape[1])), gaps

@@ -118,6 +118,45 @@ def test_lines_made_by_themselves_have_the_columns_and_units_of_others(sparse):
         mf.Features.from_columns(one).in_columns_of(lenient)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("standardise", [False, True])
+def test_gaps_in_a_new_table_take_the_mean_of_training(sparse, standardise):
+    options = {"sparse": sparse, "missing": "zero"}
+    known = mf.Features.from_columns({"age": [20, 40], "sex": ["F", "M"]}, **options)
+    table = {"age": [50, None, 90], "sex": ["M", "F", None]}
+    options["standardise"] = standardise
+    new = mf.Features.from_columns(table, ids=["x", "y", "z"], **options)
+    expected = [[2, 0, 1], [0, 1, 0], [6, 0, 0]]
+    np.testing.assert_allclose(new.in_columns_of(known).to_array(), expected, atol=1e-6)
+    np.testing.assert_allclose(known.encode(table).to_array(), expected, atol=1e-6)
+    asked = new.match(["y", "x", "z"]).select(np.array([1, 2, 0]))  # gaps go with lines and columns
+    found = asked.in_columns_of(known).to_array()
+    np.testing.assert_allclose(found, np.array(expected)[[1, 0, 2]], atol=1e-6)
+    blocks = mf.Features.from_blocks({"of": new}).in_columns_of(
+        mf.Features.from_blocks({"of": known})
+    )
+    np.testing.assert_allclose(blocks.to_array(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_new_lines_that_are_not_there_take_the_mean_of_training(sparse):
+    known = mf.Features.from_columns({"age": [20, 40]}, sparse=sparse)
+    new = mf.Features.from_columns({"age": [50, 90]}, ids=["x", "z"], sparse=sparse, missing="zero")
+    found = new.match(["x", "y", "z"]).in_columns_of(known).to_array()
+    np.testing.assert_allclose(found, [[2], [0], [6]], atol=1e-6)
+
+
+def test_gaps_of_a_matrix_take_the_mean_of_training():
+    known = mf.Features.from_columns({"age": [20, 40]})
+    lines = np.array([[50.0], [np.nan]])
+    for matrix in (lines, scipy.sparse.csr_array(lines)):
+        new = mf.Features(matrix, columns=["age"], missing="zero")
+        assert new.to_array().tolist() == [[50], [0]]
+        assert new.in_columns_of(known).to_array().tolist() == [[2], [0]]
+        with pytest.raises(ValueError, match="features: must be finite"):
+            mf.Features(matrix, columns=["age"])
+
+
 def test_levels_that_are_whole_numbers_are_found_among_floats():
     known = mf.Features.from_columns({"zip": [1, 2, 3]}, categorical=["zip"], missing="zero")
     table = pd.DataFrame({"zip": [2.0, np.nan]})  # as pandas reads a gap
