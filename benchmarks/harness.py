@@ -295,13 +295,13 @@ def resident(name: str) -> int:
 @contextmanager
 def nothing_cached() -> Iterator[None]:
     """JAX's cache on disk is neither read nor written."""
-    cache = jax.config.jax_use_compilation_cache
-    jax.config.update("jax_use_compilation_cache", False)
+    cache = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
     compilation_cache.reset_cache()  # else JAX goes by what it found at the first compilation
     try:
         yield
     finally:
-        jax.config.update("jax_use_compilation_cache", cache)
+        jax.config.update("jax_enable_compilation_cache", cache)
         compilation_cache.reset_cache()
 
 

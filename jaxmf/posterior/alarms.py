@@ -19,7 +19,14 @@ from jaxmf import diagnostics, registry
 from jaxmf.data import Container, Dense, Entries, units
 from jaxmf.data.checks import shown_id
 from jaxmf.engine.processes import is_first
-from jaxmf.model import HasNetwork, ScalesColumns, SomeModel, WarnsOfFits, settings_of
+from jaxmf.model import (
+    HasBias,
+    HasNetwork,
+    ScalesColumns,
+    SomeModel,
+    WarnsOfFits,
+    settings_of,
+)
 from jaxmf.posterior.agreement import LARGEST_RHAT
 from jaxmf.posterior.draws import NO_DRAWS
 from jaxmf.posterior.evidence import annealing_fault
@@ -44,6 +51,7 @@ _SHORT_DOCUMENT = 20  # words
 _FEWEST_CELLS = 5  # of a column whose sd is compared with the noise
 _FALSE_UNITS = 0.01  # the probability that chance alone puts the sd of some column below the noise
 _PREDICTION_ERRORS = 3.0
+_NEARLY_ALL_ROWS = 0.95  # share of the rows from which on a feature is rather a level
 _STEPS_OF_ROUND_TRIPS = 20  # for each replica, after which one should have come back
 
 
@@ -310,6 +318,35 @@ def _has_short_documents(posterior: Summaries) -> bool:
     return bool(data.num_tokens < _SHORT_DOCUMENT * num_documents)
 
 
+def _level(posterior: Summaries) -> Iterator[Alarm]:
+    """A feature of nearly all rows, where the column means were subtracted.
+
+    Features raise the means of their columns, so rows without any are not about zero then, and one
+    more feature, of all rows, says where they are.
+    """
+    model, data = posterior.model, posterior.data
+    settings = settings_of(model) if isinstance(model, HasBias) else {}
+    if (
+        settings.get("bias", True)
+        or "z" not in posterior.draws
+        or not posterior.num_draws
+        or not isinstance(data, Dense)
+        or not np.array_equal(np.asarray(settings["offset"]), units.column_means(data))
+    ):
+        return
+    z = posterior.draws["z"]
+    shares = z.sum(axis=-2).max(axis=-1, initial=0) / z.shape[-2]
+    probability = float(np.sum(posterior.weights * (shares >= _NEARLY_ALL_ROWS)))
+    if probability >= 0.5:
+        yield Alarm(
+            "level",
+            f"In {probability:.0%} of the draws one of the features is in "
+            f"{_NEARLY_ALL_ROWS:.0%} of the rows or more, and num_features counts it: it is the "
+            "level of rows without features, which is not the mean of the columns. Set bias=True "
+            "to keep it apart",
+        )
+
+
 def _replicas(posterior: Summaries) -> Iterator[Alarm]:
     """Replicas of which no state came back from the lowest power."""
     run = posterior.meta.run
@@ -478,6 +515,7 @@ _CHECKS = (
     _noise,
     _units,
     _rhat,
+    _level,
     _replicas,
     _drift,
     _free_energy,

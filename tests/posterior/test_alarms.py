@@ -304,3 +304,22 @@ def test_the_noise_of_a_filter_is_that_of_its_weights():
     assert "noise" not in kinds(few_matter)
     assert "noise" not in kinds(dataclasses.replace(post, particle_log_weights=np.zeros((1, 500))))
     assert "noise" in kinds(dataclasses.replace(post, particle_log_weights=-50 - heavy))
+
+
+@pytest.mark.parametrize(
+    ("share", "bias", "offset", "is_raised"),
+    [
+        (1.0, False, None, True),
+        (0.5, False, None, False),  # a feature as others
+        (1.0, True, None, False),
+        (1.0, False, 0.0, False),  # what all rows have is then part of them
+    ],
+)
+def test_a_level_that_is_counted_as_a_feature_raises_an_alarm(share, bias, offset, is_raised):
+    data = mf.Dense.from_array(X)
+    model = mf.LinearGaussianIBP(bias=bias, offset=offset).matched(data)
+    z = np.zeros((4, 500, len(X), 3), bool)
+    z[..., : round(share * len(X)), 1] = True
+    scales = {"noise_scale": 0.9 + 0.01 * chains(), "feature_scale": 1 + 0.01 * chains()}
+    post = posterior(model, log_joint=chains(), num_features=np.full((4, 500), 1), z=z, **scales)
+    assert ("level" in kinds(post)) is is_raised

@@ -382,3 +382,23 @@ def test_every_part_of_the_robustness_benchmark_can_be_measured():
         assert callable(importlib.import_module(module).measure)
     row = robustness.fault_row("flips/silent", 0, 3_000, before=67, note="seed 15")
     assert (row.ours, row.theirs, row.ratio, row.unit) == (0, 67, None, "of 3,000")
+
+
+def test_what_is_compiled_without_the_cache_is_not_kept_on_disk(tmp_path):
+    text = """
+import sys
+import jax
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+from pathlib import Path
+from benchmarks import harness
+with harness.nothing_cached():
+    jax.jit(lambda x: x + 1)(1.0)
+print(len(list(Path(sys.argv[1]).iterdir())), jax.config.jax_enable_compilation_cache)
+jax.jit(lambda x: x + 2)(1.0)
+print(len(list(Path(sys.argv[1]).iterdir())) > 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", text, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["0", "True", "True"]
