@@ -71,10 +71,11 @@ def encode_columns(
             found = [_numeric_column(heading, array, standardise, missing)]
         else:
             found = _levels_of(heading, array, separators.get(heading), missing)
-            if heading not in categorical and not is_list:
-                _warn_single_levels(heading, len(found), len(array))
+        piece = encode_one(array, found, missing=missing)
+        if not is_numeric and heading not in categorical and not is_list:
+            _warn_single_levels(heading, piece)
         columns += found
-        pieces.append(encode_one(array, found, missing=missing))
+        pieces.append(piece)
     if not columns:
         raise ValueError("features: there is no column. Leave them out if nothing is known.")
     return scipy.sparse.hstack(pieces, format="csc"), columns
@@ -189,13 +190,15 @@ def _levels_of(name: str, cells: np.ndarray, separator: str | None, missing: str
     return [Column(name, name, level, separator=separator) for level in levels]
 
 
-def _warn_single_levels(name: str, num_levels: int, num_lines: int) -> None:
+def _warn_single_levels(name: str, indicators: scipy.sparse.csc_array) -> None:
     """Warns of texts such as titles and free text, which say nothing of other lines."""
-    if num_lines >= _FEWEST_LINES and 2 * num_levels > num_lines:
+    num_lines, num_levels = indicators.shape
+    num_single = int(np.sum(np.diff(indicators.indptr) == 1))
+    if num_lines >= _FEWEST_LINES and 2 * num_single > num_lines:
         warnings.warn(
-            f"column {name!r}: has {num_levels:,} levels in {num_lines:,} lines: most of its "
-            "indicators are of a single line and say nothing of others. Leave titles and free text "
-            f"out, or name their words as levels: lists={{{name!r}: ' '}}. categorical=[{name!r}] "
+            f"column {name!r}: has {num_levels:,} levels in {num_lines:,} lines: {num_single:,} of "
+            "its indicators are of a single line and say nothing of others. Leave titles and free "
+            f"text out, or name their words as levels: lists={{{name!r}: ' '}}. categorical=[{name!r}] "
             "keeps them as they are.",
             stacklevel=4,
         )

@@ -227,6 +227,8 @@ def test_texts_of_a_line_each_are_warned_of():
         assert mf.Features.from_columns({"title": titles}).width == 40
     mf.Features.from_columns({"title": titles, "town": towns}, categorical=["title"])
     mf.Features.from_columns({"title": titles}, lists={"title": " "})
+    pairs = [f"p{n // 2}" for n in range(39)]  # more levels than half of the lines; one is single
+    mf.Features.from_columns({"pair": pairs})
 
 
 def test_pandas_frames():
