@@ -45,7 +45,7 @@ class Processes:
         if not self.are_several or getattr(leaf, "is_fully_addressable", True) is False:
             return jax.device_put(leaf, sharding)
         if getattr(leaf, "weak_type", False):
-            return jax.jit(_same, out_shardings=sharding)(leaf)
+            return jit(_same, out_shardings=sharding)(leaf)
         if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = np.asarray(leaf)
             leaf = leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype), copy=False)

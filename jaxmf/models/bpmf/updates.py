@@ -220,7 +220,8 @@ def update_row_vectors(
     else:
         factors = FactorSide(state.u, side.moments, side.link)
         prior, size = model.row_hyperprior(), model.num_factors
-        log_scale = scale_of_factors(scale_key, factors, num_factors=size, prior=prior, **seen)
+        normal = side.moments.mean[0], priors.precisions[0]
+        log_scale = scale_of_factors(scale_key, *normal, num_factors=size, prior=prior, **seen)
         moved, scale = scaled(factors, jnp.full((size,), log_scale)), jnp.exp(log_scale)
         side = side._replace(moments=moved.moments, link=moved.link)
         state = state._replace(u=moved.vectors, row_side=side)

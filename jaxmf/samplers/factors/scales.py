@@ -23,7 +23,6 @@ import jax.numpy as jnp
 
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, NormalParameters
 from jaxmf.priors.hyper import Hyperparameter, log_prior
-from jaxmf.samplers.factors.moments import precisions
 from jaxmf.samplers.factors.rows import Residuals
 from jaxmf.samplers.factors.shifts import FactorSide, precisions_of_sides
 from jaxmf.samplers.slice import slice_sample
@@ -85,7 +84,8 @@ def _log_likelihood(log_scale: Array, residuals: Residuals, noise_precision: Arr
 
 def scale_of_factors(
     key: Key,
-    side: FactorSide,
+    mean: Array,
+    inverse: Array,
     *,
     num_factors: int,
     residuals: Residuals,
@@ -94,10 +94,11 @@ def scale_of_factors(
 ) -> Array:
     """log c by which all factors of the rows are multiplied, with their prior: () float.
 
-    Args: residuals: of the cells, and what factors have to do with them; noise_precision () float,
-    of a cell.
+    Args: mean (D,), inverse (D, D) float, prior mean and precision of the vectors of the rows;
+    residuals: of the cells, and what factors have to do with them; noise_precision () float, of a
+    cell.
     """
-    row_terms = terms(precisions(side.moments)[0], side.moments.mean[0], prior)
+    row_terms = terms(inverse, mean, prior)
 
     def log_density(log_scale: Array) -> Array:
         return log_density_of_factors(
