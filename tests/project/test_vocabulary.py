@@ -269,3 +269,9 @@ def test_no_class_of_the_library_has_the_name_of_another():
     repeated = {name: paths for name, paths in files_of.items() if len(paths) > 1}
     assert len(files_of) > 400
     assert not repeated, repeated
+
+
+def test_files_of_models_and_of_their_checks_say_which_ones():
+    paths = [path.relative_to(ROOT).as_posix() for path in (ROOT / "jaxmf").rglob("*.py")]
+    found = sorted(path for path in paths if path.endswith(("/model.py", "/checks.py")))
+    assert found == ["jaxmf/data/checks.py", "jaxmf/model.py"]
