@@ -16,6 +16,7 @@ from jaxmf.cli.options import (
     Form,
     Headings,
     Key,
+    MissingFeatures,
     Shape,
     as_options,
     read_shape,
@@ -135,9 +136,7 @@ def fit(
             "--column-features", "--item-features", help="The same of the columns, such as items."
         ),
     ] = None,
-    missing_features: Annotated[
-        str, typer.Option(help="Of ids and cells without features: refuse, or zero.")
-    ] = "refuse",
+    missing_features: MissingFeatures = "refuse",
     key: Key = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,

@@ -12,7 +12,6 @@ from jaxmf.registry.entry import Entry
 
 if TYPE_CHECKING:
     from jaxmf.data import Container, MatrixContainer
-    from jaxmf.posterior import Posterior
     from jaxmf.types import Names, PyTree
 
 
@@ -23,7 +22,7 @@ def read_data(
     from jaxmf import data as containers
 
     takes = {
-        containers.SparseBinary: ("form", "headings", "mask"),
+        containers.SparseBinary: ("form", "headings", "mask", "items"),
         containers.SparseSeries: ("headings",),
         containers.Entries: ("form",),
         containers.Tokens: ("vocab",),
@@ -31,7 +30,7 @@ def read_data(
     for name, value in reading.items():
         if value is not None and name not in takes:
             raise ValueError(f"--{name} means nothing to {container.__name__} data; leave it out")
-    chosen = {name: reading[name] for name in takes}
+    chosen = {name: reading.get(name) for name in takes}
     try:
         return _read(path, container, model, chosen, key)
     except (TypeError, ValueError) as error:
@@ -41,61 +40,8 @@ def read_data(
         raise kind(f"{path}: {str(error).removeprefix('data: ')}") from None
 
 
-def read_like(
-    path: Path,
-    posterior: Posterior,
-    *,
-    form: str | None = None,
-    headings: bool | None = None,
-    key: str | None = None,
-) -> Container:
-    """New rows from a file as `fit` would read it, as data of the kind that a run has.
-
-    Ids of columns, or of words, get the type that they have in the run.
-
-    Raises:
-        ValueError: what the reader says; no column of the file is one of the run.
-    """
-    from jaxmf.data import Tokens
-    from jaxmf.data.container import assign
-
-    reading = {"form": form, "headings": headings, "mask": None, "vocab": None}
-    known = posterior.data
-    data: Any = read_data(path, type(known), posterior.model, reading, key)
-    if isinstance(known, Tokens):
-        names = {
-            label: ids if label == "document" else _as_in_run(path, ids, known.names.get(label))
-            for label, ids in data.names.items()
-        }
-        assign(data, names=names)
-    else:
-        assign(data, column_names=_as_in_run(path, data.column_names, known.column_names))
-    return cast("Container", data)
-
-
-def _as_in_run(path: Path, names: Names | None, known: Names | None) -> Names | None:
-    """Ids as a run has them: a file with `10` alone means the text 10 where the run has texts.
-
-    Raises:
-        ValueError: the run has none of them.
-    """
-    if names is None or known is None:
-        return names
-    there = {str(name): name for name in known.tolist()}
-    texts = [str(name) for name in names.tolist()]
-    if not any(text in there for text in texts):
-        raise ValueError(
-            f"--new-rows {path}: the run has none of its ids of columns, {_first(texts)}; those "
-            f"of the run are {_first(list(there))}. If it is read wrongly, give --form or "
-            "--headings as for fit"
-        )
-    from jaxmf.data.names import object_array
-
-    pairs = zip(texts, names.tolist(), strict=True)
-    return object_array([there.get(text, name) for text, name in pairs])
-
-
-def _first(texts: list[str]) -> str:
+def first_few(texts: list[str]) -> str:
+    """The first of some ids, for a message."""
     return ", ".join(texts[:3]) + (", ..." if len(texts) > 3 else "")
 
 
@@ -148,7 +94,7 @@ def describe(data: Container) -> str:
 
 
 def _examples(names: Names | None) -> str:
-    return "" if names is None else f" ({_first([str(name) for name in names[:4].tolist()])})"
+    return "" if names is None else f" ({first_few([str(name) for name in names[:4].tolist()])})"
 
 
 def read_titles(path: Path, data: Container) -> dict[object, str]:
@@ -182,8 +128,8 @@ def read_titles(path: Path, data: Container) -> dict[object, str]:
     found = {texts.get(str(name), name): str(title) for name, title in pairs}
     if known is not None and not any(name in found for name in known.tolist()):
         raise ValueError(
-            f"--titles {path}: the run has none of its ids, {_first(list(map(str, found)))}; those "
-            f"of the run are {_first(list(texts))}"
+            f"--titles {path}: the run has none of its ids, {first_few(list(map(str, found)))}; "
+            f"those of the run are {first_few(list(texts))}"
         )
     return found
 
@@ -232,14 +178,14 @@ def check_known(
     cells: tuple[np.ndarray, np.ndarray],
     data: MatrixContainer,
     new: Container | None,
-    new_rows: Path | None,
+    file: str,
 ) -> None:
     """Refuses cells whose row or column is in neither file, with the options that answer them.
 
-    Raises:
-        ValueError: the file of cells has such an id.
+    Args: file: option and path of the new rows, for the message.
+    Raises ValueError: the file of cells has such an id.
     """
-    source = "the run" if new is None else f"the file of --new-rows, {new_rows},"
+    source = "the run" if new is None else f"the file of {file},"
     remedy = ", --unknown prior answers them by the prior where the model can" * (new is None)
     has_rows = data if new is None else cast("MatrixContainer", new)
     sides = ("row", has_rows.row_names, source), ("column", data.column_names, "the run")

@@ -17,6 +17,18 @@ NewRows = Annotated[
         "the run has is taken as a new one as well."
     ),
 ]
+RowFeatures = Annotated[
+    Path | None,
+    typer.Option(
+        "--row-features",
+        "--user-features",
+        help="Side information of the new rows, of a run that was fitted with such: .csv with its "
+        "headings, ids first. Without --new-rows they are rows of which no cell is known.",
+    ),
+]
+MissingFeatures = Annotated[
+    str, typer.Option(help="Of ids and cells without features: refuse, or zero.")
+]
 Form = Annotated[
     str | None,
     typer.Option(

@@ -11,14 +11,17 @@ import numpy as np
 import typer
 
 from jaxmf.arguments import check_folder
-from jaxmf.cli.inputs import check_known, read_cells, read_like, read_titles
+from jaxmf.cli.inputs import check_known, read_cells, read_titles
+from jaxmf.cli.new_rows import check_options, read_new_rows
 from jaxmf.cli.options import (
     At,
     Folder,
     Form,
     Headings,
     Key,
+    MissingFeatures,
     NewRows,
+    RowFeatures,
     Shape,
     Titles,
     as_options,
@@ -51,7 +54,7 @@ def predict(
         Path | None,
         typer.Argument(
             help="CSV with columns row and column, or such as user and item, or these two first; "
-            "else the missing cells. With --new-rows they are in these."
+            "else the missing cells. With --new-rows or --row-features they are in these."
         ),
     ] = None,
     out: Annotated[
@@ -67,6 +70,8 @@ def predict(
         ),
     ] = "error",
     new_rows: NewRows = None,
+    row_features: RowFeatures = None,
+    missing_features: MissingFeatures = "refuse",
     form: Form = None,
     headings: Headings = None,
     key: Key = None,
@@ -74,17 +79,28 @@ def predict(
 ) -> None:
     """Predict cells: mean, sd and quantiles of each."""
     levels = read_levels(quantiles)
-    _check_reading(new_rows, unknown, form, headings, key)
+    check_options(
+        new_rows, row_features, unknown, missing_features, form=form, headings=headings, key=key
+    )
     posterior = _load(folder, at)
     start_compilation_cache()
-    new = None
-    if new_rows is not None:
-        new = read_like(new_rows, posterior, form=form, headings=headings, key=key)
+    new, features = read_new_rows(
+        posterior,
+        new_rows,
+        row_features,
+        missing=missing_features,
+        form=form,
+        headings=headings,
+        key=key,
+    )
     chosen = None if cells is None else read_cells(cells, posterior.data, new)
     if chosen is not None and unknown == "error":
-        check_known(chosen, posterior.data, new, new_rows)
-    table = posterior.predict(chosen, new_rows=new, quantiles=levels, unknown=unknown).table()
-    _hand_over(table, out, "predictions")
+        file = f"--row-features, {row_features}" if new_rows is None else f"--new-rows, {new_rows}"
+        check_known(chosen, posterior.data, new, file)
+    found = posterior.predict(
+        chosen, new_rows=new, row_features=features, quantiles=levels, unknown=unknown
+    )
+    _hand_over(found.table(), out, "predictions")
 
 
 def recommend(
@@ -104,6 +120,8 @@ def recommend(
         ),
     ] = "error",
     new_rows: NewRows = None,
+    row_features: RowFeatures = None,
+    missing_features: MissingFeatures = "refuse",
     form: Form = None,
     headings: Headings = None,
     key: Key = None,
@@ -114,41 +132,33 @@ def recommend(
     ] = None,
 ) -> None:
     """The best columns of rows, without those they are known to have."""
-    _check_reading(new_rows, unknown, form, headings, key)
+    check_options(
+        new_rows, row_features, unknown, missing_features, form=form, headings=headings, key=key
+    )
     posterior = _load(folder, at)
     start_compilation_cache()
-    new = None
-    if new_rows is not None:
-        new = read_like(new_rows, posterior, form=form, headings=headings, key=key)
+    new, features = read_new_rows(
+        posterior,
+        new_rows,
+        row_features,
+        missing=missing_features,
+        form=form,
+        headings=headings,
+        key=key,
+    )
     names = _row_names(posterior.data if new is None else new)
     chosen = read_ids(rows, names) if rows else None
     named = None if titles is None else read_titles(titles, posterior.data)
-    found = posterior.recommend(chosen, n=count, by=by, unknown=unknown, new_rows=new, titles=named)
+    found = posterior.recommend(
+        chosen,
+        n=count,
+        by=by,
+        unknown=unknown,
+        new_rows=new,
+        row_features=features,
+        titles=named,
+    )
     _hand_over(found.table(), out, "recommendations")
-
-
-def _check_reading(
-    new_rows: Path | None, unknown: str, form: str | None, headings: bool | None, key: str | None
-) -> None:
-    """Refuses options about the file of new rows where there is none, and --unknown prior there."""
-    if new_rows is not None:
-        if unknown == "prior":
-            raise ValueError(
-                "--unknown prior: nothing can be said of columns of --new-rows that the run lacks; "
-                "write --unknown drop to leave them out"
-            )
-        return
-    stated = {
-        "--form": form is not None,
-        "--headings": headings is True,
-        "--no-headings": headings is False,
-        "--key": key is not None,
-    }
-    for option, is_stated in stated.items():
-        if is_stated:
-            raise ValueError(
-                f"{option} says how the file of --new-rows is read; leave it out, or give that file"
-            )
 
 
 def _row_names(data: Container) -> Names | None:

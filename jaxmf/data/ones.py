@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,7 @@ def read_ones(
     key: str | None = None,
     headings: bool | None = None,
     mask: str | Path | None = None,
+    items: Collection[object] | None = None,
 ) -> SparseBinary:
     """A sparse matrix of zeros and ones from a file.
 
@@ -41,7 +42,7 @@ def read_ones(
     - "baskets": one line a row, with the ids of its ones, as many as there are; no headings. Empty
       cells at the end of a line do not count, nor do empty lines at the end of the file; others are
       empty baskets. First cells that all differ from one another and from all others are ids of the
-      baskets, stated or not.
+      baskets, stated or not, in files of ten lines or more; shorter ones say it by ``items``.
     - "matrix": as `read_matrix`, of zeros and ones.
 
     Args:
@@ -55,6 +56,8 @@ def read_ones(
             of them stands in its column again; else it holds headings.
         mask: a file that says which cells were observed, the others being missing: pairs of ids,
             one line a cell, or a matrix of ones (observed) and zeros.
+        items: ids of all items, if they are known: cells before them are ids of baskets, and a
+            first pair with one is no headings.
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: what the form, or the matrix, says; lines of several lengths that hold nothing
@@ -74,10 +77,10 @@ def read_ones(
     is_stated = form is not None
     if form is None:
         form = "matrix" if lines is None else _guessed_form(path, lines)
-    if headings is not None and form != "pairs":
-        raise ValueError(f"headings belong to pairs, but {path} is read as {form}; leave them out")
+    known = None if items is None else {str(item) for item in items}
+    headings = _stated_headings(path, lines, form, headings, known)
     if lines is not None and (form == "baskets" or (form == "pairs" and not is_stated)):
-        named = _baskets_with_ids(path, lines, form)
+        named = _baskets_with_ids(path, lines, form, known)
         if named is not None:
             data = SparseBinary.from_baskets(named)
             return data if mask is None else _with_mask(data, Path(mask))
@@ -343,9 +346,12 @@ def _refuse_table(path: Path, lines: list[list[str]]) -> None:
 
 
 def _baskets_with_ids(
-    path: Path, lines: list[list[str]], form: str
+    path: Path, lines: list[list[str]], form: str, known: set[str] | None
 ) -> dict[str, list[str]] | list[list[str]] | None:
-    """Baskets with their ids first, or below a heading; None where there is nothing of this."""
+    """Baskets with their ids first, or below a heading; None where there is nothing of this.
+
+    Args: known: all items, if they are known.
+    """
     full = [line for line in lines if any(line)]
     body = full[1:] if len(full[0]) <= 2 and full[0][-1].lower() in _ITEMS else full
     firsts = [line[0] for line in body]
@@ -358,18 +364,50 @@ def _baskets_with_ids(
         items = [[cell for cell in each if cell] for each in listed]
     further = {cell for basket in items for cell in basket}
     count = sum(map(len, items))
-    are_ids = len(body) >= 10 and len(set(firsts)) == len(body) and not further & set(firsts)
-    if are_ids and count >= len(body) and count > 2 * len(further):
+    all_differ = len(set(firsts)) == len(body) and not further & set(firsts)
+    shown = ", ".join(map(repr, firsts[:2])) + ", ..." * (len(firsts) > 2)
+    if known is not None:
+        are_ids = all_differ and not known & set(firsts) and bool(known & further)
+    else:
+        are_ids = all_differ and len(body) >= 10 and len(body) <= count > 2 * len(further)
+    if are_ids:
         warnings.warn(
-            f"{path}: the first cells, {firsts[0]!r}, {firsts[1]!r}, ..., all differ; they are "
-            "read as ids of the baskets.",
+            f"{path}: the first cells, {shown}, all differ; they are read as ids of the baskets.",
             stacklevel=3,
         )
         return dict(zip(firsts, items, strict=True))
+    if (
+        known is None
+        and form == "baskets"
+        and all_differ
+        and 1 < len(body) < 10
+        and count > len(further)
+    ):
+        warnings.warn(
+            f"{path}: the first cells, {shown}, all differ; they are read as items, as in all "
+            "files of fewer than ten lines. If they are ids of baskets, write a pair of id and "
+            "item a line.",
+            stacklevel=3,
+        )
     if len(full[0]) == 1 and len(body) < len(full):
         warnings.warn(f"{path}: {full[0][0]!r} is read as a heading.", stacklevel=3)
         return [[cell for cell in line if cell] for line in lines[lines.index(full[0]) + 1 :]]
     return None
+
+
+def _stated_headings(
+    path: Path,
+    lines: list[list[str]] | None,
+    form: str,
+    headings: bool | None,
+    known: set[str] | None,
+) -> bool | None:
+    """Whether pairs have headings, where that is stated or the first line has a known item."""
+    if headings is not None and form != "pairs":
+        raise ValueError(f"headings belong to pairs, but {path} is read as {form}; leave them out")
+    if headings is None and lines and known and lines[0][-1] in known:
+        return False
+    return headings
 
 
 def _is_pair(line: list[str]) -> bool:

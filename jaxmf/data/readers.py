@@ -130,6 +130,7 @@ def read_features(
     *,
     id: str | None = None,
     categorical: Sequence[str] = (),
+    lists: Sequence[str] = (),
     separator: str = "|",
     standardise: bool = True,
     missing: str = "refuse",
@@ -143,6 +144,7 @@ def read_features(
         path: the file.
         id: the heading of the column with the ids; None for the first that is no line number.
         categorical: headings of numbers that are levels, such as codes of occupations.
+        lists: headings of several levels a cell, where no cell of the file has the separator.
         separator: what stands between levels; empty for nothing.
         standardise: whether numbers are brought to mean 0 and standard deviation 1.
         missing: of empty cells and of ids without a line: "refuse", or "zero".
@@ -166,22 +168,20 @@ def read_features(
     if "" in row_ids.tolist():
         line_number = line_numbers[1 + row_ids.tolist().index("")]
         raise ValueError(f"{path}: line {line_number} has no id in column {id!r}; give it one.")
-    table = {
-        name: ids(column) if name in categorical else _floats_or_texts(column)
-        for name, column in cells.items()
-    }
+    read = dict.fromkeys(lists, _with_gaps) | dict.fromkeys(categorical, _codes)
+    table = {name: read.get(name, _floats_or_texts)(column) for name, column in cells.items()}
     texts = {name: column for name, column in table.items() if column.dtype == object}
-    lists = {
+    separators = {
         name: separator
         for name, column in texts.items()
-        if separator and any(separator in str(cell) for cell in column)
+        if separator and (name in lists or any(separator in str(cell) for cell in column))
     }
     try:
         return Features.from_columns(
             table,
             ids=row_ids,
             categorical=categorical,
-            lists=lists,
+            lists=separators,
             standardise=standardise,
             missing=missing,
         )
@@ -198,8 +198,21 @@ def _floats_or_texts(texts: Sequence[str]) -> np.ndarray:
     try:
         return np.array([np.nan if text.lower() in MISSING else as_number(text) for text in texts])
     except ValueError:
-        gaps = MISSING - {"none"}  # which is a level that tables have
-        return object_array([None if text.lower() in gaps else text for text in texts])
+        return _with_gaps(texts)
+
+
+def _codes(texts: Sequence[str]) -> np.ndarray:
+    """Levels as ids, None for gaps."""
+    cells = _with_gaps(texts)
+    known = [text for text in cells.tolist() if text is not None]
+    codes = dict(zip(known, ids(known).tolist(), strict=True))
+    return object_array([codes.get(text) for text in cells.tolist()])
+
+
+def _with_gaps(texts: Sequence[str]) -> np.ndarray:
+    """Texts as objects, None for gaps."""
+    gaps = MISSING - {"none"}  # which is a level that tables have
+    return object_array([None if text.lower() in gaps else text for text in texts])
 
 
 def _load_numpy(path: Path) -> Any:

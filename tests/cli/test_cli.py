@@ -12,7 +12,8 @@ import pytest
 
 import jaxmf as mf
 from jaxmf import cli, diagnostics, registry
-from jaxmf.cli.inputs import hide, read_like
+from jaxmf.cli.inputs import hide
+from jaxmf.cli.new_rows import read_like
 from jaxmf.cli.options import read_ids
 from jaxmf.report import read_notes
 

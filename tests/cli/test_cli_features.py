@@ -1,10 +1,15 @@
 """Side information on the command line."""
 
+import csv
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import jaxmf as mf
 from jaxmf import cli
+from jaxmf.cli.new_rows import read_new_rows
 from jaxmf.data import read_features
 
 
@@ -45,6 +50,62 @@ def test_features_of_users_and_items_are_read_matched_and_kept(tmp_path, capsys)
     capsys.readouterr()
     assert cli.run(["predict", str(tmp_path / "run"), str(table)]) == 0
     assert capsys.readouterr().out.count("\n") == 3
+
+
+def small_run(tmp_path):
+    """A run with features of users, of each kind: numbers, levels that are numbers, and lists."""
+    ratings, users, _ = written(tmp_path)
+    kinds = [f"u{user},{20 + user},{user % 2},{'a|b' if user % 3 else 'b'}" for user in range(8)]
+    Path(users).write_text("user,age,job,likes\n" + "\n".join(kinds) + "\n")
+    features = read_features(users, categorical=["job"])
+    model = mf.BPMF(1, row_features=features)
+    options = {"num_warmup": 1, "num_samples": 4, "num_chains": 1, "progress": False}
+    post = mf.sample(model, mf.data.read_entries(ratings), **options)
+    post.save(tmp_path / "run")
+    return post, str(tmp_path / "run")
+
+
+def test_features_of_new_users_are_read_as_those_in_training(tmp_path, capsys):
+    post, run = small_run(tmp_path)
+    new, cells, first = (tmp_path / name for name in ("new.csv", "cells.csv", "first.csv"))
+    # alone they would be numbers and a level: no job is a text, no cell has the separator
+    new.write_text("user,likes,job,age\n7,b,1,30\n8,a,0,20\n")
+    table = {"user": [7, 8], "age": [30, 20], "job": [1, 0], "likes": ["b", "a"]}
+    expected = post.model.row_features.encode(table, ids=[7, 8])
+    cells.write_text("user,item\n7,10\n8,12\n")
+    assert cli.run(["predict", run, str(cells), "--row-features", str(new)]) == 0
+    lines = list(csv.reader(capsys.readouterr().out.splitlines()))[1:]
+    assert [line[:2] for line in lines] == [["7", "10"], ["8", "12"]]
+    found = post.predict(([7, 8], [10, 12]), row_features=expected)
+    np.testing.assert_allclose([float(line[2]) for line in lines], found.mean, rtol=1e-4)
+    # with ratings, among whose ids are texts
+    first.write_text("user,item,rating\n7,10,5\nann,11,1\n8,10,1\n")
+    more = ["--new-rows", str(first), "--user-features", str(new)]
+    assert cli.run(["recommend", run, "7", "-n", "2", *more]) == 2
+    assert "no line has the id 'ann'" in capsys.readouterr().err
+    assert cli.run(["recommend", run, "7", "-n", "2", *more, "--missing-features", "zero"]) == 0
+    assert [line[:2] for line in capsys.readouterr().out.splitlines()[1:]] == ["7,", "7,"]
+
+
+def test_features_of_new_users_that_cannot_be_are_refused(tmp_path, capsys):
+    _, run = small_run(tmp_path)
+    new = tmp_path / "new.csv"
+    new.write_text("user,age,job,likes\nann,30,7,a\n")
+    ask = ["recommend", run, "-n", "1"]
+    for options, says in (
+        (["--row-features", str(new)], "have the level 'job=7', which those in training lack"),
+        (["--row-features", str(new), "--unknown", "prior"], "--unknown prior: nothing can be"),
+        (["--missing-features", "zero"], "--missing-features says what is done where"),
+        (["--row-features", str(new), "--form", "triples"], "--form says how the file of --new-"),
+    ):
+        assert cli.run([*ask, *options]) == 2
+        assert says in " ".join(capsys.readouterr().err.split())
+    new.write_text("user,age\nann,30\n")
+    assert cli.run([*ask, "--row-features", str(new)]) == 2
+    assert "have no column 'job=0', which those in training have" in capsys.readouterr().err
+    plain = SimpleNamespace(model=mf.LDA(2))
+    with pytest.raises(ValueError, match="--row-features: the run was fitted without features"):
+        read_new_rows(plain, None, new)
 
 
 @pytest.mark.exhaustive

@@ -112,6 +112,27 @@ def test_ids_before_baskets_are_no_items_whether_the_form_is_stated_or_not(tmp_p
     assert masked.num_missing == 1
 
 
+@pytest.mark.parametrize("form", ["baskets", None])
+def test_ids_before_a_few_baskets_are_seen_where_the_items_are_known(tmp_path, form):
+    path = tmp_path / "baskets.csv"
+    path.write_text("ann,tea,milk\nbob,tea\n")
+    with pytest.warns(UserWarning, match="'ann', 'bob', all differ; they are read as ids"):
+        data = read_ones(path, form=form, items=["milk", "tea", "jam"])
+    assert data.row_names.tolist() == ["ann", "bob"]
+    assert data.column_names.tolist() == ["tea", "milk"]
+    data = read_ones(path, form=form, items=["milk", "tea", "ann"])  # which is an item
+    assert data.row_names is None
+    with pytest.warns(UserWarning, match="read as items, as in all files of fewer than ten lines"):
+        assert read_ones(path, form=form).column_names.tolist() == ["ann", "tea", "milk", "bob"]
+
+
+def test_a_first_pair_with_a_known_item_is_no_line_of_headings(tmp_path):
+    path = tmp_path / "pairs.csv"
+    path.write_text("ann,tea\n")
+    data = read_ones(path, items=["tea", "milk"])
+    assert (data.row_names.tolist(), data.column_names.tolist()) == (["ann"], ["tea"])
+
+
 # --- masks ---------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,175 @@
+"""New rows of a finished run, from files: their first cells, and what else is known of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from jaxmf.cli.inputs import first_few, read_data
+
+if TYPE_CHECKING:
+    from jaxmf.data import Container, Features
+    from jaxmf.posterior import Posterior
+    from jaxmf.types import Names
+
+
+def read_new_rows(
+    posterior: Posterior,
+    path: Path | None,
+    features_path: Path | None,
+    *,
+    missing: str = "refuse",
+    form: str | None = None,
+    headings: bool | None = None,
+    key: str | None = None,
+) -> tuple[Container | None, Features | None]:
+    """New rows and their features from the files that there are, as data of the run's kind.
+
+    Args:
+        path: of the first cells of the new rows, or None.
+        features_path: of their features; without `path` they are rows of which no cell is known.
+        missing: of ids and cells without features, "refuse" or "zero".
+        form, headings, key: how the file of cells is read.
+    Raises:
+        ValueError: what the readers say; features of a run that was fitted without.
+    """
+    new = None
+    if path is not None:
+        new = read_like(path, posterior, form=form, headings=headings, key=key)
+    if features_path is None:
+        return new, None
+    from jaxmf.posterior.transposed import rows_without_cells
+
+    names = None if new is None else cast("Any", new).row_names
+    features = _features_like(features_path, posterior.model, names, missing)
+    return cast("Container", rows_without_cells(posterior, features, new)), features
+
+
+def _features_like(path: Path, model: object, names: Names | None, missing: str) -> Features:
+    """Features whose columns are read as those in training: as numbers, levels or lists of them.
+
+    Args: names: ids of the new rows, whose types the ids of the features take; None where
+    there are no others.
+    """
+    from jaxmf.data import read_features
+    from jaxmf.data.container import assign
+    from jaxmf.data.names import object_array
+    from jaxmf.data.readers import read_headings
+    from jaxmf.model import TakesRowFeatures
+
+    training = (
+        [model.row_features, model.row_classes] if isinstance(model, TakesRowFeatures) else []
+    )
+    known = [column for each in training if each is not None for column in each.described]
+    if not known:
+        raise ValueError(
+            "--row-features: the run was fitted without features of the rows; leave them out"
+        )
+    headings = set(read_headings(path))
+    levels = {each.name: each for each in known if each.level is not None and each.name in headings}
+    lists = {name: each.separator for name, each in levels.items() if each.separator is not None}
+    features = read_features(
+        path,
+        categorical=[name for name in levels if name not in lists],
+        lists=[*lists],
+        separator=next(iter(lists.values()), "|"),
+        missing=missing,
+    )
+    if names is not None and features.ids is not None:
+        texts = {str(name): name for name in names.tolist()}
+        ids = object_array([texts.get(str(each), each) for each in features.ids.tolist()])
+        assign(features, ids=ids)
+    return features
+
+
+def read_like(
+    path: Path,
+    posterior: Posterior,
+    *,
+    form: str | None = None,
+    headings: bool | None = None,
+    key: str | None = None,
+) -> Container:
+    """New rows from a file as `fit` would read it, as data of the kind that a run has.
+
+    Ids of columns, or of words, get the type that they have in the run.
+
+    Raises:
+        ValueError: what the reader says; no column of the file is one of the run.
+    """
+    from jaxmf.data import SparseBinary, Tokens
+    from jaxmf.data.container import assign
+
+    reading: dict[str, Any] = {"form": form, "headings": headings, "mask": None, "vocab": None}
+    known = posterior.data
+    if isinstance(known, SparseBinary) and known.row_names is not None:
+        reading["items"] = known.column_names
+    data: Any = read_data(path, type(known), posterior.model, reading, key)
+    if isinstance(known, Tokens):
+        names = {
+            label: ids if label == "document" else _as_in_run(path, ids, known.names.get(label))
+            for label, ids in data.names.items()
+        }
+        assign(data, names=names)
+    else:
+        assign(data, column_names=_as_in_run(path, data.column_names, known.column_names))
+    return cast("Container", data)
+
+
+def _as_in_run(path: Path, names: Names | None, known: Names | None) -> Names | None:
+    """Ids as a run has them: a file with `10` alone means the text 10 where the run has texts.
+
+    Raises:
+        ValueError: the run has none of them.
+    """
+    if names is None or known is None:
+        return names
+    there = {str(name): name for name in known.tolist()}
+    texts = [str(name) for name in names.tolist()]
+    if not any(text in there for text in texts):
+        raise ValueError(
+            f"--new-rows {path}: the run has none of its ids of columns, {first_few(texts)}; those "
+            f"of the run are {first_few(list(there))}. If it is read wrongly, give --form or "
+            "--headings as for fit"
+        )
+    from jaxmf.data.names import object_array
+
+    pairs = zip(texts, names.tolist(), strict=True)
+    return object_array([there.get(text, name) for text, name in pairs])
+
+
+def check_options(
+    new_rows: Path | None,
+    row_features: Path | None,
+    unknown: str,
+    missing: str,
+    *,
+    form: str | None,
+    headings: bool | None,
+    key: str | None,
+) -> None:
+    """Refuses options about files that are not there, and --unknown prior of new rows.
+
+    Args: missing: of features; form, headings, key: how the file of new rows is read.
+    """
+    if unknown == "prior" and not (new_rows is None and row_features is None):
+        raise ValueError(
+            "--unknown prior: nothing can be said of columns of --new-rows that the run lacks; "
+            "write --unknown drop to leave them out"
+        )
+    if row_features is None and missing != "refuse":
+        raise ValueError(
+            "--missing-features says what is done where --row-features has gaps; leave it out, or "
+            "give that file"
+        )
+    stated = {
+        "--form": form is not None,
+        "--headings": headings is True,
+        "--no-headings": headings is False,
+        "--key": key is not None,
+    }
+    for option, is_stated in stated.items():
+        if is_stated and new_rows is None:
+            raise ValueError(
+                f"{option} says how the file of --new-rows is read; leave it out, or give that file"
+            )
