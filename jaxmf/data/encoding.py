@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import scipy.sparse
 from jaxmf.data import checks, dates
 from jaxmf.data.names import is_missing_id, object_array
 
+_NUMBERS = (bool, int, float, np.number, Decimal)
 _FEWEST_LINES = 20  # fewer, and levels of one line each may be chance
 MISSING = ("refuse", "zero")
 """What to do with a value, or a line, that is not there."""
@@ -134,7 +136,7 @@ def _are_numeric(cells: np.ndarray) -> bool:
     there = [cell for cell in cells.tolist() if not is_missing_id(cell)]
     if dates.days(cells) is not None:
         return True
-    return bool(there) and all(isinstance(cell, (bool, int, float, np.number)) for cell in there)
+    return bool(there) and all(isinstance(cell, _NUMBERS) for cell in there)
 
 
 def _as_floats(name: str, cells: np.ndarray, missing: str) -> np.ndarray:
@@ -143,7 +145,8 @@ def _as_floats(name: str, cells: np.ndarray, missing: str) -> np.ndarray:
     if found is not None:
         cells = found
     elif cells.dtype.kind not in "biuf":
-        cells = np.array([np.nan if is_missing_id(c) else c for c in cells.tolist()])
+        there = [float(c) if isinstance(c, Decimal) else c for c in cells.tolist()]
+        cells = np.array([np.nan if is_missing_id(c) else c for c in there])
         if cells.dtype.kind not in "biuf":
             raise TypeError(f"column {name!r}: was made of numbers and holds others now.")
     values = cells.astype(float)

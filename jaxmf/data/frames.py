@@ -10,7 +10,7 @@ _LIBRARIES = frozenset(("cudf", "dask", "duckdb", "ibis", "modin", "polars", "py
 def as_pandas(x: object) -> Any:
     """A DataFrame of another library as one of pandas; anything else as it is.
 
-    Missing numbers become NaN, other missing cells None; levels of categories become their labels.
+    Missing numbers become NaN, other missing cells None; decimals are floats, categories stay so.
 
     Raises ImportError: pandas is not installed.
     """
@@ -30,5 +30,11 @@ def as_pandas(x: object) -> Any:
             f"a DataFrame of {type(x).__module__.partition('.')[0]} is read through pandas; "
             "pip install 'jaxmf[data]'"
         ) from None
-    columns = {name: frame[name].to_numpy() for name in frame.columns}
+    columns: dict[str, object] = {}
+    for name in frame.columns:
+        column = frame[name]
+        if column.dtype == nw.Decimal:
+            column = column.cast(nw.Float64)
+        is_level = column.dtype in (nw.Categorical, nw.Enum)
+        columns[name] = pd.Categorical(column.to_numpy()) if is_level else column.to_numpy()
     return pd.DataFrame(columns, columns=frame.columns, copy=False)

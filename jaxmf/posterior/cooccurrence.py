@@ -29,6 +29,9 @@ Index = int | slice | np.ndarray
 class Cooccurrence(Answer, NDArrayOperatorsMixin):
     """What pairs of R rows, or columns, share; numpy and operators take it as an array.
 
+    ``found[i, j]`` is by position in ``names``. By id: name the rows in the question,
+    ``post.cooccurrence(["ann", "bob"])[0, 1]``, or ask ``found.to_pandas()``, a line a pair.
+
     Args:
         values: (R, R) float, the expected number of shared features, or a probability.
         names: (R,) ids, or positions.

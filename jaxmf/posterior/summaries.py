@@ -42,7 +42,8 @@ class Summaries(Draws):
         """Mean, sd, 5 % and 95 % of quantities that do not depend on labels.
 
         For chains also R-hat and effective sample size. ``shared[i, j]`` is the number of features
-        that rows i and j have in common, an entry of ZZ'.
+        that the rows with ids i and j have in common, an entry of ZZ' (positions i and j where the
+        data has no ids); `cooccurrence` has it of other rows.
 
         Returns:
             A table, which prints itself: `table["alpha", "mean"]` is one number of it.

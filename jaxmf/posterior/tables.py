@@ -42,8 +42,9 @@ def quantities(posterior: Draws, num_pairs: int) -> dict[str, np.ndarray]:
         z = feature_bits(posterior)
         rows = np.linspace(0, z.shape[2], 4).astype(int)[:3] % z.shape[2]
         pairs = [(rows[0], rows[1]), (rows[1], rows[2]), (rows[0], rows[2])]
+        ids = ids_or_positions(posterior.data.row_names, z.shape[2])
         for i, j in [pair for pair in pairs if pair[0] != pair[1]][:num_pairs]:
-            table[f"shared[{i}, {j}]"] = (z[:, :, i] & z[:, :, j]).sum(axis=-1)
+            table[f"shared[{ids[i]}, {ids[j]}]"] = (z[:, :, i] & z[:, :, j]).sum(axis=-1)
     return table
 
 

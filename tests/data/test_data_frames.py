@@ -1,5 +1,7 @@
 """DataFrames of other libraries are read as those of pandas are."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -47,6 +49,22 @@ def test_lazy_frames_and_categories_are_read():
     table = pl.LazyFrame(LONG).with_columns(pl.col("what").cast(pl.Categorical))
     data = mf.Entries.from_pandas(table, row="who", column="what", value="stars")
     assert data.column_names.tolist() == ["tea", "milk"]
+
+
+@pytest.mark.parametrize("dtype", [pl.Categorical, pl.Enum(["2020-01-01", "2020-02-01"])])
+def test_categories_are_levels_and_decimals_numbers_as_in_pandas(dtype):
+    money = [Decimal("1.50"), Decimal("2.50"), None]
+    table = pl.DataFrame({"day": ["2020-01-01", "2020-02-01", "2020-01-01"], "money": money})
+    table = table.with_columns(pl.col("day").cast(dtype))
+    plain = pd.DataFrame({"day": table["day"].to_list(), "money": money})
+    plain = plain.astype({"day": "category"})
+    theirs, ours = (mf.Features.from_pandas(each, missing="zero") for each in (plain, table))
+    assert ours.labels == ("day=2020-01-01", "day=2020-02-01", "money")
+    assert ours.fingerprint() == theirs.fingerprint()
+    np.testing.assert_array_equal(ours.to_array()[:, 2], [-1, 1, 0])
+    stars = pl.DataFrame(LONG).with_columns(pl.col("stars").cast(pl.Decimal(10, 1)))
+    data = mf.Entries.from_pandas(stars, row="who", column="what", value="stars")
+    assert data.values.tolist() == [5, 3, 4]
 
 
 def test_a_column_of_texts_in_a_matrix_is_named():

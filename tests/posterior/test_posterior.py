@@ -455,6 +455,9 @@ def test_rows_of_a_reconstruction_are_named_or_counted_as_in_predictions(sampled
         sampled, data=Dense(sampled.data.to_array(), row_names=[f"r{i}" for i in range(12)])
     )
     np.testing.assert_allclose(named.reconstruction(["r2", "r0"]), whole[[2, 0]], rtol=1e-5)
+    pairs = [name for name in named.quantities() if name.startswith("shared")]
+    assert pairs == ["shared[r0, r4]", "shared[r4, r8]", "shared[r0, r8]"]
+    assert "shared[4, 8]" in sampled.quantities()
     with pytest.raises(ValueError, match=r"rows: 12 at position 1 is outside 0\.\.11"):
         sampled.reconstruction([0, 12])
 
