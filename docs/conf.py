@@ -47,6 +47,8 @@ nb_number_source_lines = False
 
 # --- docstrings
 autodoc_member_order = "bysource"
+# what an answer is made of when it is shown; readers have to_pandas, to_xarray and print
+autodoc_default_options = {"exclude-members": "coordinates, variables, lines, footer"}
 autodoc_typehints = "none"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True

@@ -11,7 +11,7 @@ import scipy.sparse
 from jaxmf.data import checks, dates
 from jaxmf.data.names import is_missing_id, object_array
 
-_NUMBERS = (bool, int, float, np.number, Decimal)
+_REAL_TYPES = (bool, int, float, np.number, Decimal)
 _FEWEST_LINES = 20  # fewer, and levels of one line each may be chance
 MISSING = ("refuse", "zero")
 """What to do with a value, or a line, that is not there."""
@@ -136,7 +136,7 @@ def _are_numeric(cells: np.ndarray) -> bool:
     there = [cell for cell in cells.tolist() if not is_missing_id(cell)]
     if dates.days(cells) is not None:
         return True
-    return bool(there) and all(isinstance(cell, _NUMBERS) for cell in there)
+    return bool(there) and all(isinstance(cell, _REAL_TYPES) for cell in there)
 
 
 def _as_floats(name: str, cells: np.ndarray, missing: str) -> np.ndarray:

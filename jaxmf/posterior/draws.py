@@ -43,15 +43,17 @@ class Draws:
 
     @property
     def num_chains(self) -> int:
+        """Chains of a sampler, or runs of a filter; 1 of a variational fit."""
         return int(next(iter(self.draws.values())).shape[0])
 
     @property
     def num_draws(self) -> int:
-        """Draws a chain, or particles a run."""
+        """Kept draws of each chain, or particles of each run; 1 of a variational fit."""
         return int(next(iter(self.draws.values())).shape[1])
 
     @property
     def is_weighted(self) -> bool:
+        """Whether draws are particles with weights of their own, see `weights`."""
         return self.particle_log_weights is not None
 
     @property
@@ -96,7 +98,11 @@ class Draws:
 
     @property
     def log_evidence_error(self) -> float:
-        """Standard error of `log_evidence`."""
+        """Standard error of `log_evidence`; NaN, with an alarm, where it cannot be trusted.
+
+        Raises:
+            ValueError: the method estimates no evidence.
+        """
         return self._evidence().standard_error
 
     def _evidence(self) -> Evidence:
@@ -144,7 +150,11 @@ class Draws:
         return int(chain), int(draw)
 
     def reference_draw(self) -> dict[str, np.ndarray]:
-        """The arrays of the reference draw."""
+        """The arrays of the reference draw, by name; see `reference`.
+
+        Raises:
+            ValueError: the run kept no draw.
+        """
         chain, draw = self.reference()
         return {name: values[chain, draw] for name, values in self.draws.items()}
 

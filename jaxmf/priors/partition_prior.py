@@ -45,6 +45,11 @@ class CountCache(NamedTuple):
 class PartitionPrior(Readable, ABC):
     """What a network asks of a prior of partitions, and what all of them share.
 
+    In the methods G is the number of batches, K the number of groups (slots); ``counts`` (G, K) has
+    the items of each batch in each group, ``batch`` and ``group`` are () int32, ``hyperparameters``
+    is a dict of () float by name. A ``cache`` is what `begin` returns and a sweep carries along.
+    A prior needs `weights` and `log_prob`; the rest has defaults (Porteous 2010, chapter 4).
+
     Attributes:
         grows: whether there is always room for a group that no item has yet.
         labels_shared: whether label k means the same group in every batch.
@@ -84,7 +89,13 @@ class PartitionPrior(Readable, ABC):
     def begin(
         self, counts: Array, hyperparameters: Hyperparameters, *, with_sizes: bool
     ) -> CountCache:
-        """Counts (G, K) int32 as a sweep works on them."""
+        """Counts as a sweep works on them.
+
+        Args:
+            counts: (G, K) int32.
+            hyperparameters: () float each.
+            with_sizes: whether the number of items of each batch is needed.
+        """
         dtype = jnp.result_type(float)
         return CountCache(
             counts=counts.astype(dtype),
@@ -98,11 +109,11 @@ class PartitionPrior(Readable, ABC):
         return cache.counts.astype(jnp.int32), cache.hyperparameters
 
     def unassign(self, cache: CountCache, batch: Array, group: Array) -> CountCache:
-        """Takes an item out."""
+        """Takes an item of a batch out of its group."""
         return moved(cache, batch, group, -1)
 
     def assign(self, cache: CountCache, batch: Array, group: Array, uniform: Array) -> CountCache:
-        """Puts an item in; `uniform` () in [0, 1) decides how large a new group is."""
+        """Puts an item into a group; `uniform` () in [0, 1) decides how large a new group is."""
         del uniform
         return moved(cache, batch, group, 1)
 
@@ -112,7 +123,12 @@ class PartitionPrior(Readable, ABC):
 
     @abstractmethod
     def weights(self, cache: CountCache, batch: Array) -> tuple[Array, Array]:
-        """Weights (K,) of the next item of a batch, and whether there was room for a new group."""
+        """Weights of the groups for the next item of a batch.
+
+        Returns:
+            (K,) float, not normalised, 0 for groups that it cannot join; and () bool, whether there
+            was room for a new group.
+        """
 
     def next_probabilities(self, cache: CountCache, lanes: Lanes) -> tuple[Array, Array]:
         """Probabilities of the next item of several batches, and whether there was room.
@@ -152,7 +168,12 @@ class PartitionPrior(Readable, ABC):
 
     @abstractmethod
     def log_prob(self, counts: Array, hyperparameters: Hyperparameters) -> Array:
-        """Log probability of all items in some order: () float."""
+        """Log probability of all items in some order, by the chain rule of `weights`: () float.
+
+        Args:
+            counts: (G, K) int32.
+            hyperparameters: () float each.
+        """
 
     def weight_shapes(
         self, counts: Array, hyperparameters: Hyperparameters

@@ -23,6 +23,8 @@ class Likelihood(Readable, ABC):
 
     A likelihood is a frozen dataclass, registered as a pytree. Fields named in `hyperparameters`
     may be numbers or numpyro distributions; the methods need numbers, which `at_values` fills in.
+    `x` and `eta` are float arrays of one shape, such as (I, J). A likelihood of one's own needs
+    `log_density`, `sample`, `mean`, `variance` and `in_support`.
 
     Attributes:
       hyperparameters: names of the fields that may have priors.

@@ -71,6 +71,11 @@ class SweptFamily(Readable, ABC):
 class Family(SweptFamily):
     """Base of the families: hyperparameters are fixed unless a family says otherwise.
 
+    In the methods T is the number of values, (T,) or for vectors (T, D), and G that of groups;
+    ``statistics`` and ``parameters`` are pytrees whose leaves have the groups on their first axis,
+    ``hyperparameters`` is a dict of () float by name. `AdditiveFamily` needs less where statistics
+    are sums over values (Porteous 2010, section 4.1).
+
     Attributes:
         hyperparameters: names of the fields that may have priors.
     """
