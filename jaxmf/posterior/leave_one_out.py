@@ -170,8 +170,7 @@ def _compare_tokens(posterior: Draws) -> LeftOutLosses | None:
         return None
     log_probabilities, probabilities = [], []
     for position in np.linspace(0, total - 1, _FEWEST_DRAWS).astype(int):
-        chain, index = divmod(int(position), posterior.num_draws)
-        draw = {label: values[chain, index] for label, values in posterior.draws.items()}
+        draw = posterior.draw_at(*divmod(int(position), posterior.num_draws))
         left_out = left_out_tokens.leave_out(
             network, draw, name, columns, all_values=levels is not None
         )
