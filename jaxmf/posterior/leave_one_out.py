@@ -11,7 +11,7 @@ No data are hidden and no random number of the run is used: its draws are what t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,9 +29,7 @@ from jaxmf.model import (
 )
 from jaxmf.posterior import categories, left_out_tokens, pareto, prediction
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
-
-if TYPE_CHECKING:
-    from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.draws import Draws
 
 _NUM_CELLS = 256
 _FEWEST_CELLS = 40
