@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,8 +23,6 @@ from jaxmf.types import PyTree
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from jaxmf.posterior import Posterior
 
 CHAIN_COLUMNS = ("mean", "sd", "5 %", "95 %", "R-hat", "ESS")
 WEIGHTED_COLUMNS = ("mean", "sd", "5 %", "95 %")
@@ -367,7 +365,18 @@ class HeldOutError(NamedTuple):
         )
 
 
-def held_out_error(posterior: Posterior, truth: object) -> HeldOutError:
+class PredictsHeldOut(Protocol):
+    """A `Posterior`, as its errors on held-out cells are found from it."""
+
+    @property
+    def data(self) -> Any: ...
+
+    def predict(self, cells: object, /, *, quantiles: tuple[float, ...]) -> Any: ...
+
+    def held_out_log_likelihood(self, values: object, cells: object) -> HeldOutScore: ...
+
+
+def held_out_error(posterior: PredictsHeldOut, truth: object) -> HeldOutError:
     """Score the predictions of the cells missing in training against the complete matrix.
 
     Args:

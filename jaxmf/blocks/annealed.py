@@ -8,7 +8,6 @@ predictive density to the power b: every sweep leaves the path invariant once fa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +16,15 @@ from jax.tree_util import Partial
 from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks import chain
 from jaxmf.blocks.counts import all_parts, statistics_of_block
-from jaxmf.blocks.network import Network
+from jaxmf.blocks.network_model import NetworkModel
+from jaxmf.blocks.simulation import simulate
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.engine import Info, Limit
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, SweptFamily
 from jaxmf.priors.hyper import is_fixed
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.types import Array, Key, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.blocks.network_model import NetworkModel
 
 _FIRST_SLOTS = 16
 
@@ -88,13 +86,13 @@ def annealed(
     )
 
 
-def raised(network: Network, power: Array) -> Network:
+def raised(network: Wiring, power: Array) -> Wiring:
     """The network as sweeps see it where the likelihood is raised to a power, () float."""
-    blocks = dict(network.blocks)
+    changed = {}
     for name in network.observed:
-        family = RaisedFamily(blocks[name].distribution, power)
-        blocks[name] = blocks[name].with_distribution(family)
-    return Network(blocks, network.order)
+        family = RaisedFamily(network.blocks[name].distribution, power)
+        changed[name] = network.blocks[name].with_distribution(family)
+    return network.with_blocks(changed)
 
 
 def _check_family(family: SweptFamily) -> None:
@@ -117,7 +115,7 @@ def _init(
     """A state from the prior; slots may have been too few where all of them are in use."""
     network, tokens = model.over(data)
     capacity = plan.num_slots if not sizes else max(sizes.values())
-    state, _ = network.simulate(key, tokens, capacity=capacity)
+    state, _ = simulate(network, key, tokens, capacity=capacity)
     overflow = {
         name: jnp.all(in_use) & (in_use.shape[0] < tokens.num_tokens)
         for name, in_use in state.slots.items()

@@ -17,19 +17,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.blocks.turns import AllTokens, Read, SetTurns
 from jaxmf.blocks.weights import sample_log_weights
 from jaxmf.devices import block_size
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, Key
-
-if TYPE_CHECKING:
-    from jaxmf.blocks.batches import AllTokens, Read, SetTurns
 
 _LEAST_PIECE = 32  # neighbours that a warp reads together
 

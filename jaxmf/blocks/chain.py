@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +22,7 @@ from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.subset import random_tokens, sweep_subset
 from jaxmf.blocks.unobserved import holders, sweep_unobserved
 from jaxmf.blocks.whole_sets import sweep_sets
-from jaxmf.blocks.wiring import BlockParts
+from jaxmf.blocks.wiring import BlockModel, BlockParts, Wiring
 from jaxmf.data import Tokens
 from jaxmf.devices import AUTO
 from jaxmf.engine import Info, merge_overflow
@@ -32,10 +31,6 @@ from jaxmf.priors.hyper import is_fixed
 from jaxmf.priors.partition_prior import PartitionPrior, is_kind, missing_hook
 from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
 from jaxmf.types import Array, Draw, Key, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
-    from jaxmf.blocks.network_model import NetworkModel
 
 KEEP = ("statistics", "assignments", "scalars")
 SWEEPS = ("sequential", "sparse", "parallel")
@@ -66,7 +61,7 @@ class NetworkPlan:
 
 
 def plan(
-    network: Network,
+    network: Wiring,
     *,
     joint: tuple[tuple[str, ...], ...],
     keep: str,
@@ -112,7 +107,7 @@ def plan(
     return NetworkPlan(tuple(sets), keep, capacity, sweep, split_merge)
 
 
-def _joint_indicators(network: Network, joint: Sequence[Sequence[str]]) -> list[str]:
+def _joint_indicators(network: Wiring, joint: Sequence[Sequence[str]]) -> list[str]:
     """The indicators in sets that are drawn together; refuses other names and repeated ones."""
     is_sets = isinstance(joint, tuple | list)
     if not is_sets or not all(isinstance(chosen, tuple | list) for chosen in joint):
@@ -135,7 +130,7 @@ def _joint_indicators(network: Network, joint: Sequence[Sequence[str]]) -> list[
     return named
 
 
-def _check_parallel(network: Network) -> None:
+def _check_parallel(network: Wiring) -> None:
     for name in network.indicators:
         if network.blocks[name].per:
             raise ValueError(f"sweep: 'parallel' is not for {name!r}, which has values of sets")
@@ -153,7 +148,7 @@ def _check_parallel(network: Network) -> None:
             )
 
 
-def can_be_parallel(network: Network) -> bool:
+def can_be_parallel(network: Wiring) -> bool:
     """Whether the network has the parallel sweep."""
     blocks = [network.blocks[name] for name in network.indicators]
     return all(
@@ -172,7 +167,7 @@ def _has_weight_shapes(distribution: PartitionPrior) -> bool:
 
 def step(
     plan: NetworkPlan,
-    model: NetworkModel,
+    model: BlockModel,
     key: Key,
     state: NetworkState,
     data: object,
@@ -185,7 +180,7 @@ def step(
 
 
 def update(
-    plan: NetworkPlan, network: Network, key: Key, state: NetworkState, data: Tokens
+    plan: NetworkPlan, network: Wiring, key: Key, state: NetworkState, data: Tokens
 ) -> tuple[NetworkState, Info]:
     """Every set of indicators, then hyperparameters."""
     sweep_all = _parallel_sweeps if plan.sweep == "parallel" else _sequential_sweeps
@@ -202,7 +197,7 @@ def update(
 
 
 def _sequential_sweeps(
-    plan: NetworkPlan, network: Network, key: Key, state: NetworkState, data: Tokens
+    plan: NetworkPlan, network: Wiring, key: Key, state: NetworkState, data: Tokens
 ) -> tuple[NetworkState, dict[str, Array]]:
     overflow: dict[str, Array] = {}
     for index, names in enumerate(plan.sets):
@@ -220,7 +215,7 @@ def _sequential_sweeps(
 
 
 def _sparse_sweep(
-    network: Network, names: tuple[str, ...], key: Key, state: NetworkState, data: Tokens
+    network: Wiring, names: tuple[str, ...], key: Key, state: NetworkState, data: Tokens
 ) -> tuple[NetworkState, Info]:
     """Document by document, or word by word: of paths, and where tokens are many."""
     if len(names) == 1 and data.num_tokens < _MANY_TOKENS:
@@ -229,7 +224,7 @@ def _sparse_sweep(
 
 
 def _parallel_sweeps(
-    plan: NetworkPlan, network: Network, key: Key, state: NetworkState, data: Tokens
+    plan: NetworkPlan, network: Wiring, key: Key, state: NetworkState, data: Tokens
 ) -> tuple[NetworkState, dict[str, Array]]:
     """Groups made and removed by a few tokens, of all sets first; then all tokens of every set.
 
@@ -253,7 +248,7 @@ def _parallel_sweeps(
 
 def _split_merge(
     plan: NetworkPlan,
-    network: Network,
+    network: Wiring,
     key: Key,
     state: NetworkState,
     data: Tokens,
@@ -276,7 +271,7 @@ def _split_merge(
 
 
 def record(
-    plan: NetworkPlan, model: NetworkModel, key: Key, state: NetworkState, data: object
+    plan: NetworkPlan, model: BlockModel, key: Key, state: NetworkState, data: object
 ) -> Draw:
     """What a draw keeps; names of a block's quantities begin with the block's.
 
@@ -307,7 +302,7 @@ def record(
     return draw
 
 
-def _tokens_of_sets(network: Network, state: NetworkState, data: Tokens) -> dict[str, Array]:
+def _tokens_of_sets(network: Wiring, state: NetworkState, data: Tokens) -> dict[str, Array]:
     """Tokens of every group of sets of tokens, by the column that the sets are made in: (N, K).
 
     The counts of such an indicator are of sets, which do not say in which document a group is.

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
 from jaxmf._kernels.tables import count_pairs
 from jaxmf.blocks.block import Block
 from jaxmf.blocks.state import NetworkState
-from jaxmf.blocks.wiring import BlockParts, parts
+from jaxmf.blocks.wiring import BlockParts, Wiring, parts
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.family import Family
 from jaxmf.types import Array, PyTree
 
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
 
-
-def slot_sizes(state: NetworkState, network: Network) -> dict[str, int]:
+def slot_sizes(state: NetworkState, network: Wiring) -> dict[str, int]:
     """The number of values of every indicator."""
     return {
         name: state.slots[name].shape[-1]
@@ -34,7 +30,7 @@ def all_values(state: NetworkState, data: Tokens) -> dict[str, Array]:
     return {**data.columns, **data.values, **state.values}
 
 
-def all_parts(network: Network, state: NetworkState, data: Tokens) -> dict[str, BlockParts]:
+def all_parts(network: Wiring, state: NetworkState, data: Tokens) -> dict[str, BlockParts]:
     """The parts of every block."""
     sizes = network.sizes(data, slot_sizes(state, network))
     return {name: network.parts(name, sizes) for name in network.order}
@@ -65,7 +61,7 @@ def statistics_of(
     return distribution.statistics(groups, values_of_block, parts.num_parts)
 
 
-def set_parts(network: Network, name: str, sizes: Mapping[str, int]) -> BlockParts:
+def set_parts(network: Wiring, name: str, sizes: Mapping[str, int]) -> BlockParts:
     """The sets that a block with `per` has a value for each of."""
     block = network.blocks[name]
     return parts(name, Block(block.distribution, by=block.per), sizes)
@@ -88,7 +84,7 @@ def count_sets(pair: tuple[Array, Array], first: Array, shape: tuple[int, int]) 
     return jnp.zeros(shape, jnp.int32).at[pair].add(is_first)
 
 
-def block_statistics(network: Network, state: NetworkState, data: Tokens) -> dict[str, PyTree]:
+def block_statistics(network: Wiring, state: NetworkState, data: Tokens) -> dict[str, PyTree]:
     """The statistics of all blocks."""
     parts = all_parts(network, state, data)
     return {
@@ -97,7 +93,7 @@ def block_statistics(network: Network, state: NetworkState, data: Tokens) -> dic
 
 
 def statistics_of_block(
-    network: Network, name: str, parts: BlockParts, state: NetworkState, data: Tokens
+    network: Wiring, name: str, parts: BlockParts, state: NetworkState, data: Tokens
 ) -> PyTree:
     """The statistics of one block; of one with `per` counts of sets."""
     values, slots = all_values(state, data), slot_sizes(state, network)

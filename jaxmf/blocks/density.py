@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
 from jaxmf.blocks.counts import block_statistics
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.priors.hyper import log_prior
 from jaxmf.types import Array
 
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
 
-
-def log_joint(network: Network, state: NetworkState, data: Tokens) -> Array:
+def log_joint(network: Wiring, state: NetworkState, data: Tokens) -> Array:
     """See `Network.log_joint`."""
     return log_joint_of(network, state, block_statistics(network, state, data))
 
 
 def log_joint_of(
-    network: Network, state: NetworkState, statistics_by_block: Mapping[str, object]
+    network: Wiring, state: NetworkState, statistics_by_block: Mapping[str, object]
 ) -> Array:
     """The same, of statistics that are known."""
     total = jnp.zeros((), jnp.result_type(float))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,14 +25,12 @@ from jaxmf.blocks.counts import all_parts, all_values, slot_sizes, statistics_of
 from jaxmf.blocks.prediction import Draw, family_statistics, hyperparameters_of, probabilities
 from jaxmf.blocks.sequential import first_sweep, sweep
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.family import SweptFamily
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import Array, Key, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
 
 
 @jax.tree_util.register_dataclass
@@ -127,7 +125,7 @@ class _AroundShared(Dirichlet):
 
 
 def fold_in(
-    network: Network,
+    network: Wiring,
     key: Key,
     draw: Draw,
     new: Tokens,
@@ -224,9 +222,9 @@ def _fold_all(keys: Key, turn: Array | int) -> Key:
     return jax.vmap(lambda key: jax.random.fold_in(key, turn))(keys)
 
 
-def _held(network: Network, draw: Draw, column: str) -> Network:
+def _held(network: Wiring, draw: Draw, column: str) -> Wiring:
     """The network with learned parameters in place of unknown ones."""
-    blocks = dict(network.blocks)
+    blocks = {}
     for name, block in network.blocks.items():
         hangs = column in block.by
         if block.observed and not hangs:
@@ -244,10 +242,10 @@ def _held(network: Network, draw: Draw, column: str) -> Network:
             blocks[name] = block.with_distribution(distribution)
         elif not block.observed:
             blocks[name] = block.with_distribution(prior_of_new_levels(network, draw, name))
-    return type(network)(blocks, network.order)
+    return network.with_blocks(blocks)
 
 
-def prior_of_new_levels(network: Network, draw: Draw, name: str) -> Dirichlet:
+def prior_of_new_levels(network: Wiring, draw: Draw, name: str) -> Dirichlet:
     """The prior of a new level's probabilities: a Dirichlet prior around the shared weights."""
     distribution, counts = network.blocks[name].distribution, draw[f"{name}_counts"]
     if not distribution.labels_shared:
@@ -261,12 +259,12 @@ def prior_of_new_levels(network: Network, draw: Draw, name: str) -> Dirichlet:
     return _AroundShared(counts.shape[-1], jnp.broadcast_to(pseudo, (counts.shape[-1],)))
 
 
-def _hyperparameters(network: Network, draw: Draw, name: str, column: str) -> dict[str, Array]:
+def _hyperparameters(network: Wiring, draw: Draw, name: str, column: str) -> dict[str, Array]:
     return hyperparameters_of(network, draw, name) if column in network.blocks[name].by else {}
 
 
 def _current(
-    network: Network, names: tuple[str, ...], state: NetworkState, data: Tokens
+    network: Wiring, names: tuple[str, ...], state: NetworkState, data: Tokens
 ) -> dict[str, Array]:
     """(n + a) / (N + sum a) of some indicators: (*parts, K) float."""
     values, parts = all_values(state, data), all_parts(network, state, data)

@@ -9,8 +9,6 @@ flexible prior is for a number of items: this one is that of one word more than 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 
@@ -19,18 +17,16 @@ from jaxmf.blocks.counts import all_values, slot_sizes, statistics_of, statistic
 from jaxmf.blocks.folding import level_keys
 from jaxmf.blocks.prediction import Draw, category_probabilities, hyperparameters_of
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.priors.flexible import FlexiblePrior
 from jaxmf.types import Array, Key, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
 
 _DOCUMENTS_AT_ONCE = 32
 
 
 def topics_of_new_documents(
-    network: Network, key: Key, draw: Draw, new: Tokens, *, num_sweeps: int = 40
+    network: Wiring, key: Key, draw: Draw, new: Tokens, *, num_sweeps: int = 40
 ) -> Array:
     """Probabilities of the topic of one more word of new documents: (M, K) float.
 
@@ -62,7 +58,7 @@ def topics_of_new_documents(
     return jax.lax.map(one_document, documents, batch_size=_DOCUMENTS_AT_ONCE)
 
 
-def _topic_of_one_more(network: Network, draw: Draw, topic: str) -> Array:
+def _topic_of_one_more(network: Wiring, draw: Draw, topic: str) -> Array:
     """Probabilities (K,) of the topic of one more table than the training data have."""
     prior, counts = network.blocks[topic].distribution, draw[f"{topic}_counts"]
     hyperparameters = hyperparameters_of(network, draw, topic)
@@ -119,7 +115,7 @@ def _mean_topics(
 
 
 def word_probabilities(
-    network: Network, state: NetworkState, data: Tokens, documents: Array, words: Array
+    network: Wiring, state: NetworkState, data: Tokens, documents: Array, words: Array
 ) -> Array:
     """Probabilities of held-out words given the tables of all others: (M,) float.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jaxmf._kernels.special import loggammas
 from jaxmf._kernels.tables import count_pairs
 from jaxmf.blocks.counts import all_parts, all_values, part_of, slot_sizes, statistics_of_block
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
@@ -31,15 +32,12 @@ from jaxmf.samplers.hyper import update_probability, update_rate, update_scale
 from jaxmf.samplers.restaurants import count_tables, count_tables_at_once
 from jaxmf.types import Array, Key, PyTree
 
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
-
 Hyperparameters = dict[str, Array]
 Distribution = PartitionPrior | Family
 
 
 def update_hyperparameters(
-    network: Network, key: Key, state: NetworkState, data: Tokens, *, at_once: bool = False
+    network: Wiring, key: Key, state: NetworkState, data: Tokens, *, at_once: bool = False
 ) -> tuple[NetworkState, Info]:
     """Kernel: concentrations, discounts and the shared weights of HDPs, given all indicators.
 

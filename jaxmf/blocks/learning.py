@@ -15,7 +15,7 @@ Source: Porteous (2010), section 7.2; Hinton (2002), Training products of expert
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,20 +24,19 @@ import optax
 
 from jaxmf.arguments import check_count, check_number, check_seed
 from jaxmf.blocks import chain, sequential, starting
+from jaxmf.blocks.block import Block
 from jaxmf.blocks.counts import slot_sizes, statistics_of_block
 from jaxmf.blocks.network import Network
+from jaxmf.blocks.network_model import NetworkModel
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.unobserved import check_coverage, sweep_unobserved
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.engine import Info, merge_overflow
 from jaxmf.priors.flexible import FlexiblePrior, check_flexible
 from jaxmf.priors.moments import check_expected_counts
 from jaxmf.programs import jit
 from jaxmf.types import Array, Key, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.blocks.block import Block
-    from jaxmf.blocks.network_model import NetworkModel
 
 _CHUNK = 25  # steps in one compiled call
 
@@ -140,14 +139,13 @@ def contrastive_divergence(
 _start = jit(starting.init, static_argnums=0)
 
 
-def with_prior(network: Network, block: str, prior: FlexiblePrior) -> Network:
+def with_prior(network: Wiring, block: str, prior: FlexiblePrior) -> Wiring:
     """The network with another flexible prior in one of its blocks."""
-    changed = network.blocks[block].with_distribution(prior)
-    return Network(network.blocks | {block: changed}, network.order)
+    return network.with_blocks({block: network.blocks[block].with_distribution(prior)})
 
 
 def sweep_prior(
-    network: Network, block: str, key: Key, state: NetworkState, data: Tokens
+    network: Wiring, block: str, key: Key, state: NetworkState, data: Tokens
 ) -> tuple[NetworkState, Info]:
     """Kernel: an indicator with a flexible prior, without what it partitions.
 
@@ -185,7 +183,7 @@ class _Learning(NamedTuple):
 def _warm_up(
     problem: _Learning,
     num_steps: int,
-    network: Network,
+    network: Wiring,
     key: Key,
     state: NetworkState,
     data: Tokens,
@@ -195,7 +193,7 @@ def _warm_up(
     def one(index: Array, carry: PyTree) -> PyTree:
         state, no_room = carry
         sweep_key = jax.random.fold_in(warmup_key, index)
-        state, info = chain.step(problem.plan, network, sweep_key, state, data, jnp.ones(()))
+        state, info = chain.update(problem.plan, network, sweep_key, state, data)
         return state, merge_overflow(no_room, info.overflow)
 
     nothing = dict.fromkeys(state.slots, jnp.zeros((), bool))
@@ -207,7 +205,7 @@ def _warm_up(
 def _steps(
     problem: _Learning,
     num_steps: int,
-    network: Network,
+    network: Wiring,
     key: Key,
     carry: PyTree,
     data: Tokens,
@@ -221,7 +219,7 @@ def _steps(
         now = with_prior(network, block, problem.form(parameters))
         for sweep in range(problem.num_sweeps):
             sweep_key = jax.random.fold_in(step_key, sweep)
-            state, info = chain.step(problem.plan, now, sweep_key, state, data, jnp.ones(()))
+            state, info = chain.update(problem.plan, now, sweep_key, state, data)
             no_room = merge_overflow(no_room, info.overflow)
         from_prior = state
         for sweep in range(problem.num_prior_sweeps):
@@ -244,7 +242,7 @@ def _steps(
 def contrast(
     form: Callable[[PyTree], FlexiblePrior],
     parameters: PyTree,
-    network: Network,
+    network: Wiring,
     block: str,
     states: tuple[NetworkState, NetworkState],
     data: Tokens,
@@ -267,7 +265,7 @@ def contrast(
     return jax.grad(log_ratio)(parameters)
 
 
-def _counts(network: Network, block: str, state: NetworkState, data: Tokens) -> Array:
+def _counts(network: Wiring, block: str, state: NetworkState, data: Tokens) -> Array:
     parts = network.parts(block, network.sizes(data, slot_sizes(state, network)))
     return statistics_of_block(network, block, parts, state, data)
 
@@ -285,7 +283,7 @@ def _with_room(
         state = chain.grow(state, sizes)
 
 
-def _check_block(network: Network, block: str) -> None:
+def _check_block(network: Wiring, block: str) -> None:
     named: Block | None = network.blocks.get(block)
     if named is None or not isinstance(named.distribution, FlexiblePrior) or named.per:
         known = [
@@ -300,7 +298,7 @@ def _check_block(network: Network, block: str) -> None:
         )
 
 
-def _checked_form(network: Network, block: str, prior: FlexiblePrior) -> FlexiblePrior:
+def _checked_form(network: Wiring, block: str, prior: FlexiblePrior) -> FlexiblePrior:
     check_flexible("form(parameters)", prior)
     expected = network.blocks[block].distribution.num_unobserved
     if prior.num_unobserved != expected:
@@ -366,8 +364,6 @@ def _moment_steps(
     state: NetworkState,
     data: Tokens,
 ) -> tuple[Array, NetworkState]:
-    from jaxmf.blocks.block import Block
-
     learning_rate, shrinkage, num_steps, num_sweeps = settings
     sizes = jnp.arange(1, targets.shape[0] + 1)
 

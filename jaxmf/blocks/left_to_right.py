@@ -13,7 +13,6 @@ resampling with moves.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +20,9 @@ from jax.typing import DTypeLike
 
 from jaxmf.blocks.folding import prior_of_new_levels
 from jaxmf.blocks.prediction import Draw, category_probabilities
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.samplers.resampling import systematic
 from jaxmf.types import Array, Key
-
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
 
 _Carry = tuple[Array, Array, Array]
 
@@ -34,7 +31,7 @@ NUM_MOVES = 8
 
 
 def log_probability(
-    network: Network,
+    network: Wiring,
     key: Key,
     draw: Draw,
     words: Array,

@@ -12,8 +12,10 @@ from jaxmf._kernels.fusion import LONG_ROW, wide_vectors
 from jaxmf.blocks import chain, starting
 from jaxmf.blocks.density import log_joint
 from jaxmf.blocks.prediction import Draw, category_probabilities
-from jaxmf.blocks.simulation import simulate_more
+from jaxmf.blocks.simulation import simulate, simulate_more
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.unobserved import check_coverage
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.devices import AUTO, choose_sweep, default_platform
 from jaxmf.engine import Algorithm, algorithm
@@ -26,8 +28,6 @@ from jaxmf.types import Array, Key, Names, PyTree
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from jaxmf.blocks.network import Network
-
 
 class NetworkModel(Readable, Model[ModelData], ABC):
     """Base of the models that are short descriptions of a network.
@@ -39,12 +39,12 @@ class NetworkModel(Readable, Model[ModelData], ABC):
     joint: tuple[tuple[str, ...], ...] = ()
 
     @abstractmethod
-    def network(self) -> Network:
+    def network(self) -> Wiring:
         """The blocks that the model is made of."""
 
     def plot(self) -> Figure:
         """The network as a picture: a box a block, shaded where observed, arrows from parents."""
-        from jaxmf.plot import network_picture
+        from jaxmf.plot.network import network_picture
 
         return network_picture(self.network())
 
@@ -52,7 +52,7 @@ class NetworkModel(Readable, Model[ModelData], ABC):
     def tokens(self, data: Any) -> Tokens:
         """The data as the tokens of the network."""
 
-    def over(self, data: Any) -> tuple[Network, Tokens]:
+    def over(self, data: Any) -> tuple[Wiring, Tokens]:
         """The network with its sizes, and the tokens."""
         tokens = self.tokens(data)
         return self.network().at(tokens), tokens
@@ -63,7 +63,7 @@ class NetworkModel(Readable, Model[ModelData], ABC):
         Raises:
             ValueError: the data and the network do not fit together.
         """
-        self.network().check_data(self.tokens(data), name)
+        check_tokens(self.network(), self.tokens(data), name)
 
     def log_joint(self, state: NetworkState, data: object) -> Array:
         """log p(indicators, observed values, hyperparameters), parameters summed out.
@@ -89,7 +89,7 @@ class NetworkModel(Readable, Model[ModelData], ABC):
         if not isinstance(data, Tokens):
             raise missing_hook(self, "simulate_like", "check_model", "joint_distribution=False")
         network, tokens = self.over(data)
-        return network.simulate(key, tokens)
+        return simulate(network, key, tokens)
 
     def simulate_more(
         self, key: Key, state: NetworkState, data: PyTree
@@ -211,3 +211,42 @@ class NetworkModel(Readable, Model[ModelData], ABC):
             capacity=chain.capacity if grows else None,
             compiler_options=wide_vectors if is_wide else None,
         )
+
+
+def check_tokens(network: Wiring, data: Tokens, name: str) -> None:
+    """Refuses tokens that lack a column, or have values that a family does not know.
+
+    Raises:
+        ValueError: the data, which the user calls `name`, and the network do not fit together.
+    """
+    if not network.observed:
+        raise ValueError(
+            f"{name}: no block of the network is observed, so the data say nothing about it; "
+            "declare the block of a column with observed=True"
+        )
+    have = {*data.columns, *data.values}
+    for column in network.columns:
+        if column not in have:
+            raise ValueError(
+                f"{name}: the tokens have no column {column!r}, which the network names; they "
+                f"have {', '.join(map(repr, sorted(have)))}"
+            )
+        if column in data.values and column not in network.observed:
+            raise ValueError(
+                f"{name}: {column!r} has real values and cannot partition anything; pass it as "
+                "a column of indices"
+            )
+    for indicator in network.indicators:
+        if indicator in have:
+            raise ValueError(
+                f"{name}: the tokens have a column {indicator!r}, which is a latent block; "
+                "rename one, or declare the block observed=True"
+            )
+    sized = network.at(data)
+    for block in network.observed:
+        values = data.columns[block] if block in data.columns else data.values[block]
+        sized.blocks[block].distribution.check(values, block)
+    slots = {n: network.blocks[n].distribution.num_groups(1) for n in network.indicators}
+    for block in network.order:
+        network.parts(block, network.sizes(data, slots))
+    check_coverage(network, data)

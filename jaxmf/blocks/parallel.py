@@ -27,7 +27,7 @@ stick-breaking priors, for sampling given weights.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,15 +39,14 @@ from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.elimination import Factor, draw_all
 from jaxmf.blocks.roles import Role, look_up_of, roles_of, statistics_of_roles
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.turns import Read, SetTurns, padded, turns_of
 from jaxmf.blocks.weights import sample_log_weights
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.devices import block_size
 from jaxmf.likelihoods.families.family import Family
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import Array, Key, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
 
 _LEAST_PRODUCT = 1e-20  # with a prior probability still a float
 
@@ -61,7 +60,7 @@ class _Holders(NamedTuple):
 
 
 def sweep(
-    network: Network, names: tuple[str, ...], key: Key, state: NetworkState, data: Tokens
+    network: Wiring, names: tuple[str, ...], key: Key, state: NetworkState, data: Tokens
 ) -> NetworkState:
     """Kernel: the named indicators of all tokens at once, jointly, given all else.
 
@@ -75,7 +74,7 @@ def sweep(
     parameters_key, tokens_key, holders_key = jax.random.split(key, 3)
     values, slots = all_values(state, data), slot_sizes(state, network)
     roles = roles_of(network, names, network.sizes(data, slots))
-    turns = batches.turns_of(network, names, roles, slots)
+    turns = turns_of(network, names, roles, slots)
     with_parameters = roles if turns is None else turns.others
     parameters = _parameters(parameters_key, with_parameters, values, slots, state)
     holders = {
@@ -92,14 +91,14 @@ def sweep(
 
 def _draw_in_batches(
     key: Key,
-    turns: batches.SetTurns,
+    turns: SetTurns,
     values: Mapping[str, Array],
     parameters: Mapping[str, Array],
     state: NetworkState,
     holders: Mapping[str, _Holders],
 ) -> dict[str, Array]:
     """As `draw_tokens`, with the probabilities of groups in a batch summed out."""
-    last, wider = turns.names[-1], batches.padded(turns)
+    last, wider = turns.names[-1], padded(turns)
     probabilities = {}
     for role in turns.others:
         logs, parts = parameters[role.name], role.parts
@@ -117,7 +116,7 @@ def _draw_in_batches(
         each = jnp.broadcast_to(concentration, (turns.sizes[-1],))
         each = jnp.pad(each, (0, wider.sizes[-1] - turns.sizes[-1]))
         hyperparameters[last] = hyperparameters[last] | {"concentration": each}
-    read = batches.Read(
+    read = Read(
         probabilities,
         hyperparameters,
         look_up_of(turns.others),
@@ -150,7 +149,7 @@ def _with_least(log_values: Array, role: Role, num_tables: int) -> Array:
 
 
 def first_sweep(
-    network: Network,
+    network: Wiring,
     names: tuple[str, ...],
     known: tuple[str, ...],
     key: Key,
@@ -169,7 +168,7 @@ def first_sweep(
     ready = {*data.columns, *data.values, *known, *names}
     values, slots = all_values(*few), slot_sizes(state, network)
     roles = roles_of(network, names, network.sizes(data, slots), ready=ready)
-    turns = batches.turns_of(network, names, roles, slots, is_first=True)
+    turns = turns_of(network, names, roles, slots, is_first=True)
     with_parameters = roles if turns is None else turns.others
     parameters = _parameters(parameters_key, with_parameters, values, slots, few[0])
     for role in with_parameters:

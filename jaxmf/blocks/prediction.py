@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from jaxmf._kernels.tables import Lanes
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.priors import hyper
 from jaxmf.types import PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
 
 Draw = Mapping[str, Array]
 
@@ -35,7 +33,7 @@ class CellMoments(NamedTuple):
     variance: Array
 
 
-def hyperparameters_of(network: Network, draw: Draw, name: str) -> dict[str, Array]:
+def hyperparameters_of(network: Wiring, draw: Draw, name: str) -> dict[str, Array]:
     """The hyperparameters of a block in a draw; fixed ones are the model's."""
     distribution = network.blocks[name].distribution
     hyperparameters = dict(distribution.start() if network.blocks[name].observed else {})
@@ -47,7 +45,7 @@ def hyperparameters_of(network: Network, draw: Draw, name: str) -> dict[str, Arr
     return hyperparameters
 
 
-def probabilities(network: Network, draw: Draw, name: str) -> Array:
+def probabilities(network: Wiring, draw: Draw, name: str) -> Array:
     """E[pi] of an indicator in every part: (*parts, K) float.
 
     Of a growing prior the lowest free slot stands for all groups that no token has yet.
@@ -66,7 +64,7 @@ def probabilities(network: Network, draw: Draw, name: str) -> Array:
     return (weights / jnp.sum(weights, axis=-1, keepdims=True)).reshape(counts.shape)
 
 
-def family_statistics(network: Network, draw: Draw, name: str) -> tuple[PyTree, tuple[int, ...]]:
+def family_statistics(network: Wiring, draw: Draw, name: str) -> tuple[PyTree, tuple[int, ...]]:
     """The statistics of an observed block in a draw, and the axes of its parts."""
     distribution = network.blocks[name].distribution
     template = distribution.empty(1)
@@ -90,7 +88,7 @@ def family_statistics(network: Network, draw: Draw, name: str) -> tuple[PyTree, 
     return type(template)(**flat), shape
 
 
-def category_probabilities(network: Network, draw: Draw, name: str) -> Array:
+def category_probabilities(network: Wiring, draw: Draw, name: str) -> Array:
     """E[phi] of an observed block of categories in every part: (*parts, V) float."""
     statistics, shape = family_statistics(network, draw, name)
     distribution = network.blocks[name].distribution.with_size(draw[f"{name}_cells"].shape[0])
@@ -99,7 +97,7 @@ def category_probabilities(network: Network, draw: Draw, name: str) -> Array:
 
 
 def predict_categories(
-    network: Network,
+    network: Wiring,
     draw: Draw,
     name: str,
     data: Tokens,
@@ -117,7 +115,7 @@ def predict_categories(
 
 
 def predict_moments(
-    network: Network,
+    network: Wiring,
     draw: Draw,
     name: str,
     data: Tokens,
@@ -140,7 +138,7 @@ def predict_moments(
 
 
 def _sum_out(
-    network: Network,
+    network: Wiring,
     draw: Draw,
     name: str,
     data: Tokens,
@@ -160,7 +158,7 @@ def _sum_out(
 
 
 def indicator_terms(
-    network: Network,
+    network: Wiring,
     draw: Draw,
     name: str,
     data: Tokens,
@@ -183,13 +181,13 @@ def indicator_terms(
     return operands, terms, letters
 
 
-def sizes_of(network: Network, draw: Draw, name: str, data: Tokens) -> dict[str, int]:
+def sizes_of(network: Wiring, draw: Draw, name: str, data: Tokens) -> dict[str, int]:
     """How many values the columns have, and the indicators that a block hangs on in a draw."""
     latent = ancestors(network, name)
     return dict(data.sizes) | {block: draw[f"{block}_counts"].shape[-1] for block in latent}
 
 
-def ancestors(network: Network, name: str) -> tuple[str, ...]:
+def ancestors(network: Wiring, name: str) -> tuple[str, ...]:
     """The indicators that an observed block hangs on, parents first."""
     ancestors_found: set[str] = set()
     waiting = list(network.blocks[name].by)
@@ -201,7 +199,7 @@ def ancestors(network: Network, name: str) -> tuple[str, ...]:
     return tuple(block for block in network.indicators if block in ancestors_found)
 
 
-def one_axis_a_parent(network: Network, name: str, table: Array, sizes: Mapping[str, int]) -> Array:
+def one_axis_a_parent(network: Wiring, name: str, table: Array, sizes: Mapping[str, int]) -> Array:
     """A table over parts as one over the parents, where a function says which part is meant."""
     parts = network.parts(name, sizes)
     if parts.table is None:
@@ -210,7 +208,7 @@ def one_axis_a_parent(network: Network, name: str, table: Array, sizes: Mapping[
 
 
 def by_parents(
-    network: Network,
+    network: Wiring,
     name: str,
     table: Array,
     columns: Mapping[str, Array],
@@ -229,7 +227,7 @@ def by_parents(
 
 
 def left_out_density(
-    network: Network, draw: Draw, names: tuple[str, str], groups: Array, values: Array
+    network: Wiring, draw: Draw, names: tuple[str, str], groups: Array, values: Array
 ) -> Array:
     """Log predictive density of values of a mixture given all others, each taken out: (M,) float.
 
@@ -261,7 +259,7 @@ def left_out_density(
 
 
 def predictive_groups(
-    network: Network, draw: Draw, indicator: str, name: str, values: Array
+    network: Wiring, draw: Draw, indicator: str, name: str, values: Array
 ) -> tuple[Array, Array]:
     """Log predictive density of further values of a mixture, and the probabilities of the groups.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,12 +11,9 @@ import numpy as np
 from jaxmf._kernels import tables
 from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks.counts import statistics_of
-from jaxmf.blocks.wiring import BlockParts
+from jaxmf.blocks.wiring import BlockParts, Wiring
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
 
 
 class Role(NamedTuple):
@@ -34,14 +31,14 @@ class Role(NamedTuple):
         return isinstance(self.distribution, PartitionPrior)
 
 
-def involved(network: Network, names: Collection[str]) -> tuple[str, ...]:
+def involved(network: Wiring, names: Collection[str]) -> tuple[str, ...]:
     """Some indicators and what they partition, parents first."""
     below = {child for name in names for child in network.children(name)}
     return tuple(name for name in network.order if name in {*names, *below})
 
 
 def roles_of(
-    network: Network,
+    network: Wiring,
     names: tuple[str, ...],
     sizes: Mapping[str, int],
     *,
@@ -174,7 +171,7 @@ class Below(NamedTuple):
         return total
 
 
-def below(network: Network, name: str, sizes: Mapping[str, int]) -> Below:
+def below(network: Wiring, name: str, sizes: Mapping[str, int]) -> Below:
     """The blocks that an indicator partitions; all of them are observed."""
     roles = roles_of(network, (name,), sizes)
     return Below(name, sizes[name], tuple(role for role in roles if not role.is_drawn))

@@ -8,7 +8,7 @@ all tokens is one loop in one kernel; what a prediction needs of a part is kept 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,20 +26,17 @@ from jaxmf.blocks.roles import (
     statistics_of_roles,
 )
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, Key, PyTree
 
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
-
-
 _MOST_FACTORS = 4  # a product of more probabilities may be too small for a float
 
 
 def sweep(
-    network: Network,
+    network: Wiring,
     names: tuple[str, ...],
     key: Key,
     state: NetworkState,
@@ -64,7 +61,7 @@ def sweep(
 
 
 def first_sweep(
-    network: Network,
+    network: Wiring,
     names: tuple[str, ...],
     known: tuple[str, ...],
     key: Key,
@@ -90,7 +87,7 @@ def _nothing(role: Role, widths: Mapping[str, int]) -> PyTree:
 
 
 def _run(
-    network: Network,
+    network: Wiring,
     names: tuple[str, ...],
     roles: tuple[Role, ...],
     widths: Mapping[str, int],
@@ -142,7 +139,7 @@ def _num_lanes(distribution: PartitionPrior, width: int) -> int:
 
 
 def _widths(
-    network: Network, names: tuple[str, ...], state: NetworkState, *, exact: bool = False
+    network: Wiring, names: tuple[str, ...], state: NetworkState, *, exact: bool = False
 ) -> dict[str, int]:
     """How many values of every indicator the sweep makes room for.
 

@@ -19,7 +19,7 @@ Source: Teh, Jordan, Beal & Blei (2006), section 5.1; Porteous (2010), sections 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,14 +38,11 @@ from jaxmf.blocks.counts import (
 from jaxmf.blocks.roles import Below, below, look_up_of, statistics_of_roles
 from jaxmf.blocks.sequential_prior import assign_all, batch_of
 from jaxmf.blocks.state import NetworkState
-from jaxmf.blocks.wiring import BlockParts
+from jaxmf.blocks.wiring import BlockParts, Wiring
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, Key, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
 
 
 class Problem(NamedTuple):
@@ -64,7 +61,7 @@ class Problem(NamedTuple):
 
 
 def problem_of(
-    network: Network, dish: str, distribution: PartitionPrior, state: NetworkState, data: Tokens
+    network: Wiring, dish: str, distribution: PartitionPrior, state: NetworkState, data: Tokens
 ) -> Problem:
     """The problem of the dishes of a network, with a prior for them."""
     values, slots = all_values(state, data), slot_sizes(state, network)
@@ -110,7 +107,7 @@ def ended(
 
 
 def sweep_tokens(
-    network: Network, table: str, dish: str, key: Key, state: NetworkState, data: Tokens
+    network: Wiring, table: str, dish: str, key: Key, state: NetworkState, data: Tokens
 ) -> tuple[NetworkState, Info]:
     """Kernel: the table of every token, one after the other, with dishes of new tables summed out.
 
@@ -247,7 +244,7 @@ def token_at(columns: Mapping[str, Array], index: Array) -> dict[str, Array]:
 
 
 def first_values_of_sets(
-    network: Network, dish: str, key: Key, state: NetworkState, data: Tokens
+    network: Wiring, dish: str, key: Key, state: NetworkState, data: Tokens
 ) -> NetworkState:
     """The state with dishes from their prior, given the sets."""
     values, slots = all_values(state, data), slot_sizes(state, network)
@@ -267,7 +264,7 @@ def first_values_of_sets(
 
 
 def items_of_sets(
-    network: Network,
+    network: Wiring,
     dish: str,
     values: Mapping[str, Array],
     sizes: Mapping[str, int],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 
@@ -12,17 +10,15 @@ from jaxmf.blocks.sequential_prior import assign_all
 from jaxmf.blocks.sets import items_of_sets
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.unobserved import draw_all, holders, num_hidden
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.family import Family
 from jaxmf.types import Array, Key, PyTree
 
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
-
 
 def simulate(
-    network: Network, key: Key, data: Tokens, *, capacity: int | None = None
+    network: Wiring, key: Key, data: Tokens, *, capacity: int | None = None
 ) -> tuple[NetworkState, Tokens]:
     """See `Network.simulate`."""
     network = network.at(data)
@@ -79,7 +75,7 @@ def simulate(
 
 
 def simulate_more(
-    network: Network, key: Key, state: NetworkState, data: Tokens
+    network: Wiring, key: Key, state: NetworkState, data: Tokens
 ) -> tuple[NetworkState, Tokens, dict[str, Array]]:
     """See `SimulatesMore`: every token once more, in the same documents, given all of a state."""
     blocks, num_tokens = network.blocks, data.num_tokens
@@ -120,7 +116,7 @@ def simulate_more(
     return state, bare(Tokens, columns=columns, sizes=data.sizes, values=real, names={}), overflow
 
 
-def _size(network: Network, name: str) -> int:
+def _size(network: Wiring, name: str) -> int:
     size: int | None = getattr(network.blocks[name].distribution, "size", 1)
     if size is None:
         family = type(network.blocks[name].distribution).__name__
@@ -145,7 +141,7 @@ def _observed(
 
 
 def _tokens(
-    network: Network, data: Tokens, values: dict[str, Array], sizes: dict[str, int]
+    network: Wiring, data: Tokens, values: dict[str, Array], sizes: dict[str, int]
 ) -> Tokens:
     """The tokens with the simulated columns; values are of a trace and go in unchecked."""
     columns, real = dict(data.columns), dict(data.values)

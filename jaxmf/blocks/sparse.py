@@ -17,7 +17,7 @@ distributed algorithm for topic modeling.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,20 +26,18 @@ from jaxmf._kernels import special, tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.priors.partition_prior import CountCache, PartitionPrior
 from jaxmf.types import Array, Key, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
 
 _LANES = tables.NUM_LANES
 _PIECE = 64  # topics whose weights have one sum; the same at every capacity, see `tables.choose`
 
 
 def sweep(
-    network: Network, name: str, key: Key, state: NetworkState, data: Tokens
+    network: Wiring, name: str, key: Key, state: NetworkState, data: Tokens
 ) -> tuple[NetworkState, Info]:
     """Kernel: the topic of every token, document after document, given all else.
 

@@ -25,7 +25,7 @@ distributed algorithm for topic modeling.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ from jaxmf._kernels import special, tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
@@ -42,16 +43,13 @@ from jaxmf.priors.partition_prior import CountCache, PartitionPrior, is_kind
 from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import Array, Key, PyTree
 
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
-
 _LANES = 8  # of a list; with their counts they are a line of the cache
 _PIECE = 64  # topics whose weights have one sum; the same at every capacity, see `tables.choose`
 _CHUNK = 64  # tokens that are read together,
 _NUM_READ = 8  # and how many rows of the lists of their documents
 
 
-def can_be_sparse(network: Network) -> bool:
+def can_be_sparse(network: Wiring) -> bool:
     """Whether the network is words of topics of batches, as LDA, HDPLDA and PAM of two levels."""
     if len(network.indicators) not in (1, 2):
         return False
@@ -77,7 +75,7 @@ def can_be_sparse(network: Network) -> bool:
 
 
 def sweep(
-    network: Network, key: Key, state: NetworkState, data: Tokens
+    network: Wiring, key: Key, state: NetworkState, data: Tokens
 ) -> tuple[NetworkState, Info]:
     """Kernel: the topic of every token, or its path, word after word, given all else.
 

@@ -30,7 +30,7 @@ process mixture model; Dahl (2005) for the first pass.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,14 +41,12 @@ from jaxmf._kernels.special import accepts
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.roles import Below, below, look_up_of
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.priors.partition_prior import is_kind
 from jaxmf.priors.partitions import DirichletProcess, PitmanYor
 from jaxmf.types import Array, Key, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
 
 _SIDES = 3  # a, b, and both together
 
@@ -63,7 +61,7 @@ class Scan(NamedTuple):
     log_proposal: Array  # () float, log q
 
 
-def can_split(network: Network, name: str, *kinds: type) -> bool:
+def can_split(network: Wiring, name: str, *kinds: type) -> bool:
     """Whether the groups of this indicator are of a process and partition observed blocks only."""
     block = network.blocks[name]
     is_process = is_kind(block.distribution, *(kinds or (DirichletProcess, PitmanYor)))
@@ -72,7 +70,7 @@ def can_split(network: Network, name: str, *kinds: type) -> bool:
 
 
 def split_merge(
-    network: Network,
+    network: Wiring,
     name: str,
     key: Key,
     state: NetworkState,
@@ -103,7 +101,7 @@ def split_merge(
 
 
 def _propose(
-    network: Network, name: str, key: Key, state: NetworkState, data: Tokens, *, num_scans: int
+    network: Wiring, name: str, key: Key, state: NetworkState, data: Tokens, *, num_scans: int
 ) -> tuple[Array, Array]:
     """The labels after one proposal, and whether there was no room for an accepted split."""
     values, slots = all_values(state, data), slot_sizes(state, network)
@@ -152,7 +150,7 @@ def _propose(
 
 
 def _shared_out(
-    network: Network,
+    network: Wiring,
     name: str,
     state: NetworkState,
     where: tuple[Tokens, dict[str, int]],

@@ -42,7 +42,7 @@ tables given weights.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,13 +54,11 @@ from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.roles import Below, below, look_up_of
 from jaxmf.blocks.split_merge import Scan, can_split, choose_side
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.priors.hdp import HDP
 from jaxmf.types import Array, Key, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
 
 _BOTH = 2  # the lane of c, beside 0 of a and 1 of b
 _BLOCK = 4096  # uniforms that are drawn at once
@@ -90,13 +88,13 @@ class _Problem(NamedTuple):
     base: Array
 
 
-def can_split_shared(network: Network, name: str) -> bool:
+def can_split_shared(network: Wiring, name: str) -> bool:
     """Whether the move is for this indicator: an HDP whose groups partition observed blocks."""
     return can_split(network, name, HDP)
 
 
 def split_merge_shared(
-    network: Network,
+    network: Wiring,
     name: str,
     key: Key,
     state: NetworkState,

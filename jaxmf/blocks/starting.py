@@ -20,6 +20,7 @@ from jaxmf.blocks.sets import first_values_of_sets
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.subset import random_tokens, tokens_at
 from jaxmf.blocks.unobserved import holders, start_unobserved
+from jaxmf.blocks.wiring import BlockModel, Wiring
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.priors.hdp import HDP
@@ -28,8 +29,6 @@ from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
     from jaxmf.blocks.chain import NetworkPlan
-    from jaxmf.blocks.network import Network
-    from jaxmf.blocks.network_model import NetworkModel
 
 _FIRST = 4096  # tokens that are drawn one after the other where a parallel chain starts
 _LEAST_SLOTS = 32
@@ -42,7 +41,7 @@ _MANY_SLOTS = 256
 _ROOM_OF_MANY = 1.25
 
 
-def init(plan: NetworkPlan, model: NetworkModel, key: Key, data: object) -> NetworkState:
+def init(plan: NetworkPlan, model: BlockModel, key: Key, data: object) -> NetworkState:
     """Hyperparameters at the means of their priors; tokens evenly at random, or sequentially.
 
     A single indicator of categories with a fixed number of groups starts evenly at random: topics
@@ -63,7 +62,7 @@ def init(plan: NetworkPlan, model: NetworkModel, key: Key, data: object) -> Netw
     return _init_evenly(plan, network, key, data, num_groups)
 
 
-def num_first_groups(network: Network, data: Tokens, *, capacity: int | None = None) -> int | None:
+def num_first_groups(network: Wiring, data: Tokens, *, capacity: int | None = None) -> int | None:
     """How many groups the only indicator starts with evenly, or None where it starts otherwise.
 
     Half the square root of the number of tokens for an HDP, 400 at the most: after 100 sweeps of
@@ -119,7 +118,7 @@ def _num_slots(plan: NetworkPlan, num_groups: int | None) -> int:
 
 
 def _init_evenly(
-    plan: NetworkPlan, network: Network, key: Key, data: Tokens, num_groups: int
+    plan: NetworkPlan, network: Wiring, key: Key, data: Tokens, num_groups: int
 ) -> NetworkState:
     (name,) = network.indicators
     state = _nothing_known(network, data, _num_slots(plan, num_groups))
@@ -142,7 +141,7 @@ def _init_evenly(
     )
 
 
-def _init_from_few(plan: NetworkPlan, network: Network, key: Key, data: Tokens) -> NetworkState:
+def _init_from_few(plan: NetworkPlan, network: Wiring, key: Key, data: Tokens) -> NetworkState:
     choice_key, few_key, all_key = jax.random.split(key, 3)
     chosen = tokens_at(data, random_tokens(choice_key, data.num_tokens, _FIRST))
     few = _init_sequentially(plan, network, few_key, chosen)
@@ -166,7 +165,7 @@ def _init_from_few(plan: NetworkPlan, network: Network, key: Key, data: Tokens) 
     return NetworkState(state.values, hyperparameters, occupied)
 
 
-def _nothing_known(network: Network, data: Tokens, num_slots: int) -> NetworkState:
+def _nothing_known(network: Wiring, data: Tokens, num_slots: int) -> NetworkState:
     """Hyperparameters at the means of their priors, indicators at zero and no group in use."""
     hyperparameters: dict[str, dict[str, Array]] = {}
     occupied: dict[str, Array] = {}
@@ -184,7 +183,7 @@ def _nothing_known(network: Network, data: Tokens, num_slots: int) -> NetworkSta
     return NetworkState(values, hyperparameters, occupied)
 
 
-def _init_sequentially(plan: NetworkPlan, network: Network, key: Key, data: Tokens) -> NetworkState:
+def _init_sequentially(plan: NetworkPlan, network: Wiring, key: Key, data: Tokens) -> NetworkState:
     state = _nothing_known(network, data, _num_slots(plan, None))
     known: tuple[str, ...] = ()
     for names in _starting_sets(plan, network):
@@ -200,7 +199,7 @@ def _init_sequentially(plan: NetworkPlan, network: Network, key: Key, data: Toke
     return state
 
 
-def _starting_sets(plan: NetworkPlan, network: Network) -> list[tuple[str, ...]]:
+def _starting_sets(plan: NetworkPlan, network: Wiring) -> list[tuple[str, ...]]:
     """The sets of indicators in an order in which each can be drawn given those before it."""
     known: tuple[str, ...] = ()
     sets: list[tuple[str, ...]] = []

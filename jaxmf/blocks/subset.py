@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 
@@ -11,17 +9,15 @@ from jaxmf.blocks import sequential
 from jaxmf.blocks.counts import all_values, slot_sizes
 from jaxmf.blocks.roles import roles_of, statistics_of_roles
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.data.container import bare
 from jaxmf.engine import Info
 from jaxmf.types import Array, Key
 
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
-
 
 def sweep_subset(
-    network: Network,
+    network: Wiring,
     names: tuple[str, ...],
     key: Key,
     state: NetworkState,

@@ -10,7 +10,7 @@ Source: Porteous (2010), sections 7 and 7.4.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,19 +23,16 @@ from jaxmf.blocks.counts import all_values, slot_sizes, statistics_of_block
 from jaxmf.blocks.sequential_prior import batch_of
 from jaxmf.blocks.sets import items_of_sets
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.engine import Info, merge_overflow
 from jaxmf.priors.flexible import FlexiblePrior
 from jaxmf.types import Array, Key, PyTree
 
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
-
-
 _SHARE = 4  # a sweep draws one in this many of the representatives
 
 
-def holders(network: Network) -> tuple[str, ...]:
+def holders(network: Wiring) -> tuple[str, ...]:
     """The indicators with items that no data belong to."""
     return tuple(
         name
@@ -48,12 +45,12 @@ def holders(network: Network) -> tuple[str, ...]:
     )
 
 
-def has_tables(network: Network, name: str) -> bool:
+def has_tables(network: Wiring, name: str) -> bool:
     """Whether an indicator is the dish of tables, whose representatives may have none."""
     return name in network.tables.values()
 
 
-def num_hidden(network: Network, name: str, num_batches: int) -> np.ndarray:
+def num_hidden(network: Wiring, name: str, num_batches: int) -> np.ndarray:
     """(G,) int: unobserved items of every batch, as they were declared.
 
     Raises ValueError: not as many values as batches.
@@ -70,7 +67,7 @@ def num_hidden(network: Network, name: str, num_batches: int) -> np.ndarray:
     return np.broadcast_to(np.asarray(num_unobserved, np.int64), (num_batches,))
 
 
-def check_coverage(network: Network, data: Tokens) -> None:
+def check_coverage(network: Wiring, data: Tokens) -> None:
     """Refuses more items in a batch than the weights of a flexible prior cover.
 
     Raises ValueError: naming the indicator and the largest batch.
@@ -103,7 +100,7 @@ def check_coverage(network: Network, data: Tokens) -> None:
             )
 
 
-def num_representatives(network: Network, name: str, data: Tokens) -> int:
+def num_representatives(network: Wiring, name: str, data: Tokens) -> int:
     """One for every customer of the tables that have these dishes, unobserved ones too."""
     (table,) = (source for source, dish in network.tables.items() if dish == name)
     parts = network.parts(table, data.sizes)
@@ -117,7 +114,7 @@ class _Hidden(NamedTuple):
     waiting: Array  # (M,) bool, which of them are there before any was moved
 
 
-def _hidden(network: Network, name: str, state: NetworkState, data: Tokens) -> _Hidden:
+def _hidden(network: Wiring, name: str, state: NetworkState, data: Tokens) -> _Hidden:
     values, slots = all_values(state, data), slot_sizes(state, network)
     sizes = network.sizes(data, slots)
     if has_tables(network, name):
@@ -132,7 +129,7 @@ def _hidden(network: Network, name: str, state: NetworkState, data: Tokens) -> _
     return _Hidden(jnp.asarray(batches), jnp.ones(batches.shape, bool))
 
 
-def start_unobserved(network: Network, key: Key, state: NetworkState, data: Tokens) -> NetworkState:
+def start_unobserved(network: Wiring, key: Key, state: NetworkState, data: Tokens) -> NetworkState:
     """The state with all such items assigned, one after the other, given the others."""
     for index, name in enumerate(holders(network)):
         index_key = jax.random.fold_in(key, index)
@@ -147,7 +144,7 @@ def start_unobserved(network: Network, key: Key, state: NetworkState, data: Toke
 
 
 def sweep_unobserved(
-    network: Network, key: Key, state: NetworkState, data: Tokens
+    network: Wiring, key: Key, state: NetworkState, data: Tokens
 ) -> tuple[NetworkState, Info]:
     """Kernel: items without data, each draw of one taken at random.
 
@@ -169,7 +166,7 @@ def sweep_unobserved(
 
 
 def _moved(
-    network: Network,
+    network: Wiring,
     name: str,
     key: Key,
     state: NetworkState,
@@ -220,7 +217,7 @@ class _Loop(NamedTuple):
 
 
 def draw_all(
-    network: Network,
+    network: Wiring,
     name: str,
     key: Key,
     batches: Array,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -26,18 +25,16 @@ from jaxmf.blocks.prediction import (
     probabilities,
     sizes_of,
 )
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.family import Family, Hyperparameters
 from jaxmf.types import Array, Key, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
 
 _BATCH = 256
 
 
 def log_density(
-    network: Network,
+    network: Wiring,
     draw: Draw,
     name: str,
     data: Tokens,
@@ -84,7 +81,7 @@ def log_mixture(
 
 
 def draw_values(
-    network: Network,
+    network: Wiring,
     key: Key,
     draw: Draw,
     name: str,
@@ -141,7 +138,7 @@ def draw_in_parts(
     return distribution.sample(value_key, parameters, jnp.arange(parts.shape[0]))
 
 
-def _parts(network: Network, draw: Draw, name: str, data: Tokens) -> Array:
+def _parts(network: Wiring, draw: Draw, name: str, data: Tokens) -> Array:
     """The part of every combination of parents: (*parents, 1) int32."""
     parts = network.parts(name, sizes_of(network, draw, name, data))
     num_combinations = math.prod(parts.sizes)

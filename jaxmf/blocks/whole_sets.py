@@ -8,7 +8,7 @@ Source: Teh, Jordan, Beal & Blei (2006), section 5.1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,16 +20,14 @@ from jaxmf.blocks.roles import Below
 from jaxmf.blocks.sequential_prior import batch_of
 from jaxmf.blocks.sets import ended, problem_of, token_at
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.types import Array, Key, PyTree
 
-if TYPE_CHECKING:
-    from jaxmf.blocks.network import Network
-
 
 def sweep_sets(
-    network: Network, dish: str, key: Key, state: NetworkState, data: Tokens
+    network: Wiring, dish: str, key: Key, state: NetworkState, data: Tokens
 ) -> tuple[NetworkState, Info]:
     """Kernel: the value of every set, one set after the other, all its tokens together.
 

@@ -1,9 +1,14 @@
-"""How the blocks of a network hang together: order, children, parts; and what cannot be."""
+"""How the blocks of a network hang together: order, children, parts; and what cannot be.
+
+A `Wiring` is the structure of a network without what is done with it; `Network` is one that is a
+model.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +17,7 @@ from jax import Array
 
 from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks.block import Block
+from jaxmf.data import Tokens
 from jaxmf.priors.flexible import FlexiblePrior
 
 _LARGEST_TABLE = 2**22
@@ -214,3 +220,84 @@ def parts(name: str, block: Block, sizes: Mapping[str, int]) -> BlockParts:
             f"{table.dtype} between {table.min()} and {table.max()}"
         )
     return BlockParts(block.by, sizes_of_parents, table.astype(np.int32), int(table.max()) + 1)
+
+
+@dataclass(frozen=True, init=False)
+class Wiring:
+    """The blocks of a network, as sweeps, densities and predictions take them: see `Network`."""
+
+    blocks: dict[str, Block]
+    order: tuple[str, ...] = field(repr=False)
+
+    def __init__(
+        self,
+        blocks: Mapping[str, Block] | None = None,
+        order: tuple[str, ...] | None = None,
+        **named: Block,
+    ) -> None:
+        together = {**(blocks or {}), **named}
+        object.__setattr__(self, "blocks", together)
+        object.__setattr__(self, "order", order or check_wiring(together))
+
+    @property
+    def indicators(self) -> tuple[str, ...]:
+        """The latent blocks, parents first."""
+        return tuple(name for name in self.order if not self.blocks[name].observed)
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        """The observed blocks."""
+        return tuple(name for name in self.order if self.blocks[name].observed)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that the tokens must have: parents that are no blocks, and observed blocks."""
+        named = [p for name in self.order for p in (*self.blocks[name].by, *self.blocks[name].per)]
+        named_columns = [parent for parent in named if parent not in self.blocks]
+        return tuple(dict.fromkeys((*named_columns, *self.observed)))
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """Indicators that sets of tokens are made of -> the variable over these sets."""
+        return {
+            table: name
+            for name in self.order
+            for table in self.blocks[name].per
+            if table in self.blocks
+        }
+
+    def children(self, name: str) -> tuple[str, ...]:
+        """The blocks that a variable partitions."""
+        return children(self.blocks, name)
+
+    def parts(self, name: str, sizes: Mapping[str, int]) -> BlockParts:
+        """The parts of a block at these counts of values of the variables."""
+        return parts(name, self.blocks[name], sizes)
+
+    def with_blocks(self, changed: Mapping[str, Block]) -> Self:
+        """The network with other blocks in place of some."""
+        return type(self)({**self.blocks, **changed}, self.order)
+
+    def at(self, data: Tokens) -> Self:
+        """The network with the sizes of its families taken from the tokens."""
+        changed = {}
+        for name in self.observed:
+            distribution = self.blocks[name].distribution
+            if name in data.columns:
+                distribution = distribution.with_size(data.sizes[name])
+            elif name in data.values and data.values[name].ndim == 2:
+                distribution = distribution.with_size(data.values[name].shape[1])
+            changed[name] = self.blocks[name].with_distribution(distribution)
+        return self.with_blocks(changed)
+
+    def sizes(self, data: Tokens, slots: Mapping[str, int]) -> dict[str, int]:
+        """The number of values of every column and indicator."""
+        return {**data.sizes, **slots}
+
+
+class BlockModel(Protocol):
+    """A model made of blocks, as the steps of its chain see it."""
+
+    def over(self, data: Any, /) -> tuple[Wiring, Tokens]:
+        """The network with its sizes, and the tokens."""
+        ...

@@ -1,10 +1,9 @@
 """Data sets: the papers' generated data, bundled images, and readers of public sets.
 
-Generators (:func:`section_4_2`, :func:`section_5_2`, :func:`quest_baskets`,
-:func:`quest_customers`) and :func:`digits` need nothing. The others are read from the folder that
-the environment variable ``JAXMF_DATA`` names; what is not there is fetched from its official source
-(extra ``data``) and kept there in a compact form. Open ``cache.py`` for how, ``parsers.py`` for the
-official formats.
+Generators (:func:`section_4_2`, :func:`section_5_2`) and :func:`digits` need nothing. The others
+are read from the folder that the environment variable ``JAXMF_DATA`` names; what is not there is
+fetched from its official source (extra ``data``) and kept there in a compact form. Open
+``cache.py`` for how, ``parsers.py`` for the official formats.
 """
 
 from jaxmf.datasets.baskets import groceries as groceries
@@ -25,10 +24,6 @@ from jaxmf.datasets.images import Images as Images
 from jaxmf.datasets.images import digits as digits
 from jaxmf.datasets.images import mnist as mnist
 from jaxmf.datasets.images import usps as usps
-from jaxmf.datasets.quest import QuestBaskets as QuestBaskets
-from jaxmf.datasets.quest import QuestCustomers as QuestCustomers
-from jaxmf.datasets.quest import quest_baskets as quest_baskets
-from jaxmf.datasets.quest import quest_customers as quest_customers
 from jaxmf.datasets.ratings import Ratings as Ratings
 from jaxmf.datasets.ratings import movielens_1m as movielens_1m
 from jaxmf.datasets.ratings import movielens_100k as movielens_100k

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from jaxmf.blocks.network import Network
+    from jaxmf.blocks.wiring import Wiring
 
 _STEP, _WIDTH, _HEIGHT = (2.6, 1.15), 1.7, 0.62  # between centres across and down; of a box
 _SHADED = "#c3ccd6"
 
 
-def network_picture(network: Network) -> Figure:
+def network_picture(network: Wiring) -> Figure:
     """The blocks from left to right, parents before children, as in Porteous (2010), chapter 4.
 
     Observed blocks are shaded; columns of the tokens that are no blocks are names without a box.
@@ -59,7 +59,7 @@ def network_picture(network: Network) -> Figure:
     return figure
 
 
-def _grid_positions(network: Network) -> dict[str, tuple[int, float]]:
+def _grid_positions(network: Wiring) -> dict[str, tuple[int, float]]:
     """For every block and column which step from the left it stands on, and which line."""
     step: dict[str, int] = {}
     for name in network.order:
@@ -79,7 +79,7 @@ def _grid_positions(network: Network) -> dict[str, tuple[int, float]]:
     return {name: (step[name] - first, line[name]) for name in step}
 
 
-def _middle(network: Network, name: str, line: dict[str, float]) -> float:
+def _middle(network: Wiring, name: str, line: dict[str, float]) -> float:
     """The middle line of a block's parents, so that few arrows cross."""
     parents = network.blocks[name].by if name in network.blocks else ()
     return sum(line[parent] for parent in parents) / max(len(parents), 1)

@@ -7,16 +7,14 @@ settled. So the predictions are looked at themselves.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.posterior import kept_cells, prediction
+from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.leave_one_out import known_cells
-
-if TYPE_CHECKING:
-    from jaxmf.posterior.draws import Draws
 
 LARGEST_RHAT = 1.05
 _NUM_CELLS = 256

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jaxmf import diagnostics, registry
+from jaxmf.blocks.split_merge import can_split
 from jaxmf.data import Container, Dense, Entries, units
 from jaxmf.data.checks import shown_id
 from jaxmf.engine.processes import is_first
@@ -303,8 +304,6 @@ def _can_split(posterior: Summaries) -> bool:
         return True
     if not isinstance(posterior.model, HasNetwork):
         return False
-    from jaxmf.blocks.split_merge import can_split
-
     network = posterior.model.network()
     return any(can_split(network, name) for name in network.indicators)
 

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +27,6 @@ from jaxmf.programs import jit
 from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
 from jaxmf.samplers.history import History
 from jaxmf.types import Array, Draw, Key, PyTree
-
-if TYPE_CHECKING:
-    pass
 
 _FIXED = (
     "algorithm",

@@ -14,7 +14,7 @@ from jaxmf.data import Container
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import KnowsTime, TransformsDocuments, TransformsRows
 from jaxmf.posterior import cells as cell_questions
-from jaxmf.posterior import tables, transposed
+from jaxmf.posterior import tables, topics, transposed
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.programs import jit
@@ -163,8 +163,6 @@ class CellAnswers(Draws):
                 raise ValueError(
                     f"row_features: {type(self.model).__name__} takes none; leave them out"
                 )
-            from jaxmf.posterior import topics
-
             return topics.transform(self, target, seed)
         cell_questions.check_draws(self)
         key = jax.random.key(seed)

@@ -215,7 +215,7 @@ def _moments(
     total: np.ndarray | None = None
     squares, weight = np.zeros(0), np.zeros(slots.shape[1])
     for chain, draw, share, found in zip(*where, weights, slots, strict=True):
-        arrays = {name: values[chain, draw] for name, values in posterior.draws.items()}
+        arrays = posterior.draw_at(chain, draw)
         mean, sd = (
             np.asarray(each, float).reshape(arrays["z"].shape[1], -1)
             for each in tables.features_of(posterior.model, arrays, posterior.data)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxmf.data.names import titled
 from jaxmf.model import RanksWords
 from jaxmf.posterior import cells as cell_questions
+from jaxmf.posterior import next_words, ranking, recommendations
 from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.ranking import Recommendations, Scores
 from jaxmf.posterior.topic_draws import topic_blocks
-
-if TYPE_CHECKING:
-    from jaxmf.posterior.ranking import Recommendations, Scores
 
 
 class ColumnAnswers(Draws):
@@ -25,8 +24,6 @@ class ColumnAnswers(Draws):
         Raises:
             ValueError: the model has no scores.
         """
-        from jaxmf.posterior import ranking
-
         return ranking.scores(self, cells)
 
     def recommend(
@@ -74,8 +71,6 @@ class ColumnAnswers(Draws):
             ValueError: the model ranks no columns, or takes no new rows; the rows are not in the
                 data.
         """
-        from jaxmf.posterior import next_words, ranking, recommendations
-
         asked: dict[str, Any] = {"new_rows": new_rows, "unknown": unknown, "n": n, "by": by}
         if isinstance(self.model, RanksWords):
             if row_features is not None:

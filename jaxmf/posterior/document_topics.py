@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -201,12 +201,8 @@ def _proportions(
     m (1 - m) / (1 + n + a) of a Dirichlet distribution.
     """
     mean, second = np.ones((1, 1, 1)), np.ones((1, 1, 1))
+    arrays: dict[str, Any] = posterior.draw_at(chain, draw)
     for name in levels:
-        arrays = {
-            label: values[chain, draw]
-            for label, values in posterior.draws.items()
-            if label.startswith(f"{name}_")
-        }
         counts = np.asarray(arrays[f"{name}_counts"], float)
         counts = np.moveaxis(counts, network.blocks[name].by.index(document), 0)
         shapes = counts.reshape(counts.shape[0], -1, counts.shape[-1])

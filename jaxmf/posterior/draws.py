@@ -149,14 +149,17 @@ class Draws:
         chain, draw = np.unravel_index(int(np.argmax(score)), score.shape)
         return int(chain), int(draw)
 
+    def draw_at(self, chain: int, draw: int) -> dict[str, np.ndarray]:
+        """The arrays of one draw."""
+        return {name: values[chain, draw] for name, values in self.draws.items()}
+
     def reference_draw(self) -> dict[str, np.ndarray]:
         """The arrays of the reference draw, by name; see `reference`.
 
         Raises:
             ValueError: the run kept no draw.
         """
-        chain, draw = self.reference()
-        return {name: values[chain, draw] for name, values in self.draws.items()}
+        return self.draw_at(*self.reference())
 
     def require_draws(self) -> None:
         """Refuse a posterior without draws.

@@ -134,8 +134,7 @@ def factors(posterior: Draws) -> Factors:
 
 
 def _vectors(posterior: Draws, chain: int, draw: int) -> tuple[np.ndarray, np.ndarray]:
-    arrays = {name: values[chain, draw] for name, values in posterior.draws.items()}
-    rows, columns = posterior.model.factors(arrays, posterior.data)
+    rows, columns = posterior.model.factors(posterior.draw_at(chain, draw), posterior.data)
     return np.asarray(rows, float), np.asarray(columns, float)
 
 

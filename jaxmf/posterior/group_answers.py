@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from jaxmf.arguments import check_count, check_number, check_seed
 from jaxmf.data import Tokens, as_container
 from jaxmf.diagnostics import HeldOutScore
-from jaxmf.model import CompletesDocuments, ScoresDocuments
+from jaxmf.model import CompletesDocuments, HasSideGroups, ScoresDocuments
+from jaxmf.posterior import biclusters, factors, left_to_right, row_groups, side_groups, topics
 from jaxmf.posterior import cells as cell_questions
+from jaxmf.posterior.biclusters import Biclusters
 from jaxmf.posterior.draws import Draws
-
-if TYPE_CHECKING:
-    from jaxmf.posterior.biclusters import Biclusters
-    from jaxmf.posterior.factors import Factors
-    from jaxmf.posterior.left_to_right import DocumentScore
-    from jaxmf.posterior.row_groups import RowGroups
-    from jaxmf.posterior.side_groups import GroupWeights
-    from jaxmf.posterior.topics import TopEntries
+from jaxmf.posterior.factors import Factors
+from jaxmf.posterior.left_to_right import DocumentScore
+from jaxmf.posterior.row_groups import RowGroups
+from jaxmf.posterior.side_groups import GroupWeights
+from jaxmf.posterior.topics import TopEntries
 
 
 class GroupAnswers(Draws):
@@ -40,10 +38,8 @@ class GroupAnswers(Draws):
         Raises:
             ValueError: the model has no groups, or the network lacks the column.
         """
-        from jaxmf.posterior import side_groups, topics
-
         check_count("n", n)
-        if side_groups.has_groups(self):
+        if isinstance(self.model, HasSideGroups):
             return side_groups.members(self, column, n, titles)
         if titles is not None:
             raise ValueError("titles: are of rows and columns; names of tokens are Tokens(names=)")
@@ -68,8 +64,6 @@ class GroupAnswers(Draws):
             >>> post.groups().counts.tolist()
             [3, 2]
         """
-        from jaxmf.posterior import row_groups
-
         return row_groups.groups(self)
 
     def factors(self) -> Factors:
@@ -82,8 +76,6 @@ class GroupAnswers(Draws):
         Raises:
             ValueError: the model has no real factors, or the draws were made without them.
         """
-        from jaxmf.posterior import factors
-
         return factors.factors(self)
 
     def biclusters(self, *, num_sd: float = 2.0, seed: int = 0) -> Biclusters:
@@ -108,8 +100,6 @@ class GroupAnswers(Draws):
         Raises:
             ValueError: the model has no weights between features of rows and of columns.
         """
-        from jaxmf.posterior import biclusters
-
         check_number("num_sd", num_sd, least=0)
         check_seed("seed", seed)
         return biclusters.biclusters(self, num_sd, seed)
@@ -126,11 +116,7 @@ class GroupAnswers(Draws):
         Raises:
             ValueError: the model has no groups of that side.
         """
-        from jaxmf.posterior import side_groups
-
         check_count("n", n)
-        if not side_groups.has_groups(self):
-            raise ValueError(f"{type(self.model).__name__} has no groups of rows; see top_entries")
         cell_questions.check_draws(self)
         return side_groups.preferences(self, side, n, titles)
 
@@ -145,10 +131,6 @@ class GroupAnswers(Draws):
         Raises:
             ValueError: the model has no groups of that side.
         """
-        from jaxmf.posterior import side_groups
-
-        if not side_groups.has_groups(self):
-            raise ValueError(f"{type(self.model).__name__} has no groups of rows; see top_entries")
         return side_groups.weights(self, side)
 
     def document_completion(
@@ -173,8 +155,6 @@ class GroupAnswers(Draws):
         Raises:
             ValueError: the model has no words of documents, or no document has two words.
         """
-        from jaxmf.posterior import topics
-
         check_count("num_draws", num_draws)
         check_seed("seed", seed)
         if not isinstance(self.model, CompletesDocuments):
@@ -216,8 +196,6 @@ class GroupAnswers(Draws):
         Raises:
             ValueError: the model has no words of documents, or none of the documents has a word.
         """
-        from jaxmf.posterior import left_to_right
-
         check_count("num_draws", num_draws)
         check_count("num_particles", num_particles)
         check_seed("seed", seed)

@@ -11,7 +11,7 @@ No data are hidden and no random number of the run is used: its draws are what t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,9 +29,7 @@ from jaxmf.model import (
 )
 from jaxmf.posterior import categories, left_out_tokens, pareto, prediction
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
-
-if TYPE_CHECKING:
-    from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.draws import Draws
 
 _NUM_CELLS = 256
 _FEWEST_CELLS = 40
@@ -170,8 +168,7 @@ def _compare_tokens(posterior: Draws) -> LeftOutLosses | None:
         return None
     log_probabilities, probabilities = [], []
     for position in np.linspace(0, total - 1, _FEWEST_DRAWS).astype(int):
-        chain, index = divmod(int(position), posterior.num_draws)
-        draw = {label: values[chain, index] for label, values in posterior.draws.items()}
+        draw = posterior.draw_at(*divmod(int(position), posterior.num_draws))
         left_out = left_out_tokens.leave_out(
             network, draw, name, columns, all_values=levels is not None
         )

@@ -16,6 +16,7 @@ from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import evenly_spread
 from jaxmf.model import ScoresDocuments
 from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.prediction import filled_blocks
 from jaxmf.posterior.topic_draws import topic_blocks
 from jaxmf.programs import jit
 from jaxmf.types import Array, Draw, Key
@@ -97,12 +98,11 @@ def document_log_likelihood(
     by_draw = np.zeros((chosen.size, lengths.size))
     order = np.argsort(-lengths, kind="stable")
     size = min(_DOCUMENTS_AT_ONCE, order.size)
-    for line, index in enumerate(chosen):
-        key = jax.random.fold_in(jax.random.key(seed), int(index))
-        draw = {name: values[index] for name, values in draws.items()}
-        for start in range(0, order.size, size):
-            # one size of block, so that one program serves all
-            documents = order[np.minimum(np.arange(start, start + size), order.size - 1)]
+    for line, which in enumerate(chosen):
+        key = jax.random.fold_in(jax.random.key(seed), int(which))
+        draw = {name: values[which] for name, values in draws.items()}
+        for _, index in filled_blocks(order.size, size):
+            documents = order[index]
             by_draw[line, documents] = _log_probability(
                 posterior.model,
                 key,

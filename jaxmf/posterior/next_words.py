@@ -21,10 +21,12 @@ from jaxmf.data.names import positions as index_of_ids
 from jaxmf.diagnostics import evenly_spread
 from jaxmf.model import RanksWords
 from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.prediction import filled_blocks
 from jaxmf.posterior.ranking import NextWords, Recommendations, best_columns
 from jaxmf.posterior.topic_draws import topic_blocks
+from jaxmf.posterior.topics import named_entries
 from jaxmf.programs import jit
-from jaxmf.types import Array, Draw, Key, Names
+from jaxmf.types import Array, Draw, Key
 
 _DRAWS_OF_NEW = 10  # each folds the new documents in
 _BLOCK_CELLS = 2**22
@@ -59,27 +61,25 @@ def recommend(
     best = np.full((positions.size, width), -1)
     scores = np.full((2, positions.size, width), np.nan)
     size = max(1, min(positions.size, _BLOCK_CELLS // num_words))
-    for start in range(0, positions.size, size):
-        # one size of block, so that one program serves all
-        here = positions[np.minimum(np.arange(start, start + size), positions.size - 1)]
+    for kept, index in filled_blocks(positions.size, size):
+        here, count = positions[index], kept.stop - kept.start
         mean, sd = _moments(posterior, here, new, seed)
         values = mean.copy()
         if not include_known:
             values[_known(tokens, here, blocks.document, blocks.word)] = -np.inf
-        kept = slice(start, min(start + size, positions.size))
         found = best_columns(values, width)
         chosen = np.maximum(found, 0)
         for part, moment in zip(scores, (mean, sd), strict=True):
             shown = np.where(found >= 0, np.take_along_axis(moment, chosen, axis=1), np.nan)
-            part[kept] = shown[: kept.stop - start]
-        best[kept] = found[: kept.stop - start]
-    names = tokens.names.get(blocks.document)
+            part[kept] = shown[:count]
+        best[kept] = found[:count]
+    names, words = tokens.names.get(blocks.document), posterior.data.names.get(blocks.word)
     return Recommendations(
         rows=positions,
         columns=best,
         scores=NextWords(*scores),
         row_names=None if names is None else names[positions],
-        column_names=_named(best, posterior.data.names.get(blocks.word)),
+        column_names=None if words is None else named_entries(best, words.astype(object)),
     )
 
 
@@ -126,8 +126,8 @@ def _moments(
     shape = (documents.size, posterior.data.sizes[topic_blocks(posterior).word])
     mean, square, total = np.zeros(shape), np.zeros(shape), 0.0
     for index, (chain, draw, weight) in enumerate(zip(chains, draws, weights, strict=True)):
-        arrays = {name: values[chain, draw] for name, values in posterior.draws.items()}
         key = jax.random.fold_in(jax.random.key(seed), index)
+        arrays = posterior.draw_at(chain, draw)
         arguments = (posterior.model, arrays, posterior.data, jnp.asarray(documents))
         if new is None:
             values = np.asarray(_next_words(*arguments), float)
@@ -158,12 +158,3 @@ def _next_words_of_new(
     key: Key,
 ) -> Array:
     return model.next_words(draw, data, documents, model.fold(key, draw, data, new))
-
-
-def _named(best: np.ndarray, names: Names | None) -> Names | None:
-    """The ids of words, None where there is none; None without ids."""
-    if names is None:
-        return None
-    found = np.array(names, dtype=object)[best]
-    found[best < 0] = None
-    return found

@@ -9,7 +9,7 @@ out of them.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,11 +26,9 @@ from jaxmf.model import (
 )
 from jaxmf.posterior import categories, leave_one_out, left_out_tokens, named_cells
 from jaxmf.posterior.cells import check_draws
+from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
 from jaxmf.types import Array
-
-if TYPE_CHECKING:
-    from jaxmf.posterior.draws import Draws
 
 _MOST_VALUES = 2**27
 _BLOCK = 2**22  # numbers of one draw while tokens are left out

@@ -315,12 +315,20 @@ def blocks_of_draws(
     total = len(next(iter(draws.values())))
     num_blocks = -(-total // max(1, min(total, _BLOCK_SIZE // max(1, size))))
     length = -(-total // num_blocks)
-    for start in range(0, total, length):
-        indices = np.minimum(np.arange(start, start + length), total - 1)
-        where = slice(start, min(start + length, total))
+    for where, indices in filled_blocks(total, length):
         # a view where nothing is filled up: a copy of all draws is what a short answer would cost
-        which = where if where.stop - start == length else indices
+        which = where if where.stop - where.start == length else indices
         yield where, {name: values[which] for name, values in draws.items()}, indices
+
+
+def filled_blocks(size: int, length: int) -> Iterator[tuple[slice, np.ndarray]]:
+    """Blocks of one length, so that one program serves all: which items, and their positions.
+
+    The last one is filled up by repetition of the last item.
+    """
+    for start in range(0, size, length):
+        positions = np.minimum(np.arange(start, start + length), size - 1)
+        yield slice(start, min(start + length, size)), positions
 
 
 def draw_size(draws: dict[str, np.ndarray], num_columns: int, num_cells: int) -> int:

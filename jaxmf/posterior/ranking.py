@@ -8,7 +8,7 @@ of whole rows where it has them, else cell by cell.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -21,6 +21,7 @@ from jaxmf.data import Container, MatrixContainer
 from jaxmf.model import HasCategories, Model, PredictsWholeRows, RanksColumns, ScoresCells
 from jaxmf.posterior import named_cells, prediction
 from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.topics import named_entries
 from jaxmf.programs import jit
 from jaxmf.types import Array, Draw
 
@@ -134,9 +135,7 @@ class Recommendations(Answer):
 
     def with_titles(self, titles: np.ndarray) -> Recommendations:
         """These with the titles of all columns (D,)."""
-        chosen = titles[self.columns]
-        chosen[self.columns < 0] = None
-        return dataclasses.replace(self, column_titles=chosen)
+        return dataclasses.replace(self, column_titles=named_entries(self.columns, titles))
 
 
 def scores(posterior: Draws, cells: object) -> Scores:
@@ -158,20 +157,36 @@ def can_recommend(model: Model) -> bool:
 
 def _scores_of(posterior: Draws, rows: np.ndarray, columns: np.ndarray) -> Scores:
     draw = posterior.reference_draw()
-    # few sizes of blocks, so that few programs serve all numbers of cells, in bounded memory
-    block = min(_SCORED_CELLS, 1 << max(rows.size - 1, 0).bit_length())
-    parts = []
-    for start in range(0, rows.size, block):
-        here = np.minimum(np.arange(start, start + block), rows.size - 1)
-        found = _score_cells(posterior.model, draw, rows[here], columns[here])
-        parts.append([np.asarray(part)[: rows.size - start] for part in found])
-    mean, variance, probability, plain = (np.concatenate(part) for part in zip(*parts, strict=True))
+
+    def evaluate(rows: np.ndarray, columns: np.ndarray) -> tuple[Array, ...]:
+        return _score_cells(posterior.model, draw, rows, columns)
+
+    mean, variance, probability, plain = _in_blocks(evaluate, rows, columns)
     return Scores(mean, np.sqrt(variance), probability, plain)
+
+
+def _in_blocks(
+    evaluate: Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray | Array]],
+    rows: np.ndarray,
+    columns: np.ndarray,
+) -> list[np.ndarray]:
+    """What is computed of cells, (M,) each, a block of them at a time, in bounded memory."""
+    # few sizes of blocks, so that few programs serve all numbers of cells
+    length = min(_SCORED_CELLS, 1 << max(rows.size - 1, 0).bit_length())
+    parts = [
+        [np.asarray(part)[: where.stop - where.start] for part in evaluate(rows[at], columns[at])]
+        for where, at in prediction.filled_blocks(rows.size, length)
+    ]
+    return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 
 @jit
 def _score_cells(model: ScoresCells, draw: Draw, rows: Array, columns: Array) -> tuple[Array, ...]:
-    mean, variance = model.score_cells(draw, rows, columns)
+    return with_probabilities(model, *model.score_cells(draw, rows, columns))
+
+
+def with_probabilities(model: ScoresCells, mean: Array, variance: Array) -> tuple[Array, ...]:
+    """The parts of `Scores`: with probabilities of a one by the variance and without it."""
     plain = model.probability(mean, jnp.zeros_like(variance))
     return mean, variance, model.probability(mean, variance), plain
 
@@ -197,15 +212,13 @@ def recommend(
     in_rows = isinstance(posterior.model, ScoresCells | PredictsWholeRows)
     num_cells = _BLOCK_CELLS if in_rows else _SCORED_CELLS
     block = max(1, min(rows.size, num_cells // data.num_columns))
-    for start in range(0, rows.size, block):
-        # one size of block, so that one program serves all
-        here = rows[np.minimum(np.arange(start, start + block), rows.size - 1)]
+    for kept, index in prediction.filled_blocks(rows.size, block):
+        here = rows[index]
         values = _values_of_rows(posterior, here, by)
         if known is not None:
             known_ones = known[here].tocoo()
             values[known_ones.row, known_ones.col] = -np.inf
-        kept = slice(start, min(start + block, rows.size))
-        best[kept] = best_columns(values, width)[: kept.stop - start]
+        best[kept] = best_columns(values, width)[: kept.stop - kept.start]
     where = np.repeat(rows, width), np.maximum(best, 0).ravel()
     is_fit = isinstance(posterior.model, ScoresCells)
     scores = _scores_of(posterior, *where) if is_fit else _expected(posterior, *where)
@@ -281,17 +294,13 @@ def _expected_values(
 def _expected(posterior: Draws, rows: np.ndarray, columns: np.ndarray) -> ExpectedRatings:
     """Predictive moments of cells, mixed over draws."""
     draws, weights = posterior.flat_draws()
-    block = min(_SCORED_CELLS, 1 << max(rows.size - 1, 0).bit_length())
-    parts = []
-    for start in range(0, rows.size, block):
-        here = np.minimum(np.arange(start, start + block), rows.size - 1)
-        blocks = prediction.predict_cells(
-            posterior.model, posterior.data, draws, rows[here], columns[here]
-        )
-        mixture = prediction.gather(blocks, weights, num_cells=here.size, num_draws=0, seed=0)
-        moments = (mixture.mean, np.sqrt(mixture.variance))
-        parts.append([part[: rows.size - start] for part in moments])
-    return ExpectedRatings(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+    def evaluate(rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        blocks = prediction.predict_cells(posterior.model, posterior.data, draws, rows, columns)
+        mixture = prediction.gather(blocks, weights, num_cells=rows.size, num_draws=0, seed=0)
+        return mixture.mean, np.sqrt(mixture.variance)
+
+    return ExpectedRatings(*_in_blocks(evaluate, rows, columns))
 
 
 def best_columns(values: np.ndarray, width: int) -> np.ndarray:
@@ -320,10 +329,7 @@ def assemble(
     def fold(values: np.ndarray) -> np.ndarray:
         return np.where(there, values.reshape(best.shape), np.nan)
 
-    names = None
-    if data.column_names is not None:
-        names = np.array(data.column_names, dtype=object)[best]
-        names[~there] = None
+    names = None if data.column_names is None else data.column_names.astype(object)
     return Recommendations(
         rows=rows,
         columns=best,
@@ -331,5 +337,5 @@ def assemble(
             *(fold(getattr(scores, field.name)) for field in dataclasses.fields(scores))
         ),
         row_names=None if data.row_names is None else data.row_names[rows],
-        column_names=names,
+        column_names=None if names is None else named_entries(best, names),
     )

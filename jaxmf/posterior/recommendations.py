@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.arguments import check_flag, check_seed
@@ -102,6 +101,4 @@ def _scores(posterior: Draws, new: object) -> Scores:
 
 @jit
 def _score_new_rows(model: PyTree, draw: Draw, new: Container) -> tuple[Array, ...]:
-    mean, variance = model.score_new_rows(draw, new)
-    plain = model.probability(mean, jnp.zeros_like(variance))
-    return mean, variance, model.probability(mean, variance), plain
+    return ranking.with_probabilities(model, *model.score_new_rows(draw, new))

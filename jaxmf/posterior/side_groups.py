@@ -12,7 +12,7 @@ from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.names import titled
 from jaxmf.model import HasSideGroups
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.topics import TopEntries
+from jaxmf.posterior.topics import TopEntries, named_entries
 from jaxmf.programs import jit
 from jaxmf.types import Array, Draw
 
@@ -56,11 +56,6 @@ class GroupWeights(Answer):
 
     def footer(self) -> str:
         return ""
-
-
-def has_groups(posterior: Draws) -> bool:
-    """Whether the model is of a kind that may have groups of rows and of columns."""
-    return isinstance(posterior.model, HasSideGroups)
 
 
 def members(posterior: Draws, side: str, n: int, titles: object) -> TopEntries:
@@ -126,6 +121,8 @@ def _group_means(model: HasSideGroups[Container], draw: Draw, data: Container) -
 
 def _checked(posterior: Draws, side: str) -> dict[str, np.ndarray]:
     """The reference draw of a model with groups of that side."""
+    if not isinstance(posterior.model, HasSideGroups):
+        raise ValueError(f"{type(posterior.model).__name__} has no groups of rows; see top_entries")
     if side not in SIDES:
         raise ValueError(f"column: groups are of 'row' or of 'column', got {side!r}")
     draw = posterior.reference_draw()
@@ -155,6 +152,4 @@ def _titled(
     """Ids of positions, or their titles: a mapping of ids, or one for each in order."""
     if names is None and titles is None:
         return positions
-    found = titled(names, titles, num_lines)[positions]
-    found[positions < 0] = None
-    return found
+    return named_entries(positions, titled(names, titles, num_lines))

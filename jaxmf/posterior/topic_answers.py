@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxmf.arguments import check_count, check_number
+from jaxmf.posterior import (
+    coherence,
+    document_topics,
+    tables,
+    topic_draws,
+    topic_table,
+    topics_over,
+)
+from jaxmf.posterior.coherence import Coherence
+from jaxmf.posterior.document_topics import DocumentTopics, SimilarDocuments
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.records import NumTopics
-
-if TYPE_CHECKING:
-    from jaxmf.posterior.coherence import Coherence
-    from jaxmf.posterior.document_topics import DocumentTopics, SimilarDocuments
-    from jaxmf.posterior.topic_draws import MatchedTopics
-    from jaxmf.posterior.topic_table import Topics
-    from jaxmf.posterior.topics_over import TopicsOver
+from jaxmf.posterior.topic_draws import MatchedTopics
+from jaxmf.posterior.topic_table import Topics
+from jaxmf.posterior.topics_over import TopicsOver
 
 
 class TopicAnswers(Draws):
@@ -28,8 +33,6 @@ class TopicAnswers(Draws):
 
     @cached_property
     def _matched_topics(self) -> MatchedTopics:
-        from jaxmf.posterior import topic_draws
-
         return topic_draws.match(self)
 
     def topics(self, n: int = 10, *, relevance: float = 0.6) -> Topics:
@@ -58,8 +61,6 @@ class TopicAnswers(Draws):
             >>> sorted(post.topics(n=1).lists())
             [['king'], ['tea']]
         """
-        from jaxmf.posterior import topic_table
-
         check_count("n", n)
         relevance = check_number("relevance", relevance, least=0, most=1)
         return topic_table.topics(self, self._matched_topics, n=n, relevance=relevance)
@@ -83,8 +84,6 @@ class TopicAnswers(Draws):
         Raises:
             ValueError: the model has no topics, or the draws are scalars.
         """
-        from jaxmf.posterior import document_topics
-
         return document_topics.document_topics(self, self._matched_topics)
 
     def topics_over(self, values: object, *, num_bins: int = 10) -> TopicsOver:
@@ -103,8 +102,6 @@ class TopicAnswers(Draws):
             TypeError: a value that is no number, and dates beside other values.
             ValueError: a document without a value, all of them missing; the model has no topics.
         """
-        from jaxmf.posterior import topics_over
-
         check_count("num_bins", num_bins)
         return topics_over.topics_over(self, self._matched_topics, values, num_bins)
 
@@ -121,8 +118,6 @@ class TopicAnswers(Draws):
         Raises:
             ValueError: an unknown document or one without tokens; the model has no topics.
         """
-        from jaxmf.posterior import document_topics
-
         check_count("n", n)
         return document_topics.similar_documents(self, document, n)
 
@@ -134,8 +129,6 @@ class TopicAnswers(Draws):
         Raises:
             ValueError: the model has no topics.
         """
-        from jaxmf.posterior import tables, topic_draws
-
         blocks = topic_draws.topic_blocks(self)
         return NumTopics(*tables.num_used(self, f"{blocks.word}_totals"))
 
@@ -167,8 +160,6 @@ class TopicAnswers(Draws):
                 of the topics; the model has no topics.
             TypeError: the reference is no corpus, or a document of it no list of words.
         """
-        from jaxmf.posterior import coherence
-
         check_count("n", n, 2)
         if window is not None:
             check_count("window", window, 2)
@@ -186,8 +177,6 @@ class TopicAnswers(Draws):
         Raises:
             ValueError: the model has no topics.
         """
-        from jaxmf.posterior import coherence
-
         check_count("n", n)
         return coherence.diversity(self._best_words(n))
 

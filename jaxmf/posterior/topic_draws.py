@@ -179,11 +179,7 @@ def _words(
     posterior: Draws, network: Network, blocks: TopicBlocks, chain: int, draw: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Counts of words in the topics of a draw, (V, K) int, and expected probabilities."""
-    arrays = {
-        name: values[chain, draw]
-        for name, values in posterior.draws.items()
-        if name.startswith(f"{blocks.word}_")
-    }
+    arrays = posterior.draw_at(chain, draw)
     cells = np.asarray(arrays[f"{blocks.word}_cells"])
     added = value_concentrations(network, arrays, blocks.word, cells.shape[0])
     smoothed = cells + added[:, None]

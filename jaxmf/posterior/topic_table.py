@@ -230,5 +230,5 @@ def _ranked(
     best = np.argsort(-np.where(has_word, score, -np.inf), axis=1, kind="stable")[:, :n]
     is_entry = np.take_along_axis(has_word, best, axis=1)
     weights = np.where(is_entry, np.take_along_axis(weight, best, axis=1), np.nan)
-    entries = named_entries(best, is_entry, names)
+    entries = named_entries(np.where(is_entry, best, -1), names)
     return TopEntries(np.arange(len(score)), shares, entries, weights)

@@ -97,19 +97,19 @@ def top_entries(posterior: Draws, column: str, n: int) -> TopEntries:
     return TopEntries(
         groups=groups,
         shares=sizes[groups] / sizes.sum(),
-        entries=named_entries(best, is_entry, model.names(posterior.data, column)),
+        entries=named_entries(np.where(is_entry, best, -1), model.names(posterior.data, column)),
         weights=np.where(is_entry, np.take_along_axis(weights[groups], best, axis=1), np.nan),
     )
 
 
-def named_entries(best: np.ndarray, is_entry: np.ndarray, names: object) -> np.ndarray:
-    """Ids of entries, None where there is none; positions and -1 without ids."""
+def named_entries(positions: np.ndarray, names: np.ndarray | None) -> np.ndarray:
+    """Ids of entries by position, None for -1; without ids the positions themselves."""
     if names is None:
-        return np.asarray(np.where(is_entry, best, -1))
-    found: np.ndarray = np.asarray(names)[best]
-    if not is_entry.all():
+        return positions
+    found: np.ndarray = np.asarray(names)[positions]
+    if (positions < 0).any():
         found = found.astype(object)
-        found[~is_entry] = None
+        found[positions < 0] = None
     return found
 
 

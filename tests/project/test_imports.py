@@ -1,5 +1,6 @@
 """Which way imports run, and what `import jaxmf` costs."""
 
+import ast
 import json
 import os
 import subprocess
@@ -118,3 +119,70 @@ def test_every_public_name_is_loaded_from_where_the_stub_says():
         assert getattr(jaxmf, name) is not None
     assert callable(jaxmf.variational)
     assert jaxmf.__version__
+
+
+# --- circles --------------------------------------------------------------------------------------
+
+CIRCLES = {
+    # `Posterior` has pictures, reports, files and `extend` as methods, and those are of it
+    "jaxmf.posterior": ("jaxmf.plot", "jaxmf.posterior", "jaxmf.report"),
+    "jaxmf.data.features": ("jaxmf.data",),
+    # a public class that binds its updates, which name it
+    **{f"jaxmf.models.{name}": (f"jaxmf.models.{name}",) for name in (
+        "binary_mf", "bpmf", "feature_model", "linear_gaussian", "noisy_or", "sparse_binary_mf",
+        "sparse_binary_series",
+    )},
+}  # fmt: skip
+
+
+def imported_by(path, modules):
+    """The modules of the package that a file names anywhere, for types and in functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names] + [node.module]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        named = [name for name in names if name in modules]
+        # of `from package import module` the module alone
+        found |= set(named[:-1] if len(named) > 1 and named[-1] == node.module else named)
+    return found
+
+
+def circles(graph):
+    """Sets of modules that import each other, by whatever way."""
+    reached = {module: set(graph[module]) for module in graph}
+    changed = True
+    while changed:
+        changed = False
+        for found in reached.values():
+            more = set().union(*(reached[other] for other in found)) - found if found else set()
+            changed |= bool(more)
+            found |= more
+    inside = [module for module in graph if module in reached[module]]
+    return {frozenset(o for o in inside if o in reached[m] and m in reached[o]) for m in inside}
+
+
+def test_circles_are_the_known_ones():
+    paths = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (ROOT / "jaxmf").rglob("*.py")
+    }
+    graph = {name: imported_by(path, set(paths)) - {name} for name, path in paths.items()}
+    for circle in circles(graph):
+        known = [rooms for one, rooms in CIRCLES.items() if one in circle or any(
+            module.startswith(f"{one}.") for module in circle)]  # fmt: skip
+        outside = [m for m in circle if not any(m.startswith(r) for rooms in known for r in rooms)]
+        assert not outside, f"these import each other: {', '.join(sorted(circle))}"
+
+
+def test_a_circle_is_seen(tmp_path):
+    (tmp_path / "one.py").write_text("def run():\n    from two import go\n")
+    (tmp_path / "two.py").write_text("import one\nimport three\n")
+    (tmp_path / "three.py").write_text("")
+    graph = {
+        name: imported_by(tmp_path / f"{name}.py", {"one", "two", "three"})
+        for name in ("one", "two", "three")
+    }
+    assert circles(graph) == {frozenset({"one", "two"})}

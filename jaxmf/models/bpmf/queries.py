@@ -17,8 +17,8 @@ from jaxmf.models.bpmf.groups import class_of_rows
 from jaxmf.models.bpmf.state import Observed, SidePrior
 from jaxmf.models.bpmf.updates import linked, row_means, row_precisions
 from jaxmf.samplers.factors.coefficients import Coefficients
-from jaxmf.samplers.factors.layout import in_chunks
-from jaxmf.samplers.factors.rows import RowPriors, draw_rows, log_evidences
+from jaxmf.samplers.factors.layout import RowPriors, in_chunks
+from jaxmf.samplers.factors.rows import draw_rows, log_evidences
 from jaxmf.samplers.factors.vectors import Known, cell_means, design, split
 from jaxmf.types import Array, Key, PyTree
 

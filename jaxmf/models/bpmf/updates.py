@@ -19,11 +19,11 @@ from jaxmf.priors.hyper import is_fixed
 from jaxmf.row_shards import whole
 from jaxmf.samplers.factors import coefficients
 from jaxmf.samplers.factors.coefficients import Coefficients
-from jaxmf.samplers.factors.layout import Arranged
+from jaxmf.samplers.factors.layout import Arranged, RowPriors
 from jaxmf.samplers.factors.link import Link, update_link, update_link_of_groups, with_link
 from jaxmf.samplers.factors.moments import precisions, statistics_of_all
 from jaxmf.samplers.factors.noise import update_variance, variance_shape
-from jaxmf.samplers.factors.rows import RowPriors, draw_rows
+from jaxmf.samplers.factors.rows import draw_rows
 from jaxmf.samplers.factors.scales import scale_of_factors, scale_of_part, scaled
 from jaxmf.samplers.factors.shares import Shares, draw_shared_rows
 from jaxmf.samplers.factors.shifts import FactorSide

@@ -34,6 +34,7 @@ from jaxmf.blocks.prediction import (
 from jaxmf.blocks.simulation import simulate_more
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.values import draw_in_parts, draw_indices, log_mixture
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Dense, Tokens
 from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.family import Family, check_family
@@ -77,7 +78,7 @@ class _Mixture(NetworkModel[Dense]):
         family = NormalInverseWishart() if self.family is None else self.family
         return Network(group=Block(self._prior()), x=Block(family, by="group", observed=True))
 
-    def over(self, data: Dense) -> tuple[Network, Tokens]:
+    def over(self, data: Dense) -> tuple[Wiring, Tokens]:
         """The network with its sizes, the family on the scale of the data, and the tokens."""
         network, tokens = super().over(data)
         if self.family is None:

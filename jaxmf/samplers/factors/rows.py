@@ -27,42 +27,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import devices
-from jaxmf.samplers.factors.layout import Chunks, is_broadcast, is_sequential, piece_size
+from jaxmf.samplers.factors.layout import (
+    Chunks,
+    Design,
+    RowPriors,
+    is_broadcast,
+    is_sequential,
+    piece_size,
+)
 from jaxmf.samplers.factors.sequential_rows import draw_rows_sequentially
 from jaxmf.types import Array
-
-
-class Design(NamedTuple):
-    """What meets the factors of a row, for rows of one side."""
-
-    # (M + 1, E + H) float, of every column: the E entries of w that are the column's, then the H of
-    # g. The last line is zero: cells that do not exist lie there.
-    table: Array
-    row_part: Array  # (N, H) float, h_i
-    cell_features: Array  # (T + 1, F) float, the last F entries of w; the last line is zero
-    cell_coefficients: Array  # (M + 1, F) float, those of the column for them
-
-    @property
-    def num_shared(self) -> int:
-        """E, the entries of w that every cell of a column has."""
-        return self.table.shape[1] - self.row_part.shape[1]
-
-    def vectors(self, factors: Array) -> Array:
-        """What meets the table in the means, of rows with these factors: (N, E + H) float."""
-        return jnp.concatenate([factors[:, : self.num_shared], self.row_part], axis=1)
-
-    @property
-    def has_cells(self) -> bool:
-        """Whether cells have features."""
-        return self.cell_features.shape[1] > 0
-
-
-class RowPriors(NamedTuple):
-    """Normal priors of the factors of the rows."""
-
-    means: Array  # (N, D) float
-    groups: Array  # (N,) int32
-    precisions: Array  # (G, D, D) float, of the groups
 
 
 class Residuals(NamedTuple):

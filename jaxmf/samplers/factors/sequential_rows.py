@@ -8,18 +8,15 @@ arithmetic. Numbers are those of `rows.draw_rows`, which says what is drawn.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from jaxmf._kernels.fusion import fused_on_cpu
-from jaxmf.samplers.factors.layout import Chunks
+from jaxmf.samplers.factors.layout import Chunks, Design, RowPriors
 from jaxmf.types import Array
-
-if TYPE_CHECKING:
-    from jaxmf.samplers.factors.rows import Design, RowPriors
 
 _LANES = 8
 _RANK = 4

@@ -22,8 +22,8 @@ import numpy as np
 from jaxmf import row_shards
 from jaxmf._kernels.special import uniforms_at
 from jaxmf.data import Entries
-from jaxmf.samplers.factors.layout import Chunks, chunk_width, piece_size
-from jaxmf.samplers.factors.rows import Design, Residuals, RowPriors, draw_rows
+from jaxmf.samplers.factors.layout import Chunks, Design, RowPriors, chunk_width, piece_size
+from jaxmf.samplers.factors.rows import Residuals, draw_rows
 from jaxmf.samplers.factors.vectors import in_pieces
 from jaxmf.types import Array, Key
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf.samplers.factors.rows import Design
+from jaxmf.samplers.factors.layout import Design
 from jaxmf.types import Array, PyTree
 
 _CELLS_A_PIECE = 2**14

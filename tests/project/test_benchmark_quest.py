@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks import quest
 from jaxmf import datasets
 from jaxmf.testing import check_means
 
@@ -12,7 +13,7 @@ SMALL = {"num_transactions": 20_000, "num_items": 60, "num_itemsets": 12, "mean_
 
 def one_itemset_each(seed, **settings):
     """Transactions of size 1, which are filled by a single itemset."""
-    return datasets.quest_baskets(seed, **(SMALL | settings))
+    return quest.quest_baskets(seed, **(SMALL | settings))
 
 
 def expected_frequencies(itemsets):
@@ -62,7 +63,7 @@ def test_baskets_of_one_itemset_have_the_distribution_of_the_table():
 def test_tables_have_the_sizes_weights_and_shared_items_that_were_asked_for():
     num_itemsets = 4000
     settings = {"num_transactions": 1, "num_items": 5000, "num_itemsets": num_itemsets}
-    table = datasets.quest_baskets(1, **settings, corruption=0.5, equal_items=True).itemsets
+    table = quest.quest_baskets(1, **settings, corruption=0.5, equal_items=True).itemsets
     sizes = np.array([members.size for members in table.members])
     assert all(np.unique(members).size == members.size for members in table.members)
     # one more than Poisson with mean 3
@@ -76,7 +77,7 @@ def test_tables_have_the_sizes_weights_and_shared_items_that_were_asked_for():
     shared = np.array([np.isin(new, old).mean() for old, new in pairs])
     # mean 1/4, less what the itemset before is too small for; 4 of 5,000 are in both by chance
     assert 0.2 < shared.mean() < 0.26
-    alone = datasets.quest_baskets(1, **settings, correlation=0.0, equal_items=True).itemsets
+    alone = quest.quest_baskets(1, **settings, correlation=0.0, equal_items=True).itemsets
     pairs = zip(alone.members[:-1], alone.members[1:], strict=True)
     assert np.mean([np.isin(new, old).mean() for old, new in pairs]) < 0.01
 
@@ -122,11 +123,11 @@ def test_beside_t10i4d100k(data_dir):
     of the most frequent tenth within 0.05; pairs with 200 baskets within a fifth; and of items
     that have another in 97 of 100 of their baskets, which there are if nothing is left out."""
     theirs = frequency_figures(datasets.t10i4d100k())
-    apart = compare(frequency_figures(datasets.quest_baskets(0).data), theirs)
+    apart = compare(frequency_figures(quest.quest_baskets(0).data), theirs)
     assert max(apart.values()) < 1, apart
 
     def refused(name, **settings):
-        apart = compare(frequency_figures(datasets.quest_baskets(0, **settings).data), theirs)
+        apart = compare(frequency_figures(quest.quest_baskets(0, **settings).data), theirs)
         assert apart[name] > 1, (settings, apart)
 
     # broken twins: equal items; nothing left out of itemsets; larger baskets
@@ -136,7 +137,7 @@ def test_beside_t10i4d100k(data_dir):
 
 
 def test_customers_buy_their_sequences():
-    made = datasets.quest_customers(0, num_customers=200, keep_sequence=True)
+    made = quest.quest_customers(0, num_customers=200, keep_sequence=True)
     assert made.data.num_rows == made.customer.size
     # less than 100 on average, as those without items are left out
     num_transactions = np.bincount(made.customer)
@@ -155,12 +156,12 @@ def test_customers_buy_their_sequences():
 
     assert num_inside(counts) == 200
     # a broken twin: customers who take a new sequence each time
-    other = datasets.quest_customers(0, num_customers=200)
+    other = quest.quest_customers(0, num_customers=200)
     assert num_inside(other.counts()) < 20
 
 
 def test_customers_as_in_the_thesis():
-    made = datasets.quest_customers(1)
+    made = quest.quest_customers(1)
     sizes = np.diff(made.data.to_scipy().tocsr().indptr)
     # 4, and what itemsets too large for a transaction add to it
     assert 4 < sizes.mean() < 6
@@ -171,15 +172,15 @@ def test_customers_as_in_the_thesis():
 
 def test_seeds_and_errors():
     few = {"num_transactions": 50, "num_itemsets": 5, "num_items": 20}
-    first = datasets.quest_baskets(3, **few).data.fingerprint()
-    assert first == datasets.quest_baskets(3, **few).data.fingerprint()
-    assert first != datasets.quest_baskets(4, **few).data.fingerprint()
-    datasets.quest_baskets(jax.random.key(0), **few)
+    first = quest.quest_baskets(3, **few).data.fingerprint()
+    assert first == quest.quest_baskets(3, **few).data.fingerprint()
+    assert first != quest.quest_baskets(4, **few).data.fingerprint()
+    quest.quest_baskets(jax.random.key(0), **few)
     with pytest.raises(ValueError, match="num_itemsets"):
-        datasets.quest_baskets(0, num_itemsets=0)
+        quest.quest_baskets(0, num_itemsets=0)
     with pytest.raises(ValueError, match="mean_size"):
-        datasets.quest_baskets(0, mean_size=0)
+        quest.quest_baskets(0, mean_size=0)
     with pytest.raises(ValueError, match="corruption"):
-        datasets.quest_customers(0, corruption=1.0)
+        quest.quest_customers(0, corruption=1.0)
     with pytest.raises(ValueError, match="num_customers"):
-        datasets.quest_customers(0, num_customers=0)
+        quest.quest_customers(0, num_customers=0)

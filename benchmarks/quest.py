@@ -1,7 +1,7 @@
 """Market baskets made like those of the IBM Quest generator.
 
 Items are bought in sets that go together. A table of such itemsets is drawn first
-(`jaxmf.datasets.itemsets`). Then transactions are filled from the table (:func:`quest_baskets`), or
+(`benchmarks.itemsets`). Then transactions are filled from the table (:func:`quest_baskets`), or
 the transactions of customers from a second table, of sequences of itemsets
 (:func:`quest_customers`).
 
@@ -26,9 +26,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from benchmarks.itemsets import Hand, Levels, Patterns, chances, patterns
 from jaxmf.arguments import check_count, check_number
 from jaxmf.data import SparseBinary
-from jaxmf.datasets.itemsets import Hand, Levels, Patterns, chances, patterns
 from jaxmf.types import Seed
 
 _LEAST_OFFERS = 100
