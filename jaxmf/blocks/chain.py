@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import slots
+from jaxmf._kernels.tables import count_pairs
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.blocks import parallel, sequential, sparse, sparse_by_word
-from jaxmf.blocks.counts import all_parts, block_statistics, slot_sizes
+from jaxmf.blocks.counts import all_parts, block_statistics, large_blocks, slot_sizes
 from jaxmf.blocks.density import log_joint_of
 from jaxmf.blocks.hyperparameters import is_updated, update_hyperparameters
 from jaxmf.blocks.sets import sweep_tokens
@@ -32,7 +33,7 @@ from jaxmf.priors.partition_prior import PartitionPrior, is_kind, missing_hook
 from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
 from jaxmf.types import Array, Draw, Key, PyTree
 
-KEEP = ("statistics", "assignments", "scalars")
+KEEP = ("statistics", "compact", "assignments", "scalars")
 SWEEPS = ("sequential", "sparse", "parallel")
 _SCANS = 2  # restricted Gibbs scans of a split or merge
 _SHARED_SCANS = 1  # the same where all batches share their groups
@@ -86,6 +87,11 @@ def plan(
         )
     if sweep == "parallel":
         _check_parallel(network)
+    if keep == "compact" and not sparse_by_word.can_be_sparse(network):
+        raise ValueError(
+            'keep: "compact" is for networks of topics, as LDA, HDPLDA and PAM of two levels; '
+            'leave it at "statistics"'
+        )
     if sweep == "sparse" and not sparse_by_word.can_be_sparse(network):
         raise ValueError(
             'sweep: "sparse" is for topics with a Dirichlet or HDP prior, or two levels of topics '
@@ -279,8 +285,11 @@ def record(
     """
     del key
     network, data = model.over(data)
-    statistics = block_statistics(network, state, data)
-    draw = {"log_joint": log_joint_of(network, state, statistics)}
+    large = large_blocks(network, data, slot_sizes(state, network))
+    without = large if plan.keep in ("compact", "scalars") else ()
+    statistics = block_statistics(network, state, data, without=without)
+    few = {name: leaves for name, leaves in statistics.items() if name not in large}
+    draw = {"log_joint": log_joint_of(network, state, data, few)}
     for name, occupied in state.slots.items():
         draw[f"num_{name}"] = jnp.sum(occupied, dtype=jnp.int32)
     for name, hyperparameters in state.hyperparameters.items():
@@ -297,9 +306,27 @@ def record(
     for name, leaves in statistics.items():
         draw |= kept_statistics(name, parts[name], leaves)
     draw |= _tokens_of_sets(network, state, data)
+    for name in without:
+        draw |= _instead_of_counts(network, name, state)
     if plan.keep == "assignments":
         draw |= {f"{name}_of_tokens": values for name, values in state.values.items()}
     return draw
+
+
+def _instead_of_counts(network: Wiring, name: str, state: NetworkState) -> dict[str, Array]:
+    """The tokens of every group, and the groups of tokens that counts can be made of."""
+    num_groups = slot_sizes(state, network)[name]
+    totals = count_pairs(jnp.zeros_like(state.values[name]), state.values[name], (1, num_groups))
+    latent = [parent for parent in network.blocks[name].by if parent in network.indicators]
+    groups = {f"{each}_of_tokens": _narrow(network, each, state) for each in (*latent, name)}
+    return {f"{name}_totals": totals[0], **groups}
+
+
+def _narrow(network: Wiring, name: str, state: NetworkState) -> Array:
+    """The values of an indicator, (T,) of the least unsigned integers that hold them."""
+    largest = slot_sizes(state, network)[name] - 1
+    dtypes = (dtype for dtype in (jnp.uint8, jnp.uint16) if largest <= jnp.iinfo(dtype).max)
+    return state.values[name].astype(next(dtypes, jnp.uint32))
 
 
 def _tokens_of_sets(network: Wiring, state: NetworkState, data: Tokens) -> dict[str, Array]:

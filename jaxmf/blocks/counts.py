@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import jax.numpy as jnp
 
@@ -12,7 +12,13 @@ from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.wiring import BlockParts, Wiring, parts
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.family import Family
+from jaxmf.priors.hdp import HDP
+from jaxmf.priors.partition_prior import is_kind
+from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import Array, PyTree
+
+MOST_CELLS = 2**24
+"""Of a table of counts that a log joint or, unless asked for, a draw makes: 64 MB."""
 
 
 def slot_sizes(state: NetworkState, network: Wiring) -> dict[str, int]:
@@ -84,12 +90,42 @@ def count_sets(pair: tuple[Array, Array], first: Array, shape: tuple[int, int]) 
     return jnp.zeros(shape, jnp.int32).at[pair].add(is_first)
 
 
-def block_statistics(network: Wiring, state: NetworkState, data: Tokens) -> dict[str, PyTree]:
-    """The statistics of all blocks."""
+def block_statistics(
+    network: Wiring, state: NetworkState, data: Tokens, *, without: Collection[str] = ()
+) -> dict[str, PyTree]:
+    """The statistics of all blocks, or of those that are not left out."""
     parts = all_parts(network, state, data)
     return {
-        name: statistics_of_block(network, name, parts[name], state, data) for name in network.order
+        name: statistics_of_block(network, name, parts[name], state, data)
+        for name in network.order
+        if name not in without
     }
+
+
+def num_cells(network: Wiring, data: Tokens, slots: Mapping[str, int]) -> int:
+    """Of the largest table of counts of an indicator."""
+    sizes = network.sizes(data, slots)
+    parts = {name: network.parts(name, sizes).num_parts for name in network.indicators}
+    return max((num_parts * slots[name] for name, num_parts in parts.items()), default=0)
+
+
+def large_blocks(network: Wiring, data: Tokens, slots: Mapping[str, int]) -> tuple[str, ...]:
+    """The indicators whose counts are too many for a table, as those of topics of documents.
+
+    They have a `Dirichlet` or `HDP` prior, of which all that is asked follows from the tokens.
+
+    Args: slots: the number of values of every indicator.
+    """
+    sizes = network.sizes(data, slots)
+    return tuple(
+        name
+        for name in network.indicators
+        if not network.blocks[name].per
+        and name not in network.tables
+        and network.blocks[name].rho is None
+        and is_kind(network.blocks[name].distribution, Dirichlet, HDP)
+        and network.parts(name, sizes).num_parts * slots[name] > MOST_CELLS
+    )
 
 
 def statistics_of_block(

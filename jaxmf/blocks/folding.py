@@ -22,7 +22,14 @@ from jax.scipy.special import xlogy
 from jaxmf._kernels import tables
 from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks.counts import all_parts, all_values, slot_sizes, statistics_of
-from jaxmf.blocks.prediction import Draw, family_statistics, hyperparameters_of, probabilities
+from jaxmf.blocks.kept_counts import num_groups
+from jaxmf.blocks.prediction import (
+    Draw,
+    family_statistics,
+    hyperparameters_of,
+    probabilities,
+    pseudo_counts,
+)
 from jaxmf.blocks.sequential import first_sweep, sweep
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.wiring import Wiring
@@ -247,16 +254,13 @@ def _held(network: Wiring, draw: Draw, column: str) -> Wiring:
 
 def prior_of_new_levels(network: Wiring, draw: Draw, name: str) -> Dirichlet:
     """The prior of a new level's probabilities: a Dirichlet prior around the shared weights."""
-    distribution, counts = network.blocks[name].distribution, draw[f"{name}_counts"]
+    distribution = network.blocks[name].distribution
     if not distribution.labels_shared:
         raise ValueError(
             f"{name}: the groups of a {type(distribution).__name__} mean nothing to new levels; "
             "use HDP"
         )
-    flat = counts.reshape(-1, counts.shape[-1])
-    cache = distribution.begin(flat, hyperparameters_of(network, draw, name), with_sizes=False)
-    pseudo, _ = distribution.pseudo(cache)
-    return _AroundShared(counts.shape[-1], jnp.broadcast_to(pseudo, (counts.shape[-1],)))
+    return _AroundShared(num_groups(draw, name), pseudo_counts(network, draw, name))
 
 
 def _hyperparameters(network: Wiring, draw: Draw, name: str, column: str) -> dict[str, Array]:

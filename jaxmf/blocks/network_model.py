@@ -10,9 +10,11 @@ from jax.tree_util import Partial
 
 from jaxmf._kernels.fusion import LONG_ROW, wide_vectors
 from jaxmf.blocks import chain, starting
+from jaxmf.blocks.counts import MOST_CELLS, num_cells
 from jaxmf.blocks.density import log_joint
 from jaxmf.blocks.prediction import Draw, category_probabilities
 from jaxmf.blocks.simulation import simulate, simulate_more
+from jaxmf.blocks.sparse_by_word import can_be_sparse
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.unobserved import check_coverage
 from jaxmf.blocks.wiring import Wiring
@@ -27,6 +29,10 @@ from jaxmf.types import Array, Key, Names, PyTree
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+_MANY_CELLS = 2**28
+"""From how many counts of topics of documents on the sweep is sparse: it would keep two, 2 GB."""
 
 
 class NetworkModel(Readable, Model[ModelData], ABC):
@@ -117,10 +123,19 @@ class NetworkModel(Readable, Model[ModelData], ABC):
     def device_options(
         self, options: Mapping[str, object], *, platform: str, data: Any = None
     ) -> dict[str, object]:
-        """The sweep: see `Model`."""
-        if options.get("sweep", AUTO) != AUTO:
-            return {}
+        """The sweep, and that draws are compact where counts are many: see `Model`."""
+        found: dict[str, object] = {}
         network = self.network()
+        sparse, is_large = can_be_sparse(network), False
+        if sparse and data is not None:
+            over, capacity = self.over(data), options.get("capacity")
+            capacity = capacity if isinstance(capacity, int) else None
+            cells = num_cells(*over, starting.first_slots(*over, capacity=capacity))
+            is_large = cells > _MANY_CELLS
+            if "keep" not in options and cells > MOST_CELLS:
+                found["keep"] = "compact"
+        if options.get("sweep", AUTO) != AUTO:
+            return found
         grows = any(network.blocks[name].distribution.grows for name in network.indicators)
         num_tokens = None
         if platform != "cpu" and data is not None:
@@ -131,7 +146,7 @@ class NetworkModel(Readable, Model[ModelData], ABC):
             num_tokens,
             can_be_parallel=platform == "cpu" or chain.can_be_parallel(network),
         )
-        return {"sweep": sweep}
+        return found | {"sweep": "sparse" if platform == "cpu" and is_large else sweep}
 
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """The parallel sweep spreads tokens over "data": see `Model`."""
@@ -161,8 +176,9 @@ class NetworkModel(Readable, Model[ModelData], ABC):
                 "sequential", with work a token that follows the topics of its word (the paths, and
                 from 10^7 tokens on the topics, of its document) instead of all of them; for LDA
                 slower below 1,000 topics, as fast there, faster with more.
-                "auto": the first on a CPU and where the network has no other, "parallel" on
-                accelerators but for few tokens.
+                "auto": the first on a CPU and where the network has no other, "sparse" there for
+                more than 2^28 topics of documents, of which the first has two tables; "parallel"
+                on accelerators but for few tokens.
             split_merge: proposals a sweep to split a group or merge two, for every indicator with a
                 DirichletProcess, PitmanYor or HDP prior whose groups partition observed blocks
                 only; a few are worth their time where a chain stays in a wrong mode. Of an HDP they
@@ -175,9 +191,12 @@ class NetworkModel(Readable, Model[ModelData], ABC):
             joint: sets of indicators that are drawn together, such as (("super", "sub"),): exact,
                 by sums over one after the other; mixes better where they depend on each other.
             keep: what a draw holds beside hyperparameters and the log joint: "statistics", the
-                counts (and moments) of every block, which predictions need; "assignments", the
-                value of every indicator of every token too; "scalars", nothing more. `mf.sample`
-                keeps "assignments" of mixtures of up to 10,000 rows unless it is passed.
+                counts (and moments) of every block, which predictions need; "compact", the same
+                of topic models, but the topic of every token in place of counts of topics of
+                documents where these are more than 2^24; "assignments", the statistics and the
+                value of every indicator of every token; "scalars", nothing more. `mf.sample`
+                keeps "assignments" of mixtures of up to 10,000 rows, and "compact" draws of topics
+                of that many documents, unless it is passed.
             capacity: slots of growing indicators to begin with, by default two for each group that
                 the chain starts with, and a quarter more than groups from 205 on; when a sweep
                 needs more they double, from 256 on they grow by half.

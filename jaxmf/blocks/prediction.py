@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxmf._kernels.tables import Lanes
+from jaxmf.blocks.kept_counts import counts_at, counts_by_part, is_table, num_groups
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.priors import hyper
@@ -55,13 +56,33 @@ def probabilities(network: Wiring, draw: Draw, name: str) -> Array:
             f"{name}: has to do with sets of tokens (`per`), of which there are no predictions; "
             "the HDP by direct assignment has the same distribution and predicts"
         )
+    if not is_table(draw, name):
+        raise ValueError(
+            f"{name}: the draws have the groups of tokens in place of a table of them for all "
+            'parts; sample again with keep="statistics"'
+        )
     distribution, counts = network.blocks[name].distribution, draw[f"{name}_counts"]
-    flat = counts.reshape(-1, counts.shape[-1])
+    flat = counts_by_part(draw, name)
     cache = distribution.begin(flat, hyperparameters_of(network, draw, name), with_sizes=False)
     weights = jax.vmap(lambda batch: distribution.weights(cache, batch)[0])(
         jnp.arange(flat.shape[0])
     )
     return (weights / jnp.sum(weights, axis=-1, keepdims=True)).reshape(counts.shape)
+
+
+def pseudo_counts(network: Wiring, draw: Draw, name: str) -> Array:
+    """What an indicator's prior adds to the counts of every part: (K,) float."""
+    distribution, counts = network.blocks[name].distribution, counts_by_part(draw, name)
+    cache = distribution.begin(counts, hyperparameters_of(network, draw, name), with_sizes=False)
+    return jnp.broadcast_to(distribution.pseudo(cache)[0], counts.shape[-1:])
+
+
+def _probabilities_at(
+    network: Wiring, draw: Draw, name: str, data: Tokens, columns: Mapping[str, Array]
+) -> Array:
+    """`probabilities` of the parts with these columns: (T, *latent parents, K) float."""
+    weights = counts_at(network, draw, name, data, columns) + pseudo_counts(network, draw, name)
+    return weights / jnp.sum(weights, axis=-1, keepdims=True)
 
 
 def family_statistics(network: Wiring, draw: Draw, name: str) -> tuple[PyTree, tuple[int, ...]]:
@@ -173,6 +194,12 @@ def indicator_terms(
     sizes = sizes_of(network, draw, name, data)
     operands, terms = [], []
     for block in letters:
+        if block not in fixed and not is_table(draw, block):
+            table_of_block = _probabilities_at(network, draw, block, data, columns)
+            latent = (letters[each] for each in network.blocks[block].by if each in letters)
+            operands.append(table_of_block)
+            terms.append("".join(("T", *latent, letters[block])))
+            continue
         table_of_block = fixed[block] if block in fixed else probabilities(network, draw, block)
         table_of_block = one_axis_a_parent(network, block, table_of_block, sizes)
         table_of_block, axes = by_parents(network, block, table_of_block, columns, letters)
@@ -184,7 +211,7 @@ def indicator_terms(
 def sizes_of(network: Wiring, draw: Draw, name: str, data: Tokens) -> dict[str, int]:
     """How many values the columns have, and the indicators that a block hangs on in a draw."""
     latent = ancestors(network, name)
-    return dict(data.sizes) | {block: draw[f"{block}_counts"].shape[-1] for block in latent}
+    return dict(data.sizes) | {block: num_groups(draw, block) for block in latent}
 
 
 def ancestors(network: Wiring, name: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from jaxmf._kernels import tables
 from jaxmf.blocks import parallel, sequential
+from jaxmf.blocks.counts import large_blocks
 from jaxmf.blocks.sets import first_values_of_sets
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.subset import random_tokens, tokens_at
@@ -54,6 +55,10 @@ def init(plan: NetworkPlan, model: BlockModel, key: Key, data: object) -> Networ
     """
     network, data = model.over(data)
     num_groups = num_first_groups(network, data, capacity=plan.num_slots)
+    if plan.sweep == "sparse" and len(network.indicators) > 1:
+        slots = first_slots(network, data, capacity=plan.num_slots)
+        if large_blocks(network, data, slots):
+            return _init_paths_evenly(plan, network, key, data, slots)
     is_long = data.num_tokens > _FIRST
     if plan.sweep == "parallel" and is_long and num_groups is None:
         return _init_from_few(plan, network, key, data)
@@ -104,14 +109,23 @@ def _most_distinguishable(family: Any, data: Tokens) -> int:
     return data.num_tokens // (2 * (width + 1))
 
 
-def _num_slots(plan: NetworkPlan, num_groups: int | None) -> int:
+def first_slots(network: Wiring, data: Tokens, *, capacity: int | None = None) -> dict[str, int]:
+    """How many values every indicator has where a chain starts.
+
+    Args: capacity: slots if the user has said so.
+    """
+    num_slots = _num_slots(capacity, num_first_groups(network, data, capacity=capacity))
+    return {n: network.blocks[n].distribution.num_groups(num_slots) for n in network.indicators}
+
+
+def _num_slots(capacity: int | None, num_groups: int | None) -> int:
     """Slots of growing indicators: as asked for, or with room beside the first groups.
 
     Many are rounded up to whole vectors: a sweep of `HDPLDA` on KOS with 972 slots takes ten times
     as long as with 1,024.
     """
-    if plan.num_slots is not None:
-        return plan.num_slots if plan.num_slots <= _LEAST_SLOTS else tables.padded(plan.num_slots)
+    if capacity is not None:
+        return capacity if capacity <= _LEAST_SLOTS else tables.padded(capacity)
     num_groups = num_groups or 1
     num_slots = min(_ROOM * num_groups, max(_MANY_SLOTS, math.ceil(_ROOM_OF_MANY * num_groups)))
     return max(_LEAST_SLOTS, -(-num_slots // _LEAST_SLOTS) * _LEAST_SLOTS)
@@ -121,7 +135,7 @@ def _init_evenly(
     plan: NetworkPlan, network: Wiring, key: Key, data: Tokens, num_groups: int
 ) -> NetworkState:
     (name,) = network.indicators
-    state = _nothing_known(network, data, _num_slots(plan, num_groups))
+    state = _nothing_known(network, data, _num_slots(plan.num_slots, num_groups))
     even = jax.random.uniform(key, (data.num_tokens,), jnp.result_type(float)) * num_groups
     groups = jnp.minimum(even.astype(jnp.int32), num_groups - 1)
     state = state._replace(values={name: groups})
@@ -139,6 +153,17 @@ def _init_evenly(
     return state._replace(
         hyperparameters=state.hyperparameters | {name: hyperparameters}, slots={name: in_use}
     )
+
+
+def _init_paths_evenly(
+    plan: NetworkPlan, network: Wiring, key: Key, data: Tokens, slots: dict[str, int]
+) -> NetworkState:
+    state = _nothing_known(network, data, _num_slots(plan.num_slots, None))
+    values = {}
+    for index, (name, size) in enumerate(slots.items()):
+        index_key = jax.random.fold_in(key, index)
+        values[name] = jax.random.randint(index_key, (data.num_tokens,), 0, size, jnp.int32)
+    return state._replace(values=values)
 
 
 def _init_from_few(plan: NetworkPlan, network: Wiring, key: Key, data: Tokens) -> NetworkState:
@@ -184,7 +209,7 @@ def _nothing_known(network: Wiring, data: Tokens, num_slots: int) -> NetworkStat
 
 
 def _init_sequentially(plan: NetworkPlan, network: Wiring, key: Key, data: Tokens) -> NetworkState:
-    state = _nothing_known(network, data, _num_slots(plan, None))
+    state = _nothing_known(network, data, _num_slots(plan.num_slots, None))
     known: tuple[str, ...] = ()
     for names in _starting_sets(plan, network):
         index_key = jax.random.fold_in(key, network.indicators.index(names[0]))

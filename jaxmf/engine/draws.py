@@ -50,7 +50,8 @@ class DrawStore:
         have = self.arrays.get(name)
         if have is not None:
             shape = tuple(np.maximum(have.shape[2:], shape).tolist())
-            if have.shape[2:] == shape:
+            dtype = np.promote_types(have.dtype, dtype)
+            if have.shape[2:] == shape and have.dtype == dtype:
                 return have
         room = np.zeros((self.num_chains, self.num_samples, *shape), dtype)
         if have is not None:

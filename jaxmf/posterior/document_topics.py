@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from jaxmf.answers import Answer, Lines, data_frame, long_table
 from jaxmf.blocks.folding import prior_of_new_levels
 from jaxmf.blocks.network import Network
-from jaxmf.data.names import ids_or_positions, positions
+from jaxmf.data.checks import as_index
+from jaxmf.data.names import Positions, ids_or_positions, positions
+from jaxmf.engine.memory import available_host_bytes, in_words
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.topic_draws import (
-    MatchedTopics,
-    TopicBlocks,
-    document_counts,
-    topic_blocks,
-)
+from jaxmf.posterior.topic_draws import DocumentCounts, MatchedTopics, TopicBlocks, topic_blocks
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partition_prior import is_kind
 from jaxmf.priors.partitions import Dirichlet
@@ -113,26 +110,61 @@ class SimilarDocuments(Answer):
         return {"document": self.documents, "similarity": self.similarity, "sd": self.sd}
 
 
-def document_topics(posterior: Draws, matched: MatchedTopics) -> DocumentTopics:
+def document_topics(
+    posterior: Draws, matched: MatchedTopics, documents: object = None
+) -> DocumentTopics:
     """See `Posterior.document_topics`."""
     blocks = topic_blocks(posterior)
-    network = posterior.model.over(posterior.data)[0]
-    levels = _levels(network, blocks)
+    counts = DocumentCounts(posterior, blocks)
+    levels = _levels(counts.network, blocks)
+    ids = documents_of(posterior, blocks.document)
+    chosen = _chosen(posterior, documents, blocks.document, ids.size)
+    shape = (chosen.size, matched.labels.shape[1])
+    _refuse_many(shape)
+    mean, sd = np.zeros(shape), np.zeros(shape)
+    for here in counts.blocks(chosen.size):
+        some = chosen[here]
 
-    def moments(chain: int, draw: int) -> tuple[np.ndarray, np.ndarray | float]:
-        if levels:
-            return _proportions(posterior, network, levels, blocks.document, chain, draw)
-        return token_parts(posterior, blocks, chain, draw), 0.0
+        def moments(
+            chain: int, draw: int, some: np.ndarray = some
+        ) -> tuple[np.ndarray, np.ndarray | float]:
+            if levels:
+                return _proportions(counts, levels, chain, draw, some)
+            return counts.parts(chain, draw, some), 0.0
 
-    mean, sd = mean_and_sd(matched, moments)
+        mean[here], sd[here] = mean_and_sd(matched, moments)
     return DocumentTopics(
-        documents=documents_of(posterior, blocks.document),
+        documents=ids[chosen],
         mean=mean,
         sd=sd,
         unmatched=np.clip(1 - mean.sum(axis=1), 0, 1),
         column=blocks.document,
         is_of_tokens=not levels,
     )
+
+
+def _chosen(posterior: Draws, documents: object, column: str, size: int) -> np.ndarray:
+    """(n,) positions of the documents that are asked for."""
+    if documents is None:
+        return np.arange(size)
+    if isinstance(documents, Positions):
+        return as_index("documents", np.atleast_1d(documents.rows), size=size)
+    names = posterior.model.names(posterior.data, column)
+    return positions("documents", documents, names=names, size=size, line=column)
+
+
+def _refuse_many(shape: tuple[int, int]) -> None:
+    """Refuses an answer that does not fit into memory.
+
+    Raises MemoryError: with its size.
+    """
+    available, needed = available_host_bytes(), 2 * 8 * shape[0] * shape[1]
+    if available is not None and needed > available:
+        raise MemoryError(
+            f"document_topics: means and standard deviations of {shape[0]:,} documents and "
+            f"{shape[1]:,} topics need {in_words(needed)}, and {in_words(available)} are "
+            "available. Ask for some documents at a time: documents=[...], their ids or positions"
+        )
 
 
 def mean_and_sd(
@@ -159,13 +191,6 @@ def mean_and_sd(
     return mean, np.sqrt(np.where(variance < 1e-14, variance * 0, variance))
 
 
-def token_parts(posterior: Draws, blocks: TopicBlocks, chain: int, draw: int) -> np.ndarray:
-    """What part of a document's tokens is of every topic of a draw: (N, K), NaN without tokens."""
-    counts = document_counts(posterior, blocks, chain, draw)
-    sizes = counts.sum(axis=1, keepdims=True).astype(float)
-    return np.asarray(counts / np.where(sizes > 0, sizes, np.nan))
-
-
 def _levels(network: Network, blocks: TopicBlocks) -> tuple[str, ...]:
     """The indicators from document to topic, none where a document has no proportions.
 
@@ -183,12 +208,7 @@ def _levels(network: Network, blocks: TopicBlocks) -> tuple[str, ...]:
 
 
 def _proportions(
-    posterior: Draws,
-    network: Network,
-    levels: tuple[str, ...],
-    document: str,
-    chain: int,
-    draw: int,
+    kept: DocumentCounts, levels: tuple[str, ...], chain: int, draw: int, documents: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance (N, K) of the proportions of topics in documents, given a draw.
 
@@ -201,12 +221,11 @@ def _proportions(
     m (1 - m) / (1 + n + a) of a Dirichlet distribution.
     """
     mean, second = np.ones((1, 1, 1)), np.ones((1, 1, 1))
-    arrays: dict[str, Any] = posterior.draw_at(chain, draw)
+    arrays = kept.arrays(chain, draw)
     for name in levels:
-        counts = np.asarray(arrays[f"{name}_counts"], float)
-        counts = np.moveaxis(counts, network.blocks[name].by.index(document), 0)
-        shapes = counts.reshape(counts.shape[0], -1, counts.shape[-1])
-        shapes = shapes + np.asarray(prior_of_new_levels(network, arrays, name).concentration)
+        counts = kept.tokens.counts(kept.network, arrays, name, documents)
+        shapes = counts.reshape(counts.shape[0], -1, counts.shape[-1]).astype(float)
+        shapes += np.asarray(prior_of_new_levels(kept.network, arrays, name).concentration)
         totals = shapes.sum(axis=-1, keepdims=True)
         each = shapes / totals
         alone = np.diagonal(second, axis1=1, axis2=2)[:, None] / (1 + totals[..., 0])[:, None]
@@ -230,17 +249,18 @@ def similar_documents(posterior: Draws, document: object, n: int) -> SimilarDocu
         size=tokens.sizes[blocks.document],
         line=blocks.document,
     )
-    there = np.bincount(
-        np.asarray(tokens.columns[blocks.document]), minlength=tokens.sizes[blocks.document]
-    )
+    kept = DocumentCounts(posterior, blocks)
+    there = kept.tokens.sizes
     if there[position] == 0:
         raise ValueError(f"document: {document!r} has no tokens, so it is like no other")
     mean, square = np.zeros(there.size), np.zeros(there.size)
     for chain, draw, weight in zip(*posterior.spread_draws(), strict=True):
-        counts = document_counts(posterior, blocks, chain, draw)
-        part = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-        similarity = np.minimum(np.sqrt(part) @ np.sqrt(part[position]), 1)
-        mean, square = mean + weight * similarity, square + weight * similarity**2
+        root = np.sqrt(kept.parts(chain, draw, np.array([position]))[0])
+        for here in kept.blocks(there.size):
+            parts = kept.parts(chain, draw, np.arange(here.start, here.stop))
+            similarity = np.minimum(np.sqrt(np.nan_to_num(parts)) @ root, 1)
+            mean[here] += weight * similarity
+            square[here] += weight * similarity**2
     others = np.flatnonzero((there > 0) & (np.arange(there.size) != position))
     best = others[np.argsort(-mean[others], kind="stable")][:n]
     return SimilarDocuments(

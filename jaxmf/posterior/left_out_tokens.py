@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxmf.blocks import Network
+from jaxmf.blocks.kept_counts import counts_at, counts_by_part, is_table, num_groups
 from jaxmf.blocks.prediction import hyperparameters_of
+from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partition_prior import is_kind
@@ -57,17 +59,24 @@ def observed_block(network: Network) -> str | None:
 
 def is_small(network: Network, draw: Draw, num_tokens: int, num_values: int) -> bool:
     """Whether this many tokens of a draw can be left out at once."""
-    sizes = [draw[f"{name}_counts"].shape[-1] for name in network.indicators]
+    sizes = [num_groups(draw, name) for name in network.indicators]
     return num_tokens * int(np.prod(sizes)) * num_values <= _MOST_PRODUCTS
 
 
 def leave_out(
-    network: Network, draw: Draw, name: str, columns: Mapping[str, np.ndarray], *, all_values: bool
+    network: Network,
+    draw: Draw,
+    name: str,
+    columns: Mapping[str, np.ndarray],
+    *,
+    all_values: bool,
+    data: Tokens | None = None,
 ) -> LeftOut:
     """The probabilities of tokens given a draw and all other tokens.
 
     Args: name: of the observed block, see `observed_block`; columns: of M tokens, their values
-    among them: (M,) int each; all_values: whether to return the probabilities of all values.
+    among them: (M,) int each; all_values: whether to return the probabilities of all values; data:
+    all tokens, where draws have the groups of tokens in place of counts.
     """
     block, values = network.blocks[name], columns[name]
     latent = [parent for parent in block.by if parent in network.indicators]
@@ -79,7 +88,7 @@ def leave_out(
     pseudo_counts = value_concentrations(network, draw, name, cells.shape[0])
     pseudo_of_value = pseudo_counts[values].reshape(-1, *[1] * len(latent))
     sides = [
-        _Side(network, draw, parent, columns, axis, len(latent))
+        _Side(network, draw, parent, (columns, data), axis, len(latent))
         for axis, parent in enumerate(latent)
     ]
     is_possible = value_counts > 0
@@ -116,28 +125,31 @@ class _Side:
         network: Network,
         draw: Draw,
         name: str,
-        columns: Mapping[str, np.ndarray],
+        tokens: tuple[Mapping[str, np.ndarray], Tokens | None],
         axis: int,
         num_sides: int,
     ) -> None:
-        block = network.blocks[name]
-        whole = np.asarray(draw[f"{name}_counts"], float)
-        num_tokens = next(iter(columns.values())).size
-        counts = whole[tuple(columns[parent] for parent in block.by)]
-        counts = np.broadcast_to(counts, (num_tokens, whole.shape[-1]))
+        block, (columns, data) = network.blocks[name], tokens
+        shape = next(iter(columns.values())).size, num_groups(draw, name)
+        if is_table(draw, name):
+            counts = draw[f"{name}_counts"][tuple(columns[parent] for parent in block.by)]
+        else:
+            assert data is not None
+            counts = counts_at(network, draw, name, data, columns)
+        counts = np.broadcast_to(np.asarray(counts, float), shape)
         hyperparameters = hyperparameters_of(network, draw, name)
         pseudo = np.asarray(hyperparameters["concentration"], float)
         if "weights" in hyperparameters:
             shares = np.array(hyperparameters["weights"], float)
-            is_free = whole.reshape(-1, whole.shape[-1]).sum(axis=0) == 0
+            is_free = np.asarray(counts_by_part(draw, name)).sum(axis=0) == 0
             if is_free.any():
                 shares[np.argmax(is_free)] += float(hyperparameters["rest"])
             pseudo = pseudo * shares
         pseudo = np.broadcast_to(pseudo, counts.shape[-1:])
-        shape = [1] * num_sides
-        shape[axis] = counts.shape[-1]
-        self.counts = counts.reshape(num_tokens, *shape)
-        self.pseudo = pseudo.reshape(1, *shape)
+        num_tokens, axes = shape[0], [1] * num_sides
+        axes[axis] = shape[1]
+        self.counts = counts.reshape(num_tokens, *axes)
+        self.pseudo = pseudo.reshape(1, *axes)
         self.others = tuple(1 + other for other in range(num_sides) if other != axis)
         total = counts.sum(axis=-1) - 1 + pseudo.sum()
         self.total = total.reshape(num_tokens, *[1] * num_sides)

@@ -109,10 +109,14 @@ def _known(
     """The cells (document in the list, word) that have tokens."""
     from scipy.sparse import coo_array
 
-    cells = (np.asarray(tokens.columns[document]), np.asarray(tokens.columns[word]))
+    found = np.asarray(tokens.columns[document])
+    asked = np.zeros(tokens.sizes[document], bool)
+    asked[documents] = True
+    there = np.flatnonzero(asked[found])
+    cells = (found[there], np.asarray(tokens.columns[word])[there])
     shape = (tokens.sizes[document], tokens.sizes[word])
-    there = coo_array((np.ones(cells[0].size), cells), shape=shape).tocsr()[documents].tocoo()
-    return there.coords
+    some = coo_array((np.ones(there.size), cells), shape=shape).tocsr()[documents].tocoo()
+    return some.coords
 
 
 def _moments(

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.answers import Answer, Lines
+from jaxmf.blocks.kept_counts import num_groups
 from jaxmf.data import Container
 from jaxmf.model import (
     CompletesDocuments,
@@ -209,7 +210,7 @@ def num_combinations(posterior: Draws, units: Units) -> int:
         return 1
     network, _ = posterior.model.over(posterior.data)
     draw = posterior.draws
-    return int(np.prod([draw[f"{name}_counts"].shape[-1] for name in network.indicators]))
+    return int(np.prod([num_groups(draw, name) for name in network.indicators]))
 
 
 def evaluate(
@@ -258,7 +259,9 @@ def _evaluate_tokens(
         for start in range(0, first.size, step):
             some = slice(start, start + step)
             part = {label: column[first[some]] for label, column in columns.items()}
-            answer = left_out_tokens.leave_out(network, draw, name, part, all_values=False)
+            answer = left_out_tokens.leave_out(
+                network, draw, name, part, all_values=False, data=data
+            )
             log_density[index, some] = answer.log_probability
             log_replicate[index, some] = answer.log_replicate
     inverse = inverse.ravel()

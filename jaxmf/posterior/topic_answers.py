@@ -65,8 +65,8 @@ class TopicAnswers(Draws):
         relevance = check_number("relevance", relevance, least=0, most=1)
         return topic_table.topics(self, self._matched_topics, n=n, relevance=relevance)
 
-    def document_topics(self) -> DocumentTopics:
-        """The proportions of the topics in every document of the data.
+    def document_topics(self, documents: object = None) -> DocumentTopics:
+        """The proportions of the topics in every document of the data, or in some of them.
 
         Topics as in `topics`. The proportions theta_d are what the topics of the tokens are drawn
         from; given a draw they have a Dirichlet distribution, with mean (n_dk + a_k) / (n_d + a),
@@ -78,13 +78,17 @@ class TopicAnswers(Draws):
         The prior of an `HFP` has no proportions: its answer is of the parts of a document's tokens
         (`is_of_tokens` says so), whose standard deviations are too small for proportions.
 
+        Args:
+            documents: ids of documents (positions where the data has none), or `Positions`; all by
+                default.
         Returns:
             Means and standard deviations by document; `.to_pandas()` is a table with the ids of the
             documents, `.table()` one line for each document and topic.
         Raises:
-            ValueError: the model has no topics, or the draws are scalars.
+            ValueError: the model has no topics, or the draws are scalars; an unknown document.
+            MemoryError: the answer for all these documents does not fit.
         """
-        return document_topics.document_topics(self, self._matched_topics)
+        return document_topics.document_topics(self, self._matched_topics, documents)
 
     def topics_over(self, values: object, *, num_bins: int = 10) -> TopicsOver:
         """What part of the documents is of which topic over time, or another number they have.
@@ -182,6 +186,8 @@ class TopicAnswers(Draws):
 
     def _best_words(self, n: int) -> np.ndarray:
         """(G, n) positions of the most probable words of every topic, -1 where it has fewer."""
+        from jaxmf.posterior.topic_table import best_words
+
         phi, has_word = self._matched_topics.word_probabilities, self._matched_topics.has_word
-        best = np.argsort(-np.where(has_word, phi, -np.inf), axis=1, kind="stable")[:, :n]
-        return np.where(np.take_along_axis(has_word, best, axis=1), best, -1)
+        best, is_entry = best_words(lambda topic, words: phi[topic, words], has_word, n)
+        return np.where(is_entry, best, -1)

@@ -9,10 +9,13 @@ below `MIN_SIMILARITY` is no match, the draw then lacks the topic.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from jaxmf.blocks.kept_counts import Draw as KeptDraw
+from jaxmf.blocks.kept_counts import TokensOfLevels, in_blocks, num_groups
 from jaxmf.blocks.network import Network
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.model import HasNetwork
@@ -20,6 +23,7 @@ from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.left_out_tokens import value_concentrations
 from jaxmf.priors.partition_prior import is_kind
 
+_MOST_DOUBLES = 2**24  # words of topics, beyond which single precision does
 MIN_SIMILARITY = 0.5
 """Of the words of two topics that count as one."""
 
@@ -99,23 +103,51 @@ def _blocks_of(network: Network) -> TopicBlocks | None:
     return TopicBlocks(word, topic, columns[0])
 
 
-def document_counts(posterior: Draws, blocks: TopicBlocks, chain: int, draw: int) -> np.ndarray:
-    """Tokens of every topic in every document of a draw: (N, K) int.
+class DocumentCounts:
+    """Tokens of every topic in documents of a posterior, draw by draw."""
 
-    Raises ValueError: the draws do not have them.
-    """
-    by_document = f"{blocks.topic}_by_{blocks.document}"
-    if by_document in posterior.draws:
-        return np.asarray(posterior.draws[by_document][chain, draw])
-    counts = posterior.draws[f"{blocks.topic}_counts"][chain, draw]
-    parents = posterior.model.network().blocks[blocks.topic].by
-    if blocks.document not in parents:
-        raise ValueError(
-            f"{blocks.document}: the draws do not say how many tokens of a {blocks.document} have "
-            "a topic; sample again"
-        )
-    others = tuple(axis for axis, name in enumerate(parents) if name != blocks.document)
-    return np.asarray(counts.sum(axis=others))
+    def __init__(self, posterior: Draws, blocks: TopicBlocks):
+        self._posterior, self._blocks = posterior, blocks
+        self.network, data = posterior.model.over(posterior.data)
+        self.tokens = TokensOfLevels(data, blocks.document)
+
+    def at(self, chain: int, draw: int, documents: np.ndarray) -> np.ndarray:
+        """Tokens of every topic in some documents of a draw: (n, K) int.
+
+        Raises ValueError: the draws do not have them.
+        """
+        draws, (_, topic, document) = self._posterior.draws, self._blocks
+        by_document = f"{topic}_by_{document}"
+        if by_document in draws:
+            return np.asarray(draws[by_document][chain, draw][documents])
+        if document not in self.network.blocks[topic].by:
+            raise ValueError(
+                f"{document}: the draws do not say how many tokens of a {document} have a topic; "
+                "sample again"
+            )
+        arrays = self.arrays(chain, draw)
+        counts = self.tokens.counts(self.network, arrays, topic, documents)
+        return np.asarray(counts.sum(axis=tuple(range(1, counts.ndim - 1))))
+
+    def parts(self, chain: int, draw: int, documents: np.ndarray) -> np.ndarray:
+        """What part of documents' tokens is of every topic: (n, K), NaN without tokens."""
+        counts = self.at(chain, draw, documents)
+        sizes = counts.sum(axis=1, keepdims=True).astype(float)
+        return np.asarray(counts / np.where(sizes > 0, sizes, np.nan))
+
+    def arrays(self, chain: int, draw: int) -> KeptDraw:
+        """Those of a draw of its indicators."""
+        return {
+            name: values[chain, draw]
+            for name, values in self._posterior.draws.items()
+            if name.startswith(self.network.indicators)
+        }
+
+    def blocks(self, num_documents: int) -> Iterator[slice]:
+        """Successive documents, as many at once as have a small table of their topics."""
+        draws = self._posterior.draws
+        sizes = [num_groups(draws, name) for name in self.network.indicators]
+        return in_blocks(num_documents, int(np.prod(sizes)))
 
 
 def match(posterior: Draws) -> MatchedTopics:
@@ -132,16 +164,17 @@ def match(posterior: Draws) -> MatchedTopics:
     slots = np.argsort(-reference.sum(axis=0), kind="stable")
     slots = slots[reference.sum(axis=0)[slots] > 0]
     root = np.sqrt(probabilities[:, slots])
+    del probabilities
     chains, draws, weights = posterior.spread_draws()
     size = (chains.size, slots.size)
     labels, similarity, shares = np.full(size, -1), np.zeros(size), np.zeros(size)
-    total, found_weight = np.zeros(root.T.shape), np.zeros(slots.size)
+    total, found_weight = np.zeros(root.T.shape, root.dtype), np.zeros(slots.size)
     has_word = np.zeros(total.shape, bool)
     for index, (chain, draw, weight) in enumerate(zip(chains, draws, weights, strict=True)):
         cells, probabilities = _words(posterior, network, blocks, chain, draw)
         totals = cells.sum(axis=0)
         used = np.flatnonzero(totals)
-        affinity = np.sqrt(probabilities[:, used]).T @ root
+        affinity = _affinity(probabilities, used, root)
         pairs = linear_sum_assignment(affinity, maximize=True)
         similarity[index, pairs[1]] = affinity[pairs]
         is_match = affinity[pairs] >= MIN_SIMILARITY
@@ -168,6 +201,14 @@ def match(posterior: Draws) -> MatchedTopics:
     )
 
 
+def _affinity(probabilities: np.ndarray, used: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """sum_w sqrt(phi_w psi_w) of some topics of a draw, (V, K), and roots (V, G): (n, G)."""
+    result = np.zeros((used.size, root.shape[1]), root.dtype)
+    for words in in_blocks(root.shape[0], used.size):
+        result += np.sqrt(probabilities[words, used]).T @ root[words]
+    return result
+
+
 def _nearest(root: np.ndarray) -> np.ndarray:
     """The largest similarity of every topic to another one, given roots (V, G): (G,)."""
     between = root.T @ root
@@ -182,5 +223,7 @@ def _words(
     arrays = posterior.draw_at(chain, draw)
     cells = np.asarray(arrays[f"{blocks.word}_cells"])
     added = value_concentrations(network, arrays, blocks.word, cells.shape[0])
-    smoothed = cells + added[:, None]
-    return cells, smoothed / smoothed.sum(axis=0)
+    probabilities = cells.astype(np.float32 if cells.size > _MOST_DOUBLES else float)
+    probabilities += added[:, None].astype(probabilities.dtype)
+    probabilities /= probabilities.sum(axis=0, dtype=float).astype(probabilities.dtype)
+    return cells, probabilities

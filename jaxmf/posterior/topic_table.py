@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -22,6 +23,9 @@ ORDERS = ("probability", "relevance", "exclusivity")
 _SHOWN = 40  # topics that are printed
 _WORDS_SHOWN = 8
 _MOSTLY = 0.95
+
+WordScore = Callable[[int, np.ndarray], np.ndarray]
+"""Of a topic and the positions of some words: a number for each of them."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -150,11 +154,27 @@ def topics(posterior: Draws, matched: MatchedTopics, *, n: int, relevance: float
     mean, sd = _moments(matched.weights, matched.shares)
     is_found = matched.labels >= 0
     words = posterior.model.names(posterior.data, blocks.word)
-    exclusivity = phi / phi.sum(axis=0)
+    log_frequency = np.log(_frequencies(posterior, blocks, phi.shape[1]))
+    total = phi.sum(axis=0)
+
+    def probability(topic: int, some: np.ndarray) -> np.ndarray:
+        return np.asarray(phi[topic, some])
+
+    def relevant(topic: int, some: np.ndarray) -> np.ndarray:
+        result = np.log(probability(topic, some)) - (1 - relevance) * log_frequency[some]
+        return np.asarray(result)
+
+    def exclusivity(topic: int, some: np.ndarray) -> np.ndarray:
+        return np.asarray(probability(topic, some) / total[some])
+
+    def frequent_and_exclusive(topic: int, some: np.ndarray) -> np.ndarray:
+        first, second = (_ranks(part(topic, some)) for part in (probability, exclusivity))
+        return np.asarray(2 / (1 / first + 1 / second))
+
     scores = {
-        "probability": (phi, phi),
-        "relevance": (_relevance(posterior, blocks, phi, relevance),) * 2,
-        "exclusivity": (_frequent_and_exclusive(phi, exclusivity, has_word), exclusivity),
+        "probability": (probability, probability),
+        "relevance": (relevant, relevant),
+        "exclusivity": (frequent_and_exclusive, exclusivity),
     }
     best = {
         by: _ranked(score, weight, has_word, n=n, shares=mean, names=words)
@@ -190,45 +210,46 @@ def _moments(weights: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.nd
     return mean, np.sqrt(weights @ (values - mean) ** 2)
 
 
-def _relevance(
-    posterior: Draws, blocks: TopicBlocks, phi: np.ndarray, relevance: float
-) -> np.ndarray:
-    """lambda log phi + (1 - lambda) log(phi / p), (G, V); p is the frequency in the data."""
+def _frequencies(posterior: Draws, blocks: TopicBlocks, num_words: int) -> np.ndarray:
+    """What part of the tokens of the data is of every word, (V,)."""
     tokens = posterior.model.over(posterior.data)[1]
-    counts = np.bincount(np.asarray(tokens.columns[blocks.word]), minlength=phi.shape[1])
-    frequency = np.maximum(counts, 1) / counts.sum()  # words without a token are never ranked
-    result: np.ndarray = np.log(phi) - (1 - relevance) * np.log(frequency)
-    return result
+    counts = np.bincount(np.asarray(tokens.columns[blocks.word]), minlength=num_words)
+    # words without a token are never ranked
+    return np.asarray(np.maximum(counts, 1) / counts.sum())
 
 
-def _frequent_and_exclusive(
-    phi: np.ndarray, exclusivity: np.ndarray, has_word: np.ndarray
-) -> np.ndarray:
-    """Harmonic mean of the ranks, in (0, 1], of probability and exclusivity in a topic: (G, V)."""
-    ranks = []
-    for values in (phi, exclusivity):
-        below = np.full(phi.shape, 0.0)
-        for topic, there in enumerate(has_word):
-            sorted_values = np.sort(values[topic, there])
-            rank = np.searchsorted(sorted_values, values[topic], side="right")
-            below[topic] = np.maximum(rank, 1) / max(sorted_values.size, 1)
-        ranks.append(below)
-    harmonic: np.ndarray = 2 / (1 / ranks[0] + 1 / ranks[1])
-    return harmonic
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """What part of some values is at most as large as each: (n,), in (0, 1]."""
+    rank = np.searchsorted(np.sort(values), values, side="right")
+    return np.asarray(np.maximum(rank, 1) / max(values.size, 1))
+
+
+def best_words(score: WordScore, has_word: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The n words of every topic with the largest scores, of those that it has tokens of.
+
+    Args: score: (topic, positions (m,) of words) -> (m,) float; has_word (G, V) bool.
+    Returns (G, n) positions of words, and whether there is one, (G, n) bool each.
+    """
+    shape = has_word.shape[0], min(n, has_word.shape[1])
+    best, is_entry = np.zeros(shape, int), np.zeros(shape, bool)
+    for topic, there in enumerate(has_word):
+        words = np.flatnonzero(there)
+        first = words[np.argsort(-score(topic, words), kind="stable")][:n]
+        best[topic, : first.size], is_entry[topic, : first.size] = first, True
+    return best, is_entry
 
 
 def _ranked(
-    score: np.ndarray,
-    weight: np.ndarray,
+    score: WordScore,
+    weight: WordScore,
     has_word: np.ndarray,
     *,
     n: int,
     shares: np.ndarray,
     names: np.ndarray | None,
 ) -> TopEntries:
-    """The n words of every topic with the largest scores, of those that it has tokens of."""
-    best = np.argsort(-np.where(has_word, score, -np.inf), axis=1, kind="stable")[:, :n]
-    is_entry = np.take_along_axis(has_word, best, axis=1)
-    weights = np.where(is_entry, np.take_along_axis(weight, best, axis=1), np.nan)
+    """The n words of every topic with the largest scores, and their weights."""
+    best, is_entry = best_words(score, has_word, n)
+    weights = np.stack([weight(topic, words) for topic, words in enumerate(best)])
     entries = named_entries(np.where(is_entry, best, -1), names)
-    return TopEntries(np.arange(len(score)), shares, entries, weights)
+    return TopEntries(np.arange(len(best)), shares, entries, np.where(is_entry, weights, np.nan))

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.answers import Answer, Lines, long_table
+from jaxmf.blocks.kept_counts import is_table
 from jaxmf.data import Container, Tokens
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import CompletesDocuments, HasGroups, HasRowGroups, TransformsDocuments
@@ -82,6 +83,11 @@ def top_entries(posterior: Draws, column: str, n: int) -> TopEntries:
             raise ValueError(
                 f"column: {column!r} is neither an observed block of categories nor a column that "
                 f"partitions an indicator; there are {', '.join(map(repr, network.columns))}"
+            )
+        if not is_table(draw, over[0]):
+            raise ValueError(
+                f"column: {column!r} has too many levels for a table of their groups; "
+                "document_topics(documents=[...]) has those of some"
             )
         counts = np.asarray(draw[f"{over[0]}_counts"])
         counts = counts.reshape(counts.shape[0], -1)

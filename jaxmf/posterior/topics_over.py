@@ -12,9 +12,9 @@ from jaxmf.answers import Answer, long_table
 from jaxmf.arguments import check_numbers
 from jaxmf.data.dates import DATES, microseconds
 from jaxmf.data.names import series_as_mapping
-from jaxmf.posterior.document_topics import documents_of, mean_and_sd, token_parts
+from jaxmf.posterior.document_topics import documents_of, mean_and_sd
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.topic_draws import MatchedTopics, topic_blocks
+from jaxmf.posterior.topic_draws import DocumentCounts, MatchedTopics, topic_blocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -57,8 +57,8 @@ def topics_over(
     blocks = topic_blocks(posterior)
     documents = documents_of(posterior, blocks.document)
     covariate, is_of_dates = _checked_values(documents, values)
-    tokens = np.asarray(posterior.model.over(posterior.data)[1].columns[blocks.document])
-    is_used = np.isfinite(covariate) & (np.bincount(tokens, minlength=covariate.size) > 0)
+    counts = DocumentCounts(posterior, blocks)
+    is_used = np.isfinite(covariate) & (counts.tokens.sizes > 0)
     if not is_used.any():
         raise ValueError("values: no document with tokens has a finite one")
     lower, upper, bins = _bins(covariate[is_used], num_bins)
@@ -71,7 +71,11 @@ def topics_over(
     average /= np.where(num_documents > 0, num_documents, np.nan)[:, None]
 
     def moments(chain: int, draw: int) -> tuple[np.ndarray, float]:
-        return average @ np.nan_to_num(token_parts(posterior, blocks, chain, draw)), 0.0
+        total: np.ndarray | float = 0.0
+        for here in counts.blocks(documents.size):
+            parts = counts.parts(chain, draw, np.arange(here.start, here.stop))
+            total = total + average[:, here] @ np.nan_to_num(parts)
+        return np.asarray(total), 0.0
 
     mean, sd = mean_and_sd(matched, moments)
     return TopicsOver(lower, upper, num_documents, mean, sd)

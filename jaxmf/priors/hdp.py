@@ -18,6 +18,7 @@ from jax import Array
 from jax.scipy.special import gammaln
 
 from jaxmf._kernels import tables
+from jaxmf._kernels.items import log_rising_of_batches, sum_of_many
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import (
     CountCache,
@@ -108,15 +109,8 @@ class HDP(PartitionPrior):
         return tables.row(cache.counts, batch) + pseudo, room
 
     def log_prob(self, counts: Array, hyperparameters: Hyperparameters) -> Array:
-        in_use = jnp.sum(counts, axis=0) > 0
-        weights = jnp.where(in_use, hyperparameters["weights"], 1)
-        base, concentration = (
-            hyperparameters["base_concentration"],
-            hyperparameters["concentration"],
-        )
-        # the density of the weights of K groups, whatever their order, and of the rest
-        log_weights_prior = jnp.sum(in_use) * jnp.log(base) - jnp.sum(jnp.log(weights))
-        log_weights_prior += (base - 1) * jnp.log(hyperparameters["rest"])
+        weights, log_prior = _weights_in_use(jnp.sum(counts, axis=0) > 0, hyperparameters)
+        concentration = hyperparameters["concentration"]
         pseudo = concentration * weights
         # Gamma(n + p) / Gamma(p) by its first factor, as p may be too small for a float
         rising = jnp.log(concentration) + jnp.log(weights)
@@ -124,7 +118,22 @@ class HDP(PartitionPrior):
         log_items = jnp.sum(jnp.where(counts > 0, rising, 0))
         sizes = jnp.sum(counts, axis=1)
         log_items += jnp.sum(gammaln(concentration) - gammaln(concentration + sizes))
-        return log_weights_prior + log_items
+        return log_prior + log_items
+
+    def log_prob_of_items(
+        self, batches: Array, groups: Array, sizes: Array, hyperparameters: Hyperparameters
+    ) -> Array:
+        """`log_prob` without a table of counts.
+
+        Args: batches, groups (T,) int32 of items; sizes (G,) int32, items of a batch.
+        """
+        in_use = jnp.zeros(hyperparameters["weights"].shape, bool).at[groups].set(True)
+        weights, log_prior = _weights_in_use(in_use, hyperparameters)
+        concentration = hyperparameters["concentration"]
+        log_pseudo = jnp.log(concentration) + jnp.log(weights)
+        rising = log_rising_of_batches(batches, groups, log_pseudo, num_batches=sizes.shape[0])
+        falling = gammaln(concentration) - gammaln(concentration + sizes)
+        return log_prior + sum_of_many(rising + falling)
 
     def weight_shapes(
         self, counts: Array, hyperparameters: Hyperparameters
@@ -138,6 +147,17 @@ class HDP(PartitionPrior):
         pseudo = jnp.maximum(concentration * hyperparameters["weights"], tiny)
         rest = jnp.maximum(concentration * hyperparameters["rest"], tiny)
         return jnp.where(in_use, counts + pseudo, 0), rest
+
+
+def _weights_in_use(in_use: Array, hyperparameters: Hyperparameters) -> tuple[Array, Array]:
+    """Weights (K,), 1 of groups not in use; and the log density of those of the others, ().
+
+    The density is that of K groups, whatever their order, and of the rest.
+    """
+    weights = jnp.where(in_use, hyperparameters["weights"], 1)
+    base = hyperparameters["base_concentration"]
+    log_prior = jnp.sum(in_use) * jnp.log(base) - jnp.sum(jnp.log(weights))
+    return weights, log_prior + (base - 1) * jnp.log(hyperparameters["rest"])
 
 
 def _shares(totals: Array, weights: Array, rest: Array) -> tuple[Array, Array]:

@@ -21,6 +21,7 @@ from jax import Array
 from jax.scipy.special import gammaln
 
 from jaxmf._kernels import tables
+from jaxmf._kernels.items import log_rising_of_batches, sum_of_many
 from jaxmf._kernels.special import log_rising
 from jaxmf.arguments import check_count
 from jaxmf.priors import hyper
@@ -87,6 +88,18 @@ class Dirichlet(PartitionPrior):
     def log_prob(self, counts: Array, hyperparameters: Hyperparameters) -> Array:
         concentration = self._all(hyperparameters)
         return jnp.sum(log_dirichlet_multinomial(counts, concentration))
+
+    def log_prob_of_items(
+        self, batches: Array, groups: Array, sizes: Array, hyperparameters: Hyperparameters
+    ) -> Array:
+        """`log_prob` without a table of counts.
+
+        Args: batches, groups (T,) int32 of items; sizes (G,) int32, items of a batch.
+        """
+        concentration = self._all(hyperparameters)
+        log_pseudo, total = jnp.log(concentration), jnp.sum(concentration)
+        rising = log_rising_of_batches(batches, groups, log_pseudo, num_batches=sizes.shape[0])
+        return sum_of_many(rising + gammaln(total) - gammaln(total + sizes))
 
     def weight_shapes(
         self, counts: Array, hyperparameters: Hyperparameters

@@ -41,7 +41,7 @@ def recommendations(posterior: Posterior) -> str:
     kind = f"± {_Z} sd" if isinstance(top.scores, NextWords) else "90 %"
     heading = ("word" if is_of_words else "column", value, kind, "")
     columns = top.columns if top.column_names is None else top.column_names
-    shares = posterior.document_topics().mean[rows] if is_of_words else None
+    shares = posterior.document_topics(Positions(rows)).mean if is_of_words else None
     parts = []
     for index, row in enumerate(rows):
         lines = [

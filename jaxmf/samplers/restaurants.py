@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from jaxmf._kernels import tables
 from jaxmf._kernels.fusion import fused_on_cpu
+from jaxmf._kernels.items import over_items
 from jaxmf.types import Array, Key
 
 
@@ -33,29 +32,24 @@ def count_tables(
     Source: Teh, Jordan, Beal & Blei (2006), section 5.3; Porteous (2010), eq 6.18.
     """
     uniforms = jax.random.uniform(key, batches.shape, pseudo.dtype)
-    seen = jnp.zeros((num_batches, pseudo.shape[0]), jnp.int32)
-    return _count(batches, groups, pseudo, uniforms, seen)
+    order, sizes = tables.sorted_by(batches, num_batches)
+    loop = fused_on_cpu(_count_plain, sequential=True)
+    return loop(groups, pseudo, uniforms, order, jnp.cumsum(sizes))
 
 
-def _count_plain(
-    batches: Array, groups: Array, pseudo: Array, uniforms: Array, seen: Array
-) -> Array:
-    def one_item(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        seen, counts = carry
-        batch, group = batches[index], groups[index]
-        # update, then read: a table that is read before it changes is copied for every item
-        seen = tables.add_entry(seen, batch, group, 1)
-        before = (tables.entry(seen, batch, group) - 1).astype(pseudo.dtype)
-        weight = pseudo[group]
-        # the first one does, however small the weight
-        opens = (before == 0) | (uniforms[index] * (weight + before) < weight)
-        return seen, tables.add(counts, group, opens)
+def _count_plain(groups: Array, pseudo: Array, uniforms: Array, order: Array, ends: Array) -> Array:
+    def one_item(item: Array, batch: Array, group: Array, before: Array, counts: Array) -> Array:
+        del batch
+        uniform, weight = tables.row(uniforms, item), tables.row(pseudo, group)
+        return tables.add(counts, group, _opens(uniform, weight, before))
 
-    start: Any = (seen, jnp.zeros(pseudo.shape, jnp.int32))
-    return jax.lax.fori_loop(0, batches.shape[0], one_item, start)[1]
+    nothing = jnp.zeros(pseudo.shape, jnp.int32)
+    return over_items(groups, order, ends, nothing, one_item, nothing)
 
 
-_count = fused_on_cpu(_count_plain, sequential=True)
+def _opens(uniform: Array, weight: Array, before: Array) -> Array:
+    """Whether customers open a table; the first one does, however small the weight."""
+    return (before == 0) | (uniform * (weight + before) < weight)
 
 
 def count_tables_at_once(key: Key, counts: Array, pseudo: Array, *, num_items: int) -> Array:
@@ -73,8 +67,7 @@ def count_tables_at_once(key: Key, counts: Array, pseudo: Array, *, num_items: i
     group, before, in_cell = customers
     uniforms = jax.random.uniform(key, (num_items,), pseudo.dtype)
     weight = pseudo[group]
-    opens = (before == 0) | (uniforms * (weight + before) < weight)
-    opens &= before < in_cell
+    opens = _opens(uniforms, weight, before) & (before < in_cell)
     return jnp.zeros(pseudo.shape, jnp.int32).at[group].add(opens)
 
 

@@ -207,7 +207,10 @@ def test_functions_are_tabulated_inside_a_compiled_program_too(rho):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"keep": "all"}, "keep must be one of 'statistics', 'assignments', 'scalars', got 'all'"),
+        (
+            {"keep": "all"},
+            "keep must be one of 'statistics', 'compact', 'assignments', 'scalars', got 'all'",
+        ),
         ({"capacity": 0}, "capacity must be at least 1, got 0"),
         ({"joint": (("topic", "word"),)}, "joint: 'word' is no latent indicator.*'topic'"),
         ({"joint": (("topic",), ("topic",))}, "stands in two sets"),

@@ -7,8 +7,8 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 
 import jaxmf as mf
-from jaxmf.posterior.document_topics import mean_and_sd, token_parts
-from jaxmf.posterior.topic_draws import topic_blocks
+from jaxmf.posterior.document_topics import mean_and_sd
+from jaxmf.posterior.topic_draws import DocumentCounts, topic_blocks
 
 RUN = {"num_chains": 1, "progress": False, "seed": 0}
 
@@ -99,9 +99,9 @@ def test_intervals_hold_the_proportions_that_documents_were_drawn_from(simulated
     assert held[is_large].mean() == pytest.approx(0.9, abs=0.04)
     squares = ((truth - found.mean) ** 2).sum(), (found.sd**2).sum()
     assert squares[0] / squares[1] == pytest.approx(1, abs=0.15)
-    blocks = topic_blocks(post)
+    counts, everyone = DocumentCounts(post, topic_blocks(post)), np.arange(len(truth))
     mean, sd = mean_and_sd(
-        post._matched_topics, lambda chain, draw: (token_parts(post, blocks, chain, draw), 0.0)
+        post._matched_topics, lambda chain, draw: (counts.parts(chain, draw, everyone), 0.0)
     )
     held = np.abs(truth - mean) < 1.645 * sd
     assert held[is_large].mean() < 0.75, "what is between draws alone holds them as well"
