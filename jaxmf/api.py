@@ -20,7 +20,7 @@ from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
 from jaxmf.engine.progress import ProgressReport
 from jaxmf.engine.run import as_key
-from jaxmf.engine.sharding import check_mesh_axes
+from jaxmf.engine.sharding import Placement, check_mesh_axes, validate_mesh
 from jaxmf.model import HasAscent, HoldsOutOnes, Model, SolvesInClosedForm, SomeModel
 from jaxmf.posterior import Posterior, alarms, kept_cells
 from jaxmf.posterior import load as load
@@ -284,6 +284,7 @@ def variational(
     hold_out: int | None = None,
     analytic: bool = False,
     seed: Seed = 0,
+    mesh: Mesh | None = None,
     progress: bool | Callable[[ProgressReport], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
@@ -309,6 +310,8 @@ def variational(
             Bouchard (2012) on it for sigmoid ones. Takes no options of the method, has no epochs
             and nothing to resume.
         seed: int or typed key; of the start, of samples and of the validation rows.
+        mesh: `jax.sharding.Mesh` with an axis ``"data"``, over which `SparseBinaryMF` spreads rows
+            with their ones. Devices are those of this process or of all, as for `sample`.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
             called with a `jaxmf.engine.ProgressReport` after every chunk.
         checkpoint: folder that the state is written to on the way.
@@ -321,7 +324,8 @@ def variational(
         The posterior: one draw, which holds the parameters of that distribution; `trace` has the
         free energy of every epoch. An interrupted fit returns the parameters so far.
     Raises:
-        ValueError: the model lacks the method; the message names those it has.
+        ValueError: the model lacks the method; the message names those it has. The mesh has an axis
+            that the fit cannot use, or devices that cannot have equally many rows.
         TypeError: an unknown option; the message names the right ones.
     """
     refuse_traced("variational", seed=seed)
@@ -332,22 +336,25 @@ def variational(
     if check_flag("analytic", analytic):
         run_options: dict[str, Any] = {"num_epochs": num_epochs, "num_validation": num_validation}
         run_options |= {"hold_out": hold_out}
-        run_options |= {"checkpoint": checkpoint, "resume": resume}
+        run_options |= {"checkpoint": checkpoint, "resume": resume, "mesh": mesh}
         return _analytic(model, container, seed, {**options, **run_options})
     as_key(seed)  # refuses what is none, before anything is done
     num_epochs = check_count("num_epochs", _NUM_EPOCHS if num_epochs is None else num_epochs, 1)
     algorithm = build(num_epochs=num_epochs, **options)
     began = time.perf_counter()
-    layout = {name: options[name] for name in ("batch_size",) if name in options}
+    name, axes, advice = type(model).__name__, model.mesh_axes(options), model.mesh_advice(options)
+    validate_mesh(mesh, 0)
+    check_mesh_axes(mesh, f"variational of {name}", axes, options, advice, has_chains=False)
+    layout: dict[str, Any] = {key: options[key] for key in ("batch_size",) if key in options}
+    if (num_devices := Placement(mesh, batched=True).num_shares) > 1:
+        layout["num_devices"] = num_devices
     run_settings = {"num_epochs": num_epochs, "num_validation": num_validation}
     if hold_out is not None:
         if not isinstance(model, HoldsOutOnes):
-            raise ValueError(
-                f"hold_out: {type(model).__name__} has no comparison with popularity; leave it out"
-            )
+            raise ValueError(f"hold_out: {name} has no comparison with popularity; leave it out")
         layout["hold_out"] = run_settings["hold_out"] = hold_out
     assert isinstance(model, HasAscent)  # as the registry has seen to
-    with devices.default_device_of(container):
+    with devices.default_device_of(container, mesh):
         prepared = model.prepare(container, num_validation=num_validation, seed=seed, **layout)
     kept = {name: _in_words(value) for name, value in options.items()}
     run = engine.run(
@@ -355,6 +362,7 @@ def variational(
         prepared,
         seed=seed,
         num_samples=num_epochs,
+        mesh=mesh,
         progress=progress,
         checkpoint=checkpoint,
         checkpoint_seconds=checkpoint_seconds,
@@ -364,10 +372,10 @@ def variational(
         if checkpoint
         else None,
     )
-    device = device_name(container)
+    device = device_name(container, mesh)
     facts, notes = outcome(run, began), model.notes(container)
     meta = meta_of("variational", seed, run_settings, kept, device, facts, notes)
-    return alarms.warn(from_ascent(model, container, run, meta))
+    return alarms.warn(from_ascent(model, container, run, meta), mesh)
 
 
 def _analytic(

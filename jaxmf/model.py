@@ -108,7 +108,7 @@ class Model(Generic[ModelData]):
         return {}
 
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
-        """Axes of a mesh, beside "chain", over which the sampler with these options spreads data.
+        """Axes of a mesh, beside "chain", over which a run with these options spreads data.
 
         A mesh with another axis is refused.
         """

@@ -65,7 +65,7 @@ def sum_over_rows(
     def part(*arrays: Array) -> PyTree:
         return add_over_devices(function(*arrays))
 
-    return _on_each_device(part, rows, shared, PartitionSpec())(*rows, *shared)
+    return _with_rows(part, rows, shared, PartitionSpec())(*rows, *shared)
 
 
 def by_row(function: Callable[..., PyTree], rows: tuple[Array, ...], *shared: Array) -> PyTree:
@@ -76,7 +76,7 @@ def by_row(function: Callable[..., PyTree], rows: tuple[Array, ...], *shared: Ar
     """
     if num_shards(rows[0].shape[0]) == 1:
         return function(*rows, *shared)
-    return _on_each_device(function, rows, shared, PartitionSpec(DATA_AXIS))(*rows, *shared)
+    return _with_rows(function, rows, shared, PartitionSpec(DATA_AXIS))(*rows, *shared)
 
 
 def column_counts(z: Array, dtype: DTypeLike) -> Array:
@@ -94,16 +94,90 @@ def running_total(values: Array) -> Array:
     return (jnp.cumsum(parts, axis=1) + (jnp.cumsum(totals) - totals)[:, None]).reshape(-1)
 
 
+def is_share() -> bool:
+    """Whether what is traced runs on each device by itself, with its rows alone."""
+    return DATA_AXIS in jax.sharding.get_abstract_mesh().manual_axes
+
+
+def num_shares() -> int:
+    """Of how many devices the rows are that a device sees its share of: 1 where it sees all."""
+    return int(jax.sharding.get_abstract_mesh().shape[DATA_AXIS]) if is_share() else 1
+
+
 def add_over_devices(sums: PyTree) -> PyTree:
-    """The sums of all devices together; called in what runs on each of them."""
-    return jax.lax.psum(sums, DATA_AXIS)
+    """The sums of all devices together, in what runs on each of them; elsewhere as they are."""
+    return jax.lax.psum(sums, DATA_AXIS) if is_share() else sums
 
 
-def _on_each_device(
+def average_over_devices(means: PyTree) -> PyTree:
+    """Means over rows, of which all devices have equally many, from those of each of them."""
+    num_devices = num_shares()
+    if num_devices == 1:
+        return means
+    return jax.tree.map(lambda one: one / num_devices, add_over_devices(means))
+
+
+def largest_over_devices(value: Array) -> Array:
+    """The largest of the devices' values, elementwise."""
+    return jax.lax.pmax(value, DATA_AXIS) if is_share() else value
+
+
+def rows_of_all(array: Array, index: Array) -> Array:
+    """Rows (..., ...) of an array (N, ...) of which each device sees its share, on every device.
+
+    Args: index: int, among the rows of all devices.
+    """
+    if not is_share():
+        return array[index]
+    here = index - first_row(array.shape[0])
+    is_here = (here >= 0) & (here < array.shape[0])
+    found = array[jnp.where(is_here, here, 0)]
+    is_here = is_here.reshape(is_here.shape + (1,) * (found.ndim - is_here.ndim))
+    return add_over_devices(jnp.where(is_here, found, 0))
+
+
+def first_row(num_rows: int) -> Array | int:
+    """The index of the first row of a device that sees `num_rows` of them, among all."""
+    return jax.lax.axis_index(DATA_AXIS) * num_rows if is_share() else 0
+
+
+def part_of(array: Array) -> Array:
+    """A device's part of what all of them have, (S, ...): equal parts, with zeros at the end."""
+    if not is_share():
+        return array
+    size = -(-array.shape[0] // num_shares())
+    padding = [(0, size * num_shares() - array.shape[0])] + [(0, 0)] * (array.ndim - 1)
+    return jax.lax.dynamic_slice_in_dim(jnp.pad(array, padding), first_row(size), size)
+
+
+def qr(matrix: Array) -> tuple[Array, Array]:
+    """The QR decomposition of a matrix (N, L) with at least as many rows as columns: Q and R.
+
+    Of shares each device decomposes its rows, and all the factors R of these below each other.
+    """
+    left, small = jnp.linalg.qr(matrix)
+    if not is_share():
+        return left, small
+    both, small = jnp.linalg.qr(jax.lax.all_gather(small, DATA_AXIS, tiled=True))
+    here = jax.lax.dynamic_slice_in_dim(both, first_row(left.shape[1]), left.shape[1])
+    return left @ here, small
+
+
+def on_each_device(
+    function: Callable[..., PyTree], specs: tuple[PyTree, ...], out: PyTree
+) -> Callable[..., PyTree]:
+    """The function as every device calls it with its share of the arguments.
+
+    Args: specs, out: `PartitionSpec` of the arguments and of what is returned, by leaf or subtree.
+    """
+    return jax.shard_map(function, in_specs=specs, out_specs=out, check_vma=False)
+
+
+def _with_rows(
     function: Callable[..., PyTree],
     rows: tuple[Array, ...],
     shared: tuple[Array, ...],
     out: PartitionSpec,
 ) -> Callable[..., PyTree]:
     specs = (PartitionSpec(DATA_AXIS),) * len(rows) + (PartitionSpec(),) * len(shared)
-    return jax.shard_map(function, in_specs=specs, out_specs=out, check_vma=False)
+    return on_each_device(function, specs, out)

@@ -189,17 +189,27 @@ class Placement:
         assert self.mesh is not None
         num_devices = int(self.mesh.shape[DATA_AXIS])
         for name, leaf in zip(leaf_names(data), jax.tree.leaves(data), strict=True):
-            if name in self._row_arrays and leaf.shape[0] % num_devices:
-                fitting = [n for n in range(2, num_devices) if leaf.shape[0] % n == 0]
-                remedy = (
-                    f"use a mesh with {fitting[-1]} devices on that axis"
-                    if fitting
-                    else "leave out rows, or spread chains instead"
-                )
-                raise ValueError(
-                    f"mesh: {leaf.shape[0]} rows of the data cannot be spread evenly over the "
-                    f"{num_devices} devices of its axis {DATA_AXIS!r}; {remedy}"
-                )
+            if name in self._row_arrays:
+                refuse_uneven_rows(leaf.shape[0], num_devices)
+
+
+def refuse_uneven_rows(num_rows: int, num_devices: int) -> None:
+    """Refuses rows that devices cannot share evenly.
+
+    Raises ValueError: these are such.
+    """
+    if num_rows % num_devices == 0:
+        return
+    fitting = [n for n in range(2, num_devices) if num_rows % n == 0]
+    remedy = (
+        f"use a mesh with {fitting[-1]} devices on that axis"
+        if fitting
+        else "leave out rows, or spread chains instead"
+    )
+    raise ValueError(
+        f"mesh: {num_rows} rows of the data cannot be spread evenly over the {num_devices} devices "
+        f"of its axis {DATA_AXIS!r}; {remedy}"
+    )
 
 
 def validate_mesh(mesh: object, num_chains: int) -> None:
@@ -236,19 +246,28 @@ def check_mesh_axes(
     axes: tuple[str, ...],
     options: Mapping[str, object],
     advice: str = "",
+    *,
+    has_chains: bool = True,
 ) -> None:
     """Refuses a mesh with an axis over which nothing would be spread.
 
     Args:
         mesh: what the user passes; what is no mesh is left to `validate_mesh`.
         advice: what would have to be otherwise.
+        has_chains: whether there is more than one chain or run to spread.
     """
     if not isinstance(mesh, Mesh):
         return
     for axis in mesh.axis_names:
         size = int(mesh.shape[axis])
-        if axis in (CHAIN_AXIS, *axes) or size == 1:
+        if axis in (CHAIN_AXIS, *axes)[1 - has_chains :] or size == 1:
             continue
+        if not has_chains:
+            over = f"it spreads rows over {DATA_AXIS!r}" if axes else "leave mesh out"
+            raise ValueError(
+                f"mesh: {name} cannot use the axis {axis!r}, so its {size} devices would all do "
+                f"the same work; {advice or over}"
+            )
         known = " or ".join(repr(one) for one in (CHAIN_AXIS, *axes))
         sweep = f" with sweep={options['sweep']!r}" if "sweep" in options else ""
         other = (

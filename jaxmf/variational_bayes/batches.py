@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -46,21 +47,20 @@ def make(
                 chunk_pieces=block_size("sparse pieces"),
             )
         )
-    return Batches(jnp.asarray(members, jnp.int32), _stack(layouts))
+    return Batches(jnp.asarray(members, jnp.int32), jax.tree.map(jnp.asarray, stack(layouts)))
 
 
-def _stack(layouts: list[Layout]) -> Layout:
-    """Layouts of one shape as one, filled up with empty pieces."""
+def stack(layouts: list[Layout]) -> Layout:
+    """Layouts of one shape as one of numpy's arrays, filled up with empty pieces."""
 
-    def level(leaves: list[Array]) -> Array:
+    def level(leaves: list[Array], value: int = 0) -> PyTree:
         longest = max(leaf.shape[0] for leaf in leaves)
-        return jnp.stack([_fill(leaf, longest, 0) for leaf in leaves])
+        return np.stack([fill(leaf, longest, value) for leaf in leaves])
 
     def pieces(parts: list[Pieces], num_lines: int) -> Pieces:
-        longest = max(part.line.shape[0] for part in parts)
         return Pieces(
             indices=level([part.indices for part in parts]),
-            line=jnp.stack([_fill(part.line, longest, num_lines) for part in parts]),
+            line=level([part.line for part in parts], num_lines),
             counts=level([part.counts for part in parts]),
         )
 
@@ -70,19 +70,20 @@ def _stack(layouts: list[Layout]) -> Layout:
         return parts[0]._replace(
             ones=pieces([part.ones for part in parts], num_lines),
             missing=None if gaps[0] is None else pieces(gaps, num_lines),
-            starts=jnp.stack([part.starts for part in parts]),
+            starts=np.stack([part.starts for part in parts]),
             taken=level([part.taken for part in parts]),
-            order=jnp.stack([part.order for part in parts]),
+            order=np.stack([part.order for part in parts]),
         )
 
     return Layout(
         rows=table([layout.rows for layout in layouts]),
         columns=table([layout.columns for layout in layouts]),
-        num_ones=jnp.stack([layout.num_ones for layout in layouts]),
-        num_observed=jnp.stack([layout.num_observed for layout in layouts]),
+        num_ones=level([layout.num_ones[None] for layout in layouts])[:, 0],
+        num_observed=level([layout.num_observed[None] for layout in layouts])[:, 0],
     )
 
 
-def _fill(leaf: Array, length: int, value: int) -> Array:
+def fill(leaf: Array | np.ndarray, length: int, value: int) -> PyTree:
+    """An array (n, ...) filled up to a length with a value."""
     padding = [(0, length - leaf.shape[0])] + [(0, 0)] * (leaf.ndim - 1)
-    return jnp.pad(leaf, padding, constant_values=value)
+    return np.pad(np.asarray(leaf), padding, constant_values=value)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxmf import row_shards
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array
 from jaxmf.variational_bayes.likelihood import Likelihood
@@ -63,7 +64,7 @@ def divergence_of_rows(parameters: Parameters) -> Array:
     total = _divergence(p.rows, priors.rows)
     if p.row_bias is not None:
         total += _divergence(p.row_bias, Normal(jnp.zeros_like(priors.intercept), priors.row_bias))
-    return total
+    return row_shards.add_over_devices(total)
 
 
 def divergence_of_others(parameters: Parameters) -> Array:
@@ -114,14 +115,13 @@ def expected_cost(
     if isinstance(zeros, All):
         # beside all cells as zeros a one is linear in its score
         ones = sum_over_ones(table.ones, view.others.mean, num_lines=num_lines(table))
-        total -= (
-            2 * slope * (jnp.sum(view.factors.mean * ones) + view.intercept.mean * data.num_ones)
-        )
+        num_ones = data.num_ones / row_shards.num_shares()  # of all devices together
+        total -= 2 * slope * (jnp.sum(view.factors.mean * ones) + view.intercept.mean * num_ones)
     else:
         total += gathered(table.ones, 1.0)
     if table.missing is not None and not isinstance(zeros, PerLine):
         total += gathered(table.missing, 0.0)
-    return total
+    return row_shards.add_over_devices(total)
 
 
 def _shared(

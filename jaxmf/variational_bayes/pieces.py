@@ -41,7 +41,14 @@ def piece_length(num_cells: int, num_lines: int) -> int:
     return SHORT_PIECE_LENGTH if num_cells < _FEW_CELLS * num_lines else PIECE_LENGTH
 
 
-def cut(lines: PyTree, index: PyTree, *, num_lines: int, chunk_pieces: int | None = None) -> Pieces:
+def cut(
+    lines: PyTree,
+    index: PyTree,
+    *,
+    num_lines: int,
+    chunk_pieces: int | None = None,
+    length: int | None = None,
+) -> Pieces:
     """Cells cut into pieces.
 
     Args:
@@ -49,12 +56,15 @@ def cut(lines: PyTree, index: PyTree, *, num_lines: int, chunk_pieces: int | Non
         the number of chunks is what is needed, otherwise what is needed at most.
       index: (T,) int32, where in its line each cell lies.
       chunk_pieces: B, whatever the number of cells, of pieces of 32; by default less than 64 where
-        that holds all.
+        where that holds all.
+      length: of pieces; 32 with `chunk_pieces`, else by the sizes, unless stated.
     """
     xp: Any = np if isinstance(lines, np.ndarray) else jnp
     num_cells = lines.shape[0]
     # layouts that are stacked have one length
-    length = PIECE_LENGTH if chunk_pieces is not None else piece_length(num_cells, num_lines)
+    if length is None:
+        by_size = piece_length(num_cells, num_lines)
+        length = by_size if chunk_pieces is None else PIECE_LENGTH
     ends = xp.searchsorted(lines, xp.arange(num_lines), side="right")
     starts = xp.searchsorted(lines, xp.arange(num_lines), side="left")
     last_piece = xp.cumsum(-(-(ends - starts) // length))
@@ -115,6 +125,7 @@ def lay_out(
     shape: tuple[int, int],
     missing: tuple[np.ndarray, np.ndarray] | None = None,
     chunk_pieces: int | None = None,
+    lengths: tuple[int | None, int | None] = (None, None),
 ) -> Layout:
     """Both sides of a matrix, made on the host.
 
@@ -124,14 +135,15 @@ def lay_out(
       shape: (N, D).
       missing: rows and columns of the U cells that were not observed, none of them a one.
       chunk_pieces: as in `cut`; where it is not None, no missing cells are a table without any.
+      lengths: of the pieces of the rows and of the columns, as in `cut`.
     """
     num_missing = 0 if missing is None else len(missing[0])
     flipped = None if missing is None else missing[::-1]
     observed = float(shape[0]) * float(shape[1]) - num_missing
     dtype = jnp.result_type(float)
     return Layout(
-        rows=_table(rows, columns, shape, missing, chunk_pieces),
-        columns=_table(columns, rows, shape[::-1], flipped, chunk_pieces),
+        rows=_table(rows, columns, shape, missing, chunk_pieces, lengths[0]),
+        columns=_table(columns, rows, shape[::-1], flipped, chunk_pieces, lengths[1]),
         num_ones=jnp.asarray(float(len(rows)), dtype),
         num_observed=jnp.asarray(observed, dtype),
     )
@@ -143,18 +155,20 @@ def _table(
     shape: tuple[int, int],
     missing: tuple[np.ndarray, np.ndarray] | None,
     chunk_pieces: int | None,
+    length: int | None,
 ) -> PieceTable:
     num_lines, num_others = shape
     lines, index = _sorted(np.asarray(lines), np.asarray(index))
     counts = np.bincount(index, minlength=num_others)
     order = np.argsort(counts, kind="stable")
+    pieces: Any = {"num_lines": num_lines, "chunk_pieces": chunk_pieces, "length": length}
     taken, gaps = (lines, index), None
     if missing is not None and (len(missing[0]) or chunk_pieces is not None):
-        gaps = cut(*_sorted(*missing), num_lines=num_lines, chunk_pieces=chunk_pieces)
+        gaps = cut(*_sorted(*missing), **pieces)
         both = [np.concatenate(pair) for pair in zip(taken, missing, strict=True)]
         taken = _sorted(*both)
     return PieceTable(
-        ones=cut(lines, index, num_lines=num_lines, chunk_pieces=chunk_pieces),
+        ones=cut(lines, index, **pieces),
         missing=gaps,
         starts=jnp.asarray(np.searchsorted(taken[0], np.arange(num_lines + 1)), jnp.int32),
         taken=jnp.asarray(taken[1], jnp.int32),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf import row_shards
 from jaxmf.engine import Info
 from jaxmf.types import Array, Draw, Key, PyTree
 from jaxmf.variational_bayes import updates as closed
@@ -163,7 +164,7 @@ def validation_score(parameters: Parameters, validation: Validation) -> Array:
         rank = 1 + above - _count_above(known_scores, target_scores, known < columns.shape[0])
         return 1 / jnp.log2(1 + rank)
 
-    lines = (view.factors.mean[row], column, known)
+    lines = (row_shards.rows_of_all(view.factors.mean, row), column, known)
     return jnp.mean(map_lines(one_block, lines, num_cells=columns.shape[0]))
 
 

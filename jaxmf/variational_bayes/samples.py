@@ -37,7 +37,7 @@ def choose_zeros(
     draw_key = key if resamples(settings) else fixed_key
     zeros = (
         draw_zeros(jax.random.fold_in(draw_key, 0), settings.zeros, layout.rows),
-        draw_zeros(jax.random.fold_in(draw_key, 1), settings.zeros, layout.columns),
+        draw_zeros(jax.random.fold_in(draw_key, 1), settings.zeros, layout.columns, over_rows=True),
     )
     if isinstance(settings.likelihood, Gaussian) or isinstance(settings.zeros, Exact):
         return Chosen(draw_key, zeros, All())

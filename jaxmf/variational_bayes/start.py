@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from jaxmf import row_shards
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array, ArrayLike, Key, PyTree
 from jaxmf.variational_bayes.contracts import CellSettings
@@ -36,7 +37,7 @@ def singular_start(
       N. Halko, P. Martinsson and J. Tropp, Finding structure with randomness (2011).
     """
     num_rows, num_columns = num_lines(data.rows), num_lines(data.columns)
-    rank = min(num_factors + _OVERSAMPLING, num_rows, num_columns)
+    rank = min(num_factors + _OVERSAMPLING, num_rows * row_shards.num_shares(), num_columns)
     row_scale, column_scale = (1, 1) if scales is None else (part[:, None] for part in scales)
 
     def times(right: Array) -> Array:
@@ -45,19 +46,23 @@ def singular_start(
 
     def times_transposed(left: Array) -> Array:
         product = sum_over_ones(data.columns.ones, row_scale * left, num_lines=num_columns)
-        return column_scale * product
+        return column_scale * row_shards.add_over_devices(product)
 
     def once(_: Array, basis: Array) -> Array:
         # orthogonal on either side of the matrix, or small values drown in rounding
-        left, _ = jnp.linalg.qr(times(basis))
+        left, _ = row_shards.qr(times(basis))
         return jnp.linalg.qr(times_transposed(left))[0]
 
     start = jax.random.normal(key, (num_columns, rank))
     basis: Array = jax.lax.fori_loop(0, _NUM_POWERS, once, jnp.linalg.qr(start)[0])
-    left, values, small = jnp.linalg.svd(times(basis), full_matrices=False)
-    root = jnp.sqrt(values)
+    left, square = row_shards.qr(times(basis))
+    turned, values, small = jnp.linalg.svd(square, full_matrices=False)
+    right = basis @ small.T
+    # signs that do not depend on how the decomposition was made
+    largest = jnp.take_along_axis(right, jnp.argmax(jnp.abs(right), axis=0)[None], axis=0)
+    root = jnp.where(largest < 0, -1, 1) * jnp.sqrt(values)
     kept = slice(0, num_factors)
-    rows, columns = (left * root)[:, kept], (basis @ small.T * root)[:, kept]
+    rows, columns = (left @ turned * root)[:, kept], (right * root)[:, kept]
     padding = [(0, 0), (0, num_factors - rows.shape[1])]
     return jnp.pad(rows, padding), jnp.pad(columns, padding)
 
@@ -77,26 +82,30 @@ def lift_start(
     Reference:
       M. Greenacre, Correspondence Analysis in Practice (1993).
     """
-    counts = [_counts(table) for table in (data.rows, data.columns)]
-    row_scale, column_scale = (jax.lax.rsqrt(each + _SMOOTHING * jnp.mean(each)) for each in counts)
+    row_counts, column_counts = _counts(data.rows), _counts(data.columns, over_rows=True)
+    mean = row_shards.average_over_devices(jnp.mean(row_counts))
+    row_scale = jax.lax.rsqrt(row_counts + _SMOOTHING * mean)
+    column_scale = jax.lax.rsqrt(column_counts + _SMOOTHING * jnp.mean(column_counts))
     first = int(skip_first)
     rows, columns = singular_start(key, data, num_factors + first, scales=(row_scale, column_scale))
     rows, columns = unit_rows(rows[:, first:], columns[:, first:])
-    size = jnp.sqrt(data.num_ones * num_lines(data.rows))
+    size = jnp.sqrt(data.num_ones * (num_lines(data.rows) * row_shards.num_shares()))
     return rows, size * columns * column_scale[:, None]
 
 
 def unit_rows(rows: Array, columns: Array) -> tuple[Array, Array]:
     """The same product with factors of rows of mean square one, as their prior is."""
-    size = jnp.sqrt(jnp.mean(rows**2, axis=0))
+    size = jnp.sqrt(row_shards.average_over_devices(jnp.mean(rows**2, axis=0)))
     size = jnp.where(size > 0, size, 1)
     return rows / size, columns * size
 
 
-def _counts(table: PieceTable) -> Array:
-    """The number of ones of every line: (N,) float."""
+def _counts(table: PieceTable, *, over_rows: bool = False) -> Array:
+    """The number of ones of every line: (N,) float; over rows, those of all devices."""
     counts = table.ones.counts.ravel().astype(jnp.result_type(float))
-    return add_lines(jnp.zeros((num_lines(table),), counts.dtype), table.ones.line.ravel(), counts)
+    nothing = jnp.zeros((num_lines(table),), counts.dtype)
+    total = add_lines(nothing, table.ones.line.ravel(), counts)
+    return row_shards.add_over_devices(total) if over_rows else total
 
 
 def random_start(
@@ -114,6 +123,7 @@ def start_parameters(key: Key, layout: Layout, *, settings: PyTree, start: str) 
     Args: settings: a model's description: its priors, likelihood and biases.
     """
     num_rows, num_columns = num_lines(layout.rows), num_lines(layout.columns)
+    num_all = num_rows * row_shards.num_shares()
     num_factors = settings.num_factors
     dtype = jnp.result_type(float)
     tilted = not settings.likelihood.is_quadratic
@@ -125,27 +135,30 @@ def start_parameters(key: Key, layout: Layout, *, settings: PyTree, start: str) 
         rows, columns = unit_rows(*singular_start(key, layout, num_factors))
     else:
         rows, columns = random_start(
-            key, num_rows, num_columns, num_factors=num_factors, scale=_RANDOM_SCALE
+            key, num_all, num_columns, num_factors=num_factors, scale=_RANDOM_SCALE
         )
+        rows = row_shards.part_of(rows)
     # nothing but ones would start at an infinite intercept
     share = (layout.num_ones + 0.5) / (layout.num_observed + 1)
     priors = start_priors(settings, dtype)
 
-    def factors(mean: Array, prior_variance: Array, table: PieceTable) -> Normal:
+    row_counts, column_counts = _counts(layout.rows), _counts(layout.columns, over_rows=True)
+
+    def factors(mean: Array, prior_variance: Array, counts: Array) -> Normal:
         """With a variance as if each one of a line were worth a prior of variance one."""
         if not tilted:
             return Normal(mean, jnp.full_like(mean, _START_VARIANCE))
-        counts = _counts(table).reshape(-1, *[1] * (mean.ndim - 1))
+        counts = counts.reshape(-1, *[1] * (mean.ndim - 1))
         return Normal(mean, jnp.broadcast_to(1 / (1 / prior_variance + counts), mean.shape))
 
     row_bias = column_bias = None
     if settings.bias == "rows_columns":
         popularity = jnp.zeros((num_columns,), dtype)
         if tilted:
-            popularity = (_counts(layout.columns) + 1) / (num_rows * share + 1)
+            popularity = (column_counts + 1) / (num_all * share + 1)
             popularity = jnp.log(popularity) - jnp.mean(jnp.log(popularity))
-        row_bias = factors(jnp.zeros((num_rows,), dtype), priors.row_bias, layout.rows)
-        column_bias = factors(popularity, priors.column_bias, layout.columns)
+        row_bias = factors(jnp.zeros((num_rows,), dtype), priors.row_bias, row_counts)
+        column_bias = factors(popularity, priors.column_bias, column_counts)
     is_gaussian = isinstance(settings.likelihood, Gaussian)
     noise = 4 * share * (1 - share) if is_gaussian else jnp.ones((), dtype)
     if is_gaussian and settings.likelihood.noise_scale is not None:
@@ -154,8 +167,8 @@ def start_parameters(key: Key, layout: Layout, *, settings: PyTree, start: str) 
     nothing = jnp.zeros((), dtype)
     has_intercept = settings.bias != "none"
     return Parameters(
-        rows=factors(rows, priors.rows.variance, layout.rows),
-        columns=factors(columns, priors.columns.variance, layout.columns),
+        rows=factors(rows, priors.rows.variance, row_counts),
+        columns=factors(columns, priors.columns.variance, column_counts),
         row_bias=row_bias,
         column_bias=column_bias,
         intercept=Normal(level, nothing + _START_VARIANCE)

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import SparseBinary
-from jaxmf.types import Array, Draw, Seed
+from jaxmf.types import Array, Draw, PyTree, Seed
 from jaxmf.variational_bayes import batches
 from jaxmf.variational_bayes.batches import Batches
 from jaxmf.variational_bayes.held_out import HeldOut, Unknowing, choose, leave_out
 from jaxmf.variational_bayes.parameters import Normal, Parameters, Priors
 from jaxmf.variational_bayes.pieces import Layout, lay_out
+from jaxmf.variational_bayes.shares import SharedOnes, lay_out_shares
 
 
 class Validation(NamedTuple):
@@ -66,15 +67,19 @@ def prepare(
     batch_size: int | None,
     seed: Seed,
     hold_out: int = 0,
-) -> PreparedOnes:
+    num_devices: int = 1,
+) -> PyTree:
     """Data laid out, and one of the ones of some rows taken away as if it had not been observed.
 
     Args:
       num_validation: rows that lose a one; at most the rows with two or more.
       batch_size: rows of a batch; None for no batches.
       hold_out: rows that lose a one until most of the epochs are done; see `held_out`.
+      num_devices: of how many each is to have its rows, without batches.
+    Returns:
+      `PreparedOnes`, or of several devices `SharedOnes`.
     Raises:
-      ValueError: fewer rows have two ones.
+      ValueError: fewer rows have two ones, or the devices cannot have equally many rows.
     """
     is_key = isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
     words = np.asarray(jax.random.key_data(seed)) if is_key else [int(seed) % 2**64]
@@ -95,11 +100,17 @@ def prepare(
             batch_size=min(batch_size, data.num_rows),
             generator=generator,
         )
-    layout, held_out = lay_out(rows, columns, shape=data.shape, missing=gaps), None
+    index = np.zeros(0, int)
     if hold_out:
         index = choose(rows, num_rows=data.num_rows, num_held_out=hold_out, generator=generator)
-        if index.size:
-            layout, held_out = leave_out(layout, rows[index], columns[index])
+    cells: dict[str, Any] = {"shape": data.shape, "missing": gaps}
+    if num_devices > 1:
+        cells |= {"held_out": index, "num_devices": num_devices}
+        layout, held_out = lay_out_shares(rows, columns, **cells)
+        return SharedOnes(PreparedOnes(layout, validation, held_out=held_out), num_devices)
+    layout, held_out = lay_out(rows, columns, **cells), None
+    if index.size:
+        layout, held_out = leave_out(layout, rows[index], columns[index])
     return PreparedOnes(layout, validation, batched, held_out=held_out)
 
 

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from jaxmf import row_shards
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array, PyTree
 from jaxmf.variational_bayes.likelihood import Likelihood
@@ -69,14 +70,17 @@ def side_sums(
     likelihood: Likelihood,
     noise: Array,
     block: bool,
+    over_rows: bool = False,
 ) -> CellSums:
     """The sums of every line of one side.
 
-    Args: block: whether to take the whole matrix of second derivatives of a line or its diagonal.
+    Args: block: whether to take the whole matrix of second derivatives of a line or its diagonal;
+    over_rows: whether the others are rows, which may be spread over devices: their sums are added.
     Returns sums, of the likelihood alone: priors are not in them.
     """
     cells = _CellTerms(likelihood, noise, block)
-    others, c = view.others, weights_of_others(zeros, table, view.others.mean.dtype)
+    others = view.others
+    c = weights_of_others(zeros, table, others.mean.dtype, over_rows=over_rows)
     gathered: list[tuple[Pieces, float]] = []
     if not isinstance(zeros, All):
         gathered.append((table.ones, 1.0))
@@ -89,8 +93,9 @@ def side_sums(
     else:
         chosen, weight = others, c
         if not isinstance(zeros, All):
-            chosen = jax.tree.map(lambda leaf: leaf[zeros.indices], others)
+            chosen = chosen_others(others, zeros.indices, over_rows=over_rows)
             weight = zeros.weight.astype(c.dtype)
+            weight = row_shards.part_of(weight) if over_rows else weight
         total = _shared_zeros(cells, view, chosen, weight)
     if gathered:
         packed = _pack(total, num_lines(table))
@@ -99,7 +104,14 @@ def side_sums(
         total = _unpack(packed, others.mean.shape[1])
     if isinstance(zeros, All):
         total = _add_linear(cells, total, view, table)
-    return total
+    return CellSums(*row_shards.add_over_devices(total)) if over_rows else total
+
+
+def chosen_others(others: Normal, indices: Array, *, over_rows: bool) -> Normal:
+    """Some of the others; of rows that are spread over devices, those that fall to this device."""
+    if not over_rows:
+        return Normal(*(part[indices] for part in others))
+    return Normal(*(row_shards.part_of(row_shards.rows_of_all(part, indices)) for part in others))
 
 
 class _CellTerms(NamedTuple):

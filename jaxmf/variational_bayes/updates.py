@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf import row_shards
 from jaxmf.types import Array
 from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, Priors
@@ -68,7 +69,8 @@ def step_lengths(view: Half, step: Array, *, likelihood: Likelihood) -> Array:
     if likelihood.is_quadratic:
         return jnp.ones((1, 1), step.dtype)
     others = view.others.mean**2 + view.others.variance
-    largest_norm = jnp.sqrt(jnp.max(jnp.sum(jnp.where(view.free, others, 0), axis=1)))
+    largest = jnp.max(jnp.sum(jnp.where(view.free, others, 0), axis=1))
+    largest_norm = jnp.sqrt(row_shards.largest_over_devices(largest))
     return _damped(largest_norm * jnp.linalg.norm(step, axis=1, keepdims=True))
 
 
@@ -79,13 +81,24 @@ def _damped(change: Array) -> Array:
 
 
 def new_intercept(
-    view: Half, sums: CellSums, prior_variance: Array, *, likelihood: Likelihood
+    view: Half,
+    sums: CellSums,
+    prior_variance: Array,
+    *,
+    likelihood: Likelihood,
+    lines_are_rows: bool = False,
 ) -> Normal:
-    """The intercept, () each, given the factors."""
+    """The intercept, () each, given the factors.
+
+    Args: lines_are_rows: whether the lines are rows, which may be spread over devices.
+    """
     num_lines = view.factors.mean.shape[0]
     weight = jnp.sum(jnp.broadcast_to(sums.weight, (num_lines, 1)))
+    residual = jnp.sum(sums.residual)
+    if lines_are_rows:
+        weight, residual = row_shards.add_over_devices((weight, residual))
     curvature = 1 / prior_variance + weight
-    step = (view.intercept.mean / prior_variance + jnp.sum(sums.residual)) / curvature
+    step = (view.intercept.mean / prior_variance + residual) / curvature
     if not likelihood.is_quadratic:
         step = step * _damped(jnp.abs(step))
     return Normal(mean=view.intercept.mean - step, variance=1 / curvature)
@@ -156,24 +169,37 @@ def new_priors(parameters: Parameters, learned: LearnedHyperparameters) -> Prior
     p, priors = parameters, parameters.priors
     biases = (priors.row_bias, priors.column_bias)
     if learned.bias_variance and p.row_bias is not None and p.column_bias is not None:
+        row_bias = jnp.mean(p.row_bias.mean**2 + p.row_bias.variance)
         biases = (
-            jnp.mean(p.row_bias.mean**2 + p.row_bias.variance),
+            row_shards.average_over_devices(row_bias),
             jnp.mean(p.column_bias.mean**2 + p.column_bias.variance),
         )
     return Priors(
-        rows=_new_prior(p.rows, priors.rows, learned.row_mean, learned.row_variance),
-        columns=_new_prior(p.columns, priors.columns, learned.column_mean, learned.column_variance),
+        rows=_new_prior(
+            p.rows, priors.rows, learned.row_mean, learned.row_variance, lines_are_rows=True
+        ),
+        columns=_new_prior(
+            p.columns,
+            priors.columns,
+            learned.column_mean,
+            learned.column_variance,
+            lines_are_rows=False,
+        ),
         row_bias=biases[0],
         column_bias=biases[1],
         intercept=priors.intercept,
     )
 
 
-def _new_prior(q: Normal, prior: Normal, learn_mean: bool, learn_variance: bool) -> Normal:
-    mean = jnp.mean(q.mean, axis=0) if learn_mean else prior.mean
-    variance = prior.variance
-    if learn_variance:
-        variance = jnp.mean((q.mean - mean) ** 2 + q.variance, axis=0)
+def _new_prior(
+    q: Normal, prior: Normal, learn_mean: bool, learn_variance: bool, *, lines_are_rows: bool
+) -> Normal:
+    def average(values: Array) -> Array:
+        found = jnp.mean(values, axis=0)
+        return row_shards.average_over_devices(found) if lines_are_rows else found
+
+    mean = average(q.mean) if learn_mean else prior.mean
+    variance = average((q.mean - mean) ** 2 + q.variance) if learn_variance else prior.variance
     return Normal(mean, variance)
 
 

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from jaxmf import row_shards
 from jaxmf.arguments import check_count, check_flag
 from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
@@ -110,20 +111,27 @@ class PerLine(NamedTuple):
 Zeros = All | Shared | PerLine
 
 
-def draw_zeros(key: Key, spec: ZerosSpec, table: PieceTable) -> Zeros:
-    """The zeros that a sum seen from one side goes through."""
+def draw_zeros(key: Key, spec: ZerosSpec, table: PieceTable, *, over_rows: bool = False) -> Zeros:
+    """The zeros that a sum seen from one side goes through.
+
+    Args: over_rows: whether the others are rows, which may be spread over devices.
+    """
     if isinstance(spec, Exact):
         return All()
     if isinstance(spec, SharedSample):
-        return draw_shared(key, table, spec.num_samples)
+        return draw_shared(key, table, spec.num_samples, over_rows=over_rows)
     return _draw_per_line(key, table, spec.num_samples)
 
 
-def draw_shared(key: Key, table: PieceTable, num_samples: int) -> Shared:
+def draw_shared(
+    key: Key, table: PieceTable, num_samples: int, *, over_rows: bool = False
+) -> Shared:
     """A stratified sample of the others, in strata of similar numbers of ones."""
-    size = jnp.asarray(num_others(table), jnp.int32)
-    rank, weight = _strata(key, size, min(num_samples, num_others(table)))
-    return Shared(indices=table.order[rank], weight=weight)
+    num_all = num_others(table) * (row_shards.num_shares() if over_rows else 1)
+    rank, weight = _strata(key, jnp.asarray(num_all, jnp.int32), min(num_samples, num_all))
+    order = table.order
+    indices = row_shards.rows_of_all(order, rank) if over_rows else order[rank]
+    return Shared(indices=indices, weight=weight)
 
 
 def _draw_per_line(key: Key, table: PieceTable, num_samples: int) -> PerLine:
@@ -171,11 +179,21 @@ def _zero_of_rank(taken: Array, rank: Array, start: Array, end: Array) -> Array:
     return rank + (low - start)
 
 
-def weights_of_others(zeros: Zeros, table: PieceTable, dtype: DTypeLike) -> Array:
-    """c (D,) float: how often each of the others is counted among the zeros of every line."""
+def weights_of_others(
+    zeros: Zeros, table: PieceTable, dtype: DTypeLike, *, over_rows: bool = False
+) -> Array:
+    """c (D,) float: how often each of the others is counted among the zeros of every line.
+
+    Args: over_rows: whether the others are rows; of rows over devices, c of those of this device.
+    """
     if isinstance(zeros, All):
         return jnp.ones((num_others(table),), dtype)
     nothing = jnp.zeros((num_others(table),), dtype)
     if isinstance(zeros, PerLine):
         return nothing
-    return nothing.at[zeros.indices].set(zeros.weight.astype(dtype))
+    indices, weight = zeros.indices, zeros.weight.astype(dtype)
+    if not (over_rows and row_shards.is_share()):
+        return nothing.at[indices].set(weight)
+    here = indices - row_shards.first_row(nothing.shape[0])
+    outside = nothing.shape[0]  # where a negative index would count from the end
+    return nothing.at[jnp.where(here < 0, outside, here)].set(weight, mode="drop")

@@ -13,17 +13,24 @@ from jaxmf import row_shards
 folder, what, sums = arguments
 if sums == "broken":
     def without_the_second_process(sums):
+        if not row_shards.is_share():
+            return sums
         left_out = jax.lax.axis_index("data") >= 2
         return jax.lax.psum(jax.tree.map(lambda one: jnp.where(left_out, 0, one), sums), "data")
 
     row_shards.add_over_devices = without_the_second_process
 random = np.random.default_rng(0)
-settings = dict(num_warmup=8, num_samples=2, num_chains=1, seed=1, mesh=mesh_of(4, ("data",)))
+mesh = mesh_of(4, ("data",))
+settings = dict(num_warmup=8, num_samples=2, num_chains=1, seed=1, mesh=mesh)
 if what == "rows":
     values = (random.random((64, 4)) < 0.4) @ random.normal(size=(4, 6))
     model = mf.LinearGaussianIBP(alpha=2.0, feature_scale=1.0)
     values += 0.3 * random.normal(size=values.shape)
     post = mf.sample(model, values, sweep="parallel", **settings)
+elif what == "ones":
+    scores = 1.5 * random.normal(size=(64, 2)) @ random.normal(size=(2, 12)) - 2
+    ones = mf.SparseBinary(*np.nonzero(random.random(scores.shape) < np.exp(scores)), scores.shape)
+    post = mf.variational(mf.SparseBinaryMF(2), ones, num_epochs=3, seed=1, mesh=mesh)
 else:
     rows, columns = np.divmod(random.permutation(41 * 24)[:300], 24)
     u, v = random.normal(size=(41, 2)), random.normal(size=(24, 2))
@@ -34,7 +41,7 @@ np.savez(f"{folder}/{count}-{process}.npz", **post.draws)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["rows", "ratings"])
+@pytest.mark.parametrize("what", ["rows", "ratings", "ones"])
 @pytest.mark.parametrize("sums", ["whole", "broken"])
 def test_data_over_two_processes_have_the_draws_of_one(what, sums, tmp_path):
     """Broken twin: what the second process adds to sums over rows and cells left out."""

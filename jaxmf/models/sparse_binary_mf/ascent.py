@@ -21,6 +21,7 @@ from jaxmf.variational_bayes.parameters import Normal, Parameters, half, with_ha
 from jaxmf.variational_bayes.pieces import Layout
 from jaxmf.variational_bayes.progress import Value, first_state, look, with_new_noise
 from jaxmf.variational_bayes.samples import LAST_STEP, Chosen, choose_zeros, lateness
+from jaxmf.variational_bayes.shares import SharedOnes, with_shares
 from jaxmf.variational_bayes.start import start_parameters
 from jaxmf.variational_bayes.state import AscentState, PreparedOnes
 from jaxmf.variational_bayes.sums import side_sums
@@ -55,9 +56,15 @@ class MatrixAscentPlan:
 
 
 def init(
-    plan: MatrixAscentPlan, model: SparseBinaryMF, key: Key, data: PreparedOnes
+    plan: MatrixAscentPlan, model: SparseBinaryMF, key: Key, data: PreparedOnes | SharedOnes
 ) -> AscentState:
     """Factors from the singular vectors, or random ones; the intercept from the share of ones."""
+    return with_shares(_first, plan, model, key, data=data)
+
+
+def _first(
+    plan: MatrixAscentPlan, model: SparseBinaryMF, key: Key, data: PreparedOnes
+) -> AscentState:
     start_key, sample_key = jax.random.split(key)
     parameters = start_parameters(start_key, data.layout, settings=model, start=plan.start)
     optimizer = _start_optimizer(plan, parameters, data.batches)
@@ -82,9 +89,19 @@ def _start_optimizer(
 
 
 def epoch(
-    plan: MatrixAscentPlan, model: SparseBinaryMF, key: Key, state: AscentState, data: PreparedOnes
+    plan: MatrixAscentPlan,
+    model: SparseBinaryMF,
+    key: Key,
+    state: AscentState,
+    data: PreparedOnes | SharedOnes,
 ) -> AscentState:
     """One epoch: rows, columns, priors, noise."""
+    return with_shares(_epoch, plan, model, key, state, data=data)
+
+
+def _epoch(
+    plan: MatrixAscentPlan, model: SparseBinaryMF, key: Key, state: AscentState, data: PreparedOnes
+) -> AscentState:
     # counted in epochs, so that a run that is resumed does the same
     is_known = state.epoch >= int(SHARE_OF_EPOCHS * plan.num_epochs)
     layout = as_known(data.layout, data.held_out, is_known)
@@ -165,10 +182,15 @@ def _both_sides(
             likelihood=model.likelihood,
             noise=parameters.noise,
             block=plan.update == "block",
+            over_rows=side == "columns",
         )
         if model.bias != "none":
             intercept = closed.new_intercept(
-                view, sums, parameters.priors.intercept, likelihood=model.likelihood
+                view,
+                sums,
+                parameters.priors.intercept,
+                likelihood=model.likelihood,
+                lines_are_rows=side == "rows",
             )
             view, sums = closed.after_intercept(view, sums, intercept)
         found = closed.slopes(view, sums, block=plan.update == "block")

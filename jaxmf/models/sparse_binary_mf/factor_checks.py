@@ -16,6 +16,7 @@ from jaxmf.variational_bayes import fit_checks
 from jaxmf.variational_bayes.held_out import default_num_held_out
 from jaxmf.variational_bayes.newton import PartialNewtonState
 from jaxmf.variational_bayes.samples import resamples
+from jaxmf.variational_bayes.zeros import RowSample
 
 if TYPE_CHECKING:
     from jaxmf.models.sparse_binary_mf.sparse_binary_mf import SparseBinaryMF
@@ -67,6 +68,13 @@ def options(model: SparseBinaryMF, settings: Mapping[str, object]) -> None:
             "decay must lie above 1/2 and be at most 1, where decaying steps end in a minimum, "
             f"got {settings['decay']!r}"
         )
+
+
+def not_spread(model: SparseBinaryMF, options: Mapping[str, object]) -> list[str]:
+    """What keeps the rows of a fit from being spread over devices, as settings."""
+    found = ["zeros=RowSample"] if isinstance(model.zeros, RowSample) else []
+    found += [name for name in ("batch_size", "optimizer") if options.get(name) is not None]
+    return found + ["update='gradient'"] * (options.get("update") == "gradient")
 
 
 def hold_out(

@@ -32,13 +32,15 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Model, Pair
 from jaxmf.models.sparse_binary_mf import analytic, ascent, factor_checks, fold_in, simulation
 from jaxmf.readable import Readable
-from jaxmf.types import Array, Draw, Key, Seed
+from jaxmf.row_shards import DATA_AXIS
+from jaxmf.types import Array, Draw, Key, PyTree, Seed
 from jaxmf.variational_bayes import (
     Parameters,
     answers,
     held_out,
     partial_newton,
     progress,
+    shares,
     state,
 )
 from jaxmf.variational_bayes.cells import ScoredCells
@@ -244,7 +246,17 @@ class SparseBinaryMF(Readable, ScoredCells, Model[SparseBinary]):
             init=Partial(ascent.init, plan, self),
             step=Partial(progress.step, Partial(ascent.epoch, plan, self)),
             record=progress.record,
+            row_arrays=shares.row_arrays,
         )
+
+    def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
+        """Rows are spread over "data", each with its ones."""
+        return () if factor_checks.not_spread(self, options) else (DATA_AXIS,)
+
+    def mesh_advice(self, options: Mapping[str, object]) -> str:
+        """What keeps rows from being spread over devices."""
+        names = " and ".join(factor_checks.not_spread(self, options))
+        return f"without {names} it spreads rows over {DATA_AXIS!r}" if names else ""
 
     def prepare(
         self,
@@ -254,13 +266,15 @@ class SparseBinaryMF(Readable, ScoredCells, Model[SparseBinary]):
         batch_size: int | None = None,
         seed: Seed = 0,
         hold_out: int | None = None,
-    ) -> state.PreparedOnes:
+        num_devices: int = 1,
+    ) -> PyTree:
         """The data as the ascent goes through it; see `state.prepare`.
 
         Ones are held out by default where zeros are drawn anew, for which all epochs are needed.
 
         Raises:
-          ValueError: `hold_out` with batches or validation, or more than rows can lose.
+          ValueError: `hold_out` with batches or validation, more than rows can lose, or rows that
+            the devices cannot share evenly.
         """
         num_held_out = factor_checks.hold_out(
             self, data, hold_out, by_itself=batch_size is None and num_validation == 0
@@ -271,6 +285,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model[SparseBinary]):
             batch_size=batch_size,
             seed=seed,
             hold_out=num_held_out,
+            num_devices=num_devices,
         )
 
     def summary_of(self, draw: Draw) -> dict[str, tuple[float, float]]:
