@@ -76,6 +76,8 @@ def _prepare_kernels() -> None:
 def _links_within_the_site(app: object, name: str, source: list[str]) -> None:
     """Files of the repository that are also pages are linked as pages."""
     pages = {"../SECURITY.md": "security.md", "../CHANGELOG.md": "changelog.md"}
+    # the page has the part of it that users need
+    source[0] = source[0].replace("[CONTRIBUTING.md](../../CONTRIBUTING.md)", "`CONTRIBUTING.md`")
     for path, page in pages.items():
         source[0] = source[0].replace(f"]({path})", f"]({page})")
 
