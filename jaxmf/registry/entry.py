@@ -91,16 +91,6 @@ def check_method(entry: Entry, method: str) -> None:
         raise ValueError(f"{entry.class_name} has no method {method!r}; use {verbs}")
 
 
-def check_data(model: Model, data: object, name: str) -> None:
-    """Refuse data outside the support of a model's likelihood, if the model knows of a limit.
-
-    Args: model: calls its method `check_data(data, name)`; name: what the user calls it, for the
-    message.
-    Raises ValueError: from the model.
-    """
-    model.check_data(data, name)
-
-
 def model_settings(entry: Entry) -> list[Setting]:
     """The settings of a model, in the order of its constructor, and what they are by default."""
     settings = _settings_of(entry.model)
