@@ -39,15 +39,12 @@ class ExplicitFeatures(Protocol):
     @property
     def prior(self) -> RowByRowPrior:
         """Of Z."""
-        ...
 
     def row_log_likelihood(self, x: Array, observed: Array | None, z: Array, y: Array, /) -> Array:
         """() float, log p of the observed cells of a row x (D,) given z (K,) and y (K, ...)."""
-        ...
 
     def draw_features(self, key: Key, num_slots: int, /) -> Array:
         """Rows of Y from their prior, (K, ...); more slots leave the first ones as they are."""
-        ...
 
 
 class RowState(NamedTuple):
