@@ -25,7 +25,7 @@ from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.programs import jit
 from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
-from jaxmf.samplers.history import History
+from jaxmf.samplers.history import trace_paths
 from jaxmf.types import Array, Draw, Key, PyTree
 
 _FIXED = (
@@ -46,7 +46,7 @@ _LARGEST_VARIANCE = 0.5
 """Of the evidence, relative, beyond which the error of its log is not stated."""
 
 Paths = list[dict[str, np.ndarray]]
-"""What a history kept of every row, for each run: name -> (particles, rows, ...)."""
+"""What was kept of every row, for each run: name -> (particles, rows, ...)."""
 
 
 def from_chains(
@@ -196,25 +196,14 @@ def _paths(draws: dict[str, np.ndarray], num_rows: int, before: Posterior | None
     for run_index, ancestors in enumerate(draws["ancestor"]):
         is_row = num_before + np.arange(len(ancestors)) < num_rows
         kept = {n: x[run_index] for n, x in draws.items() if x.ndim > 2 and n != "ancestor"}
-        history = History(ancestors.shape[1])
-        history.append(kept, ancestors, is_row=is_row)
-        path = history.trace()
+        path, first = trace_paths(kept, ancestors, is_row=is_row)
         if before is not None:
-            first = _first_ancestors(ancestors)
             path = {
                 name: _joined(before.draws[name][run_index][first], values)
                 for name, values in path.items()
             }
         paths.append(path)
     return paths
-
-
-def _first_ancestors(ancestors: np.ndarray) -> np.ndarray:
-    """(P,): where each last particle stood before the first of these (T, P) steps."""
-    indices = np.arange(ancestors.shape[1])
-    for step in ancestors[::-1]:
-        indices = step[indices]
-    return indices
 
 
 def _joined(earlier: np.ndarray, later: np.ndarray) -> np.ndarray:
