@@ -23,7 +23,7 @@ from benchmarks.harness import Row, clock, number, row, timed_run
 from benchmarks.records import Paper
 from jaxmf import diagnostics
 from jaxmf.datasets.generated import section_4_2
-from jaxmf.samplers.history import History
+from jaxmf.samplers.history import trace_paths
 
 MODEL = mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=1.0)
 SETTINGS = naive.Settings(alpha=1.0, noise_scale=0.5, feature_scale=1.0)
@@ -71,9 +71,8 @@ def run_filter(
 def filter_point(data: Any, z: np.ndarray, num_particles: int, seed: int) -> tuple[float, float]:
     """Seconds and error of the plain filter."""
     run, weights, seconds = run_filter(data, num_particles, seed)
-    history = History(num_particles)
-    history.append({"z": run.draws["z"][0]}, run.draws["ancestor"][0])
-    shared = diagnostics.shared_features(history.trace()["z"], weights)
+    paths, _ = trace_paths({"z": run.draws["z"][0]}, run.draws["ancestor"][0])
+    shared = diagnostics.shared_features(paths["z"], weights)
     return seconds, error(shared, z)
 
 

@@ -24,7 +24,7 @@ from benchmarks.records import Paper
 from benchmarks.section_4_2 import error, print_curves
 from jaxmf import diagnostics
 from jaxmf.datasets.causes import section_5_2
-from jaxmf.samplers.history import History
+from jaxmf.samplers.history import trace_paths
 
 MODEL = mf.NoisyOrIBP(alpha=3.0, cause_probability=0.1, efficacy=0.9, leak=0.01)
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -53,12 +53,11 @@ def run_filter(data: Any, num_particles: int, seed: int, proposal: str) -> dict[
     run, seconds = timed_run(algorithm, data, seed=seed, num_samples=data.num_rows)
     log_weights = np.asarray(run.state.log_weights[0], float)
     weights = np.exp(log_weights - log_weights.max())
-    history = History(num_particles)
-    history.append({"z": run.draws["z"][0]}, run.draws["ancestor"][0])
+    paths, _ = trace_paths({"z": run.draws["z"][0]}, run.draws["ancestor"][0])
     return {
         "seconds": seconds,
         "weights": weights / weights.sum(),
-        "z": history.trace()["z"],
+        "z": paths["z"],
         "log_evidence": float(run.state.log_evidence[0]),
     }
 

@@ -210,7 +210,6 @@ class PredictsCells(Protocol[Data]):
 
     def predict_cells(self, draw: Draw, data: Data, rows: Array, columns: Array, /) -> Pair:
         """Mean and variance of the cells (rows[m], columns[m]) given a draw: (M,) each."""
-        ...
 
 
 @runtime_checkable
@@ -221,7 +220,6 @@ class HasPointwiseLikelihood(Protocol[Data]):
         self, draw: Draw, data: Data, rows: Array, columns: Array, values: Array, /
     ) -> Array:
         """log p(values[m] | draw) of cells: (M,) float."""
-        ...
 
 
 @runtime_checkable
@@ -233,7 +231,6 @@ class HasRowLikelihood(Protocol[Data]):
 
         The draw says in which group every row is: ``keep="assignments"``.
         """
-        ...
 
 
 @runtime_checkable
@@ -242,7 +239,6 @@ class ScoresFurtherRows(Protocol[Data]):
 
     def predict_rows_of_draw(self, draw: Draw, data: Data, x: Array, /) -> tuple[Array, Array]:
         """log p(row | draw) of further rows x (M, D): (M,); and probabilities of their groups."""
-        ...
 
 
 @runtime_checkable
@@ -251,7 +247,6 @@ class DrawsCells(Protocol[Data]):
 
     def draw_cells(self, key: Key, draw: Draw, data: Data, rows: Array, columns: Array, /) -> Array:
         """One value of every cell given a draw: (M,) float."""
-        ...
 
 
 @runtime_checkable
@@ -263,7 +258,6 @@ class DrawsNewRows(Protocol[Data]):
 
         They are given the features, or factors, drawn from the row's observed cells.
         """
-        ...
 
 
 @runtime_checkable
@@ -273,11 +267,9 @@ class HasCategories(Protocol[Data]):
     @property
     def values(self) -> tuple[float, ...] | None:
         """The V values in increasing order; None for a setting with real values."""
-        ...
 
     def cell_probabilities(self, draw: Draw, data: Data, rows: Array, columns: Array, /) -> Array:
         """The probability of every value of cells: (M, V) float."""
-        ...
 
 
 @runtime_checkable
@@ -287,11 +279,9 @@ class KeepsLess(Protocol):
     @property
     def kept_for_cells(self) -> tuple[str, ...]:
         """The names in a draw that predictions need."""
-        ...
 
     def whole_draw(self, key: Key, state: PyTree, data: object, /) -> Draw:
         """What a draw keeps that keeps everything."""
-        ...
 
 
 # --- new rows and columns -------------------------------------------------------------------------
@@ -303,7 +293,6 @@ class TakesNewRows(Protocol[Data]):
 
     def predict_rows(self, key: Key, draw: Draw, data: Data, new_data: Data, /) -> Pair:
         """Mean and variance of all cells of N' new rows given their observed ones: (N', D) each."""
-        ...
 
 
 @runtime_checkable
@@ -314,7 +303,6 @@ class TakesNewRowsOfCategories(Protocol[Data]):
         self, key: Key, draw: Draw, data: Data, new_data: Data, rows: Array, columns: Array, /
     ) -> Array:
         """The probability of every value of cells of new rows: (M, V) float."""
-        ...
 
 
 @runtime_checkable
@@ -323,7 +311,6 @@ class TransformsRows(Protocol[Data]):
 
     def transform_rows(self, key: Key, draw: Draw, data: Data, new_data: Data, /) -> Array:
         """Probabilities of features or groups, or factors, of N' new rows: (N', K) float."""
-        ...
 
 
 @runtime_checkable
@@ -332,11 +319,9 @@ class TransformsDocuments(Protocol[Data]):
 
     def transform_tokens(self, key: Key, draw: Draw, data: Data, new: Data, /) -> Array:
         """Probabilities of the groups of N' new documents: (N', K) float, summing to one."""
-        ...
 
     def shares(self, draw: Draw, data: Data, /) -> Array:
         """How many tokens each group has: (K,) float."""
-        ...
 
 
 @runtime_checkable
@@ -346,16 +331,13 @@ class TakesRowFeatures(Protocol):
     @property
     def row_features(self) -> Features | None:
         """`Features` of the rows in training, or None."""
-        ...
 
     @property
     def row_classes(self) -> Features | None:
         """`Features` with one indicator a class of rows in training, or None."""
-        ...
 
     def for_new_rows(self, features: object, num_rows: int, classes: object = None, /) -> Model:
         """The model with the features and classes of this many new rows; called on the host."""
-        ...
 
 
 @runtime_checkable
@@ -364,11 +346,9 @@ class TakesNewColumns(Protocol):
 
     def transpose(self) -> Model:
         """The model of the transposed data."""
-        ...
 
     def transpose_draws(self, draws: Mapping[str, Value], /) -> dict[str, Value]:
         """Draws of the transposed model."""
-        ...
 
 
 @runtime_checkable
@@ -377,11 +357,9 @@ class TakesUnknownIds(Protocol[Data]):
 
     def with_unknown(self, num_new: tuple[int, int], shape: tuple[int, int], /) -> Model:
         """The model of the larger matrix, of this many more rows and columns; on the host."""
-        ...
 
     def draw_unknown(self, key: Key, draw: Draw, data: Data, num_new: tuple[int, int], /) -> Draw:
         """The draw, with vectors of the new rows and columns from their prior."""
-        ...
 
 
 @runtime_checkable
@@ -390,11 +368,9 @@ class ScalesColumns(Protocol):
 
     def unit_at(self, columns: Array, /) -> Array:
         """The scales of some columns: (M,) float, or () one for all."""
-        ...
 
     def centred(self, data: Dense, /) -> Dense:
         """The data minus the offset, over the scales."""
-        ...
 
 
 # --- ranking --------------------------------------------------------------------------------------
@@ -406,7 +382,6 @@ class RanksColumns(Protocol[Data]):
 
     def known_cells(self, data: Data, /) -> tuple[np.ndarray, np.ndarray]:
         """Rows and columns of the cells that are not recommended, (M,) int each; on the host."""
-        ...
 
 
 @runtime_checkable
@@ -415,7 +390,6 @@ class PredictsWholeRows(Protocol[Data]):
 
     def expected_values(self, draw: Draw, data: Data, rows: Array, /) -> Array:
         """Predictive means of all cells of rows in training: (R, D) float."""
-        ...
 
 
 @runtime_checkable
@@ -433,7 +407,6 @@ class NarrowsDraws(Protocol):
 
         Args: rows, columns: positions; None for all. Returns None where cells need the others.
         """
-        ...
 
 
 @runtime_checkable
@@ -442,15 +415,12 @@ class ScoresCells(Protocol):
 
     def score_cells(self, draw: Draw, rows: Array, columns: Array, /) -> Pair:
         """Mean and variance of the scores of cells: (M,) each."""
-        ...
 
     def score_rows(self, draw: Draw, rows: Array, /) -> Pair:
         """Mean and variance of the scores of all cells of rows: (R, D) each."""
-        ...
 
     def probability(self, mean: Array, variance: Array, /) -> Array:
         """Probability of a one at scores of some mean and variance: of their shape."""
-        ...
 
 
 @runtime_checkable
@@ -459,7 +429,6 @@ class ScoresNewRows(Protocol[Data]):
 
     def score_new_rows(self, draw: Draw, new_data: Data, /) -> Pair:
         """Mean and variance of the scores of all cells of N' new rows: (N', D) each."""
-        ...
 
 
 # --- features, groups, documents, time ------------------------------------------------------------
@@ -471,7 +440,6 @@ class HasFeatures(Protocol[Data]):
 
     def features(self, draw: Draw, data: Data, /) -> Pair:
         """Mean and standard deviation of the features given a draw: (K, D) each."""
-        ...
 
 
 @runtime_checkable
@@ -483,7 +451,6 @@ class HasFactors(Protocol[Data]):
 
         Cells are in the unit of the data, or on the scale of scores. On the host.
         """
-        ...
 
 
 @runtime_checkable
@@ -493,7 +460,6 @@ class HasBias(Protocol):
     @property
     def has_bias_feature(self) -> bool:
         """Whether slot 0 of ``z`` is always on."""
-        ...
 
 
 @runtime_checkable
@@ -502,7 +468,6 @@ class HasNetwork(Protocol):
 
     def network(self) -> Any:
         """The `Network`."""
-        ...
 
 
 @runtime_checkable
@@ -511,15 +476,12 @@ class HasGroups(Protocol[Data]):
 
     def over(self, data: Data, /) -> tuple[Any, Any]:
         """The network with its sizes, and the tokens; on the host."""
-        ...
 
     def names(self, data: Data, column: str, /) -> Names | None:
         """The ids of the levels of a column, or None."""
-        ...
 
     def category_table(self, draw: Draw, data: Data, name: str, /) -> Array:
         """Expected probabilities of the values of an observed block: (..., V) float."""
-        ...
 
 
 @runtime_checkable
@@ -528,7 +490,6 @@ class ShowsColumns(Protocol):
 
     def shown_columns(self) -> tuple[str, ...]:
         """Columns whose heaviest entries are listed."""
-        ...
 
 
 class GroupMoments(NamedTuple):
@@ -557,7 +518,6 @@ class HasRowGroups(Protocol[Data]):
 
     def group_moments(self, draw: Draw, data: Data, /) -> GroupMoments:
         """Sizes, probabilities and means of the groups given a draw."""
-        ...
 
 
 @runtime_checkable
@@ -566,11 +526,9 @@ class HasBiclusters(Protocol[Data]):
 
     def weight_moments(self, key: Key, draw: Draw, data: Data, /) -> Pair:
         """Mean and standard deviation of the weights given the features of a draw: (K, L) each."""
-        ...
 
     def num_bias_features(self) -> tuple[int, int]:
         """How many first features all rows, or all columns, have."""
-        ...
 
 
 @runtime_checkable
@@ -580,24 +538,19 @@ class HasSideGroups(Protocol[Data]):
     @property
     def row_classes(self) -> Features | None:
         """`Features` with one indicator a class of rows, or None."""
-        ...
 
     @property
     def column_classes(self) -> Features | None:
         """The same of columns."""
-        ...
 
     def group_means(self, draw: Draw, data: Data, /) -> Array:
         """Expected values of all columns for a row at the mean of each group: (K, D) float."""
-        ...
 
     def transpose(self) -> Model:
         """The model of the transposed data."""
-        ...
 
     def transpose_draws(self, draws: Mapping[str, Value], /) -> dict[str, Value]:
         """Draws of the transposed model."""
-        ...
 
 
 @runtime_checkable
@@ -606,13 +559,11 @@ class CompletesDocuments(Protocol[Data]):
 
     def fold(self, key: Key, draw: Draw, data: Data, new: Data, /) -> dict[str, Array]:
         """Probabilities of the indicators of new documents."""
-        ...
 
     def word_probabilities(
         self, draw: Draw, data: Data, new: Data, folded: dict[str, Array], /
     ) -> Array:
         """p(word | document) of T tokens of documents that were folded in: (T,) float."""
-        ...
 
 
 @runtime_checkable
@@ -621,7 +572,6 @@ class LimitsDocuments(Protocol):
 
     def check_documents(self, new: Tokens, name: str, /) -> None:
         """Refuses new documents (`Tokens`, which errors call `name`) that are too long."""
-        ...
 
 
 @runtime_checkable
@@ -644,7 +594,6 @@ class ScoresDocuments(Protocol[Data]):
 
         Each document has random numbers by its index in `documents`, (M,) int.
         """
-        ...
 
 
 @runtime_checkable
@@ -658,7 +607,6 @@ class RanksWords(CompletesDocuments[Data], Protocol[Data]):
 
         Of documents of the data with nothing folded in, else of those that were.
         """
-        ...
 
 
 @runtime_checkable
@@ -667,7 +615,6 @@ class KnowsTime(Protocol[Data]):
 
     def at_time(self, draw: HostDraw, data: Data, time: float, /) -> tuple[Draw, PyTree]:
         """A draw at one time, and the data at that time as a container; on the host."""
-        ...
 
 
 # --- methods --------------------------------------------------------------------------------------
@@ -679,7 +626,6 @@ class HasParticles(Protocol[Data]):
 
     def particle_draw(self, particle: PyTree, path: PyTree, data: Data, /) -> Draw:
         """What is kept of a particle and its path, as `Algorithm.record` keeps a draw."""
-        ...
 
 
 @runtime_checkable
@@ -694,7 +640,6 @@ class Anneals(Protocol[Data]):
         Raises:
             ValueError: these data cannot be annealed.
         """
-        ...
 
 
 @runtime_checkable
@@ -703,15 +648,12 @@ class HasAscent(Protocol[Data]):
 
     def prepare(self, data: Data, *, num_validation: int = 0, seed: Seed = 0) -> PyTree:
         """The data as the ascent goes through them; on the host."""
-        ...
 
     def draw_of(self, last: object, /) -> Draw:
         """What is kept of the last state."""
-        ...
 
     def summary_of(self, draw: Draw, /) -> dict[str, tuple[float, float]]:
         """Scalars of a fit by name: mean and sd, NaN where there is none."""
-        ...
 
 
 @runtime_checkable
@@ -720,7 +662,6 @@ class SolvesInClosedForm(Protocol[Data]):
 
     def analytic(self, data: Data, /) -> Draw:
         """The fit, as `draw_of` keeps one; on the host."""
-        ...
 
 
 @runtime_checkable
@@ -729,7 +670,6 @@ class WarnsOfFits(Protocol[Data]):
 
     def alarms(self, draw: HostDraw, data: Data, /) -> list[tuple[str, str]]:
         """Kind and sentence of each alarm; empty where all is well. On the host."""
-        ...
 
 
 @runtime_checkable
@@ -738,7 +678,6 @@ class HoldsOutOnes(Protocol[Data]):
 
     def held_out_of(self, last: object, data: Data, /) -> dict[str, object]:
         """Scores of these ones from the last state, by name; part of the draw. On the host."""
-        ...
 
 
 @runtime_checkable
@@ -750,7 +689,6 @@ class SimulatesAlike(Protocol[SameData]):
 
         Cells that are missing in `data` are missing in what is drawn. Jittable.
         """
-        ...
 
 
 @runtime_checkable
@@ -766,7 +704,6 @@ class SimulatesMatrices(Protocol):
         value. The matrix is the model's container; () bool says that `capacity` slots for features
         or groups were too few. Jittable.
         """
-        ...
 
 
 @runtime_checkable
@@ -787,7 +724,6 @@ class SimulatesMore(Protocol[SameData]):
             ValueError: the setting of the model takes something from its data, so that more data
                 would be of another model; or further data would need what is not known of them.
         """
-        ...
 
 
 # --- what is read of any model --------------------------------------------------------------------

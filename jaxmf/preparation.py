@@ -71,7 +71,7 @@ def matched_to(
     refuse_copy(num_bytes_of(data, entry.container), check_limit(memory_limit))
     container = put_beside(as_container(data, entry.container), data)
     model = model.matched(container)
-    registry.check_data(model, container, "data")
+    model.check_data(container, "data")
     return model, container
 
 

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.blocks.turns import AllTokens, Read, SetTurns
+from jaxmf.blocks.set_turns import AllTokens, Read, SetTurns
 from jaxmf.blocks.weights import sample_log_weights
 from jaxmf.devices import block_size
 from jaxmf.priors.partition_prior import PartitionPrior

@@ -34,7 +34,7 @@ from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.at_once import draw_at_once
 from jaxmf.blocks.elimination import Factor, draw
 from jaxmf.blocks.roles import Role, lanes_of
-from jaxmf.blocks.turns import AllTokens, Read, SetTurns
+from jaxmf.blocks.set_turns import AllTokens, Read, SetTurns
 from jaxmf.devices import default_platform
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import Array, Key, PyTree

@@ -213,20 +213,15 @@ def _sequential_sweeps(
         elif network.blocks[names[0]].per:
             state, info = sweep_sets(network, names[0], index_key, state, data)
         elif plan.sweep == "sparse":
-            state, info = _sparse_sweep(network, names, index_key, state, data)
+            # document by document; word by word of paths, and where tokens are many
+            if len(names) == 1 and data.num_tokens < _MANY_TOKENS:
+                state, info = sparse.sweep(network, names[0], index_key, state, data)
+            else:
+                state, info = sparse_by_word.sweep(network, index_key, state, data)
         else:
             state, info = sequential.sweep(network, names, index_key, state, data)
         overflow = merge_overflow(overflow, info.overflow)
     return _split_merge(plan, network, key, state, data, overflow)
-
-
-def _sparse_sweep(
-    network: Wiring, names: tuple[str, ...], key: Key, state: NetworkState, data: Tokens
-) -> tuple[NetworkState, Info]:
-    """Document by document, or word by word: of paths, and where tokens are many."""
-    if len(names) == 1 and data.num_tokens < _MANY_TOKENS:
-        return sparse.sweep(network, names[0], key, state, data)
-    return sparse_by_word.sweep(network, key, state, data)
 
 
 def _parallel_sweeps(

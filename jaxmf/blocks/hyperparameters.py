@@ -69,20 +69,24 @@ def update_hyperparameters(
             continue
         size = slots.get(name) or distribution.size
         batches = part_of(parts[name], values, data.num_tokens)
-        pair, shape = (batches, values[name]), (parts[name].num_parts, size)
         counts_sets = bool(network.blocks[name].per)
         if at_once or counts_sets:
             counts = (
                 statistics_of_block(network, name, parts[name], state, data)
                 if counts_sets
-                else count_pairs(*pair, shape)
+                else count_pairs(batches, values[name], (parts[name].num_parts, size))
             )
-            items = _Items(
-                partial(_count_at_once, counts, data.num_tokens), jnp.sum(counts, axis=1)
-            )
+            draw = partial(count_tables_at_once, counts=counts, num_items=data.num_tokens)
+            items = _Items(draw, jnp.sum(counts, axis=1))
         else:
             sizes = jnp.zeros((parts[name].num_parts,), jnp.int32).at[batches].add(1)
-            items = _Items(partial(_count_sequentially, pair, parts[name].num_parts), sizes)
+            draw = partial(
+                count_tables,
+                batches=batches,
+                groups=values[name],
+                num_batches=parts[name].num_parts,
+            )
+            items = _Items(draw, sizes)
         if is_kind(distribution, HDP):
             hyperparameters[name] = _update_hdp(
                 index_key, distribution, hyperparameters[name], items
@@ -138,18 +142,8 @@ def _update_other(
 class _Items(NamedTuple):
     """Items of a prior: how to draw counts of tables, and sizes of batches (G,) int32."""
 
-    tables: Callable[[Key, Array], Array]
+    tables: Callable[..., Array]  # (key, pseudo=) -> (K,)
     sizes: Array
-
-
-def _count_at_once(counts: Array, num_items: int, key: Key, pseudo: Array) -> Array:
-    return count_tables_at_once(key, counts, pseudo, num_items=num_items)
-
-
-def _count_sequentially(
-    pair: tuple[Array, Array], num_batches: int, key: Key, pseudo: Array
-) -> Array:
-    return count_tables(key, *pair, pseudo, num_batches=num_batches)
 
 
 def is_updated(distribution: Distribution) -> bool:
@@ -196,7 +190,7 @@ def _update_dirichlet(
     concentration = hyperparameters["concentration"]
     pseudo = jnp.broadcast_to(concentration, (size,))
     tables_key, value_key = jax.random.split(key)
-    by_group = items.tables(tables_key, pseudo)
+    by_group = items.tables(tables_key, pseudo=pseudo)
     if concentration.ndim:
         shares_key, value_key = jax.random.split(value_key)
         total = _minus_log_shares(shares_key, jnp.sum(concentration), items.sizes)
@@ -226,7 +220,7 @@ def _update_hdp(
     """alpha given the tables, gamma given the tables and the number of groups, tau given both."""
     tables_key, batch_key, base_key, weights_key = jax.random.split(key, 4)
     pseudo = hyperparameters["concentration"] * hyperparameters["weights"]
-    by_group = items.tables(tables_key, pseudo)
+    by_group = items.tables(tables_key, pseudo=pseudo)
     num_tables, num_groups = jnp.sum(by_group), jnp.sum(by_group > 0)
 
     def log_density_of_concentration(value: Array) -> Array:

@@ -18,7 +18,7 @@ smaller uniform, and within these the tokens are independent:
     the holder of z_i < number of i].
 
 All of it is a Gibbs step, with nothing to reject. Groups are made and removed by sequential,
-collapsed updates of a few tokens (`few.py`) before each parallel sweep.
+collapsed updates of a few tokens (`subset.py`) before each parallel sweep.
 
 Source: Porteous (2010), section 5.1; Ishwaran & James (2001), Gibbs sampling methods for
 stick-breaking priors, for sampling given weights.
@@ -38,8 +38,8 @@ from jaxmf.blocks import batches
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.elimination import Factor, draw_all
 from jaxmf.blocks.roles import Role, look_up_of, roles_of, statistics_of_roles
+from jaxmf.blocks.set_turns import Read, SetTurns, padded, turns_of
 from jaxmf.blocks.state import NetworkState
-from jaxmf.blocks.turns import Read, SetTurns, padded, turns_of
 from jaxmf.blocks.weights import sample_log_weights
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens

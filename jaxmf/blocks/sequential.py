@@ -29,7 +29,6 @@ from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
-from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, Key, PyTree
 
 _MOST_FACTORS = 4  # a product of more probabilities may be too small for a float
@@ -104,20 +103,23 @@ def _run(
     needed |= {role.name for role in roles}
     columns = {name: values[name] for name in sorted(needed)}
     look_up = look_up_of(roles)
-    births = tuple(name for name in names if _has_births(network.blocks[name].distribution))
+    growing = [name for name in names if network.blocks[name].distribution.grows]
+    # a new group of such a prior needs a further uniform, for its weight
+    births = tuple(n for n in growing if network.blocks[n].distribution.labels_shared)
     uniforms = _uniforms(key, (data.num_tokens, len(names) + len(births)))
-    lanes = tuple(_num_lanes(network.blocks[name].distribution, widths[name]) for name in names)
+    # the same at every capacity, so that more slots do not change what is drawn
+    lanes = tuple(
+        tables.NUM_LANES if name in growing else tables.lanes_for(widths[name]) for name in names
+    )
     compiled = _Compiled(names, births, lanes, roles, is_first)
     fuses = all(role.distribution.fuses for role in roles if role.is_indicator)
     loop = fused_on_cpu(compiled.loop, sequential=True) if fuses else compiled.loop
     drawn, caches, no_room = loop(columns, caches, look_up, uniforms)
     hyperparameters, occupied = dict(state.hyperparameters), dict(state.slots)
-    for name in names:
-        distribution = network.blocks[name].distribution
-        if distribution.grows:
-            counts, hyperparameters[name] = distribution.end(caches[name])
-            occupied[name] = jnp.any(counts > 0, axis=0)
-    overflow = {name: no_room for name in names if network.blocks[name].distribution.grows}
+    for name in growing:
+        counts, hyperparameters[name] = network.blocks[name].distribution.end(caches[name])
+        occupied[name] = jnp.any(counts > 0, axis=0)
+    overflow = dict.fromkeys(growing, no_room)
     after = NetworkState({**state.values, **drawn}, hyperparameters, occupied)
     return after, Info(overflow=overflow)
 
@@ -126,16 +128,6 @@ def _uniforms(key: Key, shape: tuple[int, int]) -> Array:
     if not key.ndim:
         return special.uniforms(key, shape)
     return jax.vmap(lambda token_key: special.uniforms(token_key, shape[1:]))(key)
-
-
-def _has_births(distribution: PartitionPrior) -> bool:
-    """Whether a new group of a prior needs a further uniform, for its weight."""
-    return distribution.grows and distribution.labels_shared
-
-
-def _num_lanes(distribution: PartitionPrior, width: int) -> int:
-    """Of `choose`; the same at every capacity, so that more slots do not change what is drawn."""
-    return tables.lanes_for(width) if not distribution.grows else tables.NUM_LANES
 
 
 def _widths(

@@ -236,7 +236,7 @@ class _MemberPasses(NamedTuple):
             log_side = jnp.where(side == 0, logs[0], logs[1])
             return Scan(
                 sides=tables.put(scan.sides, index, side),
-                counts=scan.counts + jnp.where(jnp.arange(_SIDES) == side, 1, 0) + _together(),
+                counts=scan.counts + _one_at(side) + _one_at(2),
                 cache=cache,
                 log_ratio=scan.log_ratio + log_side - logs[2],
                 log_proposal=scan.log_proposal + jnp.where(side == 0, *log_chance),
@@ -262,14 +262,14 @@ class _MemberPasses(NamedTuple):
         def one(index: Array, scan: Scan) -> Scan:
             token = {one: tables.row(column, index + 2) for one, column in columns.items()}
             before = tables.row(scan.sides, index)
-            counts = scan.counts - jnp.where(jnp.arange(_SIDES) == before, 1, 0)
+            counts = scan.counts - _one_at(before)
             cache = moved(scan.cache, token, group=before, amount=-1)
             logs = jnp.log(counts - discount) + predicted(cache, token)
             side, log_chance = choose_side(logs, tables.row(uniforms, index))
             side = jnp.where(forced, tables.row(sides_before, index), side)
             return scan._replace(
                 sides=tables.put(scan.sides, index, side),
-                counts=counts + jnp.where(jnp.arange(_SIDES) == side, 1, 0),
+                counts=counts + _one_at(side),
                 cache=moved(cache, token, group=side, amount=1),
                 log_proposal=scan.log_proposal + jnp.where(side == 0, *log_chance),
             )
@@ -277,8 +277,8 @@ class _MemberPasses(NamedTuple):
         return jax.lax.fori_loop(0, num_members, one, scan)
 
 
-def _together() -> Array:
-    return jnp.where(jnp.arange(_SIDES) == 2, 1, 0)
+def _one_at(side: Array | int) -> Array:
+    return jnp.where(jnp.arange(_SIDES) == side, 1, 0)
 
 
 def choose_side(logs: Array, uniform: Array) -> tuple[Array, tuple[Array, Array]]:

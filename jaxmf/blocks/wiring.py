@@ -300,4 +300,3 @@ class BlockModel(Protocol):
 
     def over(self, data: Any, /) -> tuple[Wiring, Tokens]:
         """The network with its sizes, and the tokens."""
-        ...

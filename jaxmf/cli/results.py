@@ -208,7 +208,7 @@ def demo(
     ] = None,
 ) -> None:
     """The main job on small images: hidden features, held-out cells predicted, a report."""
-    from jaxmf import demo as demonstration
+    from jaxmf.cli import demonstration
 
     start_compilation_cache()
     path = demonstration.run(out, seed=seed, progress=progress)

@@ -91,8 +91,7 @@ def algorithm(
     """An Algorithm from plain functions, Partials or methods of a registered dataclass.
 
     Args:
-        init, step, record, grow, capacity, average, compiler_options, prepare: see `Algorithm`.
-        limit, row_arrays, share_out: see `Algorithm`.
+        init, step, record, ...: the fields of `Algorithm`.
     Returns:
         An Algorithm whose fields are pytrees.
     Example:
@@ -108,26 +107,9 @@ def algorithm(
     """
     if (grow is None) != (capacity is None):
         raise ValueError("algorithm: grow and capacity belong together; give both or neither")
-    optional = {
-        "grow": grow,
-        "capacity": capacity,
-        "average": average,
-        "compiler_options": compiler_options,
-        "prepare": prepare,
-        "limit": limit,
-        "row_arrays": row_arrays,
-        "share_out": share_out,
-    }
-    return Algorithm(
-        init=as_partial(init),
-        step=as_partial(step),
-        record=as_partial(record),
-        **{
-            name: as_partial(function)
-            for name, function in optional.items()
-            if function is not None
-        },
-    )
+    required = (as_partial(function) for function in (init, step, record))
+    optional = (grow, capacity, average, compiler_options, prepare, limit, row_arrays, share_out)
+    return Algorithm(*required, *(f if f is None else as_partial(f) for f in optional))
 
 
 def as_partial(function: Callable[..., PyTree]) -> Partial:

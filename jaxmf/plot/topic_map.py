@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from jaxmf.plot.style import CHAIN_COLOURS, GRID, INK, MUTED, SEQUENTIAL, colours, figure_of
+from jaxmf.posterior.topic_draws import topic_blocks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -143,8 +144,6 @@ def _list(axes: Axes, topics: Topics, shown: int) -> None:
 
 def _bars(axes: Axes, posterior: Posterior, topics: Topics, topic: int) -> None:
     """The most relevant words of a topic: how often the data has them, and in this topic."""
-    from jaxmf.posterior.topic_draws import topic_blocks
-
     tokens = posterior.model.over(posterior.data)[1]
     column = np.asarray(tokens.columns[topic_blocks(posterior).word])
     counts = np.bincount(column, minlength=topics.words.size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -18,14 +18,14 @@ from jaxmf.data import Container
 from jaxmf.engine import Algorithm, Run
 from jaxmf.engine import run as run_engine
 from jaxmf.engine.sharding import check_mesh_axes
-from jaxmf.model import Anneals, HasAscent, HasParticles, HoldsOutOnes, Model, SomeModel
+from jaxmf.model import Anneals, HasAscent, HasParticles, HoldsOutOnes, SomeModel
 from jaxmf.posterior import kept_cells, replicas
 from jaxmf.posterior.evidence import annealed_evidence
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.programs import jit
 from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
-from jaxmf.samplers.history import History
+from jaxmf.samplers.history import trace_paths
 from jaxmf.types import Array, Draw, Key, PyTree
 
 _FIXED = (
@@ -46,7 +46,7 @@ _LARGEST_VARIANCE = 0.5
 """Of the evidence, relative, beyond which the error of its log is not stated."""
 
 Paths = list[dict[str, np.ndarray]]
-"""What a history kept of every row, for each run: name -> (particles, rows, ...)."""
+"""What was kept of every row, for each run: name -> (particles, rows, ...)."""
 
 
 def from_chains(
@@ -111,7 +111,10 @@ def from_filter(
     return Posterior(
         model=model,
         data=data,
-        draws=_particle_draws(model, data, cloud, paths),
+        draws=_stacked(
+            _draws_of_particles(model, _of_run(cloud.particles, r), paths[r] if paths else {}, data)
+            for r in range(log_evidences.size)
+        ),
         meta=meta,
         run=dataclasses.replace(run, draws={}, averages={}),
         particle_log_weights=shares + (log_evidences - log_evidences.max())[:, None],
@@ -130,16 +133,13 @@ def from_annealing(model: SomeModel, data: Container, run: Run, meta: Meta) -> P
     shares = np.full(generation.log_weights.shape, -np.log(generation.log_weights.shape[1]))
     assert isinstance(model, Anneals)
     record = model.annealed(data, **meta.options).record
-    runs = [
-        _draws_of_states(
-            record, jax.tree.map(lambda leaf, r=r: leaf[r], generation.particles), data
-        )
-        for r in range(log_evidences.size)
-    ]
     return Posterior(
         model=model,
         data=data,
-        draws={name: np.stack([np.asarray(each[name]) for each in runs]) for name in runs[0]},
+        draws=_stacked(
+            _draws_of_states(record, _of_run(generation.particles, r), data)
+            for r in range(log_evidences.size)
+        ),
         meta=meta,
         particle_log_weights=shares + (log_evidences - log_evidences.max())[:, None],
         evidence=annealed_evidence(trace),
@@ -166,15 +166,14 @@ def _evidence(cloud: PyTree, log_evidences: np.ndarray) -> Evidence:
     return Evidence(value=value, standard_error=np.sqrt(variance) if is_trusted else np.nan)
 
 
-def _particle_draws(
-    model: Model, data: Container, cloud: PyTree, paths: Paths
-) -> dict[str, np.ndarray]:
+def _of_run(tree: PyTree, index: int) -> PyTree:
+    """The part of one run."""
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def _stacked(draws: Iterable[Draw]) -> dict[str, np.ndarray]:
     """What a draw holds, for every particle of every run: name -> (runs, particles, ...)."""
-    runs = []
-    for run_index in range(cloud.log_weights.shape[0]):
-        particles = jax.tree.map(lambda leaf, run_index=run_index: leaf[run_index], cloud.particles)
-        draws = _draws_of_particles(model, particles, paths[run_index] if paths else {}, data)
-        runs.append({name: np.asarray(values) for name, values in draws.items()})
+    runs = [{name: np.asarray(x) for name, x in one.items()} for one in draws]
     return {name: np.stack([run[name] for run in runs]) for name in runs[0]}
 
 
@@ -197,25 +196,14 @@ def _paths(draws: dict[str, np.ndarray], num_rows: int, before: Posterior | None
     for run_index, ancestors in enumerate(draws["ancestor"]):
         is_row = num_before + np.arange(len(ancestors)) < num_rows
         kept = {n: x[run_index] for n, x in draws.items() if x.ndim > 2 and n != "ancestor"}
-        history = History(ancestors.shape[1])
-        history.append(kept, ancestors, is_row=is_row)
-        path = history.trace()
+        path, first = trace_paths(kept, ancestors, is_row=is_row)
         if before is not None:
-            first = _first_ancestors(ancestors)
             path = {
                 name: _joined(before.draws[name][run_index][first], values)
                 for name, values in path.items()
             }
         paths.append(path)
     return paths
-
-
-def _first_ancestors(ancestors: np.ndarray) -> np.ndarray:
-    """(P,): where each last particle stood before the first of these (T, P) steps."""
-    indices = np.arange(ancestors.shape[1])
-    for step in ancestors[::-1]:
-        indices = step[indices]
-    return indices
 
 
 def _joined(earlier: np.ndarray, later: np.ndarray) -> np.ndarray:

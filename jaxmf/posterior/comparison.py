@@ -208,7 +208,8 @@ def _score_observed(posts: dict[str, Posterior], cells: object, criterion: str) 
     )
     chosen = {name: pointwise.chosen_units(posts[name], units[name], cells) for name in posts}
     if cells is None:
-        chosen = {name: _in_order(units[name], index) for name, index in chosen.items()}
+        # cells by row and column, so that those of containers of several kinds are the same ones
+        chosen |= {n: np.lexsort((u.columns, u.rows)) for n, u in units.items() if u.is_of_cells}
     num_units = chosen[first].size
     size = min(_MOST_UNITS, max(_FEWEST_UNITS, _MOST_VALUES // work))
     if num_units > size:
@@ -224,13 +225,6 @@ def _score_observed(posts: dict[str, Posterior], cells: object, criterion: str) 
     scores = {name: _score(posts[name], units[name], chosen[name], criterion) for name in posts}
     scored_cells = units[first].rows[chosen[first]], units[first].columns[chosen[first]]
     return Scored(scores, scored_cells, num_units, f"{units[first].kind}s")
-
-
-def _in_order(units: Units, index: np.ndarray) -> np.ndarray:
-    """Cells by row and column, so that those of containers of several kinds are the same ones."""
-    if units.is_of_cells:
-        return np.lexsort((units.columns, units.rows))
-    return index
 
 
 def _draws_used(posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
@@ -350,7 +344,11 @@ def _table(posts: dict[str, Posterior], scored: Scored, worries: list[str]) -> M
     scores, scale = scored.scores, scored.num_units
     means = {name: np.nan_to_num(scores[name].each.mean(), nan=-np.inf) for name in scores}
     names = sorted(scores, key=lambda name: -means[name])
-    differences = {name: _minus(scores[name].each, scores[names[0]].each) for name in names}
+    best, differences = scores[names[0]].each, {}
+    for name in names:
+        each = scores[name].each
+        with np.errstate(invalid="ignore"):  # zero where both are -inf
+            differences[name] = np.where(each == best, 0.0, each - best)
     lines = []
     for name in names:
         score, difference = scores[name], differences[name]
@@ -377,12 +375,6 @@ def _table(posts: dict[str, Posterior], scored: Scored, worries: list[str]) -> M
     subset = f", a random {num_scored:,} of them scored" if num_scored < scale else ""
     table.caption = textwrap.fill(f"{scale:,} {scored.kind}{subset}. {table.conclusion}", 88)
     return table
-
-
-def _minus(each: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """The difference of log densities; zero where both are -inf."""
-    with np.errstate(invalid="ignore"):
-        return np.where(each == best, 0.0, each - best)
 
 
 def _standard_error(values: np.ndarray, cells: Cells | None) -> float:

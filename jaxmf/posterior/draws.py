@@ -197,7 +197,7 @@ class Draws:
         # of rows of which no cell is known there is nothing to check
         has_cells = getattr(target, "num_entries", 1) > 0
         if has_cells and not isinstance(target, Tokens):
-            registry.check_data(self.model, target, name)
+            self.model.check_data(target, name)
         if isinstance(self.model, LimitsDocuments):
             self.model.check_documents(target, name)
         return target

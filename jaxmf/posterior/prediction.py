@@ -264,16 +264,9 @@ _few_cells_of_draws = jit(_moments_of_draws, compiler_options={"xla_backend_opti
 
 @jit
 def _rows_of_draws(
-    model: Model, draws: Draw, keys: Array, data: Container, new_data: Container
+    model: TakesNewRows[Container], draws: Draw, keys: Array, data: Container, new_data: Container
 ) -> PyTree:
-    one = partial(_rows_of_draw, model, data, new_data)
-    return jax.vmap(one)(keys, draws)
-
-
-def _rows_of_draw(
-    model: PyTree, data: Container, new_data: Container, key: Key, draw: Draw
-) -> Pair:
-    return model.predict_rows(key, draw, data, new_data)
+    return jax.vmap(lambda key, draw: model.predict_rows(key, draw, data, new_data))(keys, draws)
 
 
 @jit

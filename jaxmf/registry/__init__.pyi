@@ -10,7 +10,6 @@ from .entries import get as get
 from .entry import Entry as Entry
 from .entry import Setting as Setting
 from .entry import annealing_settings as annealing_settings
-from .entry import check_data as check_data
 from .entry import check_method as check_method
 from .entry import method_settings as method_settings
 from .entry import model_settings as model_settings

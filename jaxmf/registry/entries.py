@@ -17,7 +17,6 @@ ENTRIES: tuple[Entry, ...] = (
         container_name="Dense",
         one_line="hidden binary features that add up to real data (Indian buffet process)",
         anneals=True,
-        example_name="linear_gaussian",
     ),
     Entry(
         name="noisy-or-ibp",
@@ -26,7 +25,6 @@ ENTRIES: tuple[Entry, ...] = (
         container_name="Dense",
         one_line="hidden causes that turn on cells of 0/1 data (noisy-OR, Indian buffet process)",
         anneals=True,
-        example_name="noisy_or",
     ),
     Entry(
         name="binary-mf",
@@ -35,7 +33,6 @@ ENTRIES: tuple[Entry, ...] = (
         one_line="binary features of rows and of columns, with weights between them (binary "
         "matrix factorisation)",
         anneals=True,
-        example_name="binary_mf",
     ),
     Entry(
         name="sparse-binary",
@@ -44,7 +41,6 @@ ENTRIES: tuple[Entry, ...] = (
         default="variational",
         container_name="SparseBinary",
         one_line="real factors of a large sparse 0/1 matrix such as baskets (variational Bayes)",
-        example_name="sparse_binary",
     ),
     Entry(
         name="mixture-of-gaussians",
@@ -52,7 +48,6 @@ ENTRIES: tuple[Entry, ...] = (
         container_name="Dense",
         one_line="groups of rows, a given number of them, each with a mean and a covariance",
         anneals=True,
-        example_name="mixture_of_gaussians",
     ),
     Entry(
         name="dp-mixture",
@@ -60,14 +55,12 @@ ENTRIES: tuple[Entry, ...] = (
         container_name="Dense",
         one_line="groups of rows, as many as they need (Dirichlet or Pitman-Yor process mixture)",
         anneals=True,
-        example_name="dp_mixture",
     ),
     Entry(
         name="flexible-mixture",
         model_path="jaxmf.models.mixtures:FlexibleMixture",
         container_name="Dense",
         one_line="groups of rows with a prior on how many there are of every size (flexible prior)",
-        example_name="flexible_mixture",
     ),
     Entry(
         name="dcm",
@@ -75,21 +68,18 @@ ENTRIES: tuple[Entry, ...] = (
         container_name="Tokens",
         one_line="words of documents, each with probabilities of its own (Dirichlet compound "
         "multinomial)",
-        example_name="compound",
     ),
     Entry(
         name="lda",
         model_path="jaxmf.models.topics:LDA",
         container_name="Tokens",
         one_line="topics of documents, a given number of them (latent Dirichlet allocation)",
-        example_name="lda",
     ),
     Entry(
         name="hdp",
         model_path="jaxmf.models.topics:HDPLDA",
         container_name="Tokens",
         one_line="topics of documents, as many as they need (hierarchical Dirichlet process)",
-        example_name="hdp",
     ),
     Entry(
         name="hfp",
@@ -97,35 +87,30 @@ ENTRIES: tuple[Entry, ...] = (
         container_name="Tokens",
         one_line="topics of documents with words at tables of sizes of their own (hierarchical "
         "flexible priors)",
-        example_name="flexible_topics",
     ),
     Entry(
         name="pam",
         model_path="jaxmf.models.topics:PAM",
         container_name="Tokens",
         one_line="topics of topics, any number of levels (pachinko allocation)",
-        example_name="pam",
     ),
     Entry(
         name="bi-lda",
         model_path="jaxmf.models.ratings:BiLDA",
         container_name="Entries",
         one_line="groups of users and of items behind ratings, given numbers of them",
-        example_name="bi_lda",
     ),
     Entry(
         name="bi-hdp",
         model_path="jaxmf.models.ratings:BiHDP",
         container_name="Entries",
         one_line="groups of users and of items behind ratings, as many as they need",
-        example_name="bi_hdp",
     ),
     Entry(
         name="urp",
         model_path="jaxmf.models.ratings:URP",
         container_name="Entries",
         one_line="groups of users with ratings of every item (user rating profile)",
-        example_name="urp",
     ),
     Entry(
         name="bpmf",
@@ -133,28 +118,24 @@ ENTRIES: tuple[Entry, ...] = (
         container_name="Entries",
         one_line="real factors of users and items behind ratings, with side information (Bayesian "
         "probabilistic matrix factorisation)",
-        example_name="bpmf",
     ),
     Entry(
         name="multi-lda",
         model_path="jaxmf.models.multiway:MultiLDA",
         container_name="Tokens",
         one_line="groups of every modality of a table of tokens, given numbers of them",
-        example_name="multi_lda",
     ),
     Entry(
         name="multi-hdp",
         model_path="jaxmf.models.multiway:MultiHDP",
         container_name="Tokens",
         one_line="groups of every modality of a table of tokens, as many as they need",
-        example_name="multi_hdp",
     ),
     Entry(
         name="network",
         model_path="jaxmf.blocks:Network",
         container_name="Tokens",
         one_line="a network of mixture blocks of one's own (from Python)",
-        example_name="network",
         has_functions=True,
     ),
     Entry(
@@ -165,7 +146,6 @@ ENTRIES: tuple[Entry, ...] = (
         container_name="SparseSeries",
         one_line="real factors of a series of sparse 0/1 matrices, functions of time (variational "
         "Bayes, Gaussian processes)",
-        example_name="sparse_series",
     ),
     Entry(
         name="feature-model",
@@ -174,7 +154,6 @@ ENTRIES: tuple[Entry, ...] = (
         container_name="Dense",
         one_line="hidden binary features with a likelihood and features of one's own (from Python)",
         anneals=True,
-        example_name="feature_model",
         has_functions=True,
     ),
 )

@@ -28,7 +28,6 @@ class Entry:
         model_path: where its class is, ``"module:class"``.
         container_name: the container of `jaxmf.data` that its data is read into.
         one_line: what it is, for `jaxmf models`.
-        example_name: the function of `jaxmf.registry.examples` that makes a tiny problem.
         methods: public verb -> method of the class that builds the algorithm.
         default: the verb that `fit` runs.
         anneals: whether it is an `Anneals`, which `smc` and `temper` need; said here too, as the
@@ -40,7 +39,6 @@ class Entry:
     model_path: str
     container_name: str
     one_line: str
-    example_name: str
     methods: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"sample": "sampler"})
     default: str = "sample"
     anneals: bool = False
@@ -68,8 +66,9 @@ class Entry:
         return (*self.methods, "smc") if self.anneals else tuple(self.methods)
 
     def example(self) -> tuple[Model, object]:
-        """A tiny model and tiny data, for tests and docs."""
-        return getattr(importlib.import_module("jaxmf.registry.examples"), self.example_name)()
+        """A tiny model and tiny data, for tests and docs: `jaxmf.registry.examples`."""
+        examples = importlib.import_module("jaxmf.registry.examples")
+        return getattr(examples, self.name.replace("-", "_"))()
 
     def builder(self, model: object, method: str) -> Callable[..., Algorithm]:
         """The bound function of `model` that makes the algorithm of a method."""
@@ -89,16 +88,6 @@ def check_method(entry: Entry, method: str) -> None:
     if method not in entry.verbs:
         verbs = " or ".join(f"jaxmf.{verb}" for verb in entry.verbs)
         raise ValueError(f"{entry.class_name} has no method {method!r}; use {verbs}")
-
-
-def check_data(model: Model, data: object, name: str) -> None:
-    """Refuse data outside the support of a model's likelihood, if the model knows of a limit.
-
-    Args: model: calls its method `check_data(data, name)`; name: what the user calls it, for the
-    message.
-    Raises ValueError: from the model.
-    """
-    model.check_data(data, name)
 
 
 def model_settings(entry: Entry) -> list[Setting]:

@@ -28,7 +28,7 @@ from jaxmf.priors.hdp import HDP
 from jaxmf.variational_bayes import SharedSample
 
 
-def linear_gaussian() -> tuple[Model, object]:
+def linear_gaussian_ibp() -> tuple[Model, object]:
     """Rows of real numbers that features add up to, three cells missing."""
     generator = np.random.default_rng(0)
     features = generator.normal(size=(2, 5))
@@ -38,7 +38,7 @@ def linear_gaussian() -> tuple[Model, object]:
     return model, Dense.from_array(values)
 
 
-def noisy_or() -> tuple[Model, object]:
+def noisy_or_ibp() -> tuple[Model, object]:
     """Zeros and ones that causes turn on, three cells missing."""
     generator = np.random.default_rng(0)
     eta = (generator.random((12, 2)) < 0.5) @ (generator.random((2, 5)) < 0.4)
@@ -65,12 +65,12 @@ def binary_mf() -> tuple[Model, object]:
 
 
 def feature_model() -> tuple[Model, object]:
-    """The data of `linear_gaussian` with a likelihood object."""
+    """The data of `linear_gaussian_ibp` with a likelihood object."""
     import numpyro.distributions as dist
 
     from jaxmf.priors.features import IndianBuffet
 
-    _, data = linear_gaussian()
+    _, data = linear_gaussian_ibp()
     model = FeatureModel(
         feature_prior=dist.Normal(0.0, 1.0).expand([5]).to_event(1),
         likelihood=Gaussian(0.5),
@@ -125,7 +125,7 @@ def written() -> Tokens:
     return Tokens({name: generator.integers(0, n, 40) for name, n in columns.items()}, columns)
 
 
-def compound() -> tuple[Model, object]:
+def dcm() -> tuple[Model, object]:
     """The corpus with a learned concentration."""
     import numpyro.distributions as dist
 
@@ -138,7 +138,7 @@ def flexible_mixture() -> tuple[Model, object]:
     return FlexibleMixture(prior), rows()
 
 
-def flexible_topics() -> tuple[Model, object]:
+def hfp() -> tuple[Model, object]:
     """The corpus with a flexible prior of tables."""
     documents = corpus()
     tables = FlexiblePrior.parametric(-1.0, 1.2, 0.5, num_items=documents.num_tokens)
@@ -155,7 +155,7 @@ def network() -> tuple[Network, Tokens]:
     return model, corpus()
 
 
-def sparse_series() -> tuple[Model, object]:
+def sparse_binary_series() -> tuple[Model, object]:
     """Three times of a matrix whose rows go from one direction to another."""
     generator = np.random.default_rng(0)
     times = np.array([0.0, 1.0, 2.5])

@@ -153,7 +153,6 @@ def _register_model(model: type[Model], name: str | None) -> None:
         model_path=f"{model.__module__}:{label}",
         container_name=model.data_type.__name__ if model.data_type is not None else "",
         one_line=(inspect.getdoc(model) or label).partition("\n")[0],
-        example_name="",
         methods=dict(model.methods),
         default=model.default_method,
         anneals=issubclass(model, Anneals),

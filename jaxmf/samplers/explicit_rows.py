@@ -9,7 +9,8 @@ leaves p(Z, Y | observed cells) invariant:
 - the features that the row alone has, all at once: a new Poisson number of them with rows of Y from
   their prior is proposed and accepted with the ratio of likelihoods (Meeds et al. 2007, section
   3.1: that proposal is their prior, so nothing else enters);
-- one feature of the row alone, added or removed, with the best of several candidates (`births.py`);
+- one feature of the row alone, added or removed, with the best of several candidates
+  (`feature_births.py`);
 - the row of Y of every feature, one after another: a draw from its prior is proposed and accepted
   with the ratio of likelihoods. Finer moves of Y are in `feature_values.py`.
 
@@ -39,15 +40,12 @@ class ExplicitFeatures(Protocol):
     @property
     def prior(self) -> RowByRowPrior:
         """Of Z."""
-        ...
 
     def row_log_likelihood(self, x: Array, observed: Array | None, z: Array, y: Array, /) -> Array:
         """() float, log p of the observed cells of a row x (D,) given z (K,) and y (K, ...)."""
-        ...
 
     def draw_features(self, key: Key, num_slots: int, /) -> Array:
         """Rows of Y from their prior, (K, ...); more slots leave the first ones as they are."""
-        ...
 
 
 class RowState(NamedTuple):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from jaxmf import api, registry
+from jaxmf import api
 from jaxmf.arguments import check_count, check_number, check_word
 from jaxmf.data import Dense
 from jaxmf.model import SomeModel
 from jaxmf.posterior import Posterior
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 T = TypeVar("T")
 
@@ -42,7 +45,7 @@ class SampledEstimator(BaseEstimator):
         settings: dict[str, Any] = {**options}
         if isinstance(X, np.ndarray):
             container = Dense(X, column_names=column_names(self))
-        registry.check_data(model, container, "X")
+        model.check_data(container, "X")
         return api.sample(
             model,
             container,
@@ -53,6 +56,72 @@ class SampledEstimator(BaseEstimator):
             progress=False,
             **settings,
         )
+
+
+class CellsEstimator(SampledEstimator):
+    """An estimator of a matrix whose cells may be missing, scored by cells that it predicts."""
+
+    posterior_: Posterior
+
+    def _read(self, X: object, *, reset: bool) -> np.ndarray:
+        """X (N, D) float, NaN for missing cells; `reset` says whether this is the fit."""
+        return read_matrix(self, X, reset=reset, ensure_all_finite="allow-nan")
+
+    def score(self, X: object, y: object = None) -> float:
+        """Minus the mean squared error of a tenth of the cells of X, given the others.
+
+        Args:
+            X: (N, D), NaN for missing cells; rows are taken for further ones.
+            y: ignored.
+        Returns:
+            A number of at most 0; higher is better. `random_state` says which cells are scored.
+        Raises:
+            ValueError: fewer than two cells of X are observed.
+        """
+        mean, values = self._predict_hidden(X)
+        return -float(np.mean((mean - values) ** 2))
+
+    def _predict_hidden(self, X: object) -> tuple[np.ndarray, np.ndarray]:
+        """Expected values of a tenth of the cells of X, (M,), and what they are."""
+        check_is_fitted(self)
+        values = self._read(X, reset=False)
+        rest, cells = hide_cells(values, seed_of(self.random_state))
+        mean = self.posterior_.predict(cells, new_rows=rest, num_draws=1).mean
+        return mean, values[cells]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class FeatureTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CellsEstimator):
+    """A transformer of rows into the probabilities of their hidden binary features."""
+
+    def _take_features(self) -> None:
+        """Sets the attributes that are read from the features of the posterior."""
+        self.components_ = self.posterior_.features().mean.astype(float)
+        self.n_components_ = self._n_features_out = self.components_.shape[0]
+
+    def transform(self, X: object) -> np.ndarray:
+        """Probability of each feature, or cause, for each row of X, as a further row.
+
+        All combinations of up to ten of them are summed over; more by a short chain, and then the
+        last digits of a row depend on its position in X.
+
+        Args:
+            X: (N, D), NaN for missing cells.
+        Returns:
+            (N, K) float between 0 and 1.
+        """
+        check_is_fitted(self)
+        values = self._read(X, reset=False)
+        return self.posterior_.transform(values).astype(values.dtype)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
 
 
 def seed_of(random_state: object) -> int:
@@ -119,17 +188,6 @@ def hide_cells(values: np.ndarray, seed: int) -> tuple[np.ndarray, tuple[np.ndar
     hidden = values.copy()
     hidden[cells] = np.nan
     return hidden, cells
-
-
-def error_of_hidden_cells(posterior: Posterior, values: np.ndarray, seed: int) -> float:
-    """Mean squared error of a tenth of the observed cells of further rows, given their others.
-
-    Args: values (N, D) float, NaN for missing cells.
-    Raises ValueError: fewer than two cells are observed.
-    """
-    rest, cells = hide_cells(values, seed)
-    mean = posterior.predict(cells, new_rows=rest, num_draws=1).mean
-    return float(np.mean((mean - values[cells]) ** 2))
 
 
 def count_or_none(name: str, value: object) -> int | None:

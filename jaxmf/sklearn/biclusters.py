@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-import numpy as np
 from sklearn.base import BiclusterMixin
-from sklearn.utils.validation import check_is_fitted
 
 from jaxmf.arguments import check_count
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
@@ -15,16 +13,7 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.models.binary_mf import BinaryMF
 from jaxmf.priors.features import BetaBernoulli
-from jaxmf.sklearn.base import (
-    SampledEstimator,
-    error_of_hidden_cells,
-    likelihood_of,
-    read_matrix,
-    seed_of,
-)
-
-if TYPE_CHECKING:
-    from sklearn.utils import Tags
+from jaxmf.sklearn.base import CellsEstimator, likelihood_of
 
 _LIKELIHOODS: dict[str, Callable[[], Gaussian | Bernoulli | Poisson]] = {
     "gaussian": Gaussian,
@@ -33,7 +22,7 @@ _LIKELIHOODS: dict[str, Callable[[], Gaussian | Bernoulli | Poisson]] = {
 }
 
 
-class BiclusterMF(BiclusterMixin, SampledEstimator):
+class BiclusterMF(BiclusterMixin, CellsEstimator):
     """Overlapping biclusters: binary features of rows and of columns, and weights between them.
 
     A bicluster is a row feature and a column feature whose weight is beyond its uncertainty; rows
@@ -122,24 +111,3 @@ class BiclusterMF(BiclusterMixin, SampledEstimator):
         self.weights_, self.weight_sd_ = found.weights.astype(float), found.weight_sd.astype(float)
         self.n_biclusters_ = len(found)
         return self
-
-    def score(self, X: object, y: object = None) -> float:
-        """Minus the mean squared error of a tenth of the cells of X, given the others.
-
-        Args:
-            X: (N, D), NaN for missing cells; rows are taken for further ones.
-            y: ignored.
-        Returns:
-            A number of at most 0; higher is better. `random_state` says which cells are scored.
-        """
-        check_is_fitted(self)
-        values = self._read(X, reset=False)
-        return -error_of_hidden_cells(self.posterior_, values, seed_of(self.random_state))
-
-    def _read(self, X: object, *, reset: bool) -> np.ndarray:
-        return read_matrix(self, X, reset=reset, ensure_all_finite="allow-nan")
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags

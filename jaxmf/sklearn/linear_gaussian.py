@@ -6,22 +6,16 @@ features up.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
-from jaxmf.sklearn.base import SampledEstimator, error_of_hidden_cells, read_matrix, seed_of
-
-if TYPE_CHECKING:
-    from sklearn.utils import Tags
+from jaxmf.sklearn.base import FeatureTransformer
 
 
-class LinearGaussianIBPTransformer(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, SampledEstimator
-):
+class LinearGaussianIBPTransformer(FeatureTransformer):
     """Hidden binary features of real data, their number inferred.
 
     Rows are sums of features: X = Z Y + noise, Z from an Indian buffet process. NaN is a missing
@@ -89,7 +83,7 @@ class LinearGaussianIBPTransformer(
         Returns:
             The estimator.
         """
-        values = self._validate(X, reset=True)
+        values = self._read(X, reset=True)
         model = LinearGaussianIBP(
             alpha=self.alpha,
             noise_scale=self.noise_scale,
@@ -99,24 +93,10 @@ class LinearGaussianIBPTransformer(
             bias=self.bias,
         )
         self.posterior_ = self._sample(model, values)
-        self.components_ = self.posterior_.features().mean.astype(float)
+        self._take_features()
         offset = 0.0 if self.bias else self.posterior_.model.offset
         self.offset_ = np.broadcast_to(np.asarray(offset, float), (values.shape[1],))
-        self.n_components_ = self.components_.shape[0]
-        self._n_features_out = self.n_components_
         return self
-
-    def transform(self, X: object) -> np.ndarray:
-        """Probability of each feature for each row of X.
-
-        Args:
-            X: (N, D), NaN for missing cells.
-        Returns:
-            (N, K) float between 0 and 1.
-        """
-        check_is_fitted(self)
-        values = self._validate(X, reset=False)
-        return self.posterior_.transform(values).astype(values.dtype)
 
     def inverse_transform(self, X: object) -> np.ndarray:
         """Rows from features: their sum, and the offset.
@@ -133,27 +113,3 @@ class LinearGaussianIBPTransformer(
                 f"X has shape {features.shape}; the estimator has {self.n_components_} features"
             )
         return features @ self.components_ + self.offset_
-
-    def score(self, X: object, y: object = None) -> float:
-        """Minus the mean squared error of a tenth of the cells of X, given the others.
-
-        Args:
-            X: (N, D), NaN for missing cells; rows are taken for further ones.
-            y: ignored.
-        Returns:
-            A number of at most 0; higher is better. `random_state` says which cells are scored.
-        Raises:
-            ValueError: fewer than two cells of X are observed.
-        """
-        check_is_fitted(self)
-        values = self._validate(X, reset=False)
-        return -error_of_hidden_cells(self.posterior_, values, seed_of(self.random_state))
-
-    def _validate(self, X: object, *, reset: bool) -> np.ndarray:
-        return read_matrix(self, X, reset=reset, ensure_all_finite="allow-nan")
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from jaxmf.models.noisy_or import NoisyOrIBP
-from jaxmf.sklearn.base import (
-    SampledEstimator,
-    count_or_none,
-    hide_cells,
-    read_matrix,
-    seed_of,
-    to_ones,
-)
-
-if TYPE_CHECKING:
-    from sklearn.utils import Tags
+from jaxmf.sklearn.base import FeatureTransformer, count_or_none, to_ones
 
 
-class NoisyOrTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SampledEstimator):
+class NoisyOrTransformer(FeatureTransformer):
     """Hidden causes of zeros and ones, their number inferred: noisy-OR.
 
     A row has some of the causes, a cause is active in some of the columns, and a cell is one with
@@ -102,24 +90,8 @@ class NoisyOrTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Samp
             num_features=count_or_none("n_components", self.n_components),
         )
         self.posterior_ = self._sample(model, values)
-        self.components_ = self.posterior_.features().mean.astype(float)
-        self.n_components_ = self._n_features_out = self.components_.shape[0]
+        self._take_features()
         return self
-
-    def transform(self, X: object) -> np.ndarray:
-        """Probability of each cause for each row of X, as a further row.
-
-        All combinations of up to ten causes are summed over; more of them by a short chain, and
-        then the last digits of a row depend on its position in X.
-
-        Args:
-            X: (N, D), NaN for missing cells.
-        Returns:
-            (N, K) float between 0 and 1.
-        """
-        check_is_fitted(self)
-        values = self._read(X, reset=False)
-        return self.posterior_.transform(values).astype(values.dtype)
 
     def score(self, X: object, y: object = None) -> float:
         """Mean log probability of a tenth of the cells of X, given the other cells of their rows.
@@ -130,19 +102,9 @@ class NoisyOrTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Samp
         Returns:
             A number below 0; higher is better. `random_state` says which cells are scored.
         """
-        check_is_fitted(self)
-        values = self._read(X, reset=False)
-        rest, cells = hide_cells(values, seed_of(self.random_state))
-        mean = self.posterior_.predict(cells, new_rows=rest, num_draws=1).mean
-        probability = np.where(values[cells] == 1, mean, 1 - mean)
+        mean, values = self._predict_hidden(X)
+        probability = np.where(values == 1, mean, 1 - mean)
         return float(np.mean(np.log(np.maximum(probability, np.finfo(float).tiny))))
 
     def _read(self, X: object, *, reset: bool) -> np.ndarray:
-        values = read_matrix(self, X, reset=reset, ensure_all_finite="allow-nan")
-        return to_ones(values, self.binarize)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
+        return to_ones(super()._read(X, reset=reset), self.binarize)

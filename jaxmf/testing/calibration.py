@@ -367,7 +367,10 @@ def _chain(
         state, overflow = jax.lax.scan(step, state, steps)
         return state, (scalars(state), overflow)
 
-    expected = scalars(_like_chain(truth, state))
+    # what the sampler's state sums out, fields that are None, the simulated one may have
+    names = getattr(state, "_fields", ())
+    absent = {name: None for name in names if getattr(state, name) is None}
+    expected = scalars(truth._replace(**absent) if absent else truth)
     state, early = jax.lax.scan(step, state, jnp.arange(schedule.num_warmup))
     state, (draws, late) = jax.lax.scan(sample, state, jnp.arange(schedule.num_samples))
     overflow = {axis: early[axis].any() | late[axis].any() for axis in late}
@@ -398,13 +401,6 @@ def _stepper(
         return state, info.overflow
 
     return step
-
-
-def _like_chain(truth: PyTree, state: PyTree) -> PyTree:
-    """The simulated state without what that of the sampler sums out (fields that are None)."""
-    names = getattr(state, "_fields", ())
-    absent = {name: None for name in names if getattr(state, name) is None}
-    return truth._replace(**absent) if absent else truth
 
 
 def _table(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import numpy as np
+from scipy.special import expit
 
 from jaxmf.variational_bayes.analytic import AnalyticSolution, analytic_solution
 from jaxmf.variational_bayes.singular import SparsePlusConstant
@@ -106,8 +107,8 @@ class _Shared(NamedTuple):
     def pseudo_data(self, ones: sparray) -> SparsePlusConstant:
         from scipy.sparse import csr_array
 
-        constant = self.at_zeros - _sigmoid(self.at_zeros) / CURVATURE
-        values = self.at_ones + _sigmoid(-self.at_ones) / CURVATURE - constant
+        constant = self.at_zeros - expit(self.at_zeros) / CURVATURE
+        values = self.at_ones + expit(-self.at_ones) / CURVATURE - constant
         sparse = csr_array((values, (ones.row, ones.col)), shape=ones.shape)
         return SparsePlusConstant(cast(object, sparse), float(constant))
 
@@ -138,7 +139,7 @@ class _Each(NamedTuple):
         return cls(solution.row_means @ solution.column_means.T)
 
     def pseudo_data(self, ones: sparray) -> np.ndarray:
-        values = self.points - _sigmoid(self.points) / CURVATURE
+        values = self.points - expit(self.points) / CURVATURE
         values[ones.row, ones.col] += 1 / CURVATURE
         return values
 
@@ -167,9 +168,3 @@ def _sum_of_variances(solution: AnalyticSolution) -> float:
     column_variance = solution.column_variances.sum(axis=0)
     each = row_square * column_variance + row_variance * (column_square + column_variance)
     return float(each.sum())
-
-
-def _sigmoid(x: object) -> np.ndarray:
-    from scipy.special import expit
-
-    return expit(x)

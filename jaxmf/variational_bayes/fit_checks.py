@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxmf.arguments import check_count
+from jaxmf import arguments
+from jaxmf.arguments import check_count, check_word
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.priors import hyper
@@ -37,8 +38,7 @@ def cell_settings(model: CellSettings) -> dict[str, object]:
     zeros = one_of("zeros", zeros, ZEROS, "mf.SharedSample(500)")
     # a command line reads the word none as None
     bias = "none" if model.bias is None else model.bias
-    if not isinstance(bias, str) or bias not in BIASES:
-        raise ValueError(f"bias must be one of {', '.join(BIASES)}, got {bias!r}")
+    check_word("bias", bias, BIASES)
     if isinstance(likelihood, Gaussian) and likelihood.noise_scale is not None:
         check_number("Gaussian: noise_scale", likelihood.noise_scale, positive=True)
     check_per_factor(model, "column_mean", positive=False)
@@ -58,20 +58,10 @@ def check_stopping(options: Mapping[str, object]) -> None:
     for name in ("num_epochs", "evaluate_every", "num_evaluation", "patience"):
         check_count(name, options[name])
     check_count("hold_priors", options["hold_priors"], 0)
-    if options["start"] not in STARTS:
-        raise ValueError(f"start must be one of {', '.join(STARTS)}, got {options['start']!r}")
-    relaxation = options["relaxation"]
-    if isinstance(relaxation, bool) or not isinstance(relaxation, (int, float)):
-        raise TypeError(f"relaxation must be a number, got {relaxation!r}")
-    if not 0 < relaxation < 2:
-        raise ValueError(
-            f"relaxation must lie between 0 and 2, where steps still descend, got {relaxation}"
-        )
-    tolerance = options["tolerance"]
-    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)):
-        raise TypeError(f"tolerance must be a number, got {tolerance!r}")
-    if not 0 <= tolerance < 1:
-        raise ValueError(f"tolerance must lie between 0 and 1, got {tolerance!r}")
+    check_word("start", options["start"], STARTS)
+    # steps still descend between these
+    arguments.check_number("relaxation", options["relaxation"], above=0, below=2)
+    arguments.check_number("tolerance", options["tolerance"], least=0, below=1)
 
 
 def one_of(name: str, value: Any, classes: tuple[type, ...], example: str) -> Any:

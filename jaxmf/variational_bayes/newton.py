@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxmf.arguments import check_number
 from jaxmf.types import Array, PyTree
 
 
@@ -54,7 +55,11 @@ def partial_newton(
       >>> optax.apply_updates(x, update).tolist()
       [0.0]
     """
-    _check(power, step_size, shrink, growth, max_step_size)
+    check_number("power", power, least=0, most=1)
+    check_number("step_size", step_size, above=0)
+    check_number("shrink", shrink, above=0, most=1)
+    check_number("growth", growth, least=1)
+    check_number("max_step_size", max_step_size, least=step_size)
 
     def init(params: PyTree) -> PartialNewtonState:
         dtype = jnp.result_type(*jax.tree.leaves(params))
@@ -90,20 +95,3 @@ def partial_newton(
         return jax.tree.map(scale, updates, curvature), state
 
     return optax.GradientTransformationExtraArgs(init, update)
-
-
-def _check(
-    power: float, step_size: float, shrink: float, growth: float, max_step_size: float
-) -> None:
-    if not 0 <= power <= 1:
-        raise ValueError(f"power must lie between 0 and 1, got {power!r}")
-    if not step_size > 0:
-        raise ValueError(f"step_size must be positive, got {step_size!r}")
-    if not 0 < shrink <= 1 <= growth:
-        raise ValueError(
-            f"shrink must lie in (0, 1] and growth be at least 1, got {shrink!r} and {growth!r}"
-        )
-    if not max_step_size >= step_size:
-        raise ValueError(
-            f"max_step_size must be at least step_size={step_size!r}, got {max_step_size!r}"
-        )

@@ -213,9 +213,13 @@ def update_rows(
         return parameters._replace(paths=kept.paths), kept.values, None
     least, most = bounds(parameters.gaps)
     tried = jnp.clip(now * jnp.exp(search.step), least, most)
-    chosen = jax.lax.cond(
-        held, lambda: kept, lambda: _lower(kept, at(linalg.after(tried, kept.change)))
-    )
+
+    def lower() -> gp.Updated:
+        other = at(linalg.after(tried, kept.change))
+        is_lower = other.change < kept.change
+        return gp.Updated(*jax.tree.map(lambda a, b: jnp.where(is_lower, a, b), other, kept))
+
+    chosen = jax.lax.cond(held, lambda: kept, lower)
     better = chosen.change < kept.change
     size = jnp.abs(search.step) * jnp.where(better, 1.5, 0.5)
     turned = jnp.where(better, 1, -1) * jnp.sign(search.step)
@@ -223,13 +227,6 @@ def update_rows(
     parameters = parameters._replace(paths=chosen.paths, lengthscale=jnp.where(better, tried, now))
     step = jnp.where(held, search.step, step).astype(search.step.dtype)
     return parameters, chosen.values, Search(step)
-
-
-def _lower(kept: gp.Updated, other: gp.Updated) -> gp.Updated:
-    """That of two updates whose bound is the lower."""
-    better = other.change < kept.change
-    chosen: gp.Updated = jax.tree.map(lambda a, b: jnp.where(better, a, b), other, kept)
-    return chosen
 
 
 def bounds(gaps: Array) -> tuple[Array, Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,13 +26,16 @@ def draw_ones(
     """
     shape = parameters.rows.mean.shape[0], parameters.columns.mean.shape[0]
     generator = np.random.default_rng(np.ravel(jax.random.key_data(key)).tolist())
-    scores = _score_function(parameters)
+    p: Any = jax.tree.map(np.asarray, parameters)
     is_gaussian = isinstance(likelihood, Gaussian)
     noise_scale = float(np.sqrt(parameters.noise))
     block = max(1, _BLOCK_CELLS // shape[1])
     rows, columns = [], []
     for start in range(0, shape[0], block):
-        mean = scores(slice(start, start + block))
+        here = slice(start, start + block)
+        mean = p.rows.mean[here] @ p.columns.mean.T + p.intercept.mean
+        if p.row_bias is not None:
+            mean = mean + p.row_bias.mean[here, None] + p.column_bias.mean
         if is_gaussian:
             ones = mean + noise_scale * generator.standard_normal(mean.shape) > 0
         else:
@@ -43,15 +46,3 @@ def draw_ones(
         rows.append(ones_at[0] + start)
         columns.append(ones_at[1])
     return np.concatenate(rows), np.concatenate(columns)
-
-
-def _score_function(parameters: Parameters) -> Callable[[slice], np.ndarray]:
-    p = jax.tree.map(np.asarray, parameters)
-
-    def scores(rows: slice) -> np.ndarray:
-        mean = p.rows.mean[rows] @ p.columns.mean.T + p.intercept.mean
-        if p.row_bias is not None:
-            mean = mean + p.row_bias.mean[rows, None] + p.column_bias.mean
-        return mean
-
-    return scores

@@ -134,7 +134,7 @@ def _take_away(
         cells_of_row = np.arange(starts[row], starts[row] + counts[row])
         others = columns[cells_of_row[cells_of_row != index[line]]]
         known[line, : others.size] = others
-    parts = (jax.numpy.asarray(part, jax.numpy.int32) for part in (chosen, columns[index], known))
+    parts = (jnp.asarray(part, jnp.int32) for part in (chosen, columns[index], known))
     return Validation(*parts), index
 
 
@@ -150,29 +150,28 @@ def as_draw(parameters: Parameters) -> Draw:
             draw[name if is_scalar else f"{name}_mean"] = normal.mean
             draw[f"{name}_variance"] = normal.variance
     for name, prior in (("row", p.priors.rows), ("column", p.priors.columns)):
-        draw |= {f"{name}_prior_mean": prior.mean, f"{name}_prior_scale": _root(prior.variance)}
+        draw |= {f"{name}_prior_mean": prior.mean, f"{name}_prior_scale": jnp.sqrt(prior.variance)}
     if p.row_bias is not None:
-        draw["row_bias_prior_scale"] = _root(p.priors.row_bias)
-        draw["column_bias_prior_scale"] = _root(p.priors.column_bias)
-    scales = {"intercept_prior_scale": _root(p.priors.intercept), "noise_scale": _root(p.noise)}
+        draw["row_bias_prior_scale"] = jnp.sqrt(p.priors.row_bias)
+        draw["column_bias_prior_scale"] = jnp.sqrt(p.priors.column_bias)
+    scales = {
+        "intercept_prior_scale": jnp.sqrt(p.priors.intercept),
+        "noise_scale": jnp.sqrt(p.noise),
+    }
     return draw | scales
-
-
-def _root(variance: Array) -> Array:
-    return jax.numpy.sqrt(variance)
 
 
 def from_draw(draw: Draw) -> Parameters:
     """The parameters that `as_draw` wrote down."""
 
     def normal(name: str, mean: str) -> Normal:
-        return Normal(jax.numpy.asarray(draw[mean]), jax.numpy.asarray(draw[f"{name}_variance"]))
+        return Normal(jnp.asarray(draw[mean]), jnp.asarray(draw[f"{name}_variance"]))
 
     def square(name: str) -> Array:
-        return jax.numpy.asarray(draw[name]) ** 2
+        return jnp.asarray(draw[name]) ** 2
 
     def prior(name: str) -> Normal:
-        return Normal(jax.numpy.asarray(draw[f"{name}_mean"]), square(f"{name}_scale"))
+        return Normal(jnp.asarray(draw[f"{name}_mean"]), square(f"{name}_scale"))
 
     intercept_prior = square("intercept_prior_scale")
     has_biases = "row_bias" in draw

@@ -154,7 +154,7 @@ def _shared_zeros(cells: _CellTerms, view: Half, others: Normal, weight: Array) 
     """Blocks of lines with others that are the same for all."""
     features = _features(others, cells.block)
     slope = cells.likelihood.slope(cells.noise)
-    plain = _with_one(others.mean)
+    plain = jnp.concatenate([others.mean, jnp.ones_like(others.mean[..., :1])], axis=-1)
 
     def one_block(factors: Normal) -> Array:
         mean, variance = shared_moments(factors, others, view.intercept)
@@ -176,10 +176,6 @@ def _features(others: Normal, block: bool) -> Array:
         square = mean**2
     one = jnp.ones_like(mean[..., :1])
     return jnp.concatenate([one, mean, others.variance, square], axis=-1)
-
-
-def _with_one(mean: Array) -> Array:
-    return jnp.concatenate([mean, jnp.ones_like(mean[..., :1])], axis=-1)
 
 
 def shared_moments(factors: Normal, others: Normal, intercept: Normal) -> tuple[Array, Array]:

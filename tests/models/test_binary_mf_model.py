@@ -401,7 +401,7 @@ def test_known_features_are_matched_by_id(kind):
     np.testing.assert_array_equal(matched.fixed_row_features, [[0, 1], [0, 1], [1, 0]])
     np.testing.assert_array_equal(matched.fixed_column_features, [[1, 0], [0, 1], [0, 1]])
     assert matched.fixed_row_features.dtype == bool
-    registry.check_data(matched, data, "data")
+    matched.check_data(data, "data")
     other = mf.Dense(np.ones((3, 3)), row_names=list("abz"))
     with pytest.raises(ValueError, match="fixed_row_features: no line has the id 'z'"):
         model.matched(other)

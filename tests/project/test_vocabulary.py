@@ -45,7 +45,6 @@ FOLDERS = {
     "jaxmf/arguments.py": (),
     "jaxmf/readable.py": (),
     "jaxmf/_kernels/compensated.py": (),
-    "jaxmf/demo.py": (),
     "jaxmf/devices.py": (),
     "jaxmf/_kernels/fusion.py": (),
     "jaxmf/_kernels/fusion_probe.py": (),

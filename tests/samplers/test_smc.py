@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 
 from jaxmf.samplers import cloud as clouds
 from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
-from jaxmf.samplers.history import History
+from jaxmf.samplers.history import trace_paths
 from jaxmf.samplers.resampling import (
     multinomial,
     optimal,
@@ -331,17 +331,15 @@ def test_one_particle_is_the_prior():
 def test_history_is_the_brute_force_trace():
     algorithm = particle_filter(hmm_model(), num_particles=16)
     _, (draws, _) = run_filter(algorithm, HMM_DATA, jax.random.key(8))
-    history = History(16)
     state, ancestor = np.asarray(draws["state"]), np.asarray(draws["ancestor"])
-    for start in range(0, len(OBSERVED), 3):
-        history.append({"state": state[start : start + 3]}, ancestor[start : start + 3])
+    traced, _ = trace_paths({"state": state}, ancestor)
     paths = np.zeros((16, len(OBSERVED)), int)
     for particle in range(16):
         index = particle
         for row in range(len(OBSERVED) - 1, -1, -1):
             paths[particle, row] = state[row, index]
             index = ancestor[row, index]
-    np.testing.assert_array_equal(history.trace()["state"], paths)
+    np.testing.assert_array_equal(traced["state"], paths)
 
 
 def test_filtered_marginals():

@@ -416,7 +416,7 @@ def test_settings_that_are_refused(setting, kind, words):
     ("option", "kind", "words"),
     [
         ({"update": "block"}, ValueError, "update must be one of joint, factors"),
-        ({"relaxation": 2.0}, ValueError, "relaxation must lie between 0 and 2"),
+        ({"relaxation": 2.0}, ValueError, "relaxation must be finite, above 0, below 2"),
         ({"batch_size": 3}, TypeError, "takes no option 'batch_size'"),
         ({"analytic": True, "num_epochs": None}, ValueError, "has no solution in closed form"),
         ({"num_validation": 10_000}, ValueError, "rows have two ones or more"),

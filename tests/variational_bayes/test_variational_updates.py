@@ -412,10 +412,10 @@ def test_partial_newton_adapts_and_chains():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"power": 1.5}, "power must lie between 0 and 1"),
-        ({"step_size": 0.0}, "step_size must be positive"),
-        ({"shrink": 1.5}, "shrink must lie in"),
-        ({"step_size": 2.0}, "max_step_size must be at least"),
+        ({"power": 1.5}, "power must be finite, at least 0, at most 1"),
+        ({"step_size": 0.0}, "step_size must be finite, above 0"),
+        ({"shrink": 1.5}, "shrink must be finite, above 0, at most 1"),
+        ({"step_size": 2.0}, "max_step_size must be finite, at least 2"),
     ],
 )
 def test_partial_newton_refuses(settings, words):

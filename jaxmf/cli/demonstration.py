@@ -34,7 +34,7 @@ def run(out: str | Path, *, seed: int = 0, progress: bool | None = None) -> Path
     hidden = np.random.default_rng(seed).random(values.shape) < HELD_OUT_SHARE
     data = Dense.from_array(np.where(hidden, np.nan, values))
     words = f"{len(values)} generated images of 6 x 6 cells"
-    _say(
+    print(
         f"{words}, each a sum of some of {len(images.y)} features;\n"
         f"{hidden.sum():,} of {hidden.size:,} cells hidden from the model."
     )
@@ -48,10 +48,8 @@ def run(out: str | Path, *, seed: int = 0, progress: bool | None = None) -> Path
         seed=seed,
         progress=progress,
     )
-    _say("")
-    _say(str(posterior))
-    _say(f"\n{posterior.num_features()}")
-    _say(str(diagnostics.held_out_error(posterior, values)))
+    print(f"\n{posterior}\n\n{posterior.num_features()}")
+    print(diagnostics.held_out_error(posterior, values))
     posterior.save(folder)
     write_notes(folder, image_shape=images.image_shape, truth=values)
     return report(
@@ -61,7 +59,3 @@ def run(out: str | Path, *, seed: int = 0, progress: bool | None = None) -> Path
         truth=values,
         title=f"Hidden features of {words}",
     )
-
-
-def _say(words: str) -> None:
-    print(words)  # noqa: T201
