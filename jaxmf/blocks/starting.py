@@ -19,6 +19,7 @@ from jaxmf.blocks import parallel, sequential
 from jaxmf.blocks.sets import first_values_of_sets
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.subset import random_tokens, tokens_at
+from jaxmf.blocks.tiles import opened
 from jaxmf.blocks.unobserved import holders, start_unobserved
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
@@ -53,7 +54,7 @@ def init(plan: NetworkPlan, model: NetworkModel, key: Key, data: object) -> Netw
     Elsewhere each token is drawn given those before it; before parallel sweeps only a few thousand
     of them, and all given these.
     """
-    network, data = model.over(data)
+    network, data = model.over(opened(data)[0])
     num_groups = num_first_groups(network, data, capacity=plan.num_slots)
     is_long = data.num_tokens > _FIRST
     if plan.sweep == "parallel" and is_long and num_groups is None:
