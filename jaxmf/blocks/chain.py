@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxmf import slots
 from jaxmf._kernels.tables import count_pairs
 from jaxmf.arguments import MOST_SLOTS, check_count
-from jaxmf.blocks import parallel, sequential, sparse, sparse_by_word
+from jaxmf.blocks import parallel, sequential, sparse, sparse_by_word, tiles
 from jaxmf.blocks.counts import all_parts, block_statistics, large_blocks, slot_sizes
 from jaxmf.blocks.density import log_joint_of
 from jaxmf.blocks.hyperparameters import is_updated, update_hyperparameters
@@ -181,16 +181,31 @@ def step(
 ) -> tuple[NetworkState, Info]:
     """See `update`."""
     del progress
+    data, layout = tiles.opened(data)
     network, tokens = model.over(data)
-    return update(plan, network, key, state, tokens)
+    return update(plan, network, key, state, tokens, layout)
+
+
+def prepare(plan: NetworkPlan, model: BlockModel, data: object) -> object:
+    """The data with a layout of their tokens where the sweep goes by tiles."""
+    network, tokens = model.over(data)
+    is_tiled = plan.sweep == "parallel" and tiles.are_tiled(network, tokens)
+    return tiles.Tiled(data, tiles.layout_of(network, tokens)) if is_tiled else data
 
 
 def update(
-    plan: NetworkPlan, network: Wiring, key: Key, state: NetworkState, data: Tokens
+    plan: NetworkPlan,
+    network: Wiring,
+    key: Key,
+    state: NetworkState,
+    data: Tokens,
+    layout: tiles.TileLayout | None = None,
 ) -> tuple[NetworkState, Info]:
     """Every set of indicators, then hyperparameters."""
-    sweep_all = _parallel_sweeps if plan.sweep == "parallel" else _sequential_sweeps
-    state, overflow = sweep_all(plan, network, key, state, data)
+    if plan.sweep == "parallel":
+        state, overflow = _parallel_sweeps(plan, network, key, state, data, layout)
+    else:
+        state, overflow = _sequential_sweeps(plan, network, key, state, data)
     if holders(network):
         index_key = jax.random.fold_in(key, 3 * len(plan.sets) + 2)
         state, info = sweep_unobserved(network, index_key, state, data)
@@ -225,7 +240,12 @@ def _sequential_sweeps(
 
 
 def _parallel_sweeps(
-    plan: NetworkPlan, network: Wiring, key: Key, state: NetworkState, data: Tokens
+    plan: NetworkPlan,
+    network: Wiring,
+    key: Key,
+    state: NetworkState,
+    data: Tokens,
+    layout: tiles.TileLayout | None,
 ) -> tuple[NetworkState, dict[str, Array]]:
     """Groups made and removed by a few tokens, of all sets first; then all tokens of every set.
 
@@ -241,6 +261,10 @@ def _parallel_sweeps(
             state, info = sweep_subset(network, names, sweep_key, state, data, chosen)
             overflow = merge_overflow(overflow, info.overflow)
     state, overflow = _split_merge(plan, network, key, state, data, overflow)
+    if tiles.are_tiled(network, data):
+        layout = tiles.layout_of(network, data) if layout is None else layout
+        index_key = jax.random.fold_in(key, len(plan.sets) + 1)
+        return tiles.sweep(network, index_key, state, data, layout), overflow
     for index, names in enumerate(plan.sets):
         index_key = jax.random.fold_in(key, len(plan.sets) + 1 + index)
         state = parallel.sweep(network, names, index_key, state, data)
@@ -279,7 +303,7 @@ def record(
     Fixed hyperparameters are the model's and not a draw's.
     """
     del key
-    network, data = model.over(data)
+    network, data = model.over(tiles.opened(data)[0])
     large = large_blocks(network, data, slot_sizes(state, network))
     without = large if plan.keep in ("compact", "scalars") else ()
     statistics = block_statistics(network, state, data, without=without)

@@ -229,6 +229,7 @@ class NetworkModel(Readable, Model[ModelData], ABC):
             grow=chain.grow if grows else None,
             capacity=chain.capacity if grows else None,
             compiler_options=wide_vectors if is_wide else None,
+            prepare=Partial(chain.prepare, plan, self) if sweep == "parallel" else None,
         )
 
 

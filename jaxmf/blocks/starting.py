@@ -20,6 +20,7 @@ from jaxmf.blocks.counts import large_blocks
 from jaxmf.blocks.sets import first_values_of_sets
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.subset import random_tokens, tokens_at
+from jaxmf.blocks.tiles import opened
 from jaxmf.blocks.unobserved import holders, start_unobserved
 from jaxmf.blocks.wiring import BlockModel, Wiring
 from jaxmf.data import Tokens
@@ -53,7 +54,7 @@ def init(plan: NetworkPlan, model: BlockModel, key: Key, data: object) -> Networ
     Elsewhere each token is drawn given those before it; before parallel sweeps only a few thousand
     of them, and all given these.
     """
-    network, data = model.over(data)
+    network, data = model.over(opened(data)[0])
     num_groups = num_first_groups(network, data, capacity=plan.num_slots)
     if plan.sweep == "sparse" and len(network.indicators) > 1:
         slots = first_slots(network, data, capacity=plan.num_slots)
