@@ -14,18 +14,17 @@ B_o')), whose density takes an elimination of an (L, L) matrix.
 Arrays over turned columns have them on their last axis.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxmf._kernels.linalg import eliminate
-from jaxmf.likelihoods.gaussian import piece_start
+from jaxmf.likelihoods import gaussian
 from jaxmf.types import Array
 
 _COLUMNS_A_PIECE = 4096
-# What is left of a difference, in roundings of its terms, for a rank-one update to be made of it.
-_FEWEST_ROUNDINGS = 64.0
 
 
 class Turned(NamedTuple):
@@ -42,8 +41,6 @@ class TurnedPosterior(NamedTuple):
 
     spread: Array  # (K, K, L) float, M_l = (U'U + I / q_l)^-1
     mean: Array  # (K, L) float, mu
-    gram: Array  # (K, K) float, U'U
-    cross: Array  # (K, L) float, U'XB
 
 
 def turn(
@@ -77,30 +74,37 @@ def turn(
 def turned_posterior(gram: Array, cross: Array, turned: Turned) -> TurnedPosterior:
     """(M, mu) by Cholesky decompositions, from U'U (K, K) and U'XB (K, L).
 
-    M_l = q_l (I + q_l U'U)^-1, which a strength of zero leaves defined.
+    M_l = q_l (I + q_l U'U)^-1, which a strength of zero leaves defined. By eigenvectors where one
+    of them has too few digits.
     """
     identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
     strength = turned.strength[:, None, None]
-    factor = jnp.linalg.cholesky(identity + strength * gram)
+    penalised = identity + strength * gram
+    factor = jnp.linalg.cholesky(penalised)
     inverse = jax.vmap(lambda one: jax.scipy.linalg.cho_solve((one, True), identity))(factor)
     spread = jnp.moveaxis(strength * inverse, 0, -1)
     error = cross - gram @ turned.prior_mean
     mean = turned.prior_mean + jnp.einsum("kml,ml->kl", spread, error)
-    return TurnedPosterior(spread, mean, gram, cross)
+    return gaussian.anew_unless(
+        jnp.all(jax.vmap(gaussian.pivots_have_digits)(factor, penalised)),
+        lambda: _posterior_of_any_strength(gram, cross, turned),
+        TurnedPosterior(spread, mean),
+    )
 
 
 def _posterior_of_any_strength(gram: Array, cross: Array, turned: Turned) -> TurnedPosterior:
     """The same by the eigenvectors of U'U, which all turned columns share.
 
-    I + q U'U has no inverse in single precision where q is 1e6; this has one, with errors of the
-    order of eps q beside those of the eigenvalues.
+    I + q U'U has no inverse in single precision where q is 1e6; this has one: the zeros among the
+    eigenvalues stand out from rounding.
     """
-    values, vectors = jnp.linalg.eigh(gram)
-    shrunk = turned.strength / (1 + jnp.maximum(values, 0)[:, None] * turned.strength)
-    error = cross - gram @ turned.prior_mean
+    eigenvalues, vectors, inverse = gaussian.spectrum_of_gram(gram)
+    is_above = (inverse > 0)[:, None]
+    shrunk = turned.strength / (1 + jnp.where(is_above, eigenvalues[:, None], 0) * turned.strength)
+    error = jnp.where(is_above, vectors.T @ (cross - gram @ turned.prior_mean), 0)
     spread = (vectors[:, None] * vectors) @ shrunk
-    mean = turned.prior_mean + vectors @ (shrunk * (vectors.T @ error))
-    return TurnedPosterior(spread, mean, gram, cross)
+    mean = turned.prior_mean + vectors @ (shrunk * error)
+    return TurnedPosterior(spread, mean)
 
 
 def times_z(spread: Array, z: Array) -> Array:
@@ -109,7 +113,12 @@ def times_z(spread: Array, z: Array) -> Array:
 
 
 def remove_row(
-    posterior: TurnedPosterior, z: Array, alone: Array, x: Array, turned: Turned
+    posterior: TurnedPosterior,
+    z: Array,
+    alone: Array,
+    x: Array,
+    turned: Turned,
+    others: Callable[[], tuple[Array, Array]],
 ) -> TurnedPosterior:
     """(M, mu) after a row with features z (K,) float and turned cells x (L,) has gone.
 
@@ -118,38 +127,30 @@ def remove_row(
     of such a feature, and its slot goes back to the prior exactly.
 
     Where only this row tells some of its features apart from others, 1 - z M z is next to nothing,
-    a difference of numbers up to q: the others are then started anew. Without that M grew to 1e20
-    at strengths of 5e3 and chains asked for hundreds of features.
+    a difference of numbers up to q: (M, mu) is then computed anew from U'U and U'XB of the
+    `others`. Without that M grew to 1e20 at strengths of 5e3 and chains asked for hundreds of
+    features.
     """
-    spread, mean, gram, cross = posterior
+    spread, mean = posterior
     shared = z - alone
-    others = gram - z[:, None] * z, cross - z[:, None] * x
     m_z = times_z(spread, shared)
     noise = 1 + jnp.sum(alone) * turned.strength
     room = noise - shared @ m_z
-    size = 1 + jnp.sum(shared) * turned.strength
-
-    # M of the other rows is at most q I, so this is at least that: rounding cannot make it zero
-    gain = m_z / jnp.maximum(room, 1 / size)
-    shift = gain * (x - shared @ mean - alone @ turned.prior_mean)
-
-    def start_anew(_: tuple[Array, ...]) -> tuple[Array, Array, Array, Array, Array, Array]:
-        fresh = _posterior_of_any_strength(*others, turned)
-        nothing = jnp.zeros_like(m_z)
-        return jnp.array(True), fresh.spread, fresh.mean, nothing, nothing, nothing
-
-    # also where M is not finite
-    has_digits = jnp.all(room > _FEWEST_ROUNDINGS * jnp.finfo(x.dtype).eps * size)
-    # A loop of at most one turn: of a `cond`, chains side by side do both ways for every row.
-    _, spread, mean, m_z, gain, shift = jax.lax.while_loop(
-        lambda carry: ~carry[0], start_anew, (has_digits, spread, mean, m_z, gain, shift)
+    # computed anew it needs no update
+    (spread, mean), m_z, room = gaussian.anew_unless(
+        jnp.all(gaussian.row_has_digits(room, noise, shared, jnp.diagonal(spread).T)),
+        lambda: (_posterior_of_any_strength(*others(), turned), jnp.zeros_like(m_z), noise),
+        (posterior, m_z, room),
     )
-    return TurnedPosterior(spread + m_z[:, None] * gain, mean - shift, *others)
+    # M of the other rows is at most q I, so this is at least that: rounding cannot make it zero
+    gain = m_z / jnp.maximum(room, 1 / (1 + jnp.sum(shared) * turned.strength))
+    shift = gain * (x - shared @ mean - alone @ turned.prior_mean)
+    return TurnedPosterior(spread + m_z[:, None] * gain, mean - shift)
 
 
 def reset_slots(posterior: TurnedPosterior, free: Array, turned: Turned) -> TurnedPosterior:
     """(M, mu) with the slots `free` (K,) bool put back to the prior, exactly."""
-    spread, mean, _, _ = posterior
+    spread, mean = posterior
     prior = jnp.eye(free.shape[0], dtype=spread.dtype)[:, :, None] * turned.strength
     return posterior._replace(
         spread=jnp.where((free[:, None] | free)[:, :, None], prior, spread),
@@ -165,7 +166,7 @@ def add_row(
     `alone` (K,) float are the features of z whose slots are at the prior. The new variance of such
     a feature, q - q^2 / (1 + h), is written without a difference of large numbers.
     """
-    spread, mean, gram, cross = posterior
+    spread, mean = posterior
     shared = z - alone
     m_shared = times_z(spread, shared)
     inflation_shared = shared @ m_shared
@@ -178,8 +179,6 @@ def add_row(
     return TurnedPosterior(
         spread=jnp.where(diagonal, variance, spread - m_z[:, None] * gain),
         mean=mean + gain * (x - z @ mean),
-        gram=gram + z[:, None] * z,
-        cross=cross + z[:, None] * x,
     )
 
 
@@ -189,7 +188,7 @@ def observed_grams(seen: Array, basis: Array) -> Array:
     size = min(_COLUMNS_A_PIECE, num_columns)
 
     def add_piece(piece: Array, total: Array) -> Array:
-        start, first = piece_start(piece, size, num_columns)
+        start, first = gaussian.piece_start(piece, size, num_columns)
         part = jax.lax.dynamic_slice_in_dim(basis, start, size)
         part = jnp.where((start + jnp.arange(size) >= first)[:, None], part, 0)
         pairs = (part[:, :, None] * part[:, None, :]).reshape(size, -1)

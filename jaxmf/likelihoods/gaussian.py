@@ -12,6 +12,7 @@ every formula by themselves.
 Source: Wood & Griffiths (2006), eqs 6 and 7, in corrected and cheaper form.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -20,10 +21,15 @@ from jax.scipy.linalg import cho_solve
 
 from jaxmf import devices, row_shards
 from jaxmf._kernels import compensated
-from jaxmf.types import Array
+from jaxmf.types import Array, PyTree
 
 # Bound of the error of an eigenvalue or a projection, in machine epsilons of the largest one.
 _ROUNDING = 4.0
+# What must be left of a difference for more to be made of it, in roundings: of 1, for a row that
+# leaves and for a pivot; of the largest terms of the difference, which may be 1 / r.
+_FEWEST_OF_ROW = 2.0**16
+_FEWEST_OF_PIVOT = 2.0**13
+_FEWEST_OF_TERMS = 64.0
 
 
 class RowPosterior(NamedTuple):
@@ -89,15 +95,69 @@ def piece_start(piece: Array, size: int, num_rows: int) -> tuple[Array, Array]:
 
 
 def row_posterior(gram: Array, cross: Array, ratio: Array) -> RowPosterior:
-    """(M, mu) by a Cholesky decomposition.
+    """(M, mu) by a Cholesky decomposition; by eigenvectors where that has too few digits.
 
     Args: gram (K, K) float, Z'Z; cross (K, D) float, Z'X; ratio () float, noise variance over
     feature variance.
     """
-    identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
-    factor = jnp.linalg.cholesky(gram + ratio * identity)
-    spread, mean = solve_both(factor, cross)
-    return RowPosterior(spread=spread, mean=mean)
+    penalised = gram + ratio * jnp.eye(gram.shape[0], dtype=gram.dtype)
+    factor = jnp.linalg.cholesky(penalised)
+    posterior = RowPosterior(*solve_both(factor, cross))
+    return anew_unless(
+        pivots_have_digits(factor, penalised),
+        lambda: _posterior_of_any_ratio(gram, cross, ratio),
+        posterior,
+    )
+
+
+def _posterior_of_any_ratio(gram: Array, cross: Array, ratio: Array) -> RowPosterior:
+    """The same by the eigenvectors of Z'Z, which is of integers: its zeros stand out from rounding.
+
+    A Cholesky decomposition has errors of eps / r beside 1 where features depend on each other.
+    """
+    eigenvalues, vectors, inverse = spectrum_of_gram(gram)
+    is_above = inverse > 0
+    precision = jnp.where(is_above, eigenvalues, 0) + ratio
+    turned = jnp.where(is_above[:, None], vectors.T @ cross, 0)
+    return RowPosterior(
+        spread=(vectors / precision) @ vectors.T, mean=vectors @ (turned / precision[:, None])
+    )
+
+
+def anew_unless(has_digits: Array, compute: Callable[[], PyTree], present: PyTree) -> PyTree:
+    """`present` where it `has_digits` () bool, else what `compute` returns.
+
+    A loop of at most one turn: of a `cond`, chains side by side do both ways for every row.
+    """
+    _, result = jax.lax.while_loop(
+        lambda carry: ~carry[0],
+        lambda carry: (jnp.ones_like(carry[0]), compute()),
+        (has_digits, present),
+    )
+    return result
+
+
+def pivots_have_digits(factor: Array, matrix: Array) -> Array:
+    """() bool, whether a Cholesky factor (K, K) keeps enough of the digits of its matrix.
+
+    False as well where it is not finite.
+    """
+    pivots, diagonal = jnp.diagonal(factor) ** 2, jnp.diagonal(matrix)
+    return jnp.all(pivots > _FEWEST_OF_PIVOT * jnp.finfo(matrix.dtype).eps * diagonal)
+
+
+def row_has_digits(room: Array, noise: Array, shared: Array, widths: Array) -> Array:
+    """(...) bool, whether a row can be taken out of M by a rank-one update.
+
+    What is divided by is a difference: where the row alone tells features apart, next to nothing.
+
+    Args: room (...) float, noise - z M z; noise (...) float, 1 and what is summed out of the row;
+    shared (K,) float, z; widths (K, ...) float, the diagonal of M.
+    """
+    weights = shared.reshape(-1, *[1] * (widths.ndim - 1))
+    terms = noise + jnp.sum(shared) * jnp.sum(weights * widths, axis=0)
+    fewest = jnp.maximum(_FEWEST_OF_ROW * noise, _FEWEST_OF_TERMS * terms)
+    return room > jnp.finfo(room.dtype).eps * fewest
 
 
 def solve_both(factor: Array, right: Array) -> tuple[Array, Array]:
@@ -123,7 +183,12 @@ def add_row(posterior: RowPosterior, z: Array, x: Array) -> RowPosterior:
 
 
 def remove_row(
-    posterior: RowPosterior, z: Array, alone: Array, x: Array, ratio: Array
+    posterior: RowPosterior,
+    z: Array,
+    alone: Array,
+    x: Array,
+    ratio: Array,
+    others: Callable[[], tuple[Array, Array]],
 ) -> RowPosterior:
     """(M, mu) after a row x (D,) with features z (K,) float has gone.
 
@@ -131,15 +196,22 @@ def remove_row(
     others then see it with noise 1 + n / r. So nothing is divided by the small number that is left
     of such features where the noise is small; `reset_slots` puts their slots back to the prior.
 
-    Where no other row has this combination of features, what is divided by is small as well. It is
-    at least r / (r + number of features), since M of the other rows is at most I / r: rounding
-    cannot make it zero.
+    Where no other row has this combination of features, what is divided by is small as well: with
+    too few digits left (M, mu) is computed anew from Z'Z and Z'X of the `others`. It is at least
+    r / (r + number of features), since M of the other rows is at most I / r.
     """
     spread, mean = posterior
     shared = z - alone
     m_z = spread @ shared
-    remaining = 1 + jnp.sum(alone) / ratio - shared @ m_z
-    gain = m_z / jnp.maximum(remaining, ratio / (ratio + jnp.sum(shared)))
+    noise = 1 + jnp.sum(alone) / ratio
+    room = noise - shared @ m_z
+    # computed anew it needs no update
+    (spread, mean), m_z, room = anew_unless(
+        row_has_digits(room, noise, shared, jnp.diagonal(spread)),
+        lambda: (_posterior_of_any_ratio(*others(), ratio), jnp.zeros_like(m_z), noise),
+        (posterior, m_z, room),
+    )
+    gain = m_z / jnp.maximum(room, ratio / (ratio + jnp.sum(shared)))
     return RowPosterior(
         spread=spread + jnp.outer(m_z, gain), mean=mean - jnp.outer(gain, x - shared @ mean)
     )
@@ -178,7 +250,7 @@ def spectrum(z: Array, x: Array, gram_and_cross: tuple[Array, Array] | None = No
     Args: z (N, K) bool; x (N, D) float; gram_and_cross: Z'Z and Z'X, or None to compute them.
     """
     gram, cross = gram_statistics(z, x) if gram_and_cross is None else gram_and_cross
-    eigenvalues, vectors, inverse = _spectrum_of_gram(gram)
+    eigenvalues, vectors, inverse = spectrum_of_gram(gram)
     turned = vectors.T @ cross
     residual = _sum_of_squares(z, x, vectors @ (inverse[:, None] * turned))
     return _spectrum(eigenvalues, inverse, turned, residual, x.shape[0])
@@ -196,7 +268,7 @@ def spectrum_of_statistics(
         rows come they rise by squares of residuals (`penalised_squares`), so nothing cancels.
       ratio: () float, at which these are.
     """
-    eigenvalues, vectors, inverse = _spectrum_of_gram(gram)
+    eigenvalues, vectors, inverse = spectrum_of_gram(gram)
     turned = vectors.T @ cross
     total = jnp.sum(penalised)
     statistics = _spectrum(eigenvalues, inverse, turned, total, num_rows)
@@ -217,7 +289,7 @@ def penalised_sums(z: Array, x: Array, mean: Array, ratio: Array) -> Array:
     return _sums_of_squares(z, x, mean) + ratio * jnp.sum(mean**2, axis=0)
 
 
-def _spectrum_of_gram(gram: Array) -> tuple[Array, Array, Array]:
+def spectrum_of_gram(gram: Array) -> tuple[Array, Array, Array]:
     """Eigenvalues (K,) of Z'Z, eigenvectors (K, K), and 1 / eigenvalues, 0 where those may be zero.
 
     Free slots and repeated features have eigenvalues of zero, up to rounding.
@@ -263,7 +335,7 @@ def draw_features(
     The square root of the covariance is symmetric: free slots do not change the others' draws.
     Directions in which Z is zero have draws of the prior, however small the noise is.
     """
-    eigenvalues, vectors, inverse = _spectrum_of_gram(gram)
+    eigenvalues, vectors, inverse = spectrum_of_gram(gram)
     turned = vectors.T @ cross
     is_empty = _is_empty(inverse > 0, jnp.sum(turned**2, axis=1))
     precision = jnp.where(is_empty, 0, eigenvalues) + noise_scale**2 / feature_scale**2
@@ -331,7 +403,7 @@ def log_likelihood(
     Args: z (N, K) bool; x (N, D) float.
     """
     gram, cross = gram_and_cross
-    eigenvalues, vectors, inverse = _spectrum_of_gram(gram)
+    eigenvalues, vectors, inverse = spectrum_of_gram(gram)
     ratio = noise_scale**2 / feature_scale**2
     turned = vectors.T @ cross
     shrunk = jnp.where(inverse > 0, 1 / (eigenvalues + ratio), 0)

@@ -12,6 +12,7 @@ weights in `bilinear/plaid.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import jax
@@ -57,8 +58,18 @@ class CollapsedRows(Protocol):
     def posterior(self, gram: Array, cross: Array) -> PyTree:
         """Of the weights, from Z'Z (K, K) and Z' targets (K, P)."""
 
-    def remove(self, posterior: PyTree, z: Array, empty: Array, cells: PyTree) -> PyTree:
-        """Without a row of features z (K,) float; slots `empty` (K,) bool back at the prior."""
+    def remove(
+        self,
+        posterior: PyTree,
+        z: Array,
+        empty: Array,
+        cells: PyTree,
+        others: Callable[[], tuple[Array, Array]],
+    ) -> PyTree:
+        """Without a row of features z (K,) float; slots `empty` (K,) bool back at the prior.
+
+        `others` computes Z'Z and Z' targets of the other rows, for where an update loses digits.
+        """
 
     def draw(
         self,
@@ -127,11 +138,13 @@ def sweep_collapsed_rows(
         z_before = jax.lax.dynamic_slice_in_dim(z, start, size)
         cells_before, seen = likelihood.block(start, size)
         drawn = _RowInput(likelihood.draws(key, rows), here, seen)
+        inside = _products(z_before, likelihood.targets(cells_before))
+        outside = gram - inside[0], cross - inside[1]
 
         def update(index: Array, block: _RowBlock) -> _RowBlock:
             row = jax.tree.map(lambda leaf: _at(leaf, index), drawn)
             return _update_row(
-                row, index, block, likelihood, prior=prior, num_fixed=num_fixed,
+                row, index, block, outside, likelihood, prior=prior, num_fixed=num_fixed,
                 num_rows=present.astype(dtype),
             )  # fmt: skip
 
@@ -146,10 +159,8 @@ def sweep_collapsed_rows(
         if default_platform() == "cpu":  # elsewhere the host is asked where a loop ends
             bounds = first - start, jnp.clip(present - start, 0, size)
         after = jax.lax.fori_loop(*bounds, update, before)
-        old, new = z_before.astype(dtype), after.z.astype(dtype)
-        gram = gram + new.T @ new - old.T @ old
-        targets = likelihood.targets(after.cells), likelihood.targets(cells_before)
-        cross = cross + new.T @ targets[0] - old.T @ targets[1]
+        inside = _products(after.z, likelihood.targets(after.cells))
+        gram, cross = outside[0] + inside[0], outside[1] + inside[1]
         z_out = write_rows(z_out, after.z, start, here)
         values = likelihood.values(after.cells)
         if cells_out is not None and values is not None:
@@ -161,17 +172,27 @@ def sweep_collapsed_rows(
     return z, cells, overflow
 
 
+def _products(z: Array, targets: Array) -> tuple[Array, Array]:
+    """Z'Z and Z' targets of the rows of a block."""
+    bits = z.astype(targets.dtype)
+    return bits.T @ bits, bits.T @ targets
+
+
 def _update_row(
     row: _RowInput,
     index: Array,
     block: _RowBlock,
+    outside: tuple[Array, Array],
     likelihood: CollapsedRows,
     *,
     prior: FeaturePrior,
     num_fixed: int,
     num_rows: Array,
 ) -> _RowBlock:
-    """The block with row `index` drawn anew; unchanged where the row is not `here`."""
+    """The block with row `index` drawn anew; unchanged where the row is not `here`.
+
+    `outside` is Z'Z and Z' targets of the rows of other blocks.
+    """
     dtype, here = block.counts.dtype, row.here
     z_old = _at(block.z, index)
     cells = jax.tree.map(lambda leaf: _at(leaf, index), block.cells)
@@ -180,8 +201,14 @@ def _update_row(
     conditional = row_prior(prior, counts, num_rows, num_fixed=num_fixed)
     conditional = conditional._replace(movable=conditional.movable & here)
     empty = counts < 0.5
+
+    def others() -> tuple[Array, Array]:
+        is_other = jnp.arange(block.z.shape[0]) != index
+        inside = _products(block.z & is_other[:, None], likelihood.targets(block.cells))
+        return outside[0] + inside[0], outside[1] + inside[1]
+
     # slots without ones are put back to the prior exactly, so rounding cannot gather there
-    posterior = likelihood.remove(block.posterior, leaving, empty, cells)
+    posterior = likelihood.remove(block.posterior, leaving, empty, cells, others)
     singletons = z_old & conditional.free
     drawn = likelihood.draw(
         row.draws,

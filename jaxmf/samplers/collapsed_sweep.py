@@ -61,9 +61,16 @@ class _LinearRows(NamedTuple):
     def posterior(self, gram: Array, cross: Array) -> RowPosterior:
         return gaussian.row_posterior(gram, cross, self.scales.ratio)
 
-    def remove(self, posterior: RowPosterior, z: Array, empty: Array, cells: Array) -> RowPosterior:
+    def remove(
+        self,
+        posterior: RowPosterior,
+        z: Array,
+        empty: Array,
+        cells: Array,
+        others: Callable[[], tuple[Array, Array]],
+    ) -> RowPosterior:
         ratio = self.scales.ratio
-        posterior = gaussian.remove_row(posterior, z, jnp.where(empty, z, 0), cells, ratio)
+        posterior = gaussian.remove_row(posterior, z, jnp.where(empty, z, 0), cells, ratio, others)
         return gaussian.reset_slots(posterior, empty, ratio)
 
     def draw(

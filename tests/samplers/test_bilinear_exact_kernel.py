@@ -65,12 +65,15 @@ def conditionals(prior, *, weight_mean=0.0, num_fixed=0, observed=None, forget_s
     def of_row(v, u, row):
         turned = turn(v, weight_mean=jnp.asarray(weight_mean), num_slots=NUM_SLOTS, **scales)
         old, turned_x = u.astype(float), x @ turned.basis
-        gram = old.T @ old
-        posterior = turned_posterior(gram, old.T @ turned_x, turned)
+        gram, cross = old.T @ old, old.T @ turned_x
+        others = gram - jnp.outer(old[row], old[row]), cross - jnp.outer(old[row], turned_x[row])
+        posterior = turned_posterior(gram, cross, turned)
         counts = jnp.diagonal(gram) - old[row]
         conditional = row_prior(prior, counts, NUM_ROWS, num_fixed=num_fixed)
         alone = jnp.where(counts < 0.5, old[row], 0)
-        posterior = bilinear_rows.remove_row(posterior, old[row], alone, turned_x[row], turned)
+        posterior = bilinear_rows.remove_row(
+            posterior, old[row], alone, turned_x[row], turned, lambda: others
+        )
         posterior = bilinear_rows.reset_slots(posterior, counts < 0.5, turned)
         singletons = u[row] & conditional.free
         partial = None

@@ -35,12 +35,11 @@ def feature_posterior(z: Array, data: Dense, scales: Scales) -> FeaturePosterior
         spread, mean = gaussian.row_posterior(gram, cross, scales.ratio)
         return FeaturePosterior(mean=mean, spread=spread[None])
     z_float = z.astype(data.values.dtype)
-    identity = jnp.eye(z.shape[1], dtype=z_float.dtype)
 
     def column(x: Array, seen: Array) -> tuple[Array, Array]:
         z_seen = z_float * seen[:, None]
-        factor = jnp.linalg.cholesky(z_seen.T @ z_seen + scales.ratio * identity)
-        spread, mean = gaussian.solve_both(factor, (z_seen.T @ x)[:, None])
+        cross = (z_seen.T @ x)[:, None]
+        spread, mean = gaussian.row_posterior(z_seen.T @ z_seen, cross, scales.ratio)
         return mean[:, 0], spread
 
     mean, spread = jax.lax.map(

@@ -6,6 +6,7 @@ the roles of U and V exchanged updates V. Source: Meeds, Ghahramani, Neal & Rowe
 3.1 to 3.3.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -90,10 +91,15 @@ class _BilinearRows(NamedTuple):
         return bilinear_rows.turned_posterior(gram, cross, self.turned)
 
     def remove(
-        self, posterior: TurnedPosterior, z: Array, empty: Array, cells: _BilinearCells
+        self,
+        posterior: TurnedPosterior,
+        z: Array,
+        empty: Array,
+        cells: _BilinearCells,
+        others: Callable[[], tuple[Array, Array]],
     ) -> TurnedPosterior:
         alone = jnp.where(empty, z, 0)
-        posterior = bilinear_rows.remove_row(posterior, z, alone, cells.turned, self.turned)
+        posterior = bilinear_rows.remove_row(posterior, z, alone, cells.turned, self.turned, others)
         return bilinear_rows.reset_slots(posterior, empty, self.turned)
 
     def draw(

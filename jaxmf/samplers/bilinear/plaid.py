@@ -6,6 +6,7 @@ row i are N(V_o D omega, s_X^2 (I + V_o D Lambda^-1 D V_o')). Everything about t
 (K) and V_o'V_o (K, K); a bit costs O(K^3).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -143,9 +144,14 @@ class _PlaidRows(NamedTuple):
         return _PlaidStatistics(gram * self.design.v_gram, jnp.diagonal(cross))
 
     def remove(
-        self, posterior: _PlaidStatistics, z: Array, empty: Array, cells: _PlaidCells
+        self,
+        posterior: _PlaidStatistics,
+        z: Array,
+        empty: Array,
+        cells: _PlaidCells,
+        others: Callable[[], tuple[Array, Array]],
     ) -> _PlaidStatistics:
-        del empty
+        del empty, others
         return posterior.moved(-1, z, cells.cross, self.design.v_gram)
 
     def draw(
