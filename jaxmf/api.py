@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from jaxmf import devices, engine, registry, settings
 from jaxmf.annealed import smc
 from jaxmf.arguments import check_count, check_flag, check_text
-from jaxmf.data import Container, Tokens
+from jaxmf.data import Container, Dense, Tokens
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
+from jaxmf.data.elsewhere import without_cells
 from jaxmf.engine.progress import ProgressReport
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import Placement, check_mesh_axes, validate_mesh
@@ -122,10 +123,10 @@ def sample(
         chain_method: ``"vectorized"``, ``"sequential"`` or ``"auto"`` (sequential on CPU).
         mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread chains over devices, and where
             the sampler can use it (the parallel sweep of tokens, and that of rows of
-            `LinearGaussianIBP`, ratings of `BPMF`) an axis ``"data"``. Devices are those of this
-            process, or of all processes of `jax.distributed`: then all make the same call with the
-            whole data, and all get the posterior; the first writes checkpoints, shows progress and
-            warns.
+            `LinearGaussianIBP` and `NoisyOrIBP`, ratings of `BPMF`) an axis ``"data"``. Devices are
+            those of this process, or of all processes of `jax.distributed`: then all make the same
+            call with the whole data (or `Dense.from_process_rows`), and all get the posterior; the
+            first writes checkpoints, shows progress and warns.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
             called with a `jaxmf.engine.ProgressReport` after every chunk.
         checkpoint: folder that draws and state are written to on the way.
@@ -162,6 +163,11 @@ def sample(
     }
     cells, identified = {}, _identified(model, passed, options, container)
     if predict_at is not None:
+        if isinstance(container, Dense) and container.spans_processes:
+            raise ValueError(
+                "predict_at: the rows of the data lie in several processes, over which no cells "
+                "are predicted on the way; leave it out"
+            )
         kept_cells.check_model(model)
         cells = kept_cells.cells_by_name(predict_at, container)
         keep = kept_cells.are_kept(
@@ -197,7 +203,7 @@ def sample(
     device = device_name(container, mesh)
     facts, notes = outcome(run, began), model.notes(container)
     meta = meta_of("sample", seed, run_settings, options, device, facts, notes)
-    return alarms.warn(from_chains(model, container, run, meta, cells), mesh)
+    return alarms.warn(from_chains(model, without_cells(container), run, meta, cells), mesh)
 
 
 def particle_filter(

@@ -115,6 +115,9 @@ class Model(Generic[ModelData]):
         del options
         return ()
 
+    # whether `jaxmf.sample` takes data whose rows lie in several processes
+    takes_process_rows: ClassVar[bool] = False
+
     def mesh_advice(self, options: Mapping[str, object]) -> str:
         """What would have to be otherwise for more such axes, as a clause; empty for nothing."""
         del options

@@ -8,9 +8,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from jaxmf import devices, registry
-from jaxmf.data import Container, as_container
+from jaxmf.data import Container, Dense, as_container
 from jaxmf.data.convert import num_bytes_of, put_beside
 from jaxmf.engine import Algorithm
 from jaxmf.engine.environment import describe_environment
@@ -18,6 +19,7 @@ from jaxmf.engine.memory import check_limit, refuse_copy
 from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import Model, SomeModel
 from jaxmf.posterior import Meta
+from jaxmf.row_shards import DATA_AXIS
 
 
 def refuse_traced(function: str, **arguments: object) -> None:
@@ -58,18 +60,29 @@ def prepare_run(
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
     read = registry.read_options(entry, method, options, verb)
-    model, container = matched_to(model, data, memory_limit)
+    takes_process_rows = method == "sample" and model.takes_process_rows
+    model, container = matched_to(model, data, memory_limit, takes_process_rows=takes_process_rows)
     return model, container, entry.builder(model, method), read
 
 
 def matched_to(
-    model: SomeModel, data: object, memory_limit: int | None
+    model: SomeModel,
+    data: object,
+    memory_limit: int | None,
+    *,
+    takes_process_rows: bool = False,
 ) -> tuple[SomeModel, Container]:
     """The model in the order of the data, and these in its container, checked by it."""
     _check_tree(model)
     entry = registry.entry_of(model)
     refuse_copy(num_bytes_of(data, entry.container), check_limit(memory_limit))
     container = put_beside(as_container(data, entry.container), data)
+    if isinstance(container, Dense) and container.spans_processes and not takes_process_rows:
+        raise ValueError(
+            "data: their rows lie in several processes, which jaxmf.sample of LinearGaussianIBP "
+            f"takes, and this call with {type(model).__name__} does not; pass the whole data to "
+            "every process"
+        )
     model = model.matched(container)
     model.check_data(container, "data")
     return model, container
@@ -86,6 +99,14 @@ def with_device_options(
     options = {**options, **model.device_options(options, platform=name, data=data)}
     axes, advice = model.mesh_axes(options), model.mesh_advice(options)
     check_mesh_axes(mesh, type(model).__name__, axes, options, advice)
+    if isinstance(data, Dense) and data.spans_processes:
+        on_mesh = isinstance(mesh, Mesh) and DATA_AXIS in mesh.axis_names
+        if not (on_mesh and DATA_AXIS in axes):
+            raise ValueError(
+                "data: their rows lie in several processes; pass the mesh that they were made "
+                f"with, and options with which {type(model).__name__} spreads rows over it, such "
+                'as sweep="parallel"'
+            )
     return options
 
 

@@ -59,16 +59,30 @@ def sum_over_rows(
       What the function returns for all rows. Sums of whole numbers do not depend on the number of
       devices while they are below 2^24 in single precision; others do by their rounding.
     """
-    if num_shards(rows[0].shape[0]) == 1:
-        return function(*rows, *shared)
 
     def part(*arrays: Array) -> PyTree:
         return add_over_devices(function(*arrays))
 
-    return _with_rows(part, rows, shared, PartitionSpec())(*rows, *shared)
+    return with_rows(part, rows, *shared)
 
 
-def by_row(function: Callable[..., PyTree], rows: tuple[Array, ...], *shared: Array) -> PyTree:
+def with_rows(function: Callable[..., PyTree], rows: tuple[Array, ...], *shared: PyTree) -> PyTree:
+    """A function of rows whose result does not belong to rows, called by each device with its own.
+
+    Args: function: adds what it sums over rows by `add_over_devices`, so that all devices get the
+    same; rows, shared: as for `sum_over_rows`, shared may be pytrees.
+    """
+    if num_shards(rows[0].shape[0]) == 1:
+        return function(*rows, *shared)
+    return _with_rows(function, rows, shared, PartitionSpec())(*rows, *shared)
+
+
+def rows_at(array: Array, index: Array) -> Array:
+    """Rows (..., ...) of an array (N, ...), every device with them; index () or (...) int."""
+    return with_rows(rows_of_all, (array,), index)
+
+
+def by_row(function: Callable[..., PyTree], rows: tuple[Array, ...], *shared: PyTree) -> PyTree:
     """A function of rows that gives an array (N, ...), of which each device makes its rows.
 
     Args: function: `(*rows, *shared)` to a pytree of arrays with the axis of rows first; rows,
@@ -133,7 +147,7 @@ def rows_of_all(array: Array, index: Array) -> Array:
     is_here = (here >= 0) & (here < array.shape[0])
     found = array[jnp.where(is_here, here, 0)]
     is_here = is_here.reshape(is_here.shape + (1,) * (found.ndim - is_here.ndim))
-    return add_over_devices(jnp.where(is_here, found, 0))
+    return add_over_devices(jnp.where(is_here, found, 0)).astype(array.dtype)
 
 
 def first_row(num_rows: int) -> Array | int:
@@ -176,7 +190,7 @@ def on_each_device(
 def _with_rows(
     function: Callable[..., PyTree],
     rows: tuple[Array, ...],
-    shared: tuple[Array, ...],
+    shared: tuple[PyTree, ...],
     out: PartitionSpec,
 ) -> Callable[..., PyTree]:
     specs = (PartitionSpec(DATA_AXIS),) * len(rows) + (PartitionSpec(),) * len(shared)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxmf.data import checks
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, counts_from_zero, encode, positions
+from jaxmf.data.process_rows import blocks_on_host, spans_processes
 from jaxmf.types import Names
 
 if TYPE_CHECKING:
@@ -47,11 +48,16 @@ def digest(kind: str, shape: Sequence[object], arrays: Mapping[str, object]) -> 
     """SHA-256, in hex, of a container's name, shape and arrays."""
     result = hashlib.sha256(f"{kind} {tuple(shape)}".encode())
     for name, array in arrays.items():
-        host = None if array is None else np.ascontiguousarray(np.asarray(array))
-        described = "none" if host is None else f"{host.dtype.str} {host.shape}"
+        if spans_processes(array):
+            described = f"{np.dtype(array.dtype).str} {array.shape}"
+            blocks = blocks_on_host(array)
+        else:
+            host = None if array is None else np.ascontiguousarray(np.asarray(array))
+            described = "none" if host is None else f"{host.dtype.str} {host.shape}"
+            blocks = iter(() if host is None else (host,))
         result.update(f"|{name} {described}|".encode())
-        if host is not None:
-            result.update(host.data if host.size else b"")
+        for block in blocks:
+            result.update(block.data if block.size else b"")
     return result.hexdigest()
 
 

@@ -3,17 +3,20 @@
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import Self, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from jaxmf.data import alignment, checks, names
+from jaxmf.data import alignment, checks, names, process_rows
 from jaxmf.data.cells_by_id import CellsById
 from jaxmf.data.container import assign, bare, peel
 from jaxmf.data.lean import aligned_empty
 from jaxmf.types import Array, Names, PyTree
+
+D = TypeVar("D", bound="Dense")
 
 # cells that are checked at once
 BLOCK_CELLS = 2**20
@@ -110,6 +113,47 @@ class Dense(CellsById):
         result._warn_of_empty_lines()
         return result
 
+    @classmethod
+    def from_process_rows(
+        cls,
+        x: object,
+        *,
+        mesh: Mesh,
+        observed: object = None,
+        row_names: object = None,
+        column_names: object = None,
+    ) -> Self:
+        """Data of which each process of `jax.distributed` has some rows and none has all.
+
+        Every process makes this call with its rows: those of process 0 come first, then those of
+        process 1, and so on, as many in each. They go to the devices of the mesh that belong to it.
+        `jaxmf.sample` of `LinearGaussianIBP` takes such data, with the same mesh; draws, ids and
+        fingerprint are those of the whole matrix. Single cells are not read afterwards: the
+        posterior has all draws, and says what to do where a question needs cells.
+
+        Args:
+            x: (n, D) numbers, the rows of this process, as for `from_array`.
+            mesh: with an axis "data" that goes through the devices of the processes in their order.
+            observed: (n, D) bool, or None: the NaN cells are the missing ones.
+            row_names: n ids, texts or whole numbers, instead of those of ``x``.
+            column_names: D ids, instead of those of ``x``; the same in all processes.
+        Raises:
+            TypeError, ValueError: as the class, in all processes together; rows of different
+                numbers, columns or dtypes; rows that the devices cannot share evenly.
+        """
+        return _from_process_rows(
+            cls, x, process_rows.check_mesh(mesh), observed, row_names, column_names
+        )
+
+    @property
+    def spans_processes(self) -> bool:
+        """Whether some rows lie in other processes: see `from_process_rows`."""
+        return process_rows.spans_processes(self.values)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of shape and arrays, in hex; ids do not enter."""
+        return self.__dict__.get("_fingerprint") or super().fingerprint()
+
     @property
     def shape(self) -> tuple[int, int]:
         """(N, D)."""
@@ -190,7 +234,11 @@ class Dense(CellsById):
         return f"{sides}, {self.num_missing:,} cells missing"
 
     def __repr__(self) -> str:
-        missing = "" if checks.is_traced(self.observed) else f", {self.num_missing} missing"
+        missing = ""
+        if self.spans_processes:
+            missing = ", in several processes"
+        elif not checks.is_traced(self.observed):
+            missing = f", {self.num_missing} missing"
         return f"Dense({' x '.join(map(str, jnp.shape(self.values)))}{missing})"
 
     def _warn_of_empty_lines(self) -> None:
@@ -220,6 +268,31 @@ class Dense(CellsById):
     def tree_unflatten(cls, _: tuple[int, ...] | None, children: tuple[PyTree, ...]) -> Self:
         values, observed = children
         return bare(cls, values=values, observed=observed, row_names=None, column_names=None)
+
+
+def _from_process_rows(cls: type[D], x: object, mesh: Mesh, observed: object, *ids: object) -> D:
+    local, error = None, None
+    try:
+        table = peel("data", x)
+        names_of_sides = [
+            stated if stated is not None else found
+            for stated, found in zip(ids, (table.row_names, table.column_names), strict=True)
+        ]
+        values = table.values.toarray() if hasattr(table.values, "toarray") else table.values
+        local = cls(values, observed, *names_of_sides)
+        cells = local.values, local.observed
+        facts = process_rows.facts_of(*cells, local.row_names, local.column_names)
+    except Exception as raised:
+        facts, error = None, raised
+    every = process_rows.agree(facts, error)
+    assert local is not None
+    result = bare(cls, **process_rows.spread(*cells, mesh, every))
+    all_ids = [name for other in every for name in other.row_names or ()]
+    row_names = names.as_names("row_names", all_ids or None, size=result.shape[0])
+    assign(result, row_names=row_names, column_names=local.column_names)
+    # now, when all processes are here: later one of them may ask alone
+    assign(result, _fingerprint=result.fingerprint())
+    return result
 
 
 def _plain_matrix(values: object) -> object:

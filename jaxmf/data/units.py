@@ -14,9 +14,9 @@ from jaxmf.data import checks
 from jaxmf.data.container import bare
 from jaxmf.data.dense import Dense
 from jaxmf.data.entries import Entries
+from jaxmf.data.process_rows import ROWS_A_BLOCK, rows_on_host
 from jaxmf.types import Array
 
-_ROWS_A_BLOCK = 4096
 _UNEQUAL = 30.0
 # Levels of the lines of 2,400 matrices of features without levels spread .55 (half of them) to 1.1
 # (99 in 100, with 20 lines or more a side; 1.34 with 12 x 6) times as much as what rows and columns
@@ -40,7 +40,7 @@ def column_means(data: Dense) -> np.ndarray:
         count += np.sum(observed, axis=0)
     overall = np.sum(total + count * first) / np.sum(count)
     means = np.where(count > 0, first + total / np.maximum(count, 1), overall)
-    return means.astype(np.asarray(data.values[:1, :1]).dtype)
+    return means.astype(data.values.dtype)
 
 
 def overall_mean(data: Dense) -> float:
@@ -156,16 +156,19 @@ def check_magnitude(data: Dense, name: str) -> None:
     """
     if checks.is_traced(data.values):
         return
-    values = np.asarray(data.values)
-    limits = np.finfo(values.dtype)
-    row, column = np.unravel_index(np.argmax(np.abs(values)), values.shape)
-    largest = float(np.abs(values[row, column]))
+    limits = np.finfo(data.values.dtype)
+    value, row, column = 0.0, 0, 0
+    for block, (values, _) in enumerate(_blocks(data)):
+        at, here = np.unravel_index(np.argmax(np.abs(values)), values.shape)
+        if np.abs(values[at, here]) > np.abs(value):
+            value, row, column = values[at, here], block * ROWS_A_BLOCK + int(at), int(here)
+    largest = float(np.abs(value))
     if largest == 0 or float(limits.tiny) ** 0.4 <= largest <= float(limits.max) ** 0.4:
         return
     action = "Divide" if largest > 1 else "Multiply"
     power = f"1e{abs(int(np.floor(np.log10(largest))))}"
     raise ValueError(
-        f"{name}: the largest value is {values[row, column]:g}, at row {row}, column {column}; "
+        f"{name}: the largest value is {value:g}, at row {row}, column {column}; "
         f"squares of such values leave the range of {limits.bits}-bit floats. {action} the data "
         f"by {power}, that is, take another unit"
     )
@@ -223,8 +226,8 @@ def row_medians(data: Dense, offset: object = 0.0) -> np.ndarray:
 def _medians(lines: np.ndarray) -> np.ndarray:
     """Medians (M,) of each line's numbers, 0 of lines without any."""
     pieces = []
-    for start in range(0, len(lines), _ROWS_A_BLOCK):
-        some = lines[start : start + _ROWS_A_BLOCK]
+    for start in range(0, len(lines), ROWS_A_BLOCK):
+        some = lines[start : start + ROWS_A_BLOCK]
         there = np.isfinite(some).any(axis=1)
         pieces.append(np.nanmedian(np.where(there[:, None], some, 0), axis=1))
     return np.concatenate(pieces).astype(lines.dtype)
@@ -250,8 +253,8 @@ def centred(data: Dense, offset: object, scale: object = None) -> Dense:
 
 def _blocks(data: Dense) -> Iterator[tuple[np.ndarray, np.ndarray | bool]]:
     """Blocks of rows on the host: values, and which are observed."""
-    for start in range(0, data.num_rows, _ROWS_A_BLOCK):
-        rows = slice(start, start + _ROWS_A_BLOCK)
-        values = np.asarray(data.values[rows])
-        observed = True if data.observed is None else np.asarray(data.observed[rows])
+    for start in range(0, data.num_rows, ROWS_A_BLOCK):
+        rows = slice(start, start + ROWS_A_BLOCK)
+        values = rows_on_host(data.values, rows)
+        observed = True if data.observed is None else rows_on_host(data.observed, rows)
         yield values, np.broadcast_to(observed, values.shape)

@@ -121,6 +121,10 @@ class Processes:
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for leaf in jax.tree.leaves(in_fixed_order(trees)):
             is_key = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+            if not getattr(leaf, "is_fully_addressable", True):
+                # one array of all processes, which made it together
+                digest.update(f"{leaf.dtype}{leaf.shape}".encode())
+                continue
             array = np.ascontiguousarray(jax.random.key_data(leaf) if is_key else leaf)
             digest.update(f"{array.dtype}{array.shape}".encode())
             digest.update(array.reshape(-1).view(np.uint8).data)
@@ -168,6 +172,19 @@ def is_first(mesh: object) -> bool:
 def _gathered(words: np.ndarray) -> np.ndarray:
     """The bytes (B,) that each of P processes passes, (P, B)."""
     return np.asarray(multihost_utils.process_allgather(words))
+
+
+def gather_texts(text: str) -> list[str]:
+    """What each process passes, in order; all of them call it."""
+    if jax.process_count() == 1:
+        return [text]
+    words = np.frombuffer(text.encode(), np.uint8)
+    sizes = _gathered(np.asarray([words.size], np.int64).view(np.uint8)).view(np.int64).ravel()
+    padded = np.zeros(int(sizes.max()), np.uint8)
+    padded[: words.size] = words
+    return [
+        row[:size].tobytes().decode() for row, size in zip(_gathered(padded), sizes, strict=True)
+    ]
 
 
 def _same(leaf: PyTree) -> PyTree:

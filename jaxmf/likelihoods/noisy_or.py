@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln, logsumexp
 
+from jaxmf import row_shards
 from jaxmf.types import Array, PyTree
 
 _LEAST = 1e-35  # a float32 still, and nothing beside one
@@ -213,6 +214,12 @@ def tally_of(eta: Array, cells: NoisyOrCells, size: int) -> Tally:
 
 def tally(z: Array, y: Array, x: Array, observed: Array | None) -> Tally:
     """The tally of a whole matrix x (N, D) with z (N, K) and y (K, D), H = K + 1."""
+    rows: tuple[Array, ...] = (z, x) if observed is None else (z, x, observed)
+    return Tally(*row_shards.with_rows(_tally_of_rows, rows, y))
+
+
+def _tally_of_rows(z: Array, x: Array, *others: PyTree) -> Tally:
+    observed, y = (None, *others)[-2:]
     num_rows, num_columns = x.shape
     num_slots = z.shape[1]
     z_float = z.astype(x.dtype)
@@ -232,7 +239,8 @@ def tally(z: Array, y: Array, x: Array, observed: Array | None) -> Tally:
         more = tally_columns(jnp.minimum(first, num_columns - size), first, size)
         return jax.tree.map(jnp.add, total, more)
 
-    return jax.lax.fori_loop(0, -(-num_columns // size), add, Tally(nothing, nothing))
+    total = jax.lax.fori_loop(0, -(-num_columns // size), add, Tally(nothing, nothing))
+    return Tally(*row_shards.add_over_devices(total))
 
 
 def log_likelihood(counts: Tally, parameters: NoisyOrParameters) -> Array:

@@ -296,6 +296,8 @@ class LinearGaussianIBP(BuffetModel):
             check_whole_rows(num_slots, remedy=chain.WHOLE_ROWS_REMEDY)
         return num_slots
 
+    takes_process_rows = True
+
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """The parallel sweep spreads rows over "data"; splits and merges go row by row."""
         is_parallel = options.get("sweep") == "parallel" and not options.get("split_merge")

@@ -178,6 +178,11 @@ def shared(model: NoisyOrIBP) -> dict[str, Callable[..., PyTree]]:
     return {"record": Partial(record, model), "grow": grow, "capacity": capacity, "limit": limit}
 
 
+def row_arrays() -> tuple[str, ...]:
+    """What the parallel sweep can have spread over devices: of the data, the state and draws."""
+    return ("values", "observed", "z")
+
+
 def limit(data: Dense) -> dict[str, Limit]:
     """How many slots for causes there may be."""
     return {"features": features_limit(data.num_rows)}

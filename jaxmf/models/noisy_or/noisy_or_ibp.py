@@ -15,6 +15,7 @@ hidden causes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass
 from functools import partial
 
@@ -38,6 +39,7 @@ from jaxmf.models.noisy_or.state import HYPERPARAMETERS, NoisyOrState, active_co
 from jaxmf.priors import hyper
 from jaxmf.priors.features import sample_by_rows
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.samplers.cloud import TriggerFn
 from jaxmf.samplers.feature_particles import feature_filter, refuse_optimal
@@ -255,7 +257,18 @@ class NoisyOrIBP(BuffetModel):
             init=Partial(chain.init, plan, self),
             step=Partial(chain.step, plan, self),
             **chain.shared(self),
+            row_arrays=chain.row_arrays if plan.sweep == "parallel" else None,
         )
+
+    def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
+        """The parallel sweep spreads rows over "data"; splits by scans and births do not."""
+        is_parallel = options.get("sweep") == "parallel" and not _row_by_row(options)
+        return (DATA_AXIS,) if is_parallel else ()
+
+    def mesh_advice(self, options: Mapping[str, object]) -> str:
+        """What keeps rows from being spread over devices."""
+        names = " and ".join(_row_by_row(options))
+        return f"without {names} it spreads rows over {DATA_AXIS!r}" if names else ""
 
     def annealed(
         self,
@@ -395,3 +408,8 @@ class NoisyOrIBP(BuffetModel):
         from jaxmf.models.noisy_or.particle import particle_draw
 
         return particle_draw(self, particle, path, data)
+
+
+def _row_by_row(options: Mapping[str, object]) -> list[str]:
+    """The optional moves of these options that go through rows one after another."""
+    return [name for name in ("split_merge", "shared_births") if options.get(name)]

@@ -41,14 +41,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf import slots
+from jaxmf import row_shards, slots
 from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.samplers.restricted_scans import LabelledPrior
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 
 class CausePair(NamedTuple):
@@ -123,7 +123,8 @@ def split_or_merge(
     """One proposal of a split or a merge; arguments and results as `repeat_moves`."""
     dtype = x.dtype
     choices = jax.random.uniform(jax.random.fold_in(key, 0), (4,), dtype)
-    kinds = jnp.floor(3 * jax.random.uniform(jax.random.fold_in(key, 1), (z.shape[0],), dtype))
+    kinds = jax.random.uniform(jax.random.fold_in(key, 1), (z.shape[0],), dtype)
+    kinds = jnp.floor(3 * row_shards.spread(kinds))
     used = jnp.any(z, axis=0)
     num_causes = jnp.sum(used, dtype=jnp.int32)
     is_split = choices[0] < 0.5
@@ -201,18 +202,20 @@ def activity_log_weights(
     Args: z (N, K) bool, without the causes of the pair; y (K, D) bool; x (N, D) float, zeros and
     ones; observed (N, D) bool, or None.
     """
+    rows = (z, x, *pair) if observed is None else (z, x, *pair, observed)
+    return Activity(*row_shards.with_rows(_weights_of_rows, rows, y, parameters))
+
+
+def _weights_of_rows(
+    z: Array, x: Array, whole: Array, first: Array, second: Array, *others: PyTree
+) -> Activity:
+    observed, y, parameters = (None, *others)[-3:]
     dtype = x.dtype
     num_rows, num_columns = x.shape
-    whole, one, both = (
-        part.astype(dtype)
-        for part in (
-            pair.whole,
-            jnp.stack([pair.first, pair.second, pair.first ^ pair.second]),
-            pair.first & pair.second,
-        )
-    )
+    more = jnp.stack([whole, first, second]).astype(dtype)
+    one = jnp.stack([first, second, first ^ second]).astype(dtype)
+    whole, both = more[0], (first & second).astype(dtype)
     table = noisy_or.gain_table(z.shape[1] + 2, parameters)
-    more = jnp.stack([whole, *(column.astype(dtype) for column in (pair.first, pair.second))])
 
     def weigh_columns(at: Callable[[Array], Array]) -> Activity:
         cells = noisy_or.cells_of(at(x), None if observed is None else at(observed))
@@ -220,18 +223,20 @@ def activity_log_weights(
         eta = noisy_or.num_active(z, at(y), dtype).astype(jnp.int32)
         by_one = ones * noisy_or.look_up(table, eta)
         by_two = by_one + ones * noisy_or.look_up(table, eta + 1)
-        in_zeros = parameters.log_fail * (more @ cells.zeros.astype(dtype))
-        gain = one @ by_one  # a alone, b alone, and both where only one of them is
+        sums = more @ cells.zeros.astype(dtype), one @ by_one, whole @ by_one, both @ by_two
+        # gain: of a alone, of b alone, and of both where only one of them is
+        num_zeros, gain, gain_of_whole, gain_of_both = row_shards.add_over_devices(sums)
+        in_zeros = parameters.log_fail * num_zeros
         odds = parameters.log_odds
         zero = jnp.zeros_like(gain[0])
         return Activity(
-            whole=jnp.stack([zero, odds + whole @ by_one + in_zeros[0]]),
+            whole=jnp.stack([zero, odds + gain_of_whole + in_zeros[0]]),
             parts=jnp.stack(
                 [
                     zero,
                     odds + gain[0] + in_zeros[1],
                     odds + gain[1] + in_zeros[2],
-                    2 * odds + gain[2] + both @ by_two + in_zeros[1] + in_zeros[2],
+                    2 * odds + gain[2] + gain_of_both + in_zeros[1] + in_zeros[2],
                 ]
             ),
         )
@@ -291,14 +296,16 @@ def birth_or_death(
     choices = jax.random.uniform(jax.random.fold_in(key, 0), (4,), dtype)
     row = jnp.minimum((choices[0] * z.shape[0]).astype(jnp.int32), z.shape[0] - 1)
     is_birth = choices[1] < 0.5
-    counts = jnp.sum(z, axis=0, dtype=dtype)
-    singletons = z[row] & (counts == 1)
+    counts = row_shards.column_counts(z, dtype)
+    z_row = row_shards.rows_at(z, row)
+    singletons = z_row & (counts == 1)
     dying = pick(choices[2], singletons)
     claim = slots.claim(counts > 0, 1)
     slot = jnp.where(is_birth, jnp.argmax(claim.claimed), dying)
 
-    cells = noisy_or.cells_of(x[row], None if observed is None else observed[row])
-    others = z[row] & ~(~is_birth & (jnp.arange(z.shape[1]) == dying))
+    seen = None if observed is None else row_shards.rows_at(observed, row)
+    cells = noisy_or.cells_of(row_shards.rows_at(x, row), seen)
+    others = z_row & ~(~is_birth & (jnp.arange(z.shape[1]) == dying))
     eta = noisy_or.num_active(others, y, dtype)
     num_causes = jnp.sum(singletons) + is_birth
     log_ratio = log_birth_ratio(
@@ -309,7 +316,8 @@ def birth_or_death(
     uniforms = jax.random.uniform(jax.random.fold_in(key, 1), eta.shape, dtype)
     log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, jnp.zeros((), dtype))
     active = is_birth & (uniforms < jax.nn.sigmoid(log_odds))
-    new_z, new_y = z.at[row, slot].set(is_birth), y.at[slot].set(active)
+    here = (jnp.arange(z.shape[0]) == row)[:, None] & (jnp.arange(z.shape[1]) == slot)
+    new_z, new_y = jnp.where(here, is_birth, z), y.at[slot].set(active)
     overflow = accepted & is_birth & claim.overflow
     return jnp.where(accepted, new_z, z), jnp.where(accepted, new_y, y), overflow
 

@@ -5,6 +5,9 @@ are drawn; the bits of all rows are drawn together, refusing for each column a c
 empty it; then the singletons of every row are drawn anew. Given the shared causes, the numbers of
 causes that only one row has are independent Poisson variables, each times the likelihood of its row
 with their rows of Y summed out; these are then drawn jointly within each row. Last, all of Y.
+
+Rows may be spread over the axis "data" of a mesh: devices exchange counts of columns for each slot
+that is visited, rows of Y for new causes, and for each cause the gain of each column.
 """
 
 from __future__ import annotations
@@ -13,9 +16,9 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logit
 
-from jaxmf import devices, slots
+from jaxmf import devices, row_shards, slots
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells
+from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells, Tally
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, draws_of_rows, row_prior
 from jaxmf.samplers.noisy_or.new_causes import count_table, new_cause_log_weights
@@ -41,14 +44,16 @@ def noisy_or_parallel_sweep(
     num_rows, num_slots = z.shape
     cells = noisy_or.cells_of(x, observed)
     row_key = jax.random.fold_in(key, 1)
-    draws = draws_of_rows(row_key, jnp.arange(num_rows), num_slots, None, x.dtype)
+    rows = row_shards.spread(jnp.arange(num_rows))
+    draws = draws_of_rows(row_key, rows, num_slots, None, x.dtype)
+    draws = jax.tree.map(row_shards.spread, draws)
     z = draw_all_bits(
         jax.random.fold_in(key, 2), draws, z, y, cells, prior=prior, parameters=parameters
     )
     z, y, overflow = draw_singleton_causes(
         jax.random.fold_in(key, 3), draws, z, y, cells, prior=prior, parameters=parameters
     )
-    active = prior.exists(jnp.sum(z, axis=0, dtype=x.dtype))
+    active = prior.exists(row_shards.column_counts(z, x.dtype))
     y = draw_activity(
         jax.random.fold_in(key, 4), z, y, x, observed, active=active, parameters=parameters
     )
@@ -71,23 +76,26 @@ def draw_all_bits(
     """
     dtype = draws.bits.dtype
     num_rows = jnp.asarray(z.shape[0], dtype)
-    counts = jnp.sum(z, axis=0, dtype=dtype)
+    counts = row_shards.column_counts(z, dtype)
     movable = row_prior(prior, counts, num_rows, num_fixed=0).movable
     log_odds = draw_log_odds(key, prior, counts, num_rows)
     gain_of_zeros = parameters.log_fail * (cells.zeros.astype(dtype) @ y.T.astype(dtype))
     threshold = logit(draws.bits)
     order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
-    rows = jnp.arange(z.shape[0])
     table = noisy_or.gain_table(z.shape[1] + 1, parameters)
 
     def visit(step: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         z, eta, counts = carry
         k = order[:, step]
-        on, active = z[rows, k], y[k]
+
+        def at(array: Array) -> Array:
+            return jnp.take_along_axis(array, k[:, None], axis=1)[:, 0]
+
+        on, active = at(z), y[k]
         without = jnp.maximum(eta - on[:, None], 0)  # right where the cause is active
         gain = jnp.sum(jnp.where(active & cells.ones, noisy_or.look_up(table, without), 0), axis=1)
-        odds = flip_log_odds(on, log_odds[k], gain + gain_of_zeros[rows, k])
-        flip = threshold[rows, k] < odds
+        odds = flip_log_odds(on, log_odds[k], gain + at(gain_of_zeros))
+        flip = at(threshold) < odds
         sign = jnp.where(on, -1, 1)
         here = jnp.arange(z.shape[1]) == k[:, None]
         changes = jnp.sum(jnp.where(here & flip[:, None], sign[:, None], 0), axis=0)
@@ -123,34 +131,49 @@ def draw_singleton_causes(
     num_rows, num_slots = z.shape
     dtype = draws.bits.dtype
     # `exists` without any one row: a column with a single one is free without it
-    counts = jnp.sum(z, axis=0, dtype=dtype)
+    counts = row_shards.column_counts(z, dtype)
     conditional = row_prior(prior, jnp.maximum(counts - 1, 0), num_rows, num_fixed=0)
     shared = z & ~conditional.free
     eta = noisy_or.num_active(shared, y, dtype)
     table = count_table(num_slots, parameters)
-
-    def draw_count(uniform: Array, eta: Array, cells: NoisyOrCells) -> tuple[Array, Array]:
-        log_weights, cut_off = new_cause_log_weights(
-            noisy_or.tally_of(eta, cells, num_slots + 1), conditional.rate, table
-        )
-        return feature_rows.draw_index(uniform, log_weights), cut_off
-
-    num_new, cut_off = jax.lax.map(
-        lambda row: draw_count(*row),
-        (draws.num_new, eta, cells),
-        batch_size=devices.block_size("noisy-or rows"),
+    num_new, cut_off = row_shards.by_row(
+        _draw_counts, (draws.num_new, eta, *cells), conditional.rate, table
     )
-    last = jnp.cumsum(num_new)
-    claim = slots.claim(~conditional.free, last[-1])
+    last = row_shards.running_total(num_new)
+    claim = slots.claim(~conditional.free, jnp.sum(num_new))
     position = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
-    owner = jnp.searchsorted(last, position, side="right")
-    rank = position - (last - num_new)[jnp.minimum(owner, num_rows - 1)]
+    owner = row_shards.sum_over_rows(_num_rows_before, (last,), position)
+    before = row_shards.rows_at(last - num_new, jnp.minimum(owner, num_rows - 1))
+    rank = position - before
     y = _draw_their_activity(
         key, jnp.where(conditional.free[:, None], False, y), claim.claimed, owner, rank,
         num_new, eta, cells, parameters,
     )  # fmt: skip
     z = shared | (claim.claimed & (jnp.arange(num_rows)[:, None] == owner))
     return z, y, claim.overflow | jnp.any(cut_off)
+
+
+def _draw_counts(
+    uniforms: Array, eta: Array, ones: Array, zeros: Array, rate: Array, table: Tally
+) -> tuple[Array, Array]:
+    """How many new causes each row has, (N,) int, and (N,) bool: whether there may be more."""
+
+    def draw_count(row: tuple[Array, Array, NoisyOrCells]) -> tuple[Array, Array]:
+        uniform, eta, cells = row
+        tally = noisy_or.tally_of(eta, cells, table.ones.shape[1])
+        log_weights, cut_off = new_cause_log_weights(tally, rate, table)
+        return feature_rows.draw_index(uniform, log_weights), cut_off
+
+    rows = (uniforms, eta, NoisyOrCells(ones, zeros))
+    drawn: tuple[Array, Array] = jax.lax.map(
+        draw_count, rows, batch_size=devices.block_size("noisy-or rows")
+    )
+    return drawn
+
+
+def _num_rows_before(last: Array, position: Array) -> Array:
+    """How many rows end their new causes, `last` (N,), at or before each position (K,)."""
+    return jnp.sum(last[:, None] <= position, axis=0, dtype=jnp.int32)
 
 
 def _draw_their_activity(
@@ -169,7 +192,8 @@ def _draw_their_activity(
     In iteration `new` every row that has this many draws one, those still to come summed out.
     """
     dtype = eta.dtype
-    rows = jnp.arange(eta.shape[0])
+    num_rows = eta.shape[0]
+    rows = row_shards.spread(jnp.arange(num_rows))
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(rows)
 
     def draw(new: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -183,7 +207,7 @@ def _draw_their_activity(
 
         active = jax.vmap(draw_row)(keys, eta, cells, num_new)
         here = claimed & (rank == new)
-        drawn = active[jnp.minimum(owner, len(rows) - 1)]
+        drawn = row_shards.rows_at(active, jnp.minimum(owner, num_rows - 1))
         return jnp.where(here[:, None], drawn, y), eta + active
 
     return jax.lax.fori_loop(0, jnp.max(num_new), draw, (y, eta))[0]

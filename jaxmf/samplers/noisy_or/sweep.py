@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logit
 
-from jaxmf import slots
+from jaxmf import row_shards, slots
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells, Tally
@@ -31,7 +31,7 @@ from jaxmf.samplers.noisy_or.new_causes import (
     new_cause_log_weights,
 )
 from jaxmf.samplers.noisy_or.shared_bits import draw_shared_bits
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 # Beyond this many columns XLA refuses to fuse the sums of a scan, and has little to gain by it.
 _MOST_FUSED_COLUMNS = 2_048
@@ -281,7 +281,7 @@ def draw_activity(
     None; active (K,) bool, slots that are causes.
     Returns (K, D) bool, False in the other slots.
     """
-    num_rows, num_columns = x.shape
+    num_columns = x.shape[1]
     order_key, bits_key = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
     order = slots.random_order(order_key, active)
     # one vector over columns for each slot: a larger capacity leaves them as they are
@@ -289,8 +289,18 @@ def draw_activity(
         lambda slot: jax.random.uniform(jax.random.fold_in(bits_key, slot), (num_columns,), x.dtype)
     )(jnp.arange(z.shape[1]))
     threshold = logit(uniforms)
-    z_float = z.astype(x.dtype)
     num_active = jnp.sum(active, dtype=jnp.int32)
+    rows = (z, x) if observed is None else (z, x, observed)
+    drawn = row_shards.with_rows(
+        _draw_all_columns, rows, y, order, num_active, threshold, parameters
+    )
+    return drawn & active[:, None]
+
+
+def _draw_all_columns(z: Array, x: Array, *others: PyTree) -> Array:
+    """Y (K, D) bool, a block of columns at a time."""
+    observed, y, order, num_active, threshold, parameters = (None, *others)[-6:]
+    z_float = z.astype(x.dtype)
 
     def draw_columns(at: Callable[[Array], Array]) -> Array:
         cells = noisy_or.cells_of(at(x), None if observed is None else at(observed))
@@ -299,8 +309,7 @@ def draw_activity(
         )
 
     start = jnp.zeros(y.shape, bool)
-    drawn = noisy_or.map_columns(draw_columns, num_rows, num_columns, start_value=start)
-    return drawn & active[:, None]
+    return noisy_or.map_columns(draw_columns, *x.shape, start_value=start)
 
 
 def _scan_causes(
@@ -314,7 +323,8 @@ def _scan_causes(
 ) -> Array:
     """Y of a block of columns (K, B) bool, cause by cause; z (N, K) and y (K, B) float."""
     table = noisy_or.gain_table(z.shape[1] + 1, parameters)
-    gain_of_zeros = parameters.log_fail * (z.T @ cells.zeros.astype(z.dtype))
+    num_zeros = row_shards.add_over_devices(z.T @ cells.zeros.astype(z.dtype))
+    gain_of_zeros = parameters.log_fail * num_zeros
 
     def visit(position: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         y, eta = carry
@@ -322,7 +332,8 @@ def _scan_causes(
         has, active = z[:, k][:, None] > 0.5, y[k]
         without = jnp.maximum(eta - active, 0)  # right where the row has the cause
         gain = jnp.sum(jnp.where(has & cells.ones, noisy_or.look_up(table, without), 0), axis=0)
-        log_odds = flip_log_odds(active, parameters.log_odds, gain + gain_of_zeros[k])
+        gain = row_shards.add_over_devices(gain) + gain_of_zeros[k]
+        log_odds = flip_log_odds(active, parameters.log_odds, gain)
         flip = threshold[k] < log_odds
         eta = eta + jnp.where(has & flip, jnp.where(active, -1, 1), 0)
         return y.at[k].set(active ^ flip), eta

@@ -1,0 +1,126 @@
+"""Rows of the noisy-OR model over the axis "data" of a mesh: eight virtual devices, in processes.
+
+The same draws on 1, 2 and 8 devices, what a device holds, and what passes between devices.
+"""
+
+import pytest
+
+import jaxmf as mf
+from tests.support.eight_devices import run_on_eight_devices
+
+CELLS = """
+import os, sys
+
+os.environ["PJRT_NPROC"] = "9"
+import re
+import jax, numpy as np
+from jax.sharding import Mesh
+import jaxmf as mf
+from jaxmf import row_shards
+from jaxmf.engine.result import Schedule
+from jaxmf.engine.run import _group_keys, _make_program
+from jaxmf.engine.sharding import Placement
+
+random = np.random.default_rng(0)
+
+def cells(num_rows, num_columns, missing):
+    causes = (random.random((num_rows, 3)) < 0.3) @ (random.random((3, num_columns)) < 0.4)
+    values = (random.random(causes.shape) < 1 - 0.98 * 0.1**causes).astype(float)
+    if missing:
+        values[random.random(causes.shape) < 0.1] = np.nan
+    return values
+
+def over(num_devices):
+    return Mesh(np.array(jax.devices()[:num_devices]), ("data",))
+"""
+
+SAME = (
+    CELLS
+    + """
+values = cells(64, 12, sys.argv[1] == "missing")
+settings = dict(num_warmup=6, num_samples=3, num_chains=1, seed=1, sweep="parallel", capacity=16)
+alone = mf.sample(mf.NoisyOrIBP(), values, chain_method="vectorized", **settings)
+assert np.min(alone.draws["num_features"]) > 1
+if sys.argv[2] == "broken":
+    add = row_shards.add_over_devices
+    def without_the_last(sums):
+        if not row_shards.is_share():
+            return sums
+        last = jax.lax.axis_index("data") == row_shards.num_shares() - 1
+        return add(jax.tree.map(lambda one: jax.numpy.where(last, 0, one), sums))
+    row_shards.add_over_devices = without_the_last
+for num_devices in map(int, sys.argv[3:]):
+    spread = mf.sample(mf.NoisyOrIBP(), values, mesh=over(num_devices), **settings)
+    same = all(np.array_equal(spread.draws[name], alone.draws[name]) for name in ("z", "y"))
+    if same:
+        for name, draws in alone.draws.items():
+            np.testing.assert_allclose(spread.draws[name], draws, rtol=1e-4, err_msg=name)
+    print("the same" if same else "others")
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("values", "devices"),
+    [("complete", ["8"]), ("missing", ["2", "8"])],
+    ids=["complete", "missing"],
+)
+def test_rows_on_one_two_and_eight_devices_have_the_same_causes(values, devices):
+    assert run_on_eight_devices(SAME, values, "whole", *devices) == ["the same"] * len(devices)
+
+
+@pytest.mark.slow
+def test_sums_without_those_of_the_last_device_give_other_causes():
+    assert run_on_eight_devices(SAME, "complete", "broken", "2") == ["others"]
+
+
+PROGRAM = (
+    CELLS
+    + """
+NUM_COLUMNS, NUM_SLOTS = 12, 8
+values = cells(1024, NUM_COLUMNS, True)
+algorithm = mf.NoisyOrIBP().sampler(sweep="parallel", capacity=NUM_SLOTS)
+
+def compiled(num_devices):
+    names = algorithm.row_arrays()
+    placement = Placement(over(num_devices), batched=True, row_arrays=names)
+    with placement.context():
+        data = mf.Dense(values)
+        program = _make_program(algorithm, data, placement, Schedule(0, 2, 1), 1, None)
+        keys = _group_keys(0, 1, placement)[0][1]
+        return program.chunk_program(keys, *program.shapes(keys)).compiled
+
+def size(program):
+    memory = program.memory_analysis()
+    return memory.argument_size_in_bytes + memory.temp_size_in_bytes
+
+alone, spread = compiled(1), compiled(8)
+assert size(alone) > 6 * size(spread), (size(alone), size(spread))
+print("a sixth at most")
+exchanged = re.findall(r"= (.*?) (?:all-[a-z]+|collective-permute)(?:-start)?\\(", spread.as_text())
+sizes = [
+    np.prod([int(n) for n in shape.split(",") if n])
+    for shapes in exchanged for shape in re.findall(r"\\[([0-9,]*)\\]", shapes)
+]
+assert len(exchanged) > 3, len(exchanged)
+assert max(sizes) <= NUM_SLOTS * NUM_COLUMNS, sorted(sizes)[-3:]
+print("sums alone are exchanged")
+"""
+)
+
+
+@pytest.mark.slow
+def test_a_device_holds_its_rows_and_sums_alone_are_exchanged():
+    assert run_on_eight_devices(PROGRAM) == ["a sixth at most", "sums alone are exchanged"]
+
+
+def test_the_sampler_says_what_it_can_spread():
+    model = mf.NoisyOrIBP()
+    assert model.mesh_axes({"sweep": "parallel"}) == ("data",)
+    assert model.mesh_axes({"sweep": "sequential"}) == ()
+    moves = {"sweep": "parallel", "split_merge": 1, "shared_births": 2}
+    assert model.mesh_axes(moves) == ()
+    advice = "without split_merge and shared_births it spreads rows over 'data'"
+    assert model.mesh_advice(moves) == advice
+    assert model.sampler(sweep="sequential").row_arrays is None
