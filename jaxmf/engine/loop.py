@@ -62,6 +62,7 @@ class Loop:
             self._chunk_seconds,
             lambda: interrupts.requested,
             interrupts.insist,
+            display.wait,
         )
         with one_blas_thread():
             while now.step < total and not processes.any_of(interrupts.requested):

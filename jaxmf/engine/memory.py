@@ -70,10 +70,10 @@ class MemoryGuard:
         states = max(0, arguments - self._data) * self._num_groups
         needs = Needs(self._data, states, beside * self._num_at_once, draws)
         if self._shares_host:
-            refuse_if_too_large(needs, self._limit)
+            refuse_if_too_large(needs, self._limit, self._num_draws)
         else:
-            refuse_if_too_large(needs._replace(draws=0), self._limit)
-            refuse_if_too_large(Needs(0, 0, 0, draws), self._host_limit)
+            refuse_if_too_large(needs._replace(draws=0), self._limit, self._num_draws)
+            refuse_if_too_large(Needs(0, 0, 0, draws), self._host_limit, self._num_draws)
         self._approved.add(id(program))
 
     def _least(self, limit: int | None) -> int | None:
@@ -110,19 +110,25 @@ def available_host_bytes() -> int | None:
     return min(found) if found else None
 
 
-def refuse_if_too_large(needs: Needs, limit: int | None) -> None:
+def refuse_if_too_large(needs: Needs, limit: int | None, num_draws: int) -> None:
     """Checks an estimate against the limit.
 
+    Args: num_draws: to keep of each chain.
     Raises MemoryError: with both figures, where the memory goes, and what to lower.
     """
     total = sum(needs)
     if limit is None or total <= limit:
         return
+    room = limit - (total - needs.draws)
+    fits = room * num_draws // max(1, needs.draws)
+    fewer = "keep less with a smaller num_samples"
+    if 1 <= fits < num_draws:
+        fewer += f", of which {fits:,} of each chain fit here (thin=... spreads them out)"
     parts = ", ".join(f"{name} {in_words(size)}" for name, size in needs._asdict().items())
     raise MemoryError(
         f"this run needs about {in_words(total)} ({parts}) and {in_words(limit)} are available. "
-        "Lower num_chains, the number of particles (or their batch_size) or the capacity, or keep "
-        "less with a smaller num_samples; memory_limit sets another limit in bytes"
+        "Lower num_chains, the number of particles (or their batch_size) or the capacity, or "
+        f"{fewer}; memory_limit sets another limit in bytes"
     )
 
 

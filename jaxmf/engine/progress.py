@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+_LONG_SECONDS = 5.0
+
 
 class ProgressReport(NamedTuple):
     """How far a run is.
@@ -44,10 +46,6 @@ class Display:
         self._is_shown = self._call is None and (_is_watched() if progress is None else progress)
 
     def __enter__(self) -> Display:
-        if self._is_shown:
-            self._bar = _make_bar()
-            self._task = self._bar.add_task("starting", total=None, scalars="", left="")
-            self._bar.start()
         return self
 
     def __exit__(
@@ -59,6 +57,22 @@ class Display:
         if self._bar is not None:
             self._bar.stop()
 
+    def say(self, phase: str) -> None:
+        """Shows what is done before the first step."""
+        if not self._is_shown:
+            return
+        if self._bar is None:
+            self._bar = _make_bar()
+            self._task = self._bar.add_task(phase, total=None, scalars="", left="", waited="")
+            self._bar.start()
+        self._bar.update(self._task, description=phase, refresh=True)
+
+    def wait(self, seconds: float) -> None:
+        """Shows how long the steps in hand have been running, where that is long."""
+        if self._bar is not None and seconds >= _LONG_SECONDS:
+            waited = f"{round(seconds)} s in this step"
+            self._bar.update(self._task, waited=waited, refresh=True)
+
     def show(self, report: ProgressReport) -> None:
         """Shows one report."""
         if self._call is not None:
@@ -67,6 +81,7 @@ class Display:
             phase = "warm-up" if report.step < report.num_warmup else "sampling"
             self._bar.update(
                 self._task,
+                waited="",
                 description=", ".join(filter(None, (phase, report.note))),
                 completed=report.step,
                 total=report.num_steps,
@@ -136,6 +151,7 @@ def _make_bar() -> object:
         BarColumn(bar_width=30),
         TextColumn("{task.completed}/{task.total} steps"),
         TextColumn("{task.fields[left]}"),
+        TextColumn("{task.fields[waited]}"),
         TextColumn("{task.fields[scalars]}"),
         console=console,
         # redrawn between chunks: a thread of its own would compete with the chains

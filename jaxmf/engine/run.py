@@ -139,6 +139,7 @@ def run(
             settings = _settings(seed, schedule, num_chains, placement)
             passed = (algorithm, data, None if initial is None else initial.state)
             processes.check_alike(settings | more, passed)
+        display = stack.enter_context(Display(progress if processes.is_first else False))
         program = _make_program(algorithm, data, placement, schedule, num_chains, memory_limit)
         keys = _group_keys(seed, num_chains, placement)
         storage, progression = None, None
@@ -149,14 +150,15 @@ def run(
             )
             progression = storage.open(program, keys, schedule, resume=resume)
         if progression is None:
+            display.say("compiling")
             program.approve(program.chunk_program(keys[0][1], *program.shapes(keys[0][1])))
             if initial is None:
                 progression = start_anew(program, keys, schedule)
             else:
                 progression = start_from(program, keys, schedule, initial)
         if progression.step < schedule.num_steps:
-            shown = progress if processes.is_first else False
-            with Display(shown) as display, Interrupts() as interrupts:
+            display.say("starting")
+            with Interrupts() as interrupts:
                 Loop(program, progression, storage, chunk_seconds, note).go(display, interrupts)
         elif storage is not None:
             storage.save(progression, at_once=True)

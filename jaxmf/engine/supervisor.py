@@ -79,6 +79,7 @@ class Supervisor:
         chunk_seconds: aim for the length of a program.
         is_stopping: whether the run is asked to end.
         insist: called where it is, and the step in hand is late: a step that hangs would never end.
+        wait: called now and then with the seconds that the programs in hand have been running.
     """
 
     def __init__(
@@ -87,10 +88,12 @@ class Supervisor:
         chunk_seconds: float = 1.0,
         is_stopping: Callable[[], bool] = lambda: False,
         insist: Callable[[], None] = lambda: None,
+        wait: Callable[[float], None] = lambda seconds: None,
     ):
         self.chunk_seconds = chunk_seconds
         self.is_stopping = is_stopping
         self._insist = insist
+        self._wait = wait
         self._num_workers = num_workers
         self._attempts: dict[int, Attempt] = {}
 
@@ -148,6 +151,8 @@ class Supervisor:
 
     def _look(self) -> None:
         now = time.perf_counter()
+        began = [attempt.began for attempt in list(self._attempts.values())]
+        self._wait(now - min(began, default=now))
         for thread, attempt in list(self._attempts.items()):
             seconds = now - attempt.began
             if seconds <= attempt.allowed():

@@ -1,6 +1,7 @@
 """Runs stopped by Ctrl-C or SIGTERM in the middle of a chunk, and what is said of a hanging one."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmf.engine import Interrupts, SlowStepWarning, load_run, program, run, supervisor, turns
+from jaxmf.engine import (
+    Interrupts,
+    SlowStepWarning,
+    load_run,
+    program,
+    progress,
+    run,
+    supervisor,
+    turns,
+)
 from jaxmf.engine.executables import CACHE
 from jaxmf.programs import jit
 from tests.support.engine_toys import LOOK, growing, looked_at, pair_gibbs
@@ -108,6 +118,25 @@ def test_a_step_that_takes_far_longer_than_usual_is_named(monkeypatch, look):
     with pytest.warns(SlowStepWarning, match=said) as caught:
         assert run(toy, np.zeros(()), num_samples=40, chunk_seconds=1e-9).complete
     assert len(caught) == 1
+
+
+def test_the_bar_says_what_is_waited_for(monkeypatch, look):
+    said = []
+
+    class Bar:
+        def __getattr__(self, name):
+            return lambda *args, **fields: said.append(fields)
+
+    monkeypatch.setattr(progress, "_make_bar", Bar)
+    monkeypatch.setattr(progress, "_LONG_SECONDS", 0.1)
+    monkeypatch.setattr(supervisor, "POLL_SECONDS", 0.02)
+    look(lambda step: time.sleep(0.5 if step == 0 else 0.0))
+    run(looked_at(birth=0.0, death=0.0, capacity=64), np.zeros(()), num_samples=3, progress=True)
+    phases = [fields["description"] for fields in said if "description" in fields]
+    assert [phases[0], phases[1], phases[-1]] == ["compiling", "starting", "sampling"]
+    waited = [fields["waited"] for fields in said if "waited" in fields]
+    assert re.fullmatch(r"\d s in this step", waited[1])
+    assert waited[-1] == ""
 
 
 def test_one_ctrl_c_ends_a_run_whose_step_hangs(monkeypatch, look):

@@ -12,7 +12,7 @@ import pytest
 import jaxmf as mf
 from jaxmf.data import dense
 from jaxmf.engine import run
-from jaxmf.engine.memory import in_words
+from jaxmf.engine.memory import Needs, in_words, refuse_if_too_large
 from tests.support.engine_toys import pair_gibbs
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +61,16 @@ def test_a_verb_refuses_what_does_not_fit_before_it_copies(monkeypatch):
         mf.sample(mf.LinearGaussianIBP(), x, memory_limit=10**9)
     with pytest.raises(TypeError, match="memory_limit must be"):
         mf.sample(mf.LinearGaussianIBP(), x, memory_limit="4GB")
+
+
+def test_a_refusal_says_how_many_draws_would_fit():
+    needs = Needs(data=10, states=20, temporary=30, draws=100_000)
+    with pytest.raises(MemoryError, match=r"of which 40 of each chain fit here \(thin=") as caught:
+        refuse_if_too_large(needs, 40_060, num_draws=100)
+    assert "draws 100 kB" in str(caught.value)
+    refuse_if_too_large(needs._replace(draws=40_000), 40_060, num_draws=40)
+    with pytest.raises(MemoryError, match="a smaller num_samples; memory_limit"):
+        refuse_if_too_large(needs, 60, num_draws=100)
 
 
 def test_blocks_of_rows_give_what_the_whole_gives(monkeypatch):
