@@ -123,7 +123,7 @@ def test_ratings_have_factors_recommendations_and_calibration_in_their_report(ra
     assert [low[0, 0], high[0, 0]] == pytest.approx(expected.quantiles[:, 0], rel=1e-4)
     assert 'role="img" aria-label="' in page
     assert "Lines on the right are drawn from" in page
-    assert "rows at the 10 % quantile, the median and the maximum of the number of entries" in page
+    assert "for three rows: with few entries (the 10 % quantile of their number)" in page
     assert "The grey band and bars have 95 % of such shares" in page
 
 
@@ -185,7 +185,7 @@ def test_factors_that_are_small_beside_the_largest_are_left_out_and_it_says_so(r
         return user_data.factors(dataclasses.replace(rated, draws=draws | {"u": u, "v": v}))
 
     assert "Listed are" not in page(0.5)
-    says = "Listed are 1 of 2 parts; the others have less than 5% of the largest."
+    says = "Listed are 1 of 2 factors; the others have less than 5% of the largest."
     assert says in page(0.01)
 
 
