@@ -43,6 +43,16 @@ for (const table of document.querySelectorAll("table.sortable")) {
   }
 }
 
+// What is wider than its frame says so.
+for (const frame of document.querySelectorAll(".scroll")) {
+  const hint = make("p", { className: "hint", textContent: "Wider than the screen: move it sideways." });
+  const look = () => { hint.hidden = frame.scrollWidth <= frame.clientWidth + 1; };
+  frame.before(hint);
+  addEventListener("resize", look);
+  addEventListener("load", look);
+  look();
+}
+
 // The map of topics (LDAvis: Sievert & Shirley 2014). A topic that is clicked, or under the
 // pointer, has its words listed by relevance, lambda log p(w|t) + (1 - lambda) log(p(w|t) / p(w));
 // a word under the pointer gives the circles the areas of its topics.

@@ -255,7 +255,7 @@ def _traces(posterior: Posterior) -> str:
 def _num_features(posterior: Posterior) -> str:
     if "num_features" not in posterior.draws:
         return ""
-    words = "Posterior distribution of the number that some row has."
+    words = "Posterior distribution of the number of features that at least one row has."
     values, probabilities = posterior.num_features()
     described = "Bars: " + ", ".join(
         f"{value} features with probability {probability:.2f}"

@@ -52,27 +52,29 @@ def recommendations(posterior: Posterior) -> str:
         has = _has(known, row) + ("" if shares is None else _topics_of(shares[index]))
         words = f"<h3>{escaped(_row_id(posterior, top, index))}</h3><p>{escaped(has)}</p>"
         parts.append(words + table(heading, lines))
-    words = f"{_words_of(top.scores)} Drawings run from {short(ends[0])} to {short(ends[1])}."
-    return section("Some rows, and what is best for them", words, "".join(parts))
+    scale = f"Lines on the right are drawn from {short(ends[0])} to {short(ends[1])}."
+    words = f"{_words_of(top.scores)} {scale}"
+    return section("Some rows, and what is recommended to them", words, "".join(parts))
 
 
 def _words_of(scores: Scores | ExpectedRatings | NextWords) -> str:
     kind = (
-        "that a row does not have yet, for rows at the 10 % quantile, the median and the maximum "
-        "of the number of entries"
+        "that they do not have yet, for three rows: with few entries (the 10 % quantile of their "
+        "number), with the median number and with the largest"
     )
     if isinstance(scores, NextWords):
         return (
-            f"Words, or items, {kind}: the probability of being the next one, averaged over draws, "
-            f"with {_Z} standard deviations over draws to each side: how sure the probability is."
+            f"Words, or items, {kind}. The probability of being the next one is averaged over "
+            f"draws; {_Z} standard deviations of it to each side say how sure it is."
         )
     if isinstance(scores, Scores):
         return (
-            f"The columns with the largest probability of a one {kind}. Intervals hold the "
-            "probability with 90 % under the fitted distribution of the score."
+            f"The columns with the largest probability of a one {kind}. The probability itself is "
+            "uncertain: it lies in its interval with 90 % under the fitted distribution."
         )
     return (
-        f"The columns with the largest expected value {kind}. Intervals hold the value with 90 %."
+        f"The columns with the largest expected value {kind}. A value lies in its interval with "
+        "90 %."
     )
 
 

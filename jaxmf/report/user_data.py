@@ -84,10 +84,11 @@ def topics(posterior: Posterior) -> str:
         for topic, (share, part, words) in enumerate(zip(*columns, strict=True))
     ]
     words = (
-        f"{len(found):,} topics, averaged over draws: near on the map where words are alike, "
-        "large where they have many tokens. Choose a topic for its words; a word under the pointer "
-        "gives circles the sizes of its topics. Below: share of the tokens, part of the draws that "
-        "have the topic, most probable words."
+        f"{len(found):,} topics, averaged over draws. On the map topics with like words are near "
+        "each other, and those with many tokens are large. Choose a topic to see its words; a word "
+        "under the pointer gives the circles the sizes that the topics have in it. Below, of each "
+        "topic: its share of the tokens, the share of the draws that have it, and its most "
+        "probable words."
     )
     first = ", ".join(map(str, found.lists()[0]))
     described = f"Map of {len(found)} topics; topic 0 has {found.shares[0]:.1%} of tokens: {first}"
@@ -254,8 +255,9 @@ def certain_features(posterior: Posterior) -> str:
     if not lines:
         return "<p>No feature is in half of the draws or more.</p>"
     words = (
-        "Features that half of the draws or more have, of all chains: how probable each is, the "
-        "rows that more probably have it than not, and the columns that it is largest in."
+        "Features that are in half of the draws of all chains or more: how probable each is, the "
+        "rows that have it with a probability above one half, and the columns in which it is "
+        "largest."
     )
     heading = ("feature", "probability", "number of rows", "rows", "largest in")
     return f"<p>{words}</p>{table(heading, lines, 'left')}"
@@ -270,10 +272,10 @@ def biclusters(posterior: Posterior) -> str:
         return ""
     heading, *lines = found.lines()
     words = (
-        "Rows and columns that belong together in the draw with the highest log joint: blocks with "
-        "a weight, in the unit of the data, that is beyond its uncertainty. Surest first; found is "
-        "the share of all draws that have both features of a block. "
-        f"{len(lines):,} in all; frames of the picture have their positions in the table."
+        "Blocks of rows and columns that belong together, in the draw with the highest log joint. "
+        "Listed are blocks whose weight (what they add to a cell) is larger than its uncertainty, "
+        f"{len(lines):,} in all, the surest first. Found is the share of all draws that have both "
+        "of its features. The numbers in the picture are those of the table."
     )
     _, weight, _, num_rows, num_columns, *_ = lines[0]
     described = (
@@ -306,13 +308,14 @@ def factors(posterior: Posterior) -> str:
         for factor in range(min(num_used, _SHOWN))
     ]
     words = (
-        "What rows and columns vary by, beside their biases: principal parts of the products of "
-        "their vectors, the largest first. A size is the root mean square of what the part adds "
-        "to a cell; a row with a positive value of a factor is drawn to its highest columns and "
-        "away from its lowest ones. Signs mean nothing."
+        "In what rows and columns differ, beside their biases: the principal components of the "
+        "products of their vectors, the largest first. The size of a factor is the root mean "
+        "square of what it adds to a cell. Rows with a positive value have larger cells in the "
+        "columns under highest, rows with a negative one in those under lowest; the sign itself "
+        "means nothing."
     )
     if len(lines) < len(found):
-        words += f" Listed are {len(lines)} of {len(found)} parts"
+        words += f" Listed are {len(lines)} of {len(found)} factors"
         few = num_used <= _SHOWN
         words += f"; the others have less than {_SMALLEST:.0%} of the largest." if few else "."
     described = "Bars: sizes of factors, " + ", ".join(f"{size:.3g}" for size in found.sizes[:8])
@@ -331,8 +334,8 @@ def calibration(posterior: Posterior, truth: object, error: HeldOutError | None)
         return ""
     pictures, bars = "", "Bars"
     if has_calibration:
-        bands = "Grey band and bars of the shares: 95 % for independent cells"
-        bars = f"{bands}; bars of the second picture"
+        bands = "The grey band and bars have 95 % of such shares if the intervals are right"
+        bars = f"{bands} (cells taken as independent). Bars of the last picture"
         figure = posterior.plot.calibration(None if error is None else truth)
         kind = "training" if error is None else "held-out"
         title = figure.axes[0].get_title(loc="left")
@@ -343,7 +346,7 @@ def calibration(posterior: Posterior, truth: object, error: HeldOutError | None)
             "Shares of the training cells inside their predictive intervals. The model has seen "
             "these cells, so this is better than what new cells would have: hide some "
             "(<code>truth=</code>, <code>--hold-out</code>) to know. Few values, such as whole "
-            f"stars, make shares larger than their levels. {bands}."
+            f"stars, make shares larger than their levels. {bands} (cells taken as independent)."
         )
         return section("Calibration on training cells", words, pictures)
     words = (

@@ -80,6 +80,17 @@ frame.onload = () => {
     found.lines = [ids()];
     for (const _ of [1, 2]) { heading.click(); found.lines.push(ids()); }
   }
+  const shown = (element) => element.getBoundingClientRect().width > 0 && !element.hidden;
+  const summary = page.querySelector(".jaxmf-summary");
+  if (summary) {
+    const headings = [...summary.tHead.rows[0].cells].filter(shown);
+    const frame = summary.closest(".scroll");
+    const cut = summary.getBoundingClientRect().width > frame.clientWidth + 1;
+    found.summary = [headings.map((each) => each.textContent), cut];
+  }
+  found.hints = [...page.querySelectorAll(".hint")].map(shown);
+  const isWide = (each) => each.scrollWidth > each.clientWidth + 1;
+  found.wide = [...page.querySelectorAll(".scroll")].map(isWide);
   document.title = "measured " + JSON.stringify({
     width: page.documentElement.scrollWidth, contrast: least,
     dark: view.matchMedia("(prefers-color-scheme: dark)").matches,
@@ -195,6 +206,19 @@ def test_a_report_fits_its_screen_and_can_be_read(page, tmp_path, width, dark):
     assert measures["drawn"]
     assert measures["pictures"] == page.count("<img")
     assert "CONSOLE" not in errors
+
+
+@pytest.mark.filterwarnings("ignore::jaxmf.RunWarning")
+def test_a_telephone_shows_r_hat_and_says_what_is_wider_than_it(tmp_path):
+    posterior, options = image_report()
+    page = mf.report.render(posterior, **options)
+    for width, bounds in ((360, []), (1400, ["5 %", "95 %"])):
+        measures, errors = measured(page, tmp_path, width=width)
+        found = measures["found"]
+        assert found["summary"] == [["", "mean", "sd", *bounds, "R-hat", "ESS"], False]
+        assert found["hints"] == found["wide"]
+        assert any(found["wide"]) == (width == 360)
+        assert "CONSOLE" not in errors
 
 
 @pytest.mark.filterwarnings("ignore::jaxmf.RunWarning")

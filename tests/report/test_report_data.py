@@ -106,7 +106,11 @@ def test_models_and_draws_without_factors_are_refused(grouped):
 
 def test_ratings_have_factors_recommendations_and_calibration_in_their_report(rated):
     page = render(rated, titles=FILMS)
-    parts = ["Factors", "Some rows, and what is best for them", "Calibration on training cells"]
+    parts = [
+        "Factors",
+        "Some rows, and what is recommended to them",
+        "Calibration on training cells",
+    ]
     assert [title for title in headings(page) if title in parts] == parts
     assert "Film &lt;3&gt;" in page
     assert not re.search(
@@ -118,9 +122,9 @@ def test_ratings_have_factors_recommendations_and_calibration_in_their_report(ra
     assert middle[0, 0] == pytest.approx(expected.mean[0], rel=1e-4)
     assert [low[0, 0], high[0, 0]] == pytest.approx(expected.quantiles[:, 0], rel=1e-4)
     assert 'role="img" aria-label="' in page
-    assert "Drawings run from" in page
-    assert "rows at the 10 % quantile, the median and the maximum of the number of entries" in page
-    assert "Grey band and bars of the shares: 95 % for independent cells." in page
+    assert "Lines on the right are drawn from" in page
+    assert "for three rows: with few entries (the 10 % quantile of their number)" in page
+    assert "The grey band and bars have 95 % of such shares" in page
 
 
 def test_recommendations_have_titles_beside_ids(rated):
@@ -181,7 +185,7 @@ def test_factors_that_are_small_beside_the_largest_are_left_out_and_it_says_so(r
         return user_data.factors(dataclasses.replace(rated, draws=draws | {"u": u, "v": v}))
 
     assert "Listed are" not in page(0.5)
-    says = "Listed are 1 of 2 parts; the others have less than 5% of the largest."
+    says = "Listed are 1 of 2 factors; the others have less than 5% of the largest."
     assert says in page(0.01)
 
 
@@ -216,8 +220,8 @@ def test_calibration_says_which_cells_it_is_of(rated):
     assert label == "share of held-out cells inside"
     page = user_data.calibration(rated, truth, mf.diagnostics.held_out_error(rated, truth))
     assert (
-        "Grey band and bars of the shares: 95 % for independent cells; bars of the second "
-        "picture: 90 % predictive intervals."
+        "The grey band and bars have 95 % of such shares if the intervals are right (cells taken "
+        "as independent). Bars of the last picture: 90 % predictive intervals."
     ) in page
 
 
@@ -267,7 +271,7 @@ def test_the_map_lists_the_words_that_the_posterior_lists():
         )
     assert data["numTokens"] == 128
     assert "<th>± 1.645 sd</th>" in page
-    assert "Some rows, and what is best for them" in headings(page)
+    assert "Some rows, and what is recommended to them" in headings(page)
 
 
 # --- features -------------------------------------------------------------------------------------
