@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jaxmf import slots
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense
 from jaxmf.devices import AUTO, choose_sweep, default_platform
@@ -121,6 +123,12 @@ class BuffetModel(SimulatedModel):
         if self.num_features is not None:
             return self.num_features + self.first_slot()
         return (16 if capacity is None else capacity) + self.first_slot()
+
+    def trimmed(self, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """See `TrimsDraws`; the slots of a finite model are all features."""
+        if self.num_features is not None:
+            return dict(draws)
+        return slots.trimmed(draws, "z", {"z": -1, "y": 2}, least=self.first_slot())
 
     def log_hyperprior(self, state: PyTree) -> Array:
         """Log prior density of the hyperparameters, () float; fixed ones add nothing."""

@@ -413,6 +413,15 @@ class NarrowsDraws(Protocol):
 
 
 @runtime_checkable
+class TrimsDraws(Protocol):
+    """Its chains reserve slots for more features than their draws have."""
+
+    def trimmed(self, draws: Mapping[str, np.ndarray], /) -> dict[str, np.ndarray]:
+        """The draws (chains, draws, ...) without the last slots, those that no draw uses."""
+        ...
+
+
+@runtime_checkable
 class ScoresCells(Protocol):
     """Has Gaussian scores behind cells of zeros and ones: `Posterior.scores`, `recommend`."""
 

@@ -7,11 +7,12 @@ the capacity, so that a step repeated at larger capacity makes the same choices.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
 
@@ -123,3 +124,44 @@ def pad_axis(array: Array, axis: int, size: int) -> Array:
     widths = [(0, 0)] * array.ndim
     widths[axis] = (0, size - present)
     return jnp.pad(array, widths)
+
+
+def occupied_first(occupied: Array) -> Array:
+    """The order (K,) int in which occupied slots, as they follow each other, precede free ones.
+
+    Args: occupied (K,) bool.
+
+    Example:
+        >>> occupied_first(jnp.array([True, False, True])).tolist()
+        [0, 2, 1]
+    """
+    return jnp.argsort(~occupied, stable=True)
+
+
+def trimmed(
+    draws: Mapping[str, np.ndarray], bits: str, axes: Mapping[str, int], *, least: int
+) -> dict[str, np.ndarray]:
+    """Draws without the last slots, those that no draw uses.
+
+    As draws of a chain of a smaller capacity: slots keep their positions, and at least one is left.
+
+    Args: bits: the name of the array whose last axis is that of the slots, True where they are
+    used; axes: all arrays with these slots, and on which axis; least: how many slots stay.
+
+    Example:
+        >>> trimmed({"z": np.array([[[True, False, True, False]]])}, "z", {"z": -1}, least=0)
+        {'z': array([[[ True, False,  True]]])}
+    """
+    if bits not in draws:
+        return dict(draws)
+    array = draws[bits]
+    used = np.flatnonzero(array.any(axis=tuple(range(array.ndim - 1))))
+    size = max(1, least, 1 + int(used[-1]) if used.size else 0)
+    if size >= array.shape[-1]:
+        return dict(draws)
+    kept = {
+        name: np.ascontiguousarray(np.moveaxis(np.moveaxis(draws[name], axis, 0)[:size], 0, axis))
+        for name, axis in axes.items()
+        if name in draws
+    }
+    return {**draws, **kept}

@@ -94,3 +94,29 @@ def test_a_visit_goes_through_the_allowed_slots_from_the_smallest_number_up():
 def test_nothing_is_visited_where_nothing_is_allowed():
     nowhere = jnp.zeros(3, bool)
     assert slots.visit(lambda k, here, s: s + 1, 0, order=jnp.zeros(3), allowed=nowhere) == 0
+
+
+def test_occupied_slots_come_first_and_keep_their_order():
+    occupied = np.array([False, True, False, True, True])
+    assert slots.occupied_first(jnp.asarray(occupied)).tolist() == [1, 3, 4, 0, 2]
+    # at a larger capacity the same slots are at the same positions
+    more = jnp.concatenate([jnp.asarray(occupied), jnp.zeros(3, bool)])
+    assert slots.occupied_first(more).tolist() == [1, 3, 4, 0, 2, 5, 6, 7]
+
+
+@pytest.mark.parametrize(("least", "size"), [(0, 3), (2, 3), (4, 4), (9, 6)])
+def test_draws_lose_the_last_slots_that_none_of_them_uses(least, size):
+    z = np.zeros((2, 3, 4, 6), bool)
+    z[0, 1, 2, 0] = z[1, 0, 3, 2] = True
+    draws = {"z": z, "y": np.arange(2 * 3 * 6 * 5).reshape(2, 3, 6, 5), "noise": np.ones((2, 3))}
+    found = slots.trimmed(draws, "z", {"z": -1, "y": 2, "absent": 2}, least=least)
+    assert found.keys() == draws.keys()
+    np.testing.assert_array_equal(found["z"], z[..., :size])
+    np.testing.assert_array_equal(found["y"], draws["y"][:, :, :size])
+    np.testing.assert_array_equal(found["noise"], draws["noise"])
+
+
+def test_one_slot_is_left_where_no_draw_has_a_feature():
+    found = slots.trimmed({"z": np.zeros((1, 2, 3, 4), bool)}, "z", {"z": -1}, least=0)
+    assert found["z"].shape == (1, 2, 3, 1)
+    assert slots.trimmed({"noise": np.ones(2)}, "z", {"z": -1}, least=0).keys() == {"noise"}

@@ -18,7 +18,7 @@ from jaxmf.data import Container
 from jaxmf.engine import Algorithm, Run
 from jaxmf.engine import run as run_engine
 from jaxmf.engine.sharding import check_mesh_axes
-from jaxmf.model import Anneals, HasAscent, HasParticles, HoldsOutOnes, SomeModel
+from jaxmf.model import Anneals, HasAscent, HasParticles, HoldsOutOnes, SomeModel, TrimsDraws
 from jaxmf.posterior import kept_cells, replicas
 from jaxmf.posterior.evidence import annealed_evidence
 from jaxmf.posterior.posterior import Posterior
@@ -52,7 +52,12 @@ Paths = list[dict[str, np.ndarray]]
 def from_chains(
     model: SomeModel, data: Container, run: Run, meta: Meta, predicted_at: dict[str, np.ndarray]
 ) -> Posterior[SomeModel]:
-    """The posterior of a finished sampler; `predicted_at` are the cells named before it."""
+    """The posterior of a finished sampler; `predicted_at` are the cells named before it.
+
+    Chains reserve slots for features that they may pass through; questions cost what is in use.
+    """
+    if isinstance(model, TrimsDraws) and run.num_draws:
+        run = dataclasses.replace(run, draws=model.trimmed(run.draws))
     return Posterior(
         model=model,
         data=data,
@@ -133,13 +138,14 @@ def from_annealing(model: SomeModel, data: Container, run: Run, meta: Meta) -> P
     shares = np.full(generation.log_weights.shape, -np.log(generation.log_weights.shape[1]))
     assert isinstance(model, Anneals)
     record = model.annealed(data, **meta.options).record
+    draws = _stacked(
+        _draws_of_states(record, _of_run(generation.particles, r), data)
+        for r in range(log_evidences.size)
+    )
     return Posterior(
         model=model,
         data=data,
-        draws=_stacked(
-            _draws_of_states(record, _of_run(generation.particles, r), data)
-            for r in range(log_evidences.size)
-        ),
+        draws=model.trimmed(draws) if isinstance(model, TrimsDraws) else draws,
         meta=meta,
         particle_log_weights=shares + (log_evidences - log_evidences.max())[:, None],
         evidence=annealed_evidence(trace),

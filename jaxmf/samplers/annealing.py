@@ -77,13 +77,15 @@ def is_annealed(progress: Array) -> Array:
 
 
 def hold_while_annealed(progress: Array, held: Array, free: Array) -> Array:
-    """The scale of the weights after its update: `held`, its value before, while annealing lasts.
+    """A hyperparameter after its update: `held` while annealing lasts.
 
-    A scale that followed the current features would shrink with them and let their number
-    run away; it waits for the end of the annealing.
+    A scale of weights that followed the current features would shrink with them and let their
+    number run away. Of features of rows alone it waits for the end of the annealing. Of features of
+    rows and columns it is only bounded: a single feature of one side needs larger weights than
+    several that share the work.
 
-    Args: progress () float, the share of the warm-up that is over; held, free () float, the scale
-    before and after its update.
+    Args: progress () float, the share of the warm-up that is over; held, free () float, its value
+    while annealing lasts, and after it.
     """
     return jnp.where(is_annealed(progress), held, free)
 

@@ -1,5 +1,6 @@
 """Binary matrix factorisation from the outside: settings, errors, queries, saving, pictures."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -302,6 +303,31 @@ def test_new_rows_find_a_combination_that_no_single_feature_leads_to():
     np.testing.assert_allclose(probabilities, [[1, 1], [1, 0]], atol=0.02)
 
 
+def test_slots_that_no_draw_uses_change_no_answer():
+    """They were kept, and a question cost what an annealed start had once reserved."""
+    x, rng = gaussian_data(), np.random.default_rng(1)
+    z, v = np.zeros((1, 2, 14, 12), bool), np.zeros((1, 2, 6, 20), bool)
+    z[..., 1:3], v[..., 2] = rng.random((1, 2, 14, 2)) < 0.5, rng.random((1, 2, 6)) < 0.6
+    v[0, 1, :, 0] = True
+    names = ("row_alpha", "row_concentration", "noise_scale", "weight_scale")
+    wide = {"z": z, "v": v} | {name: np.ones((1, 2)) for name in names}
+    model = mf.BinaryMF(likelihood=mf.Gaussian(1.0), weight_scale=1.0)
+    trimmed = model.trimmed(wide)
+    assert (trimmed["z"].shape, trimmed["v"].shape) == ((1, 2, 14, 3), (1, 2, 6, 3))
+    data = mf.Dense.from_array(x)
+
+    def answer(draws):
+        one = {name: jnp.asarray(values[0, 1]) for name, values in draws.items()}
+        return jax.jit(model.predict_cells)(one, data, jnp.arange(4), jnp.arange(4) + 1)
+
+    chex.assert_trees_all_close(answer(trimmed), answer(wide), rtol=1e-5)
+    finite = mf.BinaryMF(row_prior=mf.BetaBernoulli(1.0, 1.0, 12), column_prior=1.0)
+    kept = finite.trimmed(wide | {"weights": np.ones((1, 2, 12, 20))})
+    assert (kept["z"].shape[-1], kept["weights"].shape) == (12, (1, 2, 12, 3))
+    known = mf.BinaryMF(fixed_row_features=np.zeros((14, 4), bool), row_bias=True)
+    assert known.trimmed(wide)["z"].shape[-1] == 5
+
+
 @pytest.mark.tiers(exhaustive=["logistic", "poisson"])
 @pytest.mark.parametrize(
     "likelihood",
@@ -367,6 +393,10 @@ def test_options_from_data_to_predictions(model, options, tmp_path):
         x = np.abs(np.round(x))
     post = mf.sample(model, x, weights=weights, **others, **RUN)
     assert np.isfinite(post.draws["log_joint"]).all()
+    if model.row_prior == mf.IndianBuffet(1.0):
+        for name in ("z", "v"):
+            used = post.draws[name].any(axis=(0, 1, 2))
+            assert used[-1] or used.size == 1
     assert np.isfinite(post.predict().mean).all()
     assert np.isfinite(post.predict(new_rows=x[:2]).mean).all()
     again = mf.load(post.save(tmp_path / "run"))

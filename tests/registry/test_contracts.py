@@ -29,7 +29,7 @@ RATINGS = MIXTURE - {"HasRowGroups"} | {
     "TakesNewRowsOfCategories",
 }
 CELLS = {"PredictsCells", "TakesNewRows", "TransformsRows"}
-BINARY = CELLS | {"HasFeatures"}
+BINARY = CELLS | {"HasFeatures", "TrimsDraws"}
 SPARSE = CELLS | {"HasAscent", "ScoresCells", "ScoresNewRows", "WarnsOfFits"}
 OF_MODELS = {
     "linear-gaussian-ibp": BINARY | {"Anneals", "HasBias", "HasParticles"},

@@ -164,6 +164,30 @@ def test_a_long_warm_up_does_not_take_the_noise_for_features():
     assert counts.max() < 40
 
 
+@pytest.mark.slow
+def test_an_annealed_start_of_a_small_matrix_stays_within_its_slots():
+    """With the weight scale held and alpha free, 21 features of eight columns said what 3 can."""
+    rng = np.random.default_rng(0)
+    u, v = rng.random((24, 2)) < 0.4, rng.random((8, 2)) < 0.5
+    x = u @ (2 * rng.normal(size=(2, 2))) @ v.T + 0.5 * rng.normal(size=(24, 8))
+    data = mf.Dense.from_array(x)
+    model = mf.BinaryMF().matched(data)
+    sampler = model.sampler(capacity=16)
+
+    def chain(key):
+        def step(state, index):
+            state, info = sampler.step(jax.random.fold_in(key, index), state, data, index / 200)
+            return state, (info.overflow, state.v.any(0))
+
+        return jax.lax.scan(step, sampler.init(key, data), jnp.arange(150.0))[1]
+
+    run = jax.jit(jax.vmap(chain), compiler_options=FAST_COMPILE)
+    overflow, used = run(jax.random.split(jax.random.key(0), 6))
+    assert not any(np.any(each) for each in overflow.values())
+    # features move to the first slots, whatever slots they came in
+    np.testing.assert_array_equal(used, np.sort(used, axis=-1)[..., ::-1])
+
+
 def power_and_weight(prior, values, progress):
     """Of a step of a `FeatureModel` with such entries of its features."""
     rows = prior.expand([values.shape[1]]).to_event(1)

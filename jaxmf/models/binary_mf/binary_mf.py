@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from jaxmf import slots
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense, units
 from jaxmf.data.container import bare
@@ -50,7 +51,7 @@ from jaxmf.models.binary_mf import (
 from jaxmf.models.binary_mf.sides import FeatureSpec
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState, Hyperparameters
 from jaxmf.models.binary_mf.state import capacity as capacity_of
-from jaxmf.priors.features import BetaBernoulli
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.programs import full_products
 from jaxmf.samplers.annealed_smc import AnnealedModel
@@ -413,8 +414,9 @@ class BinaryMF(SimulatedModel):
           anneal: during the first three quarters of the warm-up let the sweeps over U and V see
             noise that falls geometrically from five times its scale, or from where it begins to
             hide the first singular vectors of the data if that is less (a likelihood to a power
-            that rises from 1/25 to 1, where cells are not Gaussian); the weight scale is held
-            meanwhile, and a side that loses all of its features gets one.
+            that rises from 1/25 to 1, where cells are not Gaussian); meanwhile the weight
+            scale stays above and alpha below where they started, and a side that loses all of its
+            features gets one.
             Without it most chains end in a poor mode, with many features that say what a few could.
           start: "prior": features drawn from the prior, and annealed. "data": features that the
             singular vectors of the data show, other ones in every chain where the data leave a
@@ -506,6 +508,17 @@ class BinaryMF(SimulatedModel):
         if isinstance(prior, BetaBernoulli):
             return prior.num_features + num_fixed
         return (16 if capacity is None else capacity) + num_fixed
+
+    def trimmed(self, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """See `TrimsDraws`; the slots of a finite side are all features."""
+        trimmed = dict(draws)
+        if isinstance(self.row_prior, IndianBuffet):
+            axes = {"z": -1, "weights": 2}
+            trimmed = slots.trimmed(trimmed, "z", axes, least=self.num_fixed_rows())
+        if isinstance(self.column_prior, IndianBuffet):
+            axes = {"v": -1, "weights": 3}
+            trimmed = slots.trimmed(trimmed, "v", axes, least=self.num_fixed_columns())
+        return trimmed
 
     @property
     def cells_given_draw(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
@@ -16,7 +17,7 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.models.binary_mf import binary_mf_checks, defaults
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
-from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState, num_features
+from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState, num_features, take_slots
 from jaxmf.models.binary_mf.state import grow as grow_state
 from jaxmf.models.binary_mf.updates import (
     change_bases,
@@ -26,6 +27,7 @@ from jaxmf.models.binary_mf.updates import (
     update_weights,
 )
 from jaxmf.priors import hyper
+from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.annealing import (
     LeadingDirection,
     annealed_factor,
@@ -77,24 +79,7 @@ def init(plan: BinaryMFPlan, model: BinaryMF, key: Key, data: Dense) -> BinaryMF
     data = model.centred(data)
     values, observed = data.values, data.observed
     dtype = values.dtype
-    seen = jnp.ones(values.shape, dtype) if observed is None else observed.astype(dtype)
-    mean = jnp.sum(values * seen) / jnp.sum(seen)
-    spread = jnp.sqrt(jnp.sum(seen * (values - mean) ** 2) / jnp.sum(seen))
-    guesses = {}
-    if isinstance(model.likelihood, Gaussian):
-        # features that fit noise would fill the slots in the first steps
-        guesses = {"noise_scale": spread, "weight_scale": spread / 2}
-    starts = {}
-    for name in HYPERPARAMETERS:
-        prior: Any = defaults.hyperprior(model, name)
-        prior = 1.0 if prior is None else prior
-        if name in guesses:
-            # Equal cells have no spread: the prior knows their unit, and from far below its bulk a
-            # slice would reach as far above it.
-            value = hyper.initial_value_near(prior, guesses[name])
-        else:
-            value = hyper.initial_value(prior)
-        starts[name] = jnp.asarray(value, dtype)
+    starts = _starts(model, data)
     state = draw_state(
         model,
         jax.random.fold_in(key, 0),
@@ -109,10 +94,41 @@ def init(plan: BinaryMFPlan, model: BinaryMF, key: Key, data: Dense) -> BinaryMF
     x = None
     if observed is not None:
         noise = jax.random.normal(jax.random.fold_in(key, 1), values.shape, dtype)
+        seen, spread = _spread(data)
         centre = jnp.sum(values * seen, axis=0) / jnp.maximum(jnp.sum(seen, axis=0), 1)
         width = jnp.where(spread > 0, spread, state.noise_scale)
         x = jnp.where(observed, values, centre + width * noise)
     return state._replace(weights=None, x=x)
+
+
+def _spread(data: Dense) -> tuple[Array, Array]:
+    """Which cells are observed, (I, J) float, and their standard deviation, () float."""
+    values, observed = data.values, data.observed
+    dtype = values.dtype
+    seen = jnp.ones(values.shape, dtype) if observed is None else observed.astype(dtype)
+    mean = jnp.sum(values * seen) / jnp.sum(seen)
+    return seen, jnp.sqrt(jnp.sum(seen * (values - mean) ** 2) / jnp.sum(seen))
+
+
+def _starts(model: BinaryMF, data: Dense) -> dict[str, Array]:
+    """Where the hyperparameters start, () float each."""
+    guesses = {}
+    if isinstance(model.likelihood, Gaussian):
+        # features that fit noise would fill the slots in the first steps
+        _, spread = _spread(data)
+        guesses = {"noise_scale": spread, "weight_scale": spread / 2}
+    starts = {}
+    for name in HYPERPARAMETERS:
+        prior: Any = defaults.hyperprior(model, name)
+        prior = 1.0 if prior is None else prior
+        if name in guesses:
+            # Equal cells have no spread: the prior knows their unit, and from far below its bulk a
+            # slice would reach as far above it.
+            value = hyper.initial_value_near(prior, guesses[name])
+        else:
+            value = hyper.initial_value(prior)
+        starts[name] = jnp.asarray(value, data.values.dtype)
+    return starts
 
 
 def _from_data(model: BinaryMF, key: Key, state: BinaryMFState, data: Dense) -> BinaryMFState:
@@ -170,10 +186,10 @@ def step(
     if plan.anneal:
         keep_key = jax.random.fold_in(key, 5)
         state = _keep_features(model, keep_key, state, progress, direction)
+        state = _move_to_front(model, state, progress)
     new, _ = update_hyperparameters(model, jax.random.fold_in(key, 3), state, data)
     if plan.anneal:
-        scale = hold_while_annealed(progress, state.weight_scale, new.weight_scale)
-        new = new._replace(weight_scale=scale)
+        new = _bounded(model, new, data, progress)
     return new, info
 
 
@@ -270,6 +286,39 @@ def _keep_features(
         u=kept(0, state.u, model.num_fixed_rows(), rows),
         v=kept(1, state.v, model.num_fixed_columns(), columns),
     )
+
+
+def _bounded(model: BinaryMF, state: BinaryMFState, data: Dense, progress: Array) -> BinaryMFState:
+    """While annealing lasts, weights no smaller and features no more frequent than at the start.
+
+    A weak likelihood leaves numbers of features to their prior. A scale of weights and an alpha
+    that followed them would let them run away: many features of small weights on one side where the
+    other has a single one.
+    """
+    starts = _starts(model, data)
+    bounds = {"weight_scale": jnp.maximum, "row_alpha": jnp.minimum, "column_alpha": jnp.minimum}
+    values = {name: getattr(state, name) for name in bounds}
+    return state._replace(
+        **{
+            name: hold_while_annealed(progress, bound(starts[name], values[name]), values[name])
+            for name, bound in bounds.items()
+        }
+    )
+
+
+def _move_to_front(model: BinaryMF, state: BinaryMFState, progress: Array) -> BinaryMFState:
+    """While annealing lasts, the features move to the first slots, in the order they have.
+
+    An annealed chain may pass through more features than it keeps, and draws are cut off behind the
+    last slot in use. Slots of a process carry no meaning: the matrices are the same up to labels.
+    """
+    for side, prior, exists in (
+        ("row", model.row_prior, model.row_exists(state)),
+        ("column", model.column_prior, model.column_exists(state)),
+    ):
+        if isinstance(prior, IndianBuffet):
+            state = take_slots(state, side, slots.occupied_first(exists | ~is_annealed(progress)))
+    return state
 
 
 def record(model: BinaryMF, key: Key, state: BinaryMFState, data: Dense) -> Draw:

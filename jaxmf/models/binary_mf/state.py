@@ -90,6 +90,15 @@ def grow(state: BinaryMFState, sizes: dict[str, int]) -> BinaryMFState:
     )
 
 
+def take_slots(state: BinaryMFState, side: str, order: Array) -> BinaryMFState:
+    """The state with the slots of one side, "row" or "column", in another order, a permutation."""
+    bits, axis = ("u", 0) if side == "row" else ("v", 1)
+    state = state._replace(**{bits: jnp.take(getattr(state, bits), order, axis=1)})
+    if state.weights is None:
+        return state
+    return state._replace(weights=jnp.take(state.weights, order, axis=axis))
+
+
 def capacity(state: BinaryMFState) -> dict[str, int]:
     """Slots of both sides."""
     return {"row_features": state.u.shape[-1], "column_features": state.v.shape[-1]}

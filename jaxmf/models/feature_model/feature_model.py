@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 
+from jaxmf import slots
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense
 from jaxmf.data.container import bare
@@ -469,6 +471,12 @@ class FeatureModel(Readable, Model[Dense]):
         if hasattr(self.prior, "log_prob"):
             draw["log_joint"] = self.log_joint(draw, data)
         return draw
+
+    def trimmed(self, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """See `TrimsDraws`; the slots of a finite prior are all features."""
+        if not isinstance(self.prior, IndianBuffet):
+            return dict(draws)
+        return slots.trimmed(draws, "z", {"z": -1, "y": 2}, least=0)
 
     def features(self, draw: Draw, data: Dense) -> Pair:
         """Y of a draw as (K, size of a row), and zeros: Y is drawn, so it has no spread."""
