@@ -22,6 +22,7 @@ from jaxmf.engine.processes import is_first
 from jaxmf.model import (
     HasBias,
     HasNetwork,
+    HasRowGroups,
     ScalesColumns,
     SomeModel,
     WarnsOfFits,
@@ -123,14 +124,51 @@ def _nothing_in_use(posterior: Summaries) -> Iterator[Alarm]:
             )
 
 
-def _how_to_find_groups(posterior: Summaries) -> str:
+def _one_of_given_groups(posterior: Summaries) -> Iterator[Alarm]:
+    """All rows in one group, of a number of groups that is stated and so is not in the draws."""
+    if not isinstance(posterior.model, HasNetwork):
+        return
+    for name, block in posterior.model.network().blocks.items():
+        counts = posterior.draws.get(f"{name}_counts")
+        if block.observed or block.by or block.distribution.grows or counts is None:
+            continue
+        if counts.shape[-1] > 1 and not np.any(np.sum(counts > 0, axis=-1) > 1):
+            yield Alarm(
+                "one group",
+                f"One of the {counts.shape[-1]} groups has all rows in all draws: no structure was "
+                f"found. If you expect some, {_how_to_find_groups(posterior, stated=True)}",
+            )
+
+
+def _columns_of_a_mixture(posterior: Summaries) -> Iterator[Alarm]:
+    """Columns that others determine, or that do not vary, where groups have covariances.
+
+    With N rows and groups of shares p_k each costs a partition N H(p) / 2 nats, whatever its scale,
+    since a group has to learn for itself that nothing varies there.
+    """
+    if not isinstance(posterior.model, HasRowGroups) or not isinstance(posterior.data, Dense):
+        return
+    data = posterior.data
+    found = units.redundant_columns(data)
+    if data.num_columns < 2 or found.size == 0:
+        return
+    names = ", ".join(str(shown_id(data.column_names, int(column))) for column in found[:5])
+    more = ", ..." if found.size > 5 else ""
+    yield Alarm(
+        "redundant columns",
+        f"Columns that hold one number, or follow from the others (copies, totals): {names}{more}. "
+        "Each of them holds all rows in one group; drop them",
+    )
+
+
+def _how_to_find_groups(posterior: Summaries, *, stated: bool = False) -> str:
     data = posterior.data
     if isinstance(data, Dense) and data.num_columns >= data.num_rows / 2:
         return (
             f"use fewer columns, such as the first principal components: {data.num_rows} rows are "
             f"too few for covariances of {data.num_columns} columns in each group"
         )
-    return "run longer or state a larger concentration"
+    return "run more chains" if stated else "run longer or state a larger concentration"
 
 
 def _why_none(posterior: Summaries) -> str:
@@ -510,7 +548,9 @@ def _prediction(posterior: Summaries) -> Iterator[Alarm]:
 
 
 _CHECKS = (
+    _columns_of_a_mixture,
     _nothing_in_use,
+    _one_of_given_groups,
     _model_alarms,
     _noise,
     _units,
