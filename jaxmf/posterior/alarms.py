@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jaxmf import diagnostics, registry
-from jaxmf.data import Container, Dense, Entries, units
+from jaxmf.data import Container, Dense, Entries, suspects, units
 from jaxmf.data.checks import shown_id
 from jaxmf.engine.processes import is_first
 from jaxmf.model import (
@@ -124,7 +124,7 @@ def _nothing_in_use(posterior: Summaries) -> Iterator[Alarm]:
             )
 
 
-def _one_of_given_groups(posterior: Summaries) -> Iterator[Alarm]:
+def _one_of_stated_groups(posterior: Summaries) -> Iterator[Alarm]:
     """All rows in one group, of a number of groups that is stated and so is not in the draws."""
     if not isinstance(posterior.model, HasNetwork):
         return
@@ -140,19 +140,35 @@ def _one_of_given_groups(posterior: Summaries) -> Iterator[Alarm]:
             )
 
 
-def _columns_of_a_mixture(posterior: Summaries) -> Iterator[Alarm]:
+def _suspect_data(posterior: Summaries) -> Iterator[Alarm]:
+    """Codes of missing cells that were taken for numbers, and columns that hold groups together."""
+    data = posterior.data
+    known = known_cells(data)
+    if known is not None and isinstance(data, Dense | Entries):
+        for found in suspects.codes_by_column(known[1], known[2]):
+            count = f"{found.num_columns - 1} more column" if found.num_columns > 1 else ""
+            more = f", and likewise of {count}{'s' * (found.num_columns > 2)}" if count else ""
+            yield Alarm(
+                "codes",
+                f"{found.num_cells:,} cells of column {shown_id(data.column_names, found.column)} are "
+                f"{found.code:g}, and no other is {found.side} {found.outermost:.4g}{more}. They "
+                "were taken for numbers: if they stand for missing cells, replace them by NaN, in "
+                "a file by nothing",
+            )
+    if isinstance(posterior.model, HasRowGroups) and isinstance(data, Dense):
+        yield from _redundant_columns(data)
+
+
+def _redundant_columns(data: Dense) -> Iterator[Alarm]:
     """Columns that others determine, or that do not vary, where groups have covariances.
 
     With N rows and groups of shares p_k each costs a partition N H(p) / 2 nats, whatever its scale,
     since a group has to learn for itself that nothing varies there.
     """
-    if not isinstance(posterior.model, HasRowGroups) or not isinstance(posterior.data, Dense):
-        return
-    data = posterior.data
     found = units.redundant_columns(data)
     if data.num_columns < 2 or found.size == 0:
         return
-    names = ", ".join(str(shown_id(data.column_names, int(column))) for column in found[:5])
+    names = ", ".join(shown_id(data.column_names, int(column)) for column in found[:5])
     more = ", ..." if found.size > 5 else ""
     yield Alarm(
         "redundant columns",
@@ -548,9 +564,9 @@ def _prediction(posterior: Summaries) -> Iterator[Alarm]:
 
 
 _CHECKS = (
-    _columns_of_a_mixture,
+    _suspect_data,
     _nothing_in_use,
-    _one_of_given_groups,
+    _one_of_stated_groups,
     _model_alarms,
     _noise,
     _units,
