@@ -3,7 +3,8 @@
 One indicator alone starts evenly at random over its groups; growing ones over many, more than are
 expected to stay. From a handful of groups single tokens seldom leave for a new one, and the chain
 stays near its start for hundreds of sweeps; of many the ones that are not needed empty soon. Where
-several indicators meet in one block each token is drawn given those before it.
+several indicators meet in one block each token is drawn given those before it. Real values of a
+fixed number of groups start near centres among them in nine chains of ten: see `_near_centres`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from jaxmf.blocks.unobserved import holders, start_unobserved
 from jaxmf.blocks.wiring import BlockModel, Wiring
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partitions import DirichletProcess, PitmanYor
 from jaxmf.types import Array, Key
@@ -41,6 +43,9 @@ _MOST_GROUPS = 100  # of a process whose groups are those of one batch
 _ROOM = 2
 _MANY_SLOTS = 256
 _ROOM_OF_MANY = 1.25
+_CENTRES = 1  # folded into the key of a chain
+_NEAR = 0.9  # of the chains start near centres
+_NUM_MOVES = 10  # of the centres to the means of their tokens
 
 
 def init(plan: NetworkPlan, model: BlockModel, key: Key, data: object) -> NetworkState:
@@ -52,7 +57,7 @@ def init(plan: NetworkPlan, model: BlockModel, key: Key, data: object) -> Networ
     they are. A single growing one starts evenly over `num_first_groups`.
 
     Elsewhere each token is drawn given those before it; before parallel sweeps only a few thousand
-    of them, and all given these.
+    of them, and all given these. Real values of a fixed number of groups are `_near_centres`.
     """
     network, data = model.over(opened(data)[0])
     num_groups = num_first_groups(network, data, capacity=plan.num_slots)
@@ -61,11 +66,13 @@ def init(plan: NetworkPlan, model: BlockModel, key: Key, data: object) -> Networ
         if large_blocks(network, data, slots):
             return _init_paths_evenly(plan, network, key, data, slots)
     is_long = data.num_tokens > _FIRST
-    if plan.sweep == "parallel" and is_long and num_groups is None:
-        return _init_from_few(plan, network, key, data)
-    if num_groups is None:
-        return _init_sequentially(plan, network, key, data)
-    return _init_evenly(plan, network, key, data, num_groups)
+    if num_groups is not None:
+        return _init_evenly(plan, network, key, data, num_groups)
+    if plan.sweep == "parallel" and is_long:
+        state = _init_from_few(plan, network, key, data)
+    else:
+        state = _init_sequentially(plan, network, key, data)
+    return _near_centres(network, key, state, data) if _has_centres(network) else state
 
 
 def num_first_groups(network: Wiring, data: Tokens, *, capacity: int | None = None) -> int | None:
@@ -241,3 +248,80 @@ def _starting_sets(plan: NetworkPlan, network: Wiring) -> list[tuple[str, ...]]:
         sets.append(names)
         known = (*known, *names)
     return sets
+
+
+def _has_centres(network: Network) -> bool:
+    """Whether a single indicator with a fixed number of groups stands over normal values alone."""
+    if len(network.indicators) != 1 or holders(network):
+        return False
+    (name,) = network.indicators
+    block = network.blocks[name]
+    if block.per or block.distribution.grows or block.distribution.num_groups(1) < 2:
+        return False
+    observed = [network.blocks[other] for other in network.observed]
+    normal = (NormalInverseGamma, NormalInverseWishart)
+    return all(one.by == (name,) and isinstance(one.distribution, normal) for one in observed)
+
+
+def _near_centres(network: Network, key: Key, state: NetworkState, data: Tokens) -> NetworkState:
+    """The state, or in nine of ten chains that with every token in the group of a centre near it.
+
+    Drawn in turn, tokens of many columns join the first group, as a group of one is as wide as all
+    of them, and stay there: three groups of 400 rows and 23 columns, apart by three standard
+    deviations, were one in each of 12 chains of 400 sweeps, 69 nats below the truth, and R-hat had
+    nothing to say. Where groups overlap the other start is as good or better (iris: two groups of
+    higher density), so that chains begin at both.
+    """
+    (name,) = network.indicators
+    num_groups = network.blocks[name].distribution.num_groups(1)
+    which_key, few_key, centre_key = jax.random.split(jax.random.fold_in(key, _CENTRES), 3)
+    values = [data.values[other].reshape(data.num_tokens, -1) for other in network.observed]
+    x = jnp.concatenate(values, axis=1)
+    few = x
+    if data.num_tokens > _FIRST:
+        few = x[random_tokens(few_key, data.num_tokens, _FIRST)]
+    deviation = few - few[0]  # about a row: columns may lie far from zero
+    scale = jnp.std(deviation, axis=0)
+    scale = jnp.where(scale > 0, scale, 1)
+    centres = _centres(centre_key, deviation / scale, num_groups)
+    groups = _nearest(centres, (x - few[0]) / scale)
+    is_near = jax.random.uniform(which_key) < _NEAR
+    return state._replace(values={name: jnp.where(is_near, groups, state.values[name])})
+
+
+def _centres(key: Key, x: Array, num_groups: int) -> Array:
+    """Centres (K, D) of rows (N, D): of rows drawn far from each other, moved to their means.
+
+    Source: Arthur & Vassilvitskii (2007), k-means++: the advantages of careful seeding.
+    """
+    row_keys = jax.random.split(key, num_groups)
+    first = x[jax.random.randint(row_keys[0], (), 0, x.shape[0])]
+
+    def seed(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        centres, distance = carry
+        row = x[jax.random.categorical(row_keys[index], jnp.log(distance))]
+        nearer = jnp.minimum(distance, jnp.sum((x - row) ** 2, axis=1))
+        return centres.at[index].set(row), nearer
+
+    def move(_: Array, centres: Array) -> Array:
+        groups = _nearest(centres, x)
+        counts = jnp.zeros((num_groups,), x.dtype).at[groups].add(1)[:, None]
+        total = jnp.zeros_like(centres).at[groups].add(x)
+        return jnp.where(counts > 0, total / jnp.maximum(counts, 1), centres)
+
+    start = jnp.broadcast_to(first, (num_groups, x.shape[1]))
+    carry = (start, jnp.sum((x - first) ** 2, axis=1))
+    centres = jax.lax.fori_loop(1, num_groups, seed, carry)[0]
+    return jax.lax.fori_loop(0, _NUM_MOVES, move, centres)
+
+
+def _nearest(centres: Array, x: Array) -> Array:
+    """The nearest centre (N,) int32 of every row."""
+
+    def closer(index: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
+        distance = jnp.sum((x - centres[index]) ** 2, axis=1)
+        is_closer = distance < best[1]
+        return jnp.where(is_closer, index, best[0]), jnp.where(is_closer, distance, best[1])
+
+    none = (jnp.zeros((x.shape[0],), jnp.int32), jnp.full((x.shape[0],), jnp.inf, x.dtype))
+    return jax.lax.fori_loop(0, centres.shape[0], closer, none)[0]

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,8 @@ _TOTALS = frozenset(
 )
 _CODES = (9.0, 88.0, 98.0, 99.0, 888.0, 998.0, 999.0, 9999.0, 99999.0)
 _MOST_LEVELS = 12  # of a scale of whole numbers
+_COLUMN_CODES = (*(code for code in _CODES if code > 500), *(-code for code in _CODES))
+_MOST_COLUMNS = 1_000  # that are looked at for each code
 
 
 def is_total(text: str) -> bool:
@@ -147,6 +150,52 @@ def warn_codes(path: Path, values: np.ndarray) -> None:
                 "numbers; if they stand for missing ones, leave these cells empty.",
                 stacklevel=2,
             )
+
+
+class Code(NamedTuple):
+    """A number that stands apart in a column, as one for missing cells does.
+
+    Args:
+        code: the number.
+        column: the first such column.
+        num_cells: cells of it in that column.
+        outermost: the number next to it there.
+        side: "below" or "above" of `outermost`.
+        num_columns: in how many columns it stands apart.
+    """
+
+    code: float
+    column: int
+    num_cells: int
+    outermost: float
+    side: str
+    num_columns: int
+
+
+def codes_by_column(columns: np.ndarray, values: np.ndarray) -> list[Code]:
+    """Numbers such as -99, -999 or 9999 that stand apart in some column, each once.
+
+    One does that is in two cells or more and is further from all others than these lie apart, or
+    negative where no other is. The numbers of other columns do not matter: units may differ.
+
+    Args: columns (M,) int and values (M,) float of the observed cells.
+    """
+    is_code = np.isin(values, _COLUMN_CODES)
+    found: dict[float, Code] = {}
+    for code in np.unique(values[is_code]).tolist():
+        where, counts = np.unique(columns[values == code], return_counts=True)
+        for column, count in list(zip(where, counts, strict=True))[:_MOST_COLUMNS]:
+            others = values[(columns == column) & (values != code)]
+            if count < 2 or np.unique(others).size < 2:
+                continue
+            low, high = float(others.min()), float(others.max())
+            is_below = code < low
+            gap = low - code if is_below else code - high
+            if gap > high - low or (is_below and code < 0 <= low):
+                nearest, side = (low, "below") if is_below else (high, "above")
+                first = found.get(code, Code(code, int(column), int(count), nearest, side, 0))
+                found[code] = first._replace(num_columns=first.num_columns + 1)
+    return list(found.values())
 
 
 def are_times(values: np.ndarray) -> bool:

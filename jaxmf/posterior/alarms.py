@@ -17,13 +17,14 @@ import numpy as np
 
 from jaxmf import diagnostics, registry
 from jaxmf.blocks.split_merge import can_split
-from jaxmf.data import Container, Dense, Entries, units
+from jaxmf.data import Container, Dense, Entries, suspects, units
 from jaxmf.data.checks import shown_id
 from jaxmf.data.elsewhere import DenseElsewhere
 from jaxmf.engine.processes import is_first
 from jaxmf.model import (
     HasBias,
     HasNetwork,
+    HasRowGroups,
     ScalesColumns,
     SomeModel,
     WarnsOfFits,
@@ -127,14 +128,67 @@ def _nothing_in_use(posterior: Summaries) -> Iterator[Alarm]:
             )
 
 
-def _how_to_find_groups(posterior: Summaries) -> str:
+def _one_of_stated_groups(posterior: Summaries) -> Iterator[Alarm]:
+    """All rows in one group, of a number of groups that is stated and so is not in the draws."""
+    if not isinstance(posterior.model, HasNetwork):
+        return
+    for name, block in posterior.model.network().blocks.items():
+        counts = posterior.draws.get(f"{name}_counts")
+        if block.observed or block.by or block.distribution.grows or counts is None:
+            continue
+        if counts.shape[-1] > 1 and not np.any(np.sum(counts > 0, axis=-1) > 1):
+            yield Alarm(
+                "one group",
+                f"One of the {counts.shape[-1]} groups has all rows in all draws: no structure was "
+                f"found. If you expect some, {_how_to_find_groups(posterior, stated=True)}",
+            )
+
+
+def _suspect_data(posterior: Summaries) -> Iterator[Alarm]:
+    """Codes of missing cells that were taken for numbers, and columns that hold groups together."""
+    data = posterior.data
+    known = known_cells(data)
+    if known is not None and isinstance(data, Dense | Entries):
+        for found in suspects.codes_by_column(known[1], known[2]):
+            count = f"{found.num_columns - 1} more column" if found.num_columns > 1 else ""
+            more = f", and likewise of {count}{'s' * (found.num_columns > 2)}" if count else ""
+            yield Alarm(
+                "codes",
+                f"{found.num_cells:,} cells of column {shown_id(data.column_names, found.column)} are "
+                f"{found.code:g}, and no other is {found.side} {found.outermost:.4g}{more}. They "
+                "were taken for numbers: if they stand for missing cells, replace them by NaN, in "
+                "a file by nothing",
+            )
+    if isinstance(posterior.model, HasRowGroups) and isinstance(data, Dense):
+        yield from _redundant_columns(data)
+
+
+def _redundant_columns(data: Dense) -> Iterator[Alarm]:
+    """Columns that others determine, or that do not vary, where groups have covariances.
+
+    With N rows and groups of shares p_k each costs a partition N H(p) / 2 nats, whatever its scale,
+    since a group has to learn for itself that nothing varies there.
+    """
+    found = units.redundant_columns(data)
+    if data.num_columns < 2 or found.size == 0:
+        return
+    names = ", ".join(shown_id(data.column_names, int(column)) for column in found[:5])
+    more = ", ..." if found.size > 5 else ""
+    yield Alarm(
+        "redundant columns",
+        f"Columns that hold one number, or follow from the others (copies, totals): {names}{more}. "
+        "Each of them holds all rows in one group; drop them",
+    )
+
+
+def _how_to_find_groups(posterior: Summaries, *, stated: bool = False) -> str:
     data = posterior.data
     if isinstance(data, Dense) and data.num_columns >= data.num_rows / 2:
         return (
             f"use fewer columns, such as the first principal components: {data.num_rows} rows are "
             f"too few for covariances of {data.num_columns} columns in each group"
         )
-    return "run longer or state a larger concentration"
+    return "run more chains" if stated else "run longer or state a larger concentration"
 
 
 def _why_none(posterior: Summaries) -> str:
@@ -512,7 +566,9 @@ def _prediction(posterior: Summaries) -> Iterator[Alarm]:
 
 
 _CHECKS = (
+    _suspect_data,
     _nothing_in_use,
+    _one_of_stated_groups,
     _model_alarms,
     _noise,
     _units,

@@ -115,6 +115,30 @@ def test_many_slots_make_whole_vectors(stated, slots):
     assert state.slots["topic"].size == slots
 
 
+def test_most_chains_of_a_given_number_of_groups_start_near_centres_of_their_own():
+    """In turn, each row joins the first group, which is as narrow as that of one: none leaves."""
+    generator = np.random.default_rng(0)
+    kind = np.repeat(np.arange(3), 40)
+    values = 1e3 + generator.normal(0, 2.0, (3, 20))[kind] + 0.5 * generator.normal(size=(120, 20))
+    sampler = mf.MixtureOfGaussians(3).sampler()
+    start = jax.jit(jax.vmap(sampler.init, (0, None)), compiler_options=FAST_COMPILE)
+    keys = jax.random.split(jax.random.key(0), 40)
+    starts = np.asarray(start(keys, mf.Dense(values)).values["group"])
+    found = [len(set(zip(kind, labels, strict=True))) == 3 for labels in starts]
+    alone = [len(set(labels)) == 1 for labels in starts]
+    assert 25 <= sum(found) <= 39, "some chains are to start elsewhere"
+    assert sum(found) + sum(alone) >= 35
+    assert len({tuple(labels) for labels in starts}) >= 6, "labels are to differ"
+
+
+@pytest.mark.parametrize(
+    "values", [np.ones((5, 2)), np.repeat([[0.0, 1.0], [2.0, 1.0]], 3, axis=0)]
+)
+def test_a_start_near_centres_takes_fewer_different_rows_than_groups(values):
+    state = start_of(mf.MixtureOfGaussians(4), mf.Dense(values))
+    assert set(np.asarray(state.values["group"])) <= set(range(4))
+
+
 NARROW = dist.Uniform(0.0, 1e-3)  # far below what the data suggest
 NEVER_LEARNED = {"weight_shape", "weight_rate", "base_rate"}  # of counts, the example is Gaussian
 SHOWN = ("noisy-or-ibp", "hdp", "bpmf")

@@ -102,6 +102,58 @@ def test_one_group_of_rows_with_very_many_columns_asks_for_fewer(num_columns, sa
     assert says in str(post.alarms()[0])
 
 
+@pytest.mark.parametrize(("counts", "says"), [([8, 0, 0], True), ([5, 0, 3], False)])
+def test_all_rows_in_one_of_a_given_number_of_groups_is_said(counts, says):
+    group_counts = np.broadcast_to(np.array(counts), (2, 50, 1, 3))
+    post = posterior(mf.MixtureOfGaussians(3), mf.Dense(X), group_counts=group_counts)
+    assert ("One of the 3 groups has all rows" in str(post)) is says
+
+
+@pytest.mark.parametrize("model", [mf.DPMixture(), mf.MixtureOfGaussians(2)])
+def test_columns_that_say_nothing_more_are_named_for_groups_with_covariances(model):
+    """Each holds the rows together: N H nats, whatever its scale."""
+    values = np.random.default_rng(0).normal(size=(60, 4)) * [1e-3, 1.0, 1e3, 1.0] + [1, 0, 1e4, 9]
+    kept = mf.Dense(values, column_names=list("abcd"))
+    assert kinds(posterior(model, kept, log_joint=chains())) == []
+    more = np.column_stack(
+        [values, np.full(60, 7.0), 2.54 * values[:, 2] + 3, values[:, :2].sum(1)]
+    )
+    data = mf.Dense(more, column_names=[*"abcd", "ward", "inch", "total"])
+    (alarm,) = posterior(model, data, log_joint=chains()).alarms()
+    assert "'ward', 'inch', 'total'" in str(alarm)
+    assert kinds(posterior(mf.LinearGaussianIBP(), data, log_joint=chains())) == []
+    few = mf.Dense(more[:6], column_names=data.column_names)
+    assert "'ward'. Each" in str(posterior(model, few, log_joint=chains()).alarms()[0])
+
+
+@pytest.mark.parametrize("as_entries", [False, True])
+def test_codes_of_missing_cells_are_seen_in_their_column_whatever_the_units_of_others(as_entries):
+    values = np.random.default_rng(0).normal(10.0, 1.0, (50, 4)) * [1e-3, 1.0, 1e5, 1.0]
+    values[[3, 5, 8], 1], values[[2, 4], 2] = -999, -999
+    values[:, 3] = np.arange(50) - 9.0  # -9 is a number among others
+    data = mf.Dense(values, column_names=["iron", "zinc", "cells", "change"])
+    data = mf.Entries.from_array(data.to_array()) if as_entries else data
+    model = mf.BPMF(2) if as_entries else mf.DPMixture()
+    (alarm,) = posterior(model, data, log_joint=chains()).alarms()
+    name = "1" if as_entries else "'zinc'"
+    assert f"3 cells of column {name} are -999, and no other is below" in str(alarm)
+    assert "likewise of 1 more column." in str(alarm)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [0, 1, 0, 9, 9, 0, 99, 99],  # counts
+        [500, 999, 999, 700, 1400, 600, 900, 800],
+        [0.1, 0.2, -999, 0.3, 0.4, 0.2, 0.3, 0.1],  # once
+        [-99, -99, -99, -99, 5, 5, 5, 5],
+    ],
+)
+def test_numbers_that_may_be_numbers_are_no_codes(column):
+    data = mf.Dense(np.column_stack([column, RNG.normal(size=8)]))
+    assert kinds(posterior(data=data, log_joint=chains())) == []
+
+
 @pytest.mark.parametrize(
     ("num_words", "concentration", "says"),
     [(10, 0.01, True), (50, 0.01, False), (10, dist.Gamma(1.0, 10.0), False)],
