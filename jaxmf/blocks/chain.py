@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import slots
-from jaxmf.arguments import MOST_SLOTS, check_count
+from jaxmf.arguments import MOST_SLOTS, check_count, check_word
 from jaxmf.blocks import parallel, sequential, sparse, sparse_by_word
 from jaxmf.blocks.counts import all_parts, block_statistics, slot_sizes
 from jaxmf.blocks.density import log_joint_of
@@ -42,11 +42,7 @@ _MANY_TOKENS = 10**7  # of which lists of words are longer, and further apart, t
 _FEW = 256  # tokens that a parallel step updates one after the other
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[],
-    meta_fields=["sets", "keep", "num_slots", "sweep", "split_merge"],
-)
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class NetworkPlan:
     """The structural options of the sampler, all of them static: equal ones compile nothing new."""
@@ -73,8 +69,7 @@ def plan(
 
     Raises ValueError: options that are none.
     """
-    if keep not in KEEP:
-        raise ValueError(f"keep must be one of {', '.join(map(repr, KEEP))}, got {keep!r}")
+    check_word("keep", keep, KEEP)
     if capacity is not None:
         capacity = check_count("capacity", capacity, most=MOST_SLOTS)
     if sweep not in SWEEPS:

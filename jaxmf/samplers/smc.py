@@ -12,7 +12,7 @@ The evidence estimate is unbiased (its log is not) with every scheme and trigger
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -58,15 +58,16 @@ class ParticleModel(NamedTuple):
     capacity: Partial | None = None
 
 
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class FilterOptions:
     """The structural options of `particle_filter`; all of them are static."""
 
-    num_particles: int = field(metadata={"static": True})
-    resample_fn: ResampleFn = field(metadata={"static": True})
-    trigger_fn: TriggerFn = field(metadata={"static": True})
-    rejuvenate_every: int = field(metadata={"static": True})
-    batch_size: int | None = field(metadata={"static": True})
+    num_particles: int
+    resample_fn: ResampleFn
+    trigger_fn: TriggerFn
+    rejuvenate_every: int
+    batch_size: int | None
 
 
 @dataclass(frozen=True)
@@ -77,19 +78,6 @@ class EffectiveSampleSizeBelow:
 
     def __call__(self, log_weights: Array) -> Array:
         return effective_sample_size(log_weights) < self.share * log_weights.shape[0]
-
-
-jax.tree_util.register_dataclass(
-    FilterOptions,
-    data_fields=[],
-    meta_fields=[
-        "num_particles",
-        "resample_fn",
-        "trigger_fn",
-        "rejuvenate_every",
-        "batch_size",
-    ],
-)
 
 
 def particle_model(**functions: Partial | None) -> ParticleModel:

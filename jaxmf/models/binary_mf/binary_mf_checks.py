@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from jaxmf.arguments import check_word
 from jaxmf.data import Dense, units
 from jaxmf.data.checks import shown_id
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
@@ -332,8 +333,7 @@ def start_option(model: BinaryMF, start: object) -> None:
     Raises ValueError: an unknown one; from the data where features are tied to slots or to each
     other, or weights cannot be negative, as those between the features that it finds may be.
     """
-    if start not in STARTS:
-        raise ValueError(f"start must be one of {', '.join(STARTS)}, got {start!r}")
+    check_word("start", start, STARTS)
     if start == "data" and isinstance(model.likelihood, Poisson):
         raise ValueError(
             f"start='data' is not there with likelihood={model.likelihood!r}: weights between the "

@@ -20,6 +20,7 @@ from jax.tree_util import Partial
 
 from jaxmf import slots
 from jaxmf._kernels.linalg import after
+from jaxmf.arguments import check_word
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian.particle import (
@@ -71,8 +72,7 @@ def filter_of_rows(model: LinearGaussianIBP, plan: GaussianFilterPlan) -> Partic
 
 
 def _check_plan(plan: GaussianFilterPlan, model: LinearGaussianIBP) -> None:
-    if plan.proposal not in PROPOSALS:
-        raise ValueError(f"proposal must be one of {', '.join(PROPOSALS)}, got {plan.proposal!r}")
+    check_word("proposal", plan.proposal, PROPOSALS)
     if plan.has_children and plan.proposal != "exact":
         raise ValueError(
             "resample_fn=optimal chooses among enumerated children: it needs proposal='exact'"
