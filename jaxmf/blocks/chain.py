@@ -75,10 +75,7 @@ def plan(
     if sweep not in SWEEPS:
         known = ", ".join(map(repr, (AUTO, *SWEEPS)))
         raise ValueError(f"sweep must be one of {known}, got {sweep!r}")
-    if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:
-        raise ValueError(
-            f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
-        )
+    check_count("split_merge", split_merge, 0)
     if sweep == "parallel":
         _check_parallel(network)
     if sweep == "sparse" and not sparse_by_word.can_be_sparse(network):

@@ -21,6 +21,7 @@ import numpy as np
 from jax import Array, lax
 from jax.tree_util import Partial
 
+from jaxmf.arguments import check_count
 from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
 from jaxmf.samplers.cloud import Cloud, TriggerFn, one_of_identical, weigh, when
 from jaxmf.samplers.resampling import ResampleFn, effective_sample_size, optimal, systematic
@@ -145,19 +146,16 @@ def _check_options(
     rejuvenate_every: int,
     batch_size: int | None,
 ) -> None:
-    if num_particles < 1:
-        raise ValueError(f"num_particles must be at least 1, got {num_particles}")
+    check_count("num_particles", num_particles)
     if not callable(ess_threshold) and not 0.0 <= ess_threshold <= 1.0:
         raise ValueError(
             f"ess_threshold must be a share between 0 (never resample) and 1 (always), "
             f"got {ess_threshold}"
         )
-    if rejuvenate_every < 0:
-        raise ValueError(f"rejuvenate_every must not be negative, got {rejuvenate_every}")
-    if rejuvenate_every and model.rejuvenate is None:
+    if check_count("rejuvenate_every", rejuvenate_every, 0) and model.rejuvenate is None:
         raise ValueError("rejuvenate_every is set, but this particle model has no rejuvenate move")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1 or None, got {batch_size}")
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
 
 
 # Purposes of a particle's key within one step.
