@@ -63,8 +63,7 @@ def run(
     Args:
         algorithm: what to run.
         data: a pytree of arrays, passed to every function of the algorithm.
-        seed: a typed key, or a whole number of 64 bits, of which JAX takes the lower 32 unless
-            x64 is on.
+        seed: a typed key, or a whole number of 64 bits; without x64 JAX takes its lower 32.
         num_warmup: steps before the first that may be kept.
         num_samples: draws to keep of each chain.
         thin: steps a kept draw, so that ``num_warmup + thin * num_samples`` steps are done.
