@@ -52,8 +52,8 @@ def smc(
 
     Annealed, waste-free sequential Monte Carlo (Dau and Chopin, 2022): particles start as draws
     from the prior; at each of the rising powers one in `chain_length` is chosen by weight, moved
-    by the steps of the model's own sampler, and all states on its way are kept. The powers are
-    chosen by a first run, of which nothing else is used; the evidence of the others is unbiased.
+    by the steps of the model's own sampler, and all states on its way are kept. A first run
+    chooses the powers and is then thrown away, so that the evidence of the others is unbiased.
 
     Args:
         model: `LinearGaussianIBP`, `NoisyOrIBP`, `FeatureModel`, `BinaryMF`, `DPMixture`,

@@ -226,7 +226,7 @@ def positions_of_ids(labels: np.ndarray, adata: object, side: str) -> np.ndarray
 
 
 def _spread(array: np.ndarray, positions: np.ndarray, size: int) -> np.ndarray:
-    """The array with its first axis in the order of an AnnData; NaN for those that it lacks."""
+    """The array with its first axis in the order of an AnnData; NaN for ids that it lacks."""
     if positions.size == size:
         result = np.empty_like(array)
     else:

@@ -369,7 +369,7 @@ class PredictsHeldOut(Protocol):
     """A `Posterior`, as its errors on held-out cells are found from it."""
 
     @property
-    def data(self) -> Any: ...
+    def data(self) -> PyTree: ...
 
     def predict(self, cells: object, /, *, quantiles: tuple[float, ...]) -> Any: ...
 
@@ -401,7 +401,7 @@ def held_out_error(posterior: PredictsHeldOut, truth: object) -> HeldOutError:
     )
 
 
-def hidden_cells(data: Any, truth: object) -> tuple[Positions, np.ndarray]:
+def hidden_cells(data: PyTree, truth: object) -> tuple[Positions, np.ndarray]:
     """The cells that are missing in the data and known all the same, and their values (M,).
 
     Args:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import slots
-from jaxmf.arguments import MOST_SLOTS, check_count
+from jaxmf.arguments import MOST_SLOTS, check_count, check_word
 from jaxmf.data import Dense
 from jaxmf.devices import AUTO, choose_sweep, default_platform
 from jaxmf.likelihoods.cells.likelihood import Likelihood
@@ -150,13 +150,11 @@ class BuffetModel(SimulatedModel):
         Raises:
           ValueError: it is unknown; the message names those there are.
         """
-        if sweep == AUTO:
+        known = check_word("sweep", sweep, (AUTO, *self.sweeps))
+        if known == AUTO:
             options = self.device_options({}, platform=default_platform(), data=data)
             return str(options["sweep"])
-        if sweep not in self.sweeps:
-            known = ", ".join((AUTO, *self.sweeps))
-            raise ValueError(f"sweep must be one of {known}, got {sweep!r}")
-        return sweep
+        return known
 
     def device_options(
         self, options: Mapping[str, object], *, platform: str, data: Dense | None = None

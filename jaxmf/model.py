@@ -119,14 +119,14 @@ class Model(Generic[ModelData]):
     takes_process_rows: ClassVar[bool] = False
 
     def mesh_advice(self, options: Mapping[str, object]) -> str:
-        """What would have to be otherwise for more such axes, as a clause; empty for nothing."""
+        """A clause for messages: what to change for more such axes; empty where nothing helps."""
         del options
         return ""
 
     def matched(self, data: Any) -> Self:
         """The model for these data, before a run: settings that are left open are filled in.
 
-        Called on the host, once; what it returns is what is saved.
+        Called once, on the host; the model it returns is the one that is saved.
         """
         del data
         return self
@@ -190,7 +190,7 @@ class Model(Generic[ModelData]):
 
 
 def _by_value(model: Model) -> Hashable:
-    """What equals that of an equal model: its structure and its leaves, arrays by their bytes."""
+    """A value to compare and hash models by: structure and leaves, arrays by their bytes."""
     is_known = not jax.tree_util.all_leaves([model])
     leaves, form = jax.tree.flatten(model if is_known else settings_of(model))
     values: list[Hashable] = [
@@ -329,7 +329,7 @@ class TransformsDocuments(Protocol[Data]):
 
 @runtime_checkable
 class TakesRowFeatures(Protocol):
-    """Has features of rows, of which new rows bring their own."""
+    """Has side information of rows; new rows come with theirs."""
 
     @property
     def row_features(self) -> Features | None:
@@ -367,7 +367,7 @@ class TakesUnknownIds(Protocol[Data]):
 
 @runtime_checkable
 class ScalesColumns(Protocol):
-    """May divide columns by scales: its `noise_scale` is that of the scaled cells."""
+    """May divide columns by scales; then `noise_scale` belongs to the scaled cells."""
 
     def unit_at(self, columns: Array, /) -> Array:
         """The scales of some columns: (M,) float, or () one for all."""
@@ -617,13 +617,13 @@ class RanksWords(CompletesDocuments[Data], Protocol[Data]):
     ) -> Array:
         """Probabilities of all words for one more token of documents: (R, V) float.
 
-        Of documents of the data with nothing folded in, else of those that were.
+        Documents of the data where nothing is folded in, else the folded ones.
         """
 
 
 @runtime_checkable
 class KnowsTime(Protocol[Data]):
-    """Is of a series, at any time of which it can be asked: `Posterior.at`."""
+    """Models a series, and answers at any of its times: `Posterior.at`."""
 
     def at_time(self, draw: HostDraw, data: Data, time: float, /) -> tuple[Draw, PyTree]:
         """A draw at one time, and the data at that time as a container; on the host."""
@@ -712,8 +712,8 @@ class SimulatesMatrices(Protocol):
     ) -> tuple[PyTree, Any, Array]:
         """A state from the prior, a complete matrix given it, and whether slots ran out.
 
-        The state is one of the sampler; a field that is None in that of the sampler may have a
-        value. The matrix is the model's container; () bool says that `capacity` slots for features
+        The state is one of the sampler, except that fields may have a value where the sampler has
+        None. The matrix is the model's container; () bool says that `capacity` slots for features
         or groups were too few. Jittable.
         """
 

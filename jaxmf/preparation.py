@@ -91,7 +91,7 @@ def matched_to(
 def with_device_options(
     model: Model, options: Mapping[str, object], data: Container, mesh: object
 ) -> dict[str, object]:
-    """The options of a sampler, with those that are left to the device put in.
+    """The options of a sampler, with defaults that depend on the device filled in.
 
     Raises ValueError: the mesh has an axis that the sampler cannot use.
     """

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxmf import slots
 from jaxmf._kernels.tables import count_pairs
-from jaxmf.arguments import MOST_SLOTS, check_count
+from jaxmf.arguments import MOST_SLOTS, check_count, check_word
 from jaxmf.blocks import parallel, sequential, sparse, sparse_by_word, tiles
 from jaxmf.blocks.counts import all_parts, block_statistics, large_blocks, slot_sizes
 from jaxmf.blocks.density import log_joint_of
@@ -43,11 +43,7 @@ _MANY_TOKENS = 10**7  # of which lists of words are longer, and further apart, t
 _FEW = 256  # tokens that a parallel step updates one after the other
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[],
-    meta_fields=["sets", "keep", "num_slots", "sweep", "split_merge"],
-)
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class NetworkPlan:
     """The structural options of the sampler, all of them static: equal ones compile nothing new."""
@@ -74,17 +70,13 @@ def plan(
 
     Raises ValueError: options that are none.
     """
-    if keep not in KEEP:
-        raise ValueError(f"keep must be one of {', '.join(map(repr, KEEP))}, got {keep!r}")
+    check_word("keep", keep, KEEP)
     if capacity is not None:
         capacity = check_count("capacity", capacity, most=MOST_SLOTS)
     if sweep not in SWEEPS:
         known = ", ".join(map(repr, (AUTO, *SWEEPS)))
         raise ValueError(f"sweep must be one of {known}, got {sweep!r}")
-    if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:
-        raise ValueError(
-            f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
-        )
+    check_count("split_merge", split_merge, 0)
     if sweep == "parallel":
         _check_parallel(network)
     if keep == "compact" and not sparse_by_word.can_be_sparse(network):

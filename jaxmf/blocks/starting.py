@@ -250,7 +250,7 @@ def _starting_sets(plan: NetworkPlan, network: Wiring) -> list[tuple[str, ...]]:
     return sets
 
 
-def _has_centres(network: Network) -> bool:
+def _has_centres(network: Wiring) -> bool:
     """Whether a single indicator with a fixed number of groups stands over normal values alone."""
     if len(network.indicators) != 1 or holders(network):
         return False
@@ -263,7 +263,7 @@ def _has_centres(network: Network) -> bool:
     return all(one.by == (name,) and isinstance(one.distribution, normal) for one in observed)
 
 
-def _near_centres(network: Network, key: Key, state: NetworkState, data: Tokens) -> NetworkState:
+def _near_centres(network: Wiring, key: Key, state: NetworkState, data: Tokens) -> NetworkState:
     """The state, or in nine of ten chains that with every token in the group of a centre near it.
 
     Drawn in turn, tokens of many columns join the first group, as a group of one is as wide as all

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks.block import Block
 from jaxmf.data import Tokens
 from jaxmf.priors.flexible import FlexiblePrior
+from jaxmf.types import PyTree
 
 _LARGEST_TABLE = 2**22
 
@@ -298,5 +299,5 @@ class Wiring:
 class BlockModel(Protocol):
     """A model made of blocks, as the steps of its chain see it."""
 
-    def over(self, data: Any, /) -> tuple[Wiring, Tokens]:
+    def over(self, data: PyTree, /) -> tuple[Wiring, Tokens]:
         """The network with its sizes, and the tokens."""

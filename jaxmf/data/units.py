@@ -93,7 +93,7 @@ def redundant_columns(data: Dense) -> np.ndarray:
 
     Returns (R,) int; none where there are fewer than two rows a column, but those of one number.
     """
-    step = -(-data.num_rows // _ROWS_A_BLOCK)
+    step = -(-data.num_rows // ROWS_A_BLOCK)
     x = np.asarray(data.values[::step], float)
     deviation = x - x.mean(axis=0)
     scale = np.sqrt(np.mean(deviation**2, axis=0))

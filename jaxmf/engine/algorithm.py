@@ -55,7 +55,7 @@ class Algorithm(NamedTuple):
             shapes alone; an axis not named may grow to `growth.MAX_CAPACITY`. A run whose step
             needs more ends there: see `run`.
         row_arrays: ``() -> names`` of the arrays of the data, the state and the draws whose first
-            axis is that of the rows, where an axis "data" of a mesh can spread them.
+            axis goes over rows, where an axis "data" of a mesh can spread them.
         share_out: ``(data, num_devices) -> data``, instead of `prepare` on such a mesh: the
             data as the steps go through them there, the arrays of `row_arrays` with equal shares
             of all devices. Called on the host, not in a program.
@@ -129,7 +129,7 @@ def sequence(*kernels: Kernel) -> Kernel:
     Args:
         *kernels: kernels that leave the same distribution invariant.
     Returns:
-        A kernel; its overflow is that of any of them.
+        A kernel, which overflows where one of them does.
     """
     if not kernels:
         raise ValueError("sequence: at least one kernel is needed")
@@ -137,7 +137,7 @@ def sequence(*kernels: Kernel) -> Kernel:
 
 
 def merge_overflow(*overflows: dict[str, Array]) -> dict[str, Array]:
-    """The overflow of several kernels together: that of any of them on each axis.
+    """The overflow of several kernels together: an axis overflows where one of them says so.
 
     Args:
         *overflows: axis name -> () bool, as in `Info`; they need not name the same axes.
@@ -162,7 +162,7 @@ def repeat(kernel: Kernel, num_times: int) -> Kernel:
         kernel: the kernel to repeat.
         num_times: how often; a number passed as data, so another one compiles nothing new.
     Returns:
-        A kernel; its overflow is that of any of the times.
+        A kernel, which overflows where one of its turns does.
     """
     return Partial(_repeat, as_partial(kernel), num_times)
 

@@ -392,5 +392,5 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _name_of_draws(row: int, num_draws: int) -> str:
-    """The file of the draws from one on, counted in those that are stored."""
+    """The file of `num_draws` draws, the first of them the stored draw `row`."""
     return f"draws-{row}-{row + num_draws}.npz"

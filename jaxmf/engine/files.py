@@ -2,7 +2,7 @@
 
 A file is a plain file directly in the folder of the run, with a name of a strict pattern. Links are
 never followed, neither to read nor to write. Arrays lie in npz archives that are not compressed, so
-that reading one takes no more memory than its size on disk (eight times that of packed bools), and
+that reading one takes no more memory than its size on disk (packed bools eight times that), and
 never holds a pickle. What a manifest says of an archive (bytes, SHA-256, dtypes and shapes) is
 compared with it before an array is made.
 """

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxmf.arguments import check_count, check_number
+from jaxmf.arguments import check_count, check_flag, check_number
 from jaxmf.devices import default_device_of, default_platform
 from jaxmf.engine.algorithm import Algorithm
 from jaxmf.engine.chain_kernel import prepared
@@ -63,8 +63,7 @@ def run(
     Args:
         algorithm: what to run.
         data: a pytree of arrays, passed to every function of the algorithm.
-        seed: a typed key, or a whole number of 64 bits, of which JAX takes the lower 32 unless
-            x64 is on.
+        seed: a typed key, or a whole number of 64 bits; without x64 JAX takes its lower 32.
         num_warmup: steps before the first that may be kept.
         num_samples: draws to keep of each chain.
         thin: steps a kept draw, so that ``num_warmup + thin * num_samples`` steps are done.
@@ -203,8 +202,7 @@ def _validate_kinds(checkpoint: object, resume: object, progress: object) -> Non
         raise TypeError(f"checkpoint must be the path of a folder, got {checkpoint!r}")
     if checkpoint == "":
         raise ValueError("checkpoint must be the path of a folder, got an empty text")
-    if not isinstance(resume, bool | np.bool_):
-        raise TypeError(f"resume must be True or False, got {resume!r}")
+    check_flag("resume", resume)
     if not (progress is None or isinstance(progress, bool | np.bool_) or callable(progress)):
         raise TypeError(f"progress must be True, False, None or a function, got {progress!r}")
 

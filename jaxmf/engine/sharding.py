@@ -252,8 +252,8 @@ def check_mesh_axes(
     """Refuses a mesh with an axis over which nothing would be spread.
 
     Args:
-        mesh: what the user passes; what is no mesh is left to `validate_mesh`.
-        advice: what would have to be otherwise.
+        mesh: as the user passes it; anything but a mesh is left to `validate_mesh`.
+        advice: what to change, for the message.
         has_chains: whether there is more than one chain or run to spread.
     """
     if not isinstance(mesh, Mesh):

@@ -82,7 +82,7 @@ def alarms(posterior: Summaries) -> tuple[Alarm, ...]:
     if posterior.num_draws == 0:
         return (Alarm("no draws", NO_DRAWS),)
     has_cells = not isinstance(posterior.data, DenseElsewhere)
-    checks = [check for check in _CHECKS if has_cells or check not in (_noise, _units, _level)]
+    checks = [check for check in _CHECKS if has_cells or check not in _OF_CELLS]
     return tuple(alarm for check in checks for alarm in check(posterior))
 
 
@@ -152,9 +152,10 @@ def _suspect_data(posterior: Summaries) -> Iterator[Alarm]:
         for found in suspects.codes_by_column(known[1], known[2]):
             count = f"{found.num_columns - 1} more column" if found.num_columns > 1 else ""
             more = f", and likewise of {count}{'s' * (found.num_columns > 2)}" if count else ""
+            column = shown_id(data.column_names, found.column)
             yield Alarm(
                 "codes",
-                f"{found.num_cells:,} cells of column {shown_id(data.column_names, found.column)} are "
+                f"{found.num_cells:,} cells of column {column} are "
                 f"{found.code:g}, and no other is {found.side} {found.outermost:.4g}{more}. They "
                 "were taken for numbers: if they stand for missing cells, replace them by NaN, in "
                 "a file by nothing",
@@ -581,3 +582,5 @@ _CHECKS = (
     _prediction,
     _support,
 )
+# those that look at the cells of the data
+_OF_CELLS = (_suspect_data, _noise, _units, _level)

@@ -117,7 +117,7 @@ def from_filter(
         model=model,
         data=data,
         draws=_stacked(
-            _draws_of_particles(model, _of_run(cloud.particles, r), paths[r] if paths else {}, data)
+            _draws_of_particles(model, _in_run(cloud.particles, r), paths[r] if paths else {}, data)
             for r in range(log_evidences.size)
         ),
         meta=meta,
@@ -139,7 +139,7 @@ def from_annealing(model: SomeModel, data: Container, run: Run, meta: Meta) -> P
     assert isinstance(model, Anneals)
     record = model.annealed(data, **meta.options).record
     draws = _stacked(
-        _draws_of_states(record, _of_run(generation.particles, r), data)
+        _draws_of_states(record, _in_run(generation.particles, r), data)
         for r in range(log_evidences.size)
     )
     return Posterior(
@@ -172,7 +172,7 @@ def _evidence(cloud: PyTree, log_evidences: np.ndarray) -> Evidence:
     return Evidence(value=value, standard_error=np.sqrt(variance) if is_trusted else np.nan)
 
 
-def _of_run(tree: PyTree, index: int) -> PyTree:
+def _in_run(tree: PyTree, index: int) -> PyTree:
     """The part of one run."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 

@@ -67,9 +67,9 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, TopicAnswers, ColumnAnswer
         """Continue where the run stopped.
 
         A filter takes more rows, with the same result as one run over all of them (after annealing
-        they are taken at the full feature scale). What the model took from the data, an offset and
-        priors of scales that were left open, stays that of the first rows: set them for the same
-        result. A sampler draws `num_samples` more a chain.
+        they are taken at the full feature scale). An offset and priors of scales that the model
+        took from the data stay as the first rows made them: set them for the same result. A sampler
+        draws `num_samples` more a chain.
 
         Args:
             new_rows: data with the same columns, for a filter; they are matched by id where both

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.answers import Answer
-from jaxmf.arguments import check_count
+from jaxmf.arguments import check_count, check_word
 from jaxmf.data import Container, MatrixContainer
 from jaxmf.model import HasCategories, Model, PredictsWholeRows, RanksColumns, ScoresCells
 from jaxmf.posterior import named_cells, prediction
@@ -230,8 +230,7 @@ def check_question(model: Model, n: object, by: object) -> None:
     if not can_recommend(model):
         raise ValueError(f"{type(model).__name__} has no recommendations; see predict(cells)")
     check_count("n", n)
-    if by not in ORDERS:
-        raise ValueError(f"by must be one of {', '.join(ORDERS)}, got {by!r}")
+    check_word("by", by, ORDERS)
     is_binary = isinstance(model, ScoresCells) or (
         isinstance(model, HasCategories) and model.values == (0.0, 1.0)
     )

@@ -119,13 +119,14 @@ class NumFeatures(Answer, _Distribution):
     """
 
     _axes: ClassVar = {"probabilities": "number"}
+    _counted: ClassVar[str] = "features"
 
     def coordinates(self) -> dict[str, object]:
         return {"number": self.values}
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line a number."""
-        return {f"number of {self._counted()}": self.values, "probability": self.probabilities}
+        return {f"number of {self._counted}": self.values, "probability": self.probabilities}
 
     @property
     def mean(self) -> float:
@@ -141,21 +142,16 @@ class NumFeatures(Answer, _Distribution):
         words = ", ".join(f"{value}: {p:.3f}" for value, p in pairs)
         rest = 1 - sum(p for _, p in pairs)
         others = f", others: {rest:.3f}" if rest > 5e-4 else ""
-        return f"number of {self._counted()}: {words}{others}"
-
-    def _counted(self) -> str:
-        return "features"
+        return f"number of {self._counted}: {words}{others}"
 
 
 class NumGroups(NumFeatures):
     """Posterior distribution of the number of groups; as `NumFeatures`."""
 
-    def _counted(self) -> str:
-        return "groups"
+    _counted = "groups"
 
 
 class NumTopics(NumFeatures):
     """Posterior distribution of the number of topics that have tokens; as `NumFeatures`."""
 
-    def _counted(self) -> str:
-        return "topics"
+    _counted = "topics"

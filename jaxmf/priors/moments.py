@@ -67,8 +67,7 @@ def check_expected_counts(expected_counts: object, shrinkage: float) -> np.ndarr
             "some group, so it must be that number; scale them by "
             f"{targets.size / total if total else float('nan'):.6g}"
         )
-    if not np.isfinite(shrinkage) or shrinkage < 0:
-        raise ValueError(f"shrinkage must be at least 0, got {shrinkage}")
+    check_number("shrinkage", shrinkage, least=0)
     if shrinkage == 0 and np.any(targets == 0):
         raise ValueError(
             f"expected_counts: groups of {int(np.argmin(targets)) + 1} never occur, "

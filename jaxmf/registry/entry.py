@@ -195,7 +195,7 @@ def _takes_functions(kinds: tuple[object, ...]) -> bool:
 
 
 def _function_named(name: str, word: str, default: Callable[..., object]) -> Callable[..., object]:
-    """The function that a word names, of those beside the default one with its arguments."""
+    """The function of that name in the module of the default one, with the same arguments."""
     arguments = list(inspect.signature(default).parameters)
     beside = {
         other: function

@@ -133,7 +133,7 @@ def dcm() -> tuple[Model, object]:
 
 
 def flexible_mixture() -> tuple[Model, object]:
-    """The points, and one more of which nothing is known."""
+    """The points, and one more that is not observed."""
     prior = FlexiblePrior.parametric(-1.0, 1.2, 0.5, num_items=14, num_unobserved=1)
     return FlexibleMixture(prior), rows()
 

@@ -12,7 +12,7 @@ The evidence estimate is unbiased (its log is not) with every scheme and trigger
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -21,6 +21,7 @@ import numpy as np
 from jax import Array, lax
 from jax.tree_util import Partial
 
+from jaxmf.arguments import check_count
 from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
 from jaxmf.samplers.cloud import Cloud, TriggerFn, one_of_identical, weigh, when
 from jaxmf.samplers.resampling import ResampleFn, effective_sample_size, optimal, systematic
@@ -58,15 +59,16 @@ class ParticleModel(NamedTuple):
     capacity: Partial | None = None
 
 
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class FilterOptions:
     """The structural options of `particle_filter`; all of them are static."""
 
-    num_particles: int = field(metadata={"static": True})
-    resample_fn: ResampleFn = field(metadata={"static": True})
-    trigger_fn: TriggerFn = field(metadata={"static": True})
-    rejuvenate_every: int = field(metadata={"static": True})
-    batch_size: int | None = field(metadata={"static": True})
+    num_particles: int
+    resample_fn: ResampleFn
+    trigger_fn: TriggerFn
+    rejuvenate_every: int
+    batch_size: int | None
 
 
 @dataclass(frozen=True)
@@ -77,19 +79,6 @@ class EffectiveSampleSizeBelow:
 
     def __call__(self, log_weights: Array) -> Array:
         return effective_sample_size(log_weights) < self.share * log_weights.shape[0]
-
-
-jax.tree_util.register_dataclass(
-    FilterOptions,
-    data_fields=[],
-    meta_fields=[
-        "num_particles",
-        "resample_fn",
-        "trigger_fn",
-        "rejuvenate_every",
-        "batch_size",
-    ],
-)
 
 
 def particle_model(**functions: Partial | None) -> ParticleModel:
@@ -157,19 +146,16 @@ def _check_options(
     rejuvenate_every: int,
     batch_size: int | None,
 ) -> None:
-    if num_particles < 1:
-        raise ValueError(f"num_particles must be at least 1, got {num_particles}")
+    check_count("num_particles", num_particles)
     if not callable(ess_threshold) and not 0.0 <= ess_threshold <= 1.0:
         raise ValueError(
             f"ess_threshold must be a share between 0 (never resample) and 1 (always), "
             f"got {ess_threshold}"
         )
-    if rejuvenate_every < 0:
-        raise ValueError(f"rejuvenate_every must not be negative, got {rejuvenate_every}")
-    if rejuvenate_every and model.rejuvenate is None:
+    if check_count("rejuvenate_every", rejuvenate_every, 0) and model.rejuvenate is None:
         raise ValueError("rejuvenate_every is set, but this particle model has no rejuvenate move")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1 or None, got {batch_size}")
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
 
 
 # Purposes of a particle's key within one step.

@@ -41,9 +41,7 @@ _SWAP_FOLD = np.uint32(2**32 - 1)
 _REFRESH_FOLD = np.uint32(2**32 - 2)
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=[], meta_fields=["num_replicas", "side_by_side"]
-)
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class _TemperingSettings:
     """What is fixed of a tempered sampler; runs of the same settings share their programs."""

@@ -38,7 +38,7 @@ class Exact(Readable):
     """All zeros: in the time of the ones for Gaussian cells, by blocks of products for others."""
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["num_samples", "resample"])
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class SharedSample(Readable):
     """One sample of columns for all rows, and one of rows for all columns.
@@ -57,7 +57,7 @@ class SharedSample(Readable):
         _check(self)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["num_samples", "resample"])
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class RowSample(Readable):
     """Zeros sampled for every row, and for every column, by itself, as in the paper.

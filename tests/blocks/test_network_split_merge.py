@@ -163,7 +163,7 @@ def test_a_merged_mode_is_left():
 def test_what_is_no_number_of_proposals_is_refused():
     network = mf.Network(**blocks(PITMAN_YOR))
     assert can_split(network, "group")
-    with pytest.raises(ValueError, match="split_merge is a number of proposals a sweep"):
+    with pytest.raises(ValueError, match="split_merge must be at least 0, got -1"):
         network.sampler(split_merge=-1)
     with pytest.raises(ValueError, match="split_merge: is for indicators with"):
         mf.Network(**blocks(mf.Dirichlet(3))).sampler(split_merge=1)

@@ -109,7 +109,7 @@ def test_the_move_is_on_where_weights_are_summed_out_and_refused_elsewhere():
     ):
         with pytest.raises(ValueError, match=words):
             model.sampler(change_basis=1, **options)
-    with pytest.raises(ValueError, match="change_basis is a number of proposals"):
+    with pytest.raises(ValueError, match="change_basis must be at least 0, got -1"):
         mf.BinaryMF().sampler(change_basis=-1)
 
 

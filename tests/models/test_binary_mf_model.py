@@ -139,7 +139,6 @@ def test_bad_data_is_refused_in_words(model, x, words):
             ("split_merge", "diagonal"),
         ),
         (mf.BinaryMF(), {"several": -1}, ("several", "-1")),
-        (mf.BinaryMF(), {"several": True}, ("several", "number of proposals")),
         (mf.BinaryMF(), {"several": 2, "sweep": "whole_rows"}, ("several", "whole_rows")),
         (mf.BinaryMF(), {"sweep": "rows"}, ("bits, whole_rows", "'rows'")),
         (mf.BinaryMF(), {"sweep": "whole_rows", "weights": "explicit"}, ("sweep", "explicit")),
@@ -158,6 +157,12 @@ def test_bad_options_are_refused_in_words(model, options, words):
     with pytest.raises(ValueError, match=words[0]) as caught:
         model.sampler(**options)
     assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize("option", ["several", "split_merge", "change_basis"])
+def test_numbers_of_proposals_are_whole_numbers(option):
+    with pytest.raises(TypeError, match=f"{option} must be a whole number, got True"):
+        mf.BinaryMF().sampler(**{option: True})
 
 
 def test_priors_as_text_and_as_json():

@@ -327,7 +327,7 @@ def features_of(num_rows):
     ("make", "error", "words"),
     [
         (lambda: mf.BPMF(2.5), TypeError, "whole number"),
-        (lambda: mf.BPMF(-1), ValueError, "negative"),
+        (lambda: mf.BPMF(-1), ValueError, "at least 0, got -1"),
         (lambda: mf.BPMF(0, bias=False), ValueError, "nothing"),
         (lambda: mf.BPMF(2, bias=1), TypeError, "True or False"),
         (lambda: mf.BPMF(2, likelihood="gaussian"), TypeError, "Gaussian()"),

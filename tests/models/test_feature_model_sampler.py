@@ -162,7 +162,7 @@ def test_more_moves_of_values_make_no_larger_program():
 
 @pytest.mark.parametrize("sweep", ["whole_rows", None, 3])
 def test_an_unknown_sweep_is_refused_with_those_there_are(sweep):
-    with pytest.raises(ValueError, match="sweep must be one of auto, bits, particle_gibbs, got"):
+    with pytest.raises(ValueError, match="sweep must be one of 'auto', 'bits', 'particle_gibbs'"):
         causes().sampler(sweep=sweep)
 
 

@@ -286,7 +286,7 @@ def test_grown_is_the_same_as_large_from_the_start(options):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"proposal": "best"}, "proposal must be one of prior, informed"),
+        ({"proposal": "best"}, "proposal must be one of 'prior', 'informed'"),
         ({"resample_fn": optimal}, "use systematic"),
         ({"capacity": 0}, "capacity must be"),
         ({"num_particles": 0}, "num_particles"),

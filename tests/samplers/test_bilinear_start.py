@@ -107,7 +107,7 @@ def test_the_scale_of_weights_starts_at_that_of_features_that_are_there(mean):
 
 
 def test_starts_that_are_not_there_are_refused():
-    with pytest.raises(ValueError, match="start must be one of prior, data, got 'svd'"):
+    with pytest.raises(ValueError, match="start must be one of 'prior', 'data', got 'svd'"):
         mf.BinaryMF().sampler(start="svd")
     with pytest.raises(ValueError, match="start='data' is not there with diagonal=True"):
         mf.BinaryMF(**SIDES, diagonal=True).sampler(start="data")

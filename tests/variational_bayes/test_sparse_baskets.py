@@ -110,7 +110,7 @@ def test_the_bound_is_chosen_by_the_ones_of_a_row():
     for likelihood in (mf.Bernoulli("quadratic"), mf.Gaussian()):
         stated = mf.SparseBinaryMF(num_factors=2, likelihood=likelihood)
         assert stated.matched(few) == stated
-    with pytest.raises(ValueError, match="bound must be one of tilted, quadratic"):
+    with pytest.raises(ValueError, match="bound must be one of 'tilted', 'quadratic'"):
         mf.Bernoulli("jaakkola")
     assert mf.SparseBinarySeries().likelihood == mf.Bernoulli("quadratic")
     with pytest.raises(ValueError, match="a series has the quadratic bound only"):

@@ -30,7 +30,7 @@ def fitted(simulated):
         ({"likelihood": "probit"}, TypeError, "likelihood must be one of mf.Gaussian"),
         ({"zeros": 500}, TypeError, "zeros must be one of mf.Exact"),
         ({"zeros": mf.RowSample}, TypeError, "needs its number of samples"),
-        ({"bias": "rows"}, ValueError, "bias must be one of none, intercept"),
+        ({"bias": "rows"}, ValueError, "bias must be one of 'none', 'intercept'"),
         ({"row_scale": None, "column_scale": None}, ValueError, "both None"),
         ({"row_scale": -1.0}, ValueError, "row_scale must be finite and positive"),
         ({"row_scale": "big"}, TypeError, "row_scale must be a number"),
@@ -60,8 +60,8 @@ def test_samples_that_are_refused(make, kind, words):
 @pytest.mark.parametrize(
     ("option", "kind", "words"),
     [
-        ({"start": "zeros"}, ValueError, "start must be one of svd, random"),
-        ({"update": "newton"}, ValueError, "update must be one of block"),
+        ({"start": "zeros"}, ValueError, "start must be one of 'svd', 'random'"),
+        ({"update": "newton"}, ValueError, "update must be one of 'block'"),
         ({"optimizer": optax.sgd(0.1)}, ValueError, "block updates have none"),
         (
             {"optimizer": optax.sgd(0.1), "update": "partial_newton"},
@@ -96,7 +96,7 @@ def test_data_that_are_refused():
 
 
 def test_questions_that_are_refused(fitted):
-    with pytest.raises(ValueError, match="by must be one of score"):
+    with pytest.raises(ValueError, match="by must be one of 'score'"):
         fitted.recommend(by="luck")
     with pytest.raises(ValueError, match="n must be at least 1"):
         fitted.recommend(n=0)

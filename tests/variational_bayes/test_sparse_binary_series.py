@@ -400,10 +400,10 @@ def test_simulated_paths_have_the_prior_s_correlation():
     [
         ({"lengthscale": 0.0}, ValueError, "lengthscale must be finite and positive"),
         ({"lengthscale": "long"}, TypeError, "lengthscale must be a number"),
-        ({"kernel": "matern"}, ValueError, "kernel must be one of squared_exponential"),
+        ({"kernel": "matern"}, ValueError, "kernel must be one of 'squared_exponential'"),
         ({"row_scale": None}, ValueError, "row_scale is None, but"),
         ({"row_mean": np.zeros(7)}, ValueError, "one for each of the 20 factors"),
-        ({"bias": "rows"}, ValueError, "bias must be one of none, intercept"),
+        ({"bias": "rows"}, ValueError, "bias must be one of 'none', 'intercept'"),
         ({"num_factors": 0}, ValueError, "num_factors must be at least 1"),
     ],
 )
@@ -415,7 +415,7 @@ def test_settings_that_are_refused(setting, kind, words):
 @pytest.mark.parametrize(
     ("option", "kind", "words"),
     [
-        ({"update": "block"}, ValueError, "update must be one of joint, factors"),
+        ({"update": "block"}, ValueError, "update must be one of 'joint', 'factors'"),
         ({"relaxation": 2.0}, ValueError, "relaxation must be finite, above 0, below 2"),
         ({"batch_size": 3}, TypeError, "takes no option 'batch_size'"),
         ({"analytic": True, "num_epochs": None}, ValueError, "has no solution in closed form"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.arguments import check_word
 from jaxmf.likelihoods.cells import expected_cost
 from jaxmf.likelihoods.cells.expected_cost import CostSlopes
 from jaxmf.likelihoods.cells.likelihood import Likelihood, is_binary
@@ -17,7 +17,7 @@ from jaxmf.types import Array, Key
 BOUNDS = ("tilted", "quadratic")
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["bound"])
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class Bernoulli(Likelihood):
     """Cells 0 and 1: p(x = 1 | eta) = 1 / (1 + exp(-eta)).
@@ -47,10 +47,8 @@ class Bernoulli(Likelihood):
     remedy = "Threshold them, for instance x > 0"
 
     def __post_init__(self) -> None:
-        if self.bound not in (None, *BOUNDS):
-            raise ValueError(
-                f"Bernoulli: bound must be one of {', '.join(BOUNDS)}, or None, got {self.bound!r}"
-            )
+        if self.bound is not None:
+            check_word("bound", self.bound, BOUNDS)
 
     def log_density(self, x: Array, eta: Array) -> Array:
         return x * eta - jax.nn.softplus(eta)

@@ -438,6 +438,7 @@ class BinaryMF(SimulatedModel):
         Returns:
           Algorithm with the growing axes "row_features" and "column_features".
         Raises:
+          TypeError: a number of proposals or draws that is not a whole number.
           ValueError: options that the model does not have, a capacity below 1, or too many slots
             for "whole_rows".
         """

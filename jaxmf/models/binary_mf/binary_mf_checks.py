@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from jaxmf.arguments import check_count, check_flag, check_word
 from jaxmf.data import Dense, units
 from jaxmf.data.checks import shown_id
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
@@ -53,8 +54,7 @@ def settings(model: BinaryMF) -> dict[str, object]:
     """
     _likelihood(model.likelihood)
     for name in ("diagonal", "row_bias", "column_bias"):
-        if not isinstance(getattr(model, name), bool):
-            raise TypeError(f"{name} must be True or False, got {getattr(model, name)!r}")
+        check_flag(name, getattr(model, name))
     found: dict[str, Any] = {
         name: _feature_prior(name, getattr(model, name)) for name in ("row_prior", "column_prior")
     }
@@ -92,12 +92,6 @@ def _feature_prior(name: str, prior: Any) -> IndianBuffet | BetaBernoulli:
         prior = IndianBuffet(prior)
     hyper.validate(f"{name}.alpha", prior.alpha)
     hyper.validate(f"{name}.concentration", prior.concentration)
-    if isinstance(prior, BetaBernoulli):
-        size = prior.num_features
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise TypeError(f"{name}.num_features must be an integer, got {size!r}")
-        if size < 1:
-            raise ValueError(f"{name}.num_features must be at least 1, got {size}")
     return prior
 
 
@@ -256,12 +250,11 @@ def sweep_option(model: BinaryMF, sweep: object, weights: str, num_slots: int) -
 def several_option(num_proposals: int | None, weights: str, sweep: str) -> int:
     """How many proposals of several bits a row gets in a sweep, the default put in.
 
-    Raises ValueError: not a number of proposals, or some for rows that are drawn whole.
+    Raises TypeError, ValueError: no number of proposals, or some for rows that are drawn whole.
     """
     if num_proposals is None:
         return 0 if sweep == "whole_rows" else _NUM_SEVERAL[weights]
-    _check_proposals("several", num_proposals)
-    if num_proposals and sweep == "whole_rows":
+    if check_count("several", num_proposals, 0) and sweep == "whole_rows":
         raise ValueError(
             "several is for rows whose bits are drawn one by one; sweep='whole_rows' draws all of "
             "a row together, so leave it out"
@@ -269,21 +262,13 @@ def several_option(num_proposals: int | None, weights: str, sweep: str) -> int:
     return num_proposals
 
 
-def _check_proposals(name: str, num_proposals: object) -> None:
-    if isinstance(num_proposals, bool) or not isinstance(num_proposals, int) or num_proposals < 0:
-        raise ValueError(
-            f"{name} is a number of proposals a sweep, 0 for none, got {num_proposals!r}"
-        )
-
-
 def split_merge_option(model: BinaryMF, num_proposals: object) -> None:
     """Refuses split-merge proposals where there are none.
 
-    Raises ValueError: not a number of proposals, or a model without them.
+    Raises TypeError, ValueError: no number of proposals, or a model without them.
     """
-    _check_proposals("split_merge", num_proposals)
     why = _why_features_stay(model)
-    if num_proposals and why is not None:
+    if check_count("split_merge", num_proposals, 0) and why is not None:
         raise ValueError(f"split_merge is not there with {why}; use split_merge=0")
 
 
@@ -296,18 +281,17 @@ def change_basis_option(model: BinaryMF, num_draws: object, weights: str) -> int
       weights: "collapsed" or "explicit".
 
     Raises:
-      ValueError: not a number of draws, or some where they are not there.
+      TypeError, ValueError: no number of draws, or some where they are not there.
     """
     why = _why_features_stay(model)
     if why is None and weights != "collapsed":
         why = "weights='explicit': the move sums the weights out"
     if num_draws is None:
         return _NUM_BASES if why is None else 0
-    _check_proposals("change_basis", num_draws)
-    if num_draws and why is not None:
+    count = check_count("change_basis", num_draws, 0)
+    if count and why is not None:
         raise ValueError(f"change_basis is not there with {why}; use change_basis=0")
-    assert isinstance(num_draws, int)
-    return num_draws
+    return count
 
 
 def _why_features_stay(model: BinaryMF) -> str | None:
@@ -332,8 +316,7 @@ def start_option(model: BinaryMF, start: object) -> None:
     Raises ValueError: an unknown one; from the data where features are tied to slots or to each
     other, or weights cannot be negative, as those between the features that it finds may be.
     """
-    if start not in STARTS:
-        raise ValueError(f"start must be one of {', '.join(STARTS)}, got {start!r}")
+    check_word("start", start, STARTS)
     if start == "data" and isinstance(model.likelihood, Poisson):
         raise ValueError(
             f"start='data' is not there with likelihood={model.likelihood!r}: weights between the "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -44,21 +43,7 @@ if TYPE_CHECKING:
     from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[],
-    meta_fields=[
-        "row_slots",
-        "column_slots",
-        "collapsed",
-        "whole_rows",
-        "anneal",
-        "several",
-        "split_merge",
-        "from_data",
-        "change_basis",
-    ],
-)
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class BinaryMFPlan:
     """The structural options of the sampler, all of them static: equal ones compile nothing new."""

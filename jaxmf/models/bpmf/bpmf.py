@@ -29,7 +29,7 @@ import numpy as np
 from jax.tree_util import Partial
 from jax.typing import DTypeLike
 
-from jaxmf.arguments import check_count
+from jaxmf.arguments import check_count, check_flag
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.container import bare
 from jaxmf.data.feature_units import in_units_of
@@ -439,7 +439,7 @@ class BPMF(Readable, Model[Entries]):
         """
         grows = any(prior is not None and prior.grows for prior in self.mixture)
         plan = chain.BPMFPlan(
-            keep_factors=bpmf_checks.flag("keep_factors", keep_factors),
+            keep_factors=check_flag("keep_factors", keep_factors),
             num_slots=bpmf_checks.capacity(capacity),
             split_merge=check_count("split_merge", split_merge, 0),
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from jaxmf.arguments import MOST_SLOTS, check_count, check_number
+from jaxmf.arguments import MOST_SLOTS, check_count, check_flag, check_number
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.feature_units import cells_in_units, in_units
 from jaxmf.likelihoods.cells.gaussian import Gaussian
@@ -35,14 +35,10 @@ def settings(model: BPMF) -> dict[str, object]:
     Raises:
       TypeError, ValueError: see `BPMF`.
     """
-    num_factors = model.num_factors
-    if isinstance(num_factors, (bool, np.bool_)) or not isinstance(num_factors, (int, np.integer)):
-        raise TypeError(f"num_factors must be a whole number, got {num_factors!r}")
-    if num_factors < 0:
-        raise ValueError(f"num_factors must not be negative, got {num_factors}")
-    flag("bias", model.bias)
+    num_factors = check_count("num_factors", model.num_factors, 0)
+    check_flag("bias", model.bias)
     if model.coefficients is not None:
-        flag("coefficients", model.coefficients)
+        check_flag("coefficients", model.coefficients)
     if num_factors == 0 and not model.bias:
         raise ValueError("num_factors=0 without a bias leaves nothing to be learned")
     for name, kind in (
@@ -61,7 +57,7 @@ def settings(model: BPMF) -> dict[str, object]:
     _sizes(model)
     found: dict[str, Any] = {"num_factors": int(num_factors), "mixture": _mixture(model)}
     is_mixed = any(prior is not None for prior in found["mixture"])
-    found["link"] = not is_mixed if model.link is None else flag("link", model.link)
+    found["link"] = not is_mixed if model.link is None else check_flag("link", model.link)
     found["likelihood"] = _likelihood(model.likelihood)
     for name, rate in (("link_precision", 1.0), ("coefficient_precision", 0.001)):
         found[name] = _with_default(name, getattr(model, name), rate)
@@ -150,13 +146,6 @@ def capacity(value: object) -> int:
     if value is None:
         return _FIRST_SLOTS
     return check_count("capacity", value, most=MOST_SLOTS)
-
-
-def flag(name: str, value: object) -> bool:
-    """True or False."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
-    return value
 
 
 def parts_with_coefficients(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -37,11 +36,7 @@ if TYPE_CHECKING:
     from jaxmf.models.bpmf.bpmf import BPMF
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[],
-    meta_fields=["keep_factors", "num_slots", "split_merge"],
-)
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class BPMFPlan:
     """The structural options of the sampler, all of them static: equal ones compile nothing new."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
@@ -42,11 +41,7 @@ if TYPE_CHECKING:
 _NUM_SCALE_DRAWS = 64
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[],
-    meta_fields=["num_slots", "anneal", "num_value_moves", "sweep"],
-)
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class FeatureModelPlan:
     """The structural options of the sampler, all of them static: equal ones compile nothing new."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from jaxmf.arguments import check_flag
+from jaxmf.arguments import check_flag, check_word
 from jaxmf.data import Dense
 from jaxmf.devices import AUTO
 from jaxmf.likelihoods.cells.likelihood import Likelihood
@@ -39,11 +39,8 @@ def sweep_option(sweep: object) -> str:
 
     Raises ValueError: it is unknown; the message names those there are.
     """
-    if sweep == AUTO:
-        return SWEEPS[0]
-    if not isinstance(sweep, str) or sweep not in SWEEPS:
-        raise ValueError(f"sweep must be one of {AUTO}, {', '.join(SWEEPS)}, got {sweep!r}")
-    return sweep
+    known = check_word("sweep", sweep, (AUTO, *SWEEPS))
+    return SWEEPS[0] if known == AUTO else known
 
 
 def check_parts(model: FeatureModel) -> None:
@@ -62,11 +59,8 @@ def check_parts(model: FeatureModel) -> None:
         function = getattr(model, name)
         if function is not None and not callable(function):
             raise TypeError(f"{name} must be a function {signature}, got {function!r}")
-    if model.likelihood is None and model.cell_distribution not in BY_MOMENTS:
-        raise ValueError(
-            f"cell_distribution must be one of {', '.join(BY_MOMENTS)}, got "
-            f"{model.cell_distribution!r}"
-        )
+    if model.likelihood is None:
+        check_word("cell_distribution", model.cell_distribution, BY_MOMENTS)
     _check_prior(model.prior)
     _check_parameters(model)
     feature_prior = model.feature_prior

@@ -15,7 +15,6 @@ Source: Wood & Griffiths (2006), section 3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
@@ -51,7 +50,7 @@ class Choice(NamedTuple):
     y: Array
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["num_slots", "rejuvenates"])
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class FeatureFilterPlan:
     """The structural options of the filter, all of them static."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
@@ -42,11 +41,7 @@ if TYPE_CHECKING:
 WHOLE_ROWS_REMEDY = "use sweep='collapsed'"
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[],
-    meta_fields=["num_slots", "sweep", "anneal", "split_merge", "change_basis"],
-)
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class LinearGaussianPlan:
     """The structural options of the sampler, all of them static: equal ones compile nothing new."""

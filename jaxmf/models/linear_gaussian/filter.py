@@ -20,6 +20,7 @@ from jax.tree_util import Partial
 
 from jaxmf import slots
 from jaxmf._kernels.linalg import after
+from jaxmf.arguments import check_count, check_number, check_word
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian.particle import (
@@ -71,16 +72,13 @@ def filter_of_rows(model: LinearGaussianIBP, plan: GaussianFilterPlan) -> Partic
 
 
 def _check_plan(plan: GaussianFilterPlan, model: LinearGaussianIBP) -> None:
-    if plan.proposal not in PROPOSALS:
-        raise ValueError(f"proposal must be one of {', '.join(PROPOSALS)}, got {plan.proposal!r}")
+    check_word("proposal", plan.proposal, PROPOSALS)
     if plan.has_children and plan.proposal != "exact":
         raise ValueError(
             "resample_fn=optimal chooses among enumerated children: it needs proposal='exact'"
         )
-    if not 0 < plan.anneal_from <= 1:
-        raise ValueError(f"anneal_from must be above 0 and at most 1, got {plan.anneal_from}")
-    if plan.anneal_steps < 0:
-        raise ValueError(f"anneal_steps must not be negative, got {plan.anneal_steps}")
+    check_number("anneal_from", plan.anneal_from, above=0, most=1)
+    check_count("anneal_steps", plan.anneal_steps, 0)
     if plan.anneal_from < 1 and plan.anneal_steps == 0:
         raise ValueError(
             "anneal_from is below 1, so the cloud must be brought back: set anneal_steps"

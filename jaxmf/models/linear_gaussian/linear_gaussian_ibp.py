@@ -263,15 +263,11 @@ class LinearGaussianIBP(BuffetModel):
         Returns:
           Algorithm with the growing axis "features".
         Raises:
-          TypeError: a `change_basis` that is not a whole number.
+          TypeError: a `split_merge` or `change_basis` that is not a whole number.
           ValueError: an unknown sweep, a capacity below 1, too many slots for "whole_rows", or a
             negative number of proposals or changes.
         """
         sweep = self.chosen_sweep(sweep)
-        if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:
-            raise ValueError(
-                f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
-            )
         # an annealed start passes 16 features on its way; 24 slots cost a sweep the same, and one
         # program is compiled in place of two
         first = 8 if sweep == "whole_rows" else 24
@@ -279,7 +275,7 @@ class LinearGaussianIBP(BuffetModel):
             num_slots=self._slots_of_sweep(sweep, first if capacity is None else capacity),
             sweep=sweep,
             anneal=check_flag("anneal", anneal),
-            split_merge=split_merge,
+            split_merge=check_count("split_merge", split_merge, 0),
             change_basis=check_count("change_basis", change_basis, 0),
         )
         model = defaults.completed(self)

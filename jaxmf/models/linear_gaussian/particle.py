@@ -63,6 +63,7 @@ class GaussianParticle(NamedTuple):
         return Scales(noise=self.noise_scale, feature=feature)
 
 
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class GaussianFilterPlan:
     """The structural options of the filter, all of them static."""
@@ -73,11 +74,6 @@ class GaussianFilterPlan:
     rejuvenates: bool
     anneal_from: float
     anneal_steps: int
-
-
-jax.tree_util.register_dataclass(
-    GaussianFilterPlan, data_fields=[], meta_fields=list(GaussianFilterPlan.__dataclass_fields__)
-)
 
 
 def check_num_slots(plan: GaussianFilterPlan, model: LinearGaussianIBP, num_slots: int) -> None:

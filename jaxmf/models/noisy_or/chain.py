@@ -42,11 +42,7 @@ COST_OF_BIRTH = 0.25
 COST_OF_SPLIT = 0.25
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[],
-    meta_fields=["num_slots", "sweep", "num_moves", "split_merge", "shared_births"],
-)
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class NoisyOrPlan:
     """The structural options of the sampler, all of them static: equal ones compile nothing new."""

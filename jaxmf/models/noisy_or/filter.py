@@ -22,6 +22,7 @@ from jax.tree_util import Partial
 
 from jaxmf import slots
 from jaxmf._kernels.special import poisson
+from jaxmf.arguments import check_word
 from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import NoisyOrCells, NoisyOrParameters
@@ -60,8 +61,7 @@ def filter_of_rows(model: NoisyOrIBP, plan: NoisyOrFilterPlan) -> ParticleModel:
 
     Raises ValueError: an unknown proposal.
     """
-    if plan.proposal not in PROPOSALS:
-        raise ValueError(f"proposal must be one of {', '.join(PROPOSALS)}, got {plan.proposal!r}")
+    check_word("proposal", plan.proposal, PROPOSALS)
     return ParticleModel(
         init=Partial(init, plan, model),
         propose=Partial(propose, plan, model),

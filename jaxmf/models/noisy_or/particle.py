@@ -44,6 +44,7 @@ class NoisyOrParticle(NamedTuple):
     leak: Array
 
 
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class NoisyOrFilterPlan:
     """The structural options of the filter, all of them static."""
@@ -51,11 +52,6 @@ class NoisyOrFilterPlan:
     num_slots: int
     proposal: str
     rejuvenates: bool
-
-
-jax.tree_util.register_dataclass(
-    NoisyOrFilterPlan, data_fields=[], meta_fields=list(NoisyOrFilterPlan.__dataclass_fields__)
-)
 
 
 def init(plan: NoisyOrFilterPlan, model: NoisyOrIBP, key: Key, data: Dense) -> NoisyOrParticle:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxmf.arguments import check_count, check_number
+from jaxmf.arguments import check_count, check_number, check_word
 from jaxmf.data import SparseBinary
 from jaxmf.variational_bayes import fit_checks
 from jaxmf.variational_bayes.held_out import default_num_held_out
@@ -50,9 +50,7 @@ def options(model: SparseBinaryMF, settings: Mapping[str, object]) -> None:
     """
     del model
     fit_checks.check_stopping(settings)
-    update = settings["update"]
-    if update not in UPDATES:
-        raise ValueError(f"update must be one of {', '.join(UPDATES)}, got {update!r}")
+    update = check_word("update", settings["update"], UPDATES)
     if settings["optimizer"] is not None and update not in ("partial_newton", "gradient"):
         raise ValueError(
             "optimizer is given, but block updates have none; use update='gradient', or "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from jaxmf.arguments import check_word
 from jaxmf.data import SparseSeries
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
@@ -27,8 +28,7 @@ def settings(model: SparseBinarySeries) -> dict[str, object]:
     found["likelihood"] = _quadratic(found["likelihood"])
     if model.lengthscale is not None:
         fit_checks.check_number("lengthscale", model.lengthscale, positive=True)
-    if not isinstance(model.kernel, str) or model.kernel not in KERNELS:
-        raise ValueError(f"kernel must be one of {', '.join(KERNELS)}, got {model.kernel!r}")
+    check_word("kernel", model.kernel, KERNELS)
     for name, positive in (("row_mean", False), ("row_scale", True)):
         if getattr(model, name) is None:
             raise ValueError(
@@ -59,8 +59,8 @@ def options(settings: Mapping[str, object]) -> None:
       TypeError, ValueError: an option of a wrong type or out of range.
     """
     fit_checks.check_stopping(settings)
-    if settings["update"] is not None and settings["update"] not in UPDATES:
-        raise ValueError(f"update must be one of {', '.join(UPDATES)}, got {settings['update']!r}")
+    if settings["update"] is not None:
+        check_word("update", settings["update"], UPDATES)
 
 
 def data(series: SparseSeries, name: str) -> None:
