@@ -150,10 +150,10 @@ def _suspect_data(posterior: Summaries) -> Iterator[Alarm]:
             more = f", and likewise of {count}{'s' * (found.num_columns > 2)}" if count else ""
             yield Alarm(
                 "codes",
-                f"{found.num_cells:,} cells of column {shown_id(data.column_names, found.column)} are "
-                f"{found.code:g}, and no other is {found.side} {found.outermost:.4g}{more}. They "
-                "were taken for numbers: if they stand for missing cells, replace them by NaN, in "
-                "a file by nothing",
+                f"{found.num_cells:,} cells of column "
+                f"{shown_id(data.column_names, found.column)} are {found.code:g}, and no other is "
+                f"{found.side} {found.outermost:.4g}{more}. They were taken for numbers: if they "
+                "stand for missing cells, replace them by NaN, in a file by nothing",
             )
     if isinstance(posterior.model, HasRowGroups) and isinstance(data, Dense):
         yield from _redundant_columns(data)
@@ -523,21 +523,21 @@ def _evidence(posterior: Summaries) -> Iterator[Alarm]:
     """A filter whose evidence has no error that could be trusted."""
     if posterior.evidence is None or np.isfinite(posterior.evidence.standard_error):
         return
-    particles = posterior.weights.shape[1]
+    num_runs, particles = posterior.weights.shape
     if posterior.meta.method == "smc":
         fault = annealing_fault(posterior.trace, particles)
-        yield Alarm(
-            "evidence",
-            f"The log evidence ({posterior.evidence.value:.1f}) has no error that can be trusted: "
-            f"{fault}. Do not compare models by it",
+    elif num_runs == 1:
+        fault = "there is one run, and nothing to compare it with; set num_runs=5"
+    else:
+        fault = (
+            "the particles of a run descend from few of its first ones, or its runs differ by more "
+            f"than their own error; try num_particles={10 * particles} or another proposal, and "
+            f"num_runs={max(5, num_runs)}"
         )
-        return
     yield Alarm(
         "evidence",
-        f"The log evidence ({posterior.evidence.value:.1f}) has no error that can be trusted: the "
-        "particles of a run descend from few of its first ones, or its runs differ by more than "
-        "their own error. Do not compare models by it; try "
-        f"num_particles={10 * particles} or another proposal, and num_runs=5",
+        f"The log evidence ({posterior.evidence.value:.1f}) has no error that can be trusted: "
+        f"{fault}. Do not compare models by it",
     )
 
 
