@@ -144,6 +144,7 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
                 f"{path}: the ids of {word} look like times ({texts[0][position]}). Give headings "
                 "that say what is what, such as user,item,time."
             )
+    texts = without_repeats(path, texts)
     pairs = _by_ids([line[:2] for line in texts])
     times = [float(line[2]) for line in texts]
     return SparseSeries.from_triples(
