@@ -184,7 +184,14 @@ def _how_to_find_groups(posterior: Summaries, *, stated: bool = False) -> str:
             f"use fewer columns, such as the first principal components: {data.num_rows} rows are "
             f"too few for covariances of {data.num_columns} columns in each group"
         )
-    return "run more chains" if stated else "run longer or state a larger concentration"
+    if stated:
+        return "run more chains"
+    moves = (
+        ""
+        if posterior.meta.options.get("split_merge") or not _can_split(posterior)
+        else (" with split_merge=5")
+    )
+    return f"run longer{moves}, or state a larger concentration"
 
 
 def _why_none(posterior: Summaries) -> str:
