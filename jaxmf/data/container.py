@@ -12,6 +12,7 @@ from jaxmf.data import checks
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, counts_from_zero, encode, positions
 from jaxmf.data.process_rows import blocks_on_host, spans_processes
+from jaxmf.data.text_tables import MISSING, TRUTHS
 from jaxmf.types import Names
 
 if TYPE_CHECKING:
@@ -212,8 +213,21 @@ def _bad_column(argument: str, label: object, column: pd.Series) -> str:
     first = next(
         (f", first {v!r} at row {i}" for i, v in enumerate(column) if isinstance(v, str)), ""
     )
+    what = f"{argument}: column {label!r} has dtype {column.dtype}, numbers are needed{first}."
+    answers = _two_answers(column)
+    if answers is not None:
+        return f"{what} Answers become numbers, and all else missing, by df.map({answers}.get)."
     return (
-        f"{argument}: column {label!r} has dtype {column.dtype}, numbers are needed{first}. "
-        f"Drop the column, make it the ids (df.set_index({label!r})), or convert it "
+        f"{what} Drop the column, make it the ids (df.set_index({label!r})), or convert it "
         "(pandas.to_numeric). A first column of texts, each once, is taken as ids as it is."
     )
+
+
+def _two_answers(column: pd.Series) -> dict[str, int] | None:
+    """The texts of a column that are all yes or no, or missing, as 0 and 1; None of others."""
+    texts = {v: v.strip().lower() for v in column if isinstance(v, str)}
+    answers = {v: text for v, text in texts.items() if text not in MISSING}
+    known = next((words for words in TRUTHS if set(answers.values()) == set(words)), None)
+    if known is None:
+        return None
+    return dict(sorted(((v, int(known[text])) for v, text in answers.items()), key=lambda x: x[1]))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxmf.arguments import check_file
-from jaxmf.data import checks, names
+from jaxmf.data import checks, dates, names
 from jaxmf.data.container import UncheckedTable, is_sparse
 from jaxmf.data.headings import roles
 from jaxmf.data.readers import ids, is_number, read_matrix
@@ -101,9 +101,9 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
 
     Args:
         path: a .csv or .tsv file, one line a one: ids of its row and its column, of any kind, and
-            its time, a number. With headings such as row, column and time, or user, item and
-            timestamp, in any order, and further columns do not count; with others, or none, in this
-            order.
+            its time, a number or a date such as 2024-12-31, which becomes days since 1970-01-01.
+            With headings such as row, column and time, or user, item and timestamp, in any order,
+            and further columns do not count; with others, or none, in this order.
         headings: whether the first line holds headings; None sees it by its time.
     Raises:
         FileNotFoundError: the file does not exist.
@@ -123,15 +123,22 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
     lines = [[line[index] for index in indices] if len(line) == width else line for line in lines]
     if headings is None:
         headings = len(lines[0]) == 3 and not is_number(lines[0][2])
+        headings &= dates.days(np.array(lines[0][-1:])) is None
     twice = next((cell for cell in lines[0] if lines[0].count(cell) > 1), None)
     if headings and twice is not None:
         raise ValueError(f"{path}: the heading {twice!r} stands twice in its first line.")
     texts = _texts_of(path, lines, headings, _TRIPLE)
+    days = dates.days(np.array([line[2] for line in texts]))
+    if days is not None and np.isfinite(days).all():
+        warnings.warn(
+            f"{path}: its times are dates; they are read as days since 1970-01-01.", stacklevel=2
+        )
+        texts = [[*line[:2], repr(day)] for line, day in zip(texts, days.tolist(), strict=True)]
     for row, column, time in texts:
         if not is_number(time) or not np.isfinite(float(time)):
             raise ValueError(
-                f"{path}: the time {time!r} of row {row!r}, column {column!r} is no number; write "
-                "dates as numbers, such as days since the first."
+                f"{path}: the time {time!r} of row {row!r}, column {column!r} is no number and "
+                "no date such as 2024-12-31; write all as one of the two."
             )
     for position, word in enumerate(("rows", "columns") * (found is None)):
         known = [float(line[position]) for line in texts if is_number(line[position])]
@@ -140,6 +147,7 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
                 f"{path}: the ids of {word} look like times ({texts[0][position]}). Give headings "
                 "that say what is what, such as user,item,time."
             )
+    texts = without_repeats(path, texts)
     pairs = _by_ids([line[:2] for line in texts])
     times = [float(line[2]) for line in texts]
     return SparseSeries.from_triples(

@@ -17,19 +17,13 @@ from jaxmf.data.features import Features
 from jaxmf.data.headings import column_of_ids, holds_ids, names_rows
 from jaxmf.data.names import object_array
 from jaxmf.data.suspects import count_lines, warn_codes, without_total_line, without_totals
-from jaxmf.data.text_tables import MISSING, TEXT, extension, is_text, numbered_lines
+from jaxmf.data.text_tables import MISSING, TEXT, TRUTHS, extension, is_text, numbered_lines
 
 if TYPE_CHECKING:
     import pandas as pd
     from scipy.sparse import sparray
 
-_TRUTHS = (
-    {"true": "1", "false": "0"},
-    {"yes": "1", "no": "0"},
-    {"y": "1", "n": "0"},
-    {"ja": "1", "nein": "0"},
-)
-_ANSWERS = frozenset(word for words in _TRUTHS for word in words if len(word) > 1)
+_ANSWERS = frozenset(word for words in TRUTHS for word in words if len(word) > 1)
 
 
 def read_matrix(path: str | Path, *, key: str | None = None) -> UncheckedTable:
@@ -365,7 +359,7 @@ def _are_texts(first: list[str]) -> bool:
     return (
         2 * sum(map(_is_cell, first)) < len(first)
         and not _ANSWERS & lower
-        and not any(lower - MISSING <= set(words) for words in _TRUTHS)
+        and not any(lower - MISSING <= set(words) for words in TRUTHS)
     )
 
 
@@ -400,7 +394,7 @@ def _are_ids(path: Path, first: list[str], header: list[str] | None, *, counts_w
 def _as_zeros_and_ones(path: Path, lines: list[list[str]]) -> list[list[str]]:
     """Cells with yes as 1 and no as 0, where there are no others but missing ones."""
     there = {cell.strip().lower() for line in lines for cell in line} - MISSING
-    known = next((words for words in _TRUTHS if there <= set(words)), None)
+    known = next((words for words in TRUTHS if there <= set(words)), None)
     if known is None or not there:
         return lines
     shown = ", ".join(f"{word} as {known[word]}" for word in sorted(there))
@@ -418,7 +412,8 @@ def _check_ids(path: Path, texts: Sequence[str], *, below: bool) -> None:
         if text in seen:
             raise ValueError(
                 f"{path}: the id {text!r} stands in lines {seen[text]} and {line} of the first "
-                "column; ids of rows must differ."
+                "column; ids of rows must differ. If a line is a word of a document or a cell of a "
+                "row, say so by headings such as document,word or user,item,rating."
             )
         seen[text] = line
 

@@ -22,6 +22,14 @@ MISSING = frozenset(
 )
 """What stands for a missing cell in a text file, in lower case."""
 
+TRUTHS = (
+    {"true": "1", "false": "0"},
+    {"yes": "1", "no": "0"},
+    {"y": "1", "n": "0"},
+    {"ja": "1", "nein": "0"},
+)
+"""Pairs of answers that are read as 1 and 0, in lower case."""
+
 TEXT = (".csv", ".tsv", ".txt", ".dat", ".data")
 """Extensions of tables in text, with ``.gz`` or ``.zip`` behind them or not."""
 

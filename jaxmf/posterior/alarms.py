@@ -189,7 +189,14 @@ def _how_to_find_groups(posterior: Summaries, *, stated: bool = False) -> str:
             f"use fewer columns, such as the first principal components: {data.num_rows} rows are "
             f"too few for covariances of {data.num_columns} columns in each group"
         )
-    return "run more chains" if stated else "run longer or state a larger concentration"
+    if stated:
+        return "run more chains"
+    moves = (
+        ""
+        if posterior.meta.options.get("split_merge") or not _can_split(posterior)
+        else (" with split_merge=5")
+    )
+    return f"run longer{moves}, or state a larger concentration"
 
 
 def _why_none(posterior: Summaries) -> str:
@@ -526,21 +533,21 @@ def _evidence(posterior: Summaries) -> Iterator[Alarm]:
     """A filter whose evidence has no error that could be trusted."""
     if posterior.evidence is None or np.isfinite(posterior.evidence.standard_error):
         return
-    particles = posterior.weights.shape[1]
+    num_runs, particles = posterior.weights.shape
     if posterior.meta.method == "smc":
         fault = annealing_fault(posterior.trace, particles)
-        yield Alarm(
-            "evidence",
-            f"The log evidence ({posterior.evidence.value:.1f}) has no error that can be trusted: "
-            f"{fault}. Do not compare models by it",
+    elif num_runs == 1:
+        fault = "there is one run, and nothing to compare it with; set num_runs=5"
+    else:
+        fault = (
+            "the particles of a run descend from few of its first ones, or its runs differ by more "
+            f"than their own error; try num_particles={10 * particles} or another proposal, and "
+            f"num_runs={max(5, num_runs)}"
         )
-        return
     yield Alarm(
         "evidence",
-        f"The log evidence ({posterior.evidence.value:.1f}) has no error that can be trusted: the "
-        "particles of a run descend from few of its first ones, or its runs differ by more than "
-        "their own error. Do not compare models by it; try "
-        f"num_particles={10 * particles} or another proposal, and num_runs=5",
+        f"The log evidence ({posterior.evidence.value:.1f}) has no error that can be trusted: "
+        f"{fault}. Do not compare models by it",
     )
 
 

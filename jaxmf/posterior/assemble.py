@@ -161,14 +161,16 @@ def _draws_of_states(record: Callable[..., Draw], states: PyTree, data: Containe
 def _evidence(cloud: PyTree, log_evidences: np.ndarray) -> Evidence:
     """The evidence; its error only where what it is estimated from allows that.
 
-    A run of which few first particles have descendants knows little of its own error. Runs of
-    which one outweighs all others have the relative variance 1 whatever the truth is.
+    A run of which few first particles have descendants knows little of its own error, and what one
+    says of itself holds for the modes that it found: one had 0.6 where another was 45 nats higher
+    (20 questions, 60 persons). Runs of which one outweighs all others have the relative variance 1
+    whatever the truth is.
     """
     value, variance = combine_log_evidence(log_evidences)
     run_variances = np.asarray(jax.vmap(log_evidence_variance)(cloud), dtype=float)
-    if log_evidences.size == 1:
-        variance = float(run_variances[0])
-    is_trusted = variance < _LARGEST_VARIANCE and np.median(run_variances) < 1.0
+    is_trusted = (
+        log_evidences.size > 1 and variance < _LARGEST_VARIANCE and np.median(run_variances) < 1.0
+    )
     return Evidence(value=value, standard_error=np.sqrt(variance) if is_trusted else np.nan)
 
 

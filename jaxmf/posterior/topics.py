@@ -30,12 +30,15 @@ class TopEntries(Answer):
             than n of them ends in None, or -1.
         weights: (G, n) float: the probability of a value in the group, or the part of the group's
             tokens that a level of a column has; NaN where there is no entry.
+        parents: of a block with several parents, the value of each in every group, (G,) ids or
+            labels by name; else empty.
     """
 
     groups: np.ndarray
     shares: np.ndarray
     entries: np.ndarray
     weights: np.ndarray
+    parents: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     _axes: ClassVar = {"shares": "group", "entries weights": "group rank"}
 
@@ -45,7 +48,7 @@ class TopEntries(Answer):
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line an entry."""
         table = long_table(
-            {"group": self.groups, "share": self.shares},
+            {"group": self.groups, "share": self.shares} | self._parents_beside("group", "share"),
             {"rank": 1 + np.arange(self.entries.shape[1])},
             {"entry": self.entries, "weight": self.weights},
         )
@@ -57,14 +60,26 @@ class TopEntries(Answer):
         return [entries[here].tolist() for entries, here in zip(self.entries, kept, strict=True)]
 
     def lines(self) -> Lines:
-        body = zip(self.shares, self.lists(), strict=True)
+        parents = self._parents_beside("share", "entries")
+        body = zip(self.shares, *parents.values(), self.lists(), strict=True)
         return [
-            ("share", "entries"),
-            *((f"{share:.1%}", ", ".join(map(str, entries))) for share, entries in body),
+            ("share", *parents, "entries"),
+            *(
+                (f"{share:.1%}", *map(str, values), ", ".join(map(str, entries)))
+                for share, *values, entries in body
+            ),
         ]
 
     def footer(self) -> str:
         return ""
+
+    def _parents_beside(self, *taken: str) -> dict[str, np.ndarray]:
+        """The parents under headings that differ from others of a table."""
+        others = {*taken, "rank", "entry", "weight"}
+        return {
+            f"{name} (parent)" if name in others else name: values
+            for name, values in self.parents.items()
+        }
 
 
 def top_entries(posterior: Draws, column: str, n: int) -> TopEntries:
@@ -72,9 +87,12 @@ def top_entries(posterior: Draws, column: str, n: int) -> TopEntries:
     model = _model_of_groups(posterior)
     draw = posterior.reference_draw()
     network = model.over(posterior.data)[0]
+    by: tuple[str, ...] = ()
+    sizes_by: tuple[int, ...] = ()
     if column in network.observed and f"{column}_cells" in draw:
         cells = np.asarray(draw[f"{column}_cells"])
         counts = cells.reshape(cells.shape[0], -1)
+        by, sizes_by = network.blocks[column].by, cells.shape[1:]
         weights = np.asarray(model.category_table(draw, posterior.data, column))
         weights = weights.reshape(-1, weights.shape[-1])
     else:
@@ -105,7 +123,26 @@ def top_entries(posterior: Draws, column: str, n: int) -> TopEntries:
         shares=sizes[groups] / sizes.sum(),
         entries=named_entries(np.where(is_entry, best, -1), model.names(posterior.data, column)),
         weights=np.where(is_entry, np.take_along_axis(weights[groups], best, axis=1), np.nan),
+        parents=_parents(model, posterior.data, by, sizes_by, groups),
     )
+
+
+def _parents(
+    model: HasGroups[Any],
+    data: Container,
+    by: tuple[str, ...],
+    sizes: tuple[int, ...],
+    part: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """The value of each of several parents in some parts, (G,) ids or labels by name."""
+    if len(by) < 2 or len(sizes) != len(by):
+        return {}
+    positions = zip(by, np.unravel_index(part, sizes), strict=True)
+    names = {name: (model.names(data, name), position) for name, position in positions}
+    return {
+        name: position if ids is None else np.asarray(ids)[position]
+        for name, (ids, position) in names.items()
+    }
 
 
 def named_entries(positions: np.ndarray, names: np.ndarray | None) -> np.ndarray:

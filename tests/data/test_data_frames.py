@@ -115,3 +115,17 @@ def test_lines_of_features_are_numbered_as_in_the_file(tmp_path):
     path.write_text("id,age\n\na,20\n,30\n")
     with pytest.raises(ValueError, match="line 4 has no id in column 'id'"):
         mf.data.read_features(path)
+
+
+@pytest.mark.parametrize(
+    ("cells", "says"),
+    [
+        (["no", "yes", "n/a", "no"], r"df\.map\(\{'no': 0, 'yes': 1\}\.get\)"),
+        (["Ja", "", "nein", "-"], r"df\.map\(\{'nein': 0, 'Ja': 1\}\.get\)"),
+        (["no", "yes", "maybe", "no"], r"pandas\.to_numeric"),
+    ],
+)
+def test_answers_in_words_are_refused_with_the_map_that_makes_them_numbers(cells, says):
+    frame = pd.DataFrame({"q0": [0, 1, 0, 1], "q1": cells})
+    with pytest.raises(TypeError, match=says):
+        mf.Dense.from_array(frame)

@@ -216,12 +216,29 @@ def test_triples_make_a_series(tmp_path):
     assert read_series(path).fingerprint() == data.fingerprint()
 
 
+@pytest.mark.parametrize("heading", ["", "user,item,date\n"])
+def test_times_of_triples_that_are_dates_are_days(tmp_path, heading):
+    path = tmp_path / "ones.csv"
+    path.write_text(f"{heading}ann,tea,2024-01-02\nbo,tea,2024-01-01\nann,jam,2024-01-02\n")
+    with pytest.warns(UserWarning, match="times are dates; they are read as days since 1970"):
+        data = read_series(path)
+    assert data.shape == (2, 2, 2)
+    assert data.times.tolist() == [19723, 19724]
+
+
+def test_triples_that_repeat_one_count_once_as_pairs_do(tmp_path):
+    path = tmp_path / "ones.csv"
+    path.write_text("a,tea,1\nb,tea,1\na,tea,1\na,tea,2\n")
+    with pytest.warns(UserWarning, match="1 of 4 lines repeat an earlier one"):
+        data = read_series(path)
+    assert np.bincount(np.asarray(data.steps)).tolist() == [2, 1]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a,tea,May\nb,tea,June\n", "'June' of row 'b', column 'tea' is no number"),
+        ("a,tea,May\nb,tea,June\n", "'June' of row 'b', column 'tea' is no number and no date"),
         ("a,tea,1\nb,tea\n", r"line 2 is \['b', 'tea'\]; triples have three"),
-        ("a,tea,1\na,tea,1\n", "duplicate cell"),
         ("a,tea,1\nb,tea,inf\n", "no number"),
     ],
 )

@@ -295,6 +295,19 @@ def test_an_evidence_without_a_credible_error_is_not_given_one(error, raises):
     assert ("without an error that can be trusted" in str(post)) is raises
 
 
+def test_one_run_of_a_filter_has_no_error_of_its_evidence():
+    """What a run says of itself is about the modes that it found."""
+    model = mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=1.0, offset=0.0)
+    posts = [
+        mf.particle_filter(model, X[:4], num_particles=50, num_runs=runs, progress=False)
+        for runs in (1, 2)
+    ]
+    assert [bool(np.isfinite(post.log_evidence_error)) for post in posts] == [False, True]
+    (alarm,) = posts[0].alarms()
+    assert "there is one run, and nothing to compare it with; set num_runs=5" in str(alarm)
+    assert kinds(posts[1]) == []
+
+
 @pytest.mark.slow
 def test_runs_of_a_filter_that_one_of_them_dominates_have_no_error():
     data = RNG.normal(size=(40, 3)) @ RNG.normal(size=(3, 12))

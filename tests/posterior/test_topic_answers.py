@@ -619,3 +619,23 @@ def descriptions():
     found = (getattr(module, name) for module in modules for name in sorted(dir(module)))
     texts = [re.findall("[a-z]{3,}", (one.__doc__ or "").lower()) for one in found]
     return [list(dict.fromkeys(words)) for words in texts if len(words) > 5]
+
+
+def test_entries_of_a_block_with_several_parents_say_of_which():
+    species = np.tile(["ash", "oak", "elm"], 8)
+    kinds = np.where(np.arange(24) % 2 == 0, "few", "many")
+    tokens = mf.Tokens.from_columns(
+        {"site": np.repeat(np.arange(4), 6), "species": species, "kind": kinds}
+    )
+    kind = mf.Block(mf.DirichletMultinomial(), by=("group", "species"), observed=True)
+    model = mf.Network(group=mf.Block(mf.Dirichlet(2), by="site"), kind=kind)
+    post = mf.sample(model, tokens, num_warmup=0, num_samples=2, num_chains=1, progress=False)
+    found = post.top_entries("kind")
+    cells = np.asarray(post.reference_draw()["kind_cells"])
+    table = found.to_pandas()
+    assert set(table["species"]) == {"ash", "oak", "elm"}
+    for share, group, name in zip(found.shares, *found.parents.values(), strict=True):
+        column = list(tokens.names["species"]).index(name)
+        assert round(24 * share) == cells[:, group, column].sum()
+    assert found.lines()[0] == ("share", "group", "species", "entries")
+    assert list(table)[:4] == ["group", "share", "group (parent)", "species"]
