@@ -56,6 +56,10 @@ def init(plan: NetworkPlan, model: BlockModel, key: Key, data: object) -> Networ
     60 sweeps: perplexity 1920 beside 2048), while several indicators would hold each other where
     they are. A single growing one starts evenly over `num_first_groups`.
 
+    So do paths whose counts are too many for a table (`counts.large_blocks`): after 100 sparse
+    sweeps of `PAM((5, 30))` on 400 documents of KOS the log joint is -430,300 and -429,800, and
+    -428,200 and -429,300 from paths drawn one after the other.
+
     Elsewhere each token is drawn given those before it; before parallel sweeps only a few thousand
     of them, and all given these. Real values of a fixed number of groups are `_near_centres`.
     """

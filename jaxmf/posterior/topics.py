@@ -128,7 +128,7 @@ def top_entries(posterior: Draws, column: str, n: int) -> TopEntries:
 
 
 def _parents(
-    model: HasGroups[Any],
+    model: HasGroups[Container],
     data: Container,
     by: tuple[str, ...],
     sizes: tuple[int, ...],

@@ -16,6 +16,7 @@ from jaxmf.engine import (
     load_run,
     run,
 )
+from jaxmf.engine.draws import DrawStore
 from jaxmf.engine.growth import MAX_CAPACITY, next_size
 from tests.support.engine_toys import Slots, growing
 
@@ -195,3 +196,10 @@ def test_slots_of_the_toy_are_really_used():
     assert active.any(axis=0).sum() > 4
     assert (active[:-1] & ~active[1:]).any()
     assert isinstance(run(growing(capacity=2), np.zeros(()), num_samples=1).state, Slots)
+
+
+def test_draws_whose_integers_become_wider_are_kept_whole():
+    store = DrawStore(num_chains=1, num_samples=2)
+    store.put(slice(None), 0, {"group": np.array([[[200]]], np.uint8)})
+    store.put(slice(None), 1, {"group": np.array([[[300, 7]]], np.uint16)})
+    assert store.get(0, 2)["group"].tolist() == [[[200, 0], [300, 7]]]
