@@ -1,7 +1,7 @@
 """The command line: parses, calls the public API, prints.
 
 Models and their settings come from the registry. Mistakes end in one line and exit status 2. Each
-command is a function: `fitting.py` has those that make a run, `finished.py` those about one.
+command is a function: `fitting.py` has those that make a run, `results.py` those about one.
 """
 
 from __future__ import annotations
