@@ -64,9 +64,9 @@ def predict(
     unknown: Annotated[
         str,
         typer.Option(
-            help="Of cells with ids that the run lacks: error, drop, or prior. With --new-rows of "
-            "columns in that file that the run lacks, and of cells with a row that is not in that "
-            "file or a column that the run lacks: error, or drop to leave these cells out."
+            help="What to do with cells whose row or column is not known: error, drop (leave them "
+            "out), or prior (answer by the prior). Rows of --new-rows and --row-features are known "
+            "by these files; error or drop are for them, and for columns that the run lacks."
         ),
     ] = "error",
     new_rows: NewRows = None,
@@ -115,8 +115,9 @@ def recommend(
     unknown: Annotated[
         str,
         typer.Option(
-            help="Of ids of rows that the run lacks: error, drop, or prior. With --new-rows of "
-            "columns in that file that the run lacks: error, or drop to leave their cells out."
+            help="What to do with ids of rows that the run lacks: error, drop (leave them out), or "
+            "prior (recommend by the prior). With --new-rows of columns that the run lacks: error, "
+            "or drop."
         ),
     ] = "error",
     new_rows: NewRows = None,
