@@ -240,8 +240,8 @@ def check_mesh_axes(
     """Refuses a mesh with an axis over which nothing would be spread.
 
     Args:
-        mesh: as the user passes it; anything but a mesh is left to `validate_mesh`.
-        advice: what to change, for the message.
+        mesh: what the user passes; what is no mesh is left to `validate_mesh`.
+        advice: what would have to be otherwise.
     """
     if not isinstance(mesh, Mesh):
         return
