@@ -195,6 +195,8 @@ class _SweepInput(NamedTuple):
     alpha: Array  # (K,) float, zero for topics that only fill up vectors
     beta: Array  # (P * words of a group,) float
     wholes: Array  # (P,) float, b_g
+    totals: Array  # (P, K) int32, n_kg
+    masses: Array  # (P, K) float, m_kg
 
 
 class _WordTables(NamedTuple):
@@ -229,12 +231,19 @@ def sweep(
     alpha = jnp.broadcast_to(state.hyperparameters[name]["concentration"], (num_topics,))
     beta = jnp.broadcast_to(state.hyperparameters[word]["concentration"], (num_words,))
     beta = jnp.append(beta, 0)[layout.word_at]
+    wholes = jnp.sum(beta.reshape(layout.num_groups, -1), axis=1)
+    padding = tables.padded(num_topics) - num_topics
+    topics, groups = state.values[name][layout.order], layout.words // (beta.size // wholes.size)
+    totals = tables.count_pairs(groups, topics, (layout.num_groups, num_topics + padding))
+    masses = _masses(masses_key, totals[:, :num_topics] + wholes[:, None])
     inputs = _SweepInput(
-        state.values[name][layout.order],
+        topics,
         special.uniforms(uniforms_key, (data.num_tokens,)),
-        jnp.pad(alpha, (0, tables.padded(num_topics) - num_topics)),
+        jnp.pad(alpha, (0, padding)),
         beta,
-        jnp.sum(beta.reshape(layout.num_groups, -1), axis=1),
+        wholes,
+        totals,
+        jnp.pad(masses, [(0, 0), (0, padding)]),
     )
     mesh = jax.sharding.get_abstract_mesh()
     num_devices = int(mesh.shape[DATA_AXIS]) if DATA_AXIS in mesh.axis_names else 1
@@ -242,17 +251,24 @@ def sweep(
     num_blocks = 1 << _num_bits(min(num_devices, layout.num_groups))
     run = _TileSweep(num_topics, num_documents, layout.num_groups, num_blocks)
     if DATA_AXIS not in mesh.axis_names:
-        drawn = run.all_turns(masses_key, layout, inputs, jnp.zeros((), jnp.int32))
+        drawn = run.all_turns(layout, inputs, jnp.zeros((), jnp.int32))
         return state._replace(values=state.values | {name: drawn[layout.position]})
 
-    def share(key: Key, layout: TileLayout, inputs: _SweepInput) -> Array:
+    def share(layout: TileLayout, inputs: _SweepInput) -> Array:
         device = jax.lax.axis_index(DATA_AXIS)
-        return jax.lax.psum(run.all_turns(key, layout, inputs, device), DATA_AXIS)
+        return jax.lax.psum(run.all_turns(layout, inputs, device), DATA_AXIS)
 
     everywhere = PartitionSpec()
     spread = jax.shard_map(share, in_specs=everywhere, out_specs=everywhere, check_vma=False)
-    drawn = spread(masses_key, layout, inputs)
+    drawn = spread(layout, inputs)
     return state._replace(values=state.values | {name: drawn[layout.position]})
+
+
+def _masses(key: Key, shapes: Array) -> Array:
+    """m_kg from Dirichlet distributions with n_kg + b_g: (P, K) float, from (P, K)."""
+    is_group = shapes > 0  # there may be fewer words than groups
+    logs = special.loggammas(key, jnp.where(is_group, shapes, 1))
+    return jax.nn.softmax(jnp.where(is_group, logs, -jnp.inf), axis=0)
 
 
 class _TileSweep(NamedTuple):
@@ -268,25 +284,26 @@ class _TileSweep(NamedTuple):
         """How many groups of documents, or of words, a device has at a time."""
         return self.num_groups // self.num_blocks
 
-    def all_turns(self, key: Key, layout: TileLayout, inputs: _SweepInput, device: Array) -> Array:
+    def all_turns(self, layout: TileLayout, inputs: _SweepInput, device: Array) -> Array:
         """The topics (T,) int32 of the documents of a device; zeros for all others."""
-        width = inputs.alpha.shape[0]
-        size = inputs.beta.shape[0] // self.num_blocks
+        width, size = inputs.alpha.shape[0], inputs.beta.shape[0] // self.num_blocks
         num_documents = -(-self.num_documents // self.num_groups) * self.groups_of_block
-        empty = [jnp.zeros((n, width), inputs.alpha.dtype) for n in (num_documents, size)]
-        tables_before = fused_on_cpu(self.tables_before, sequential=True)
-        documents, counts = tables_before(layout, inputs, device, *empty)
-        totals = counts.astype(jnp.int32).reshape(self.groups_of_block, -1, width)
-        totals = jnp.sum(totals, axis=1)
-        masses = self._masses(key, self._gathered(totals), inputs.wholes)
-        wholes = self._rows_of(inputs.wholes, device)
+        documents, counts = (
+            jnp.zeros((n, width), inputs.alpha.dtype) for n in (num_documents, size)
+        )
+        if self.num_blocks > 1:
+            tables_before = fused_on_cpu(self.tables_before, sequential=True)
+            documents, counts = tables_before(layout, inputs, device, documents, counts)
+        totals, masses, wholes = (
+            self._rows_of(each, device) for each in (inputs.totals, inputs.masses, inputs.wholes)
+        )
         # a group without words has neither
-        shares = self._rows_of(masses, device) / jnp.maximum(totals + wholes[:, None], _LEAST)
+        shares = masses / jnp.maximum(totals + wholes[:, None], _LEAST)
         carry = (jnp.zeros_like(layout.order), documents, _WordTables(counts, totals, shares))
 
         def one_turn(turn: Array, carry: PyTree) -> PyTree:
             draw = fused_on_cpu(self.draw, sequential=True)
-            return draw(layout, inputs, device, turn, masses, *carry)
+            return draw(layout, inputs, device, turn, *carry)
 
         bits = _num_bits(self.num_blocks)
         return self._in_turn(one_turn, bits, jnp.zeros((), jnp.int32), carry)[0]
@@ -310,21 +327,6 @@ class _TileSweep(NamedTuple):
             return (drawn, documents, words), None
 
         return jax.lax.scan(half, carry, jnp.arange(2, dtype=jnp.int32))[0]
-
-    def _masses(self, key: Key, totals: Array, wholes: Array) -> Array:
-        """m_kg given the totals of topics in groups of words: (P, K) float."""
-        shapes = totals[:, : self.num_topics] + wholes[:, None]
-        is_group = shapes > 0  # there may be fewer words than groups
-        logs = special.loggammas(key, jnp.where(is_group, shapes, 1))
-        masses = jax.nn.softmax(jnp.where(is_group, logs, -jnp.inf), axis=0)
-        return jnp.pad(masses, [(0, 0), (0, totals.shape[1] - self.num_topics)])
-
-    def _gathered(self, totals: Array) -> Array:
-        """Of the groups of all devices: (P, K)."""
-        if self.num_blocks == 1:
-            return totals
-        everyone = jax.lax.all_gather(totals, DATA_AXIS)[: self.num_blocks]
-        return everyone.reshape(self.num_groups, -1)
 
     def _rows_of(self, table: Array, block: Array) -> Array:
         """Of the groups of a block, of all (P, ...)."""
@@ -369,7 +371,6 @@ class _TileSweep(NamedTuple):
         inputs: _SweepInput,
         device: Array,
         turn: Array,
-        masses: Array,
         drawn: Array,
         documents: Array,
         words: _WordTables,
@@ -390,7 +391,10 @@ class _TileSweep(NamedTuple):
             amount: int,
         ) -> tuple[Array, _WordTables]:
             group = word // words_of_group
-            mass, whole = tables.entry(masses, group, topic), tables.row(inputs.wholes, group)
+            mass, whole = (
+                tables.entry(inputs.masses, group, topic),
+                tables.row(inputs.wholes, group),
+            )
             group, word = group - first_group, word - first_word
             # changed first, then read: else the old totals must be kept, which is a copy
             totals = tables.add_entry(words.totals, group, topic, amount)
@@ -413,6 +417,9 @@ class _TileSweep(NamedTuple):
             documents, words = moved(documents, words, document, word, topic, 1)
             return tables.put(drawn, index, topic), documents, words
 
+        if self.num_blocks == 1:  # in the same kernel: between two, large tables are copied
+            documents, counts = self.tables_before(layout, inputs, device, documents, words.counts)
+            words = words._replace(counts=counts)
         # one loop over all tiles: a loop of loops would copy the tables before each
         start, end = self._tiles(layout, device, turn, device)
         return jax.lax.fori_loop(start, end, one_token, (drawn, documents, words))
