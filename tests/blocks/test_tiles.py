@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.blocks import tiles
+from jaxmf.blocks import tile_layout, tiles
 from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.testing import check_means
@@ -39,7 +39,7 @@ def check_against_enumeration(title, *, num_chains=20_000):
     posterior = np.asarray(jax.nn.softmax(log_joint), float)
     posterior /= posterior.sum()
     chosen = np.random.default_rng(0).choice(len(states), size=num_chains, p=posterior)
-    layout = tiles.layout_of(NETWORK, DATA)
+    layout = tile_layout.layout_of(NETWORK, DATA)
 
     def run(key, labels):
         return tiles.sweep(NETWORK, key, state_of(labels), DATA, layout).values["topic"]
@@ -56,7 +56,7 @@ def check_against_enumeration(title, *, num_chains=20_000):
 
 @pytest.mark.parametrize("num_groups", [2, pytest.param(32, marks=pytest.mark.slow)])
 def test_a_sweep_against_enumeration(num_groups, monkeypatch):
-    monkeypatch.setattr(tiles, "num_groups", lambda *sizes: num_groups)
+    monkeypatch.setattr(tile_layout, "num_groups", lambda *sizes: num_groups)
     check_against_enumeration(f"{num_groups} groups")
 
 
@@ -84,7 +84,7 @@ def test_a_layout_has_every_token_once_in_its_tile():
     generator = np.random.default_rng(0)
     columns = {"document": generator.integers(30, size=900), "word": generator.zipf(1.5, 900) % 80}
     data = Tokens(columns, {"document": 30, "word": 80})
-    layout = jax.jit(tiles.layout_of)(mf.LDA(2).network().at(data), data)
+    layout = jax.jit(tile_layout.layout_of)(mf.LDA(2).network().at(data), data)
     order, starts = np.asarray(layout.order), np.asarray(layout.starts)
     np.testing.assert_array_equal(np.sort(order), np.arange(900))
     words = np.asarray(layout.word_at)
@@ -103,25 +103,26 @@ def test_a_layout_has_every_token_once_in_its_tile():
 
 
 def test_groups_are_fewer_where_their_masses_would_be_of_small_counts():
-    assert tiles.num_groups(460_000, 20, 7_000) == tiles.num_groups(460_000, 1_000, 7_000) == 32
-    assert tiles.num_groups(460_000, 20, 50) == tiles.num_groups(10_000, 100, 7_000) == 8
-    assert tiles.num_groups(5, 20, 3) == 2
+    num_groups = tile_layout.num_groups
+    assert num_groups(460_000, 20, 7_000) == num_groups(460_000, 1_000, 7_000) == 32
+    assert num_groups(460_000, 20, 50) == num_groups(10_000, 100, 7_000) == 8
+    assert num_groups(5, 20, 3) == 2
 
 
 def test_which_networks_go_by_tiles(monkeypatch):
-    assert tiles.are_tiled(mf.LDA(3).network().at(DATA), DATA)
+    assert tile_layout.are_tiled(mf.LDA(3).network().at(DATA), DATA)
     no_documents = mf.Network(topic=mf.Block(mf.Dirichlet(2)), word=WORDS)
     for network in (mf.HDPLDA().network(), mf.PAM((2, 3)).network(), no_documents):
-        assert not tiles.can_be_tiled(network)
-    monkeypatch.setattr(tiles, "default_platform", lambda: "gpu")
-    assert not tiles.are_tiled(mf.LDA(3).network().at(DATA), DATA)
+        assert not tile_layout.can_be_tiled(network)
+    monkeypatch.setattr(tile_layout, "default_platform", lambda: "gpu")
+    assert not tile_layout.are_tiled(mf.LDA(3).network().at(DATA), DATA)
 
 
 SETUP = """
 import jax, numpy as np
 import jaxmf as mf
 from jax.sharding import Mesh
-from jaxmf.blocks import tiles
+from jaxmf.blocks import tile_layout, tiles
 
 generator = np.random.default_rng(0)
 columns = {"document": generator.integers(70, size=999), "word": generator.integers(40, size=999)}
@@ -132,7 +133,7 @@ assert len(devices) == 8
 SWEEP = """
 network = mf.LDA(5).network().at(data)
 state = network.sampler(sweep="parallel").init(jax.random.key(0), data)
-layout = tiles.layout_of(network, data)
+layout = tile_layout.layout_of(network, data)
 arguments = jax.random.key(1), state, layout
 
 def swept(mesh):
