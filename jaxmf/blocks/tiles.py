@@ -134,6 +134,13 @@ def _masses(key: Key, shapes: Array) -> Array:
     return jax.nn.softmax(jnp.where(is_group, logs, -jnp.inf), axis=0)
 
 
+def _counts(rows: Array, topics: Array, first: Array, shape: tuple[int, int]) -> Array:
+    """How often each topic occurs in each of the rows from `first` on: (N, K) int32."""
+    is_row = (rows >= first) & (rows < first + shape[0])
+    rows = jnp.where(is_row, rows - first, shape[0])
+    return tables.count_pairs(rows, topics, (shape[0] + 1, shape[1]))[: shape[0]]
+
+
 class _TileSweep(NamedTuple):
     """A sweep, as decided when it is traced; block b of documents is that of device b."""
 
@@ -151,12 +158,15 @@ class _TileSweep(NamedTuple):
         """The topics (T,) int32 of the documents of a device; zeros for all others."""
         width, size = inputs.alpha.shape[0], inputs.beta.shape[0] // self.num_blocks
         num_documents = -(-self.num_documents // self.num_groups) * self.groups_of_block
-        documents, counts = (
-            jnp.zeros((n, width), inputs.alpha.dtype) for n in (num_documents, size)
-        )
-        if self.num_blocks > 1:
-            tables_before = fused_on_cpu(self.tables_before, sequential=True)
-            documents, counts = tables_before(layout, inputs, device, documents, counts)
+        shapes = (num_documents, width), (size, width)
+        if self.num_blocks == 1:  # the kernel of the sweep counts
+            documents, counts = (jnp.zeros(shape, inputs.alpha.dtype) for shape in shapes)
+        else:
+            rows = layout.documents, layout.words
+            documents, counts = (
+                _counts(row, inputs.topics, device * shape[0], shape).astype(inputs.alpha.dtype)
+                for row, shape in zip(rows, shapes, strict=True)
+            )
         totals, masses, wholes = (
             self._rows_of(each, device) for each in (inputs.totals, inputs.masses, inputs.wholes)
         )
@@ -202,31 +212,6 @@ class _TileSweep(NamedTuple):
         start = tables.row(layout.starts, index)
         end = tables.row(layout.starts, index + self.groups_of_block**2)
         return [start, jnp.where(device < self.num_blocks, end, start)]
-
-    def tables_before(
-        self, layout: TileLayout, inputs: _SweepInput, device: Array, documents: Array, words: Array
-    ) -> tuple[Array, Array]:
-        """Counts of the documents and first words of a device, from tables of zeros."""
-        first_document, first_word = device * documents.shape[0], device * words.shape[0]
-
-        def one_turn(turn: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-            documents, words = carry
-
-            def count_document(index: Array, counts: Array) -> Array:
-                document = tables.row(layout.documents, index) - first_document
-                return tables.add_entry(counts, document, tables.row(inputs.topics, index), 1)
-
-            def count_word(index: Array, counts: Array) -> Array:
-                word = tables.row(layout.words, index) - first_word
-                return tables.add_entry(counts, word, tables.row(inputs.topics, index), 1)
-
-            start, end = self._tiles(layout, device, turn, device)
-            documents = jax.lax.fori_loop(start, end, count_document, documents)
-            # the documents that have the first words of the device in this turn
-            start, end = self._tiles(layout, device, turn, device ^ turn)
-            return documents, jax.lax.fori_loop(start, end, count_word, words)
-
-        return jax.lax.fori_loop(0, self.num_blocks, one_turn, (documents, words))
 
     def draw(
         self,
@@ -280,8 +265,15 @@ class _TileSweep(NamedTuple):
             documents, words = moved(documents, words, document, word, topic, 1)
             return tables.put(drawn, index, topic), documents, words
 
+        def one_count(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            document, word = tables.row(layout.documents, index), tables.row(layout.words, index)
+            topic = tables.row(inputs.topics, index)
+            counts = tables.add_entry(carry[1], word, topic, 1)
+            return tables.add_entry(carry[0], document, topic, 1), counts
+
         if self.num_blocks == 1:  # in the same kernel: between two, large tables are copied
-            documents, counts = self.tables_before(layout, inputs, device, documents, words.counts)
+            num_tokens, carry = layout.order.shape[0], (documents, words.counts)
+            documents, counts = jax.lax.fori_loop(0, num_tokens, one_count, carry)
             words = words._replace(counts=counts)
         # one loop over all tiles: a loop of loops would copy the tables before each
         start, end = self._tiles(layout, device, turn, device)

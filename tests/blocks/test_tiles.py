@@ -21,28 +21,28 @@ COLUMNS = {"document": [1, 0, 1, 3, 1, 0], "word": [0, 1, 0, 2, 1, 3]}
 DATA = Tokens(COLUMNS, {"document": 4, "word": 5})
 TOPICS = mf.Block(mf.Dirichlet(2, [0.3, 0.7]), by="document")
 WORDS = mf.Block(mf.DirichletMultinomial(5, [0.4, 0.9, 0.2, 0.5, 0.3]), by="topic", observed=True)
-NETWORK = mf.Network(topic=TOPICS, word=WORDS)
 
 
-def check_against_enumeration(title, *, num_chains=20_000):
+def check_against_enumeration(title, *, words=WORDS, data=DATA, num_chains=20_000):
     """Chains from the exact posterior of six tokens; after a sweep it must still be that."""
+    network = mf.Network(topic=TOPICS, word=words)
     states = jnp.asarray([*itertools.product(range(2), repeat=6)], jnp.int32)
     hyperparameters = {
         "topic": TOPICS.distribution.start(2),
-        "word": WORDS.distribution.start(),
+        "word": words.distribution.start(),
     }
 
     def state_of(labels):
         return NetworkState({"topic": labels}, hyperparameters, {})
 
-    log_joint = jax.vmap(lambda labels: NETWORK.log_joint(state_of(labels), DATA))(states)
+    log_joint = jax.vmap(lambda labels: network.log_joint(state_of(labels), data))(states)
     posterior = np.asarray(jax.nn.softmax(log_joint), float)
     posterior /= posterior.sum()
     chosen = np.random.default_rng(0).choice(len(states), size=num_chains, p=posterior)
-    layout = tile_layout.layout_of(NETWORK, DATA)
+    layout = tile_layout.layout_of(network, data)
 
     def run(key, labels):
-        return tiles.sweep(NETWORK, key, state_of(labels), DATA, layout).values["topic"]
+        return tiles.sweep(network, key, state_of(labels), data, layout).values["topic"]
 
     keys = jax.random.split(jax.random.key(4), num_chains)
     after = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys, states[chosen])
@@ -58,6 +58,12 @@ def check_against_enumeration(title, *, num_chains=20_000):
 def test_a_sweep_against_enumeration(num_groups, monkeypatch):
     monkeypatch.setattr(tile_layout, "num_groups", lambda *sizes: num_groups)
     check_against_enumeration(f"{num_groups} groups")
+
+
+def test_a_sweep_of_a_single_word_leaves_the_prior_as_it_is():
+    words = mf.Block(mf.DirichletMultinomial(1, 0.4), by="topic", observed=True)
+    data = Tokens(COLUMNS | {"word": [0] * 6}, {"document": 4, "word": 1})
+    check_against_enumeration("likelihood off", words=words, data=data)
 
 
 def mean_masses(key, shapes):
