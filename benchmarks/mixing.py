@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
@@ -14,6 +15,7 @@ from benchmarks.harness import Row, Stopwatch, clock, interleaved, row
 from benchmarks.held_out import documents_split, perplexity
 from benchmarks.topic_sides import (
     ALPHA,
+    BETA,
     NUM_SEEDS,
     Ours,
     has_peer,
@@ -24,53 +26,78 @@ from benchmarks.topic_sides import (
 )
 from jaxmf import datasets
 from jaxmf._kernels.fusion import wide_vectors
+from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.diagnostics import summarise_chains
+from jaxmf.types import Array
 
 NUM_TOPICS = 20
 FEW_TOPICS = 10  # of few documents: the log joint of all still drifts after hundreds of sweeps
+NUM_WORDS = 40
 
 
 def effective(quick: bool) -> list[Row]:
-    """Effective samples of the log joint a second: the parallel sweep beside the sequential one.
+    """Effective samples a second: the parallel sweep beside the sequential one.
 
     Three hundred documents. Both go on from the same states, after sequential sweeps; only the
-    steps are timed.
+    steps are timed. Of the log joint with few topics; with more it still drifts, and the log
+    probabilities of some words in some documents are looked at.
     """
+    return [_effective(FEW_TOPICS, quick, of_words=False), _effective(NUM_TOPICS, quick)]
+
+
+def _effective(num_topics: int, quick: bool, *, of_words: bool = True) -> Row:
     warm_up, number = (20, 30) if quick else (1_000, 1_000)
     tokens = tokens_of("kos", True)
-    network = lda(tokens, FEW_TOPICS)
-    log_joint = jax.jit(network.log_joint)
+    network = lda(tokens, num_topics)
+    measure = jax.jit(_log_probabilities if of_words else network.log_joint)
     rates: dict[str, list[float]] = {"parallel": [], "sequential": []}
     sizes: dict[str, list[float]] = {"parallel": [], "sequential": []}
     for seed in range(2 if quick else NUM_SEEDS):
         start = Ours(network, tokens, seed=seed)
         start.sweeps(warm_up)
         for name, own in rates.items():
-            side = Ours(network, tokens, seed=seed + 100, sweep=name)
+            side = Ours(network, tokens, seed=seed + 100, sweep=name).prepared()
             side.state = start.state
-            jax.block_until_ready(log_joint(side.sweeps(1), tokens))
+            jax.block_until_ready(measure(side.sweeps(1), tokens))
             seconds, values = 0.0, []
             for _ in range(number):
                 with Stopwatch() as watch:
                     side.sweeps(1)
                 seconds += watch.seconds
-                values.append(float(log_joint(side.state, tokens)))
-            size = summarise_chains({"log joint": np.array([values])})["log joint", "ESS"]
+                values.append(np.ravel(measure(side.state, tokens)))
+            chains = {str(index): chain[None] for index, chain in enumerate(np.array(values).T)}
+            found = summarise_chains(chains)
+            size = float(np.mean([found[label, "ESS"] for label in chains]))
             own.append(size / seconds)
             sizes[name].append(size)
-    note = f"log joint, {tokens.num_tokens} tokens, {number} sweeps after {warm_up}; in all "
+    note = f"log probabilities of {NUM_WORDS} words" if of_words else "log joint"
+    note += f", {tokens.num_tokens} tokens, {number} sweeps after {warm_up}; in all "
     note += " and ".join(f"{np.median(own):.0f} {name}" for name, own in sizes.items())
     each = {name: np.array(sizes[name]) / own / number for name, own in rates.items()}
     note += "; ms a sweep "
     note += " and ".join(f"{np.median(own) * 1e3:.1f}" for own in each.values())
+    case = f"blocks/effective/kos-300/k{num_topics}{'/words' if of_words else ''}"
     more: dict[str, Any] = {"peer": "the sequential sweep", "theirs": rates["sequential"]}
-    return [
-        row(
-            f"blocks/effective/kos-300/k{FEW_TOPICS}", "time", "effective samples a second",
-            rates["parallel"], more_is_better=True, clock=clock(), note=note, **more,
-        )
-    ]  # fmt: skip
+    return row(
+        case, "time", "effective samples a second", rates["parallel"], more_is_better=True,
+        clock=clock(), note=note, **more,
+    )  # fmt: skip
+
+
+def _log_probabilities(state: NetworkState, tokens: Tokens) -> Array:
+    """Of some words in some documents, given the topics of all tokens: (N,)."""
+    generator, topics = np.random.default_rng(0), state.values["topic"]
+    documents = generator.integers(tokens.sizes["document"], size=NUM_WORDS)
+    words = tokens.columns["word"][generator.integers(tokens.num_tokens, size=NUM_WORDS)]
+
+    def counts(column: str) -> Array:
+        empty = jnp.zeros((tokens.sizes[column], NUM_TOPICS))
+        return empty.at[tokens.columns[column], topics].add(1)
+
+    shares, of_words = counts("document")[documents] + ALPHA, counts("word") + BETA
+    probabilities = (of_words / jnp.sum(of_words, axis=0))[words]
+    return jnp.log(jnp.sum(shares * probabilities, axis=1) / jnp.sum(shares, axis=1))
 
 
 def two_cores(quick: bool) -> list[Row]:

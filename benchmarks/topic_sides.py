@@ -43,6 +43,12 @@ class Ours:
         # or the next to be timed would wait for it
         return jax.block_until_ready(self.state)
 
+    def prepared(self) -> Ours:
+        """The chain over tokens as its steps go through them, as the library's loop has them."""
+        if self.algorithm.prepare is not None:
+            self.tokens = jax.jit(self.algorithm.prepare)(self.tokens)
+        return self
+
     def at_random(self) -> Ours:
         """The chain with every indicator drawn afresh and evenly, as the peer starts."""
         number = self.tokens.num_tokens

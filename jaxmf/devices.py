@@ -21,8 +21,7 @@ _LAUNCH_SECONDS = 3.5e-6
 _ROUND_SECONDS = 10e-6
 # Measured on a CPU, and an estimate for other devices: effective samples a second of a parallel
 # sweep for one of a sequential sweep, the least of all: topics with everything drawn, as they are
-# on accelerators. With proportions summed out, on a CPU, it is .14 (`blocks/effective/kos-300/k10`
-# in benchmarks/results).
+# on accelerators. By tiles, on a CPU, it is much more (`blocks/effective` in benchmarks/results).
 _MIXING = 0.11
 
 

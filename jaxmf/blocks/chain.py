@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxmf import slots
 from jaxmf._kernels.tables import count_pairs
 from jaxmf.arguments import MOST_SLOTS, check_count, check_word
-from jaxmf.blocks import parallel, sequential, sparse, sparse_by_word, tiles
+from jaxmf.blocks import parallel, sequential, sparse, sparse_by_word, tile_layout, tiles
 from jaxmf.blocks.counts import all_parts, block_statistics, large_blocks, slot_sizes
 from jaxmf.blocks.density import log_joint_of
 from jaxmf.blocks.hyperparameters import is_updated, update_hyperparameters
@@ -173,7 +173,7 @@ def step(
 ) -> tuple[NetworkState, Info]:
     """See `update`."""
     del progress
-    data, layout = tiles.opened(data)
+    data, layout = tile_layout.opened(data)
     network, tokens = model.over(data)
     return update(plan, network, key, state, tokens, layout)
 
@@ -181,8 +181,8 @@ def step(
 def prepare(plan: NetworkPlan, model: BlockModel, data: object) -> object:
     """The data with a layout of their tokens where the sweep goes by tiles."""
     network, tokens = model.over(data)
-    is_tiled = plan.sweep == "parallel" and tiles.are_tiled(network, tokens)
-    return tiles.Tiled(data, tiles.layout_of(network, tokens)) if is_tiled else data
+    is_tiled = plan.sweep == "parallel" and tile_layout.are_tiled(network, tokens)
+    return tile_layout.Tiled(data, tile_layout.layout_of(network, tokens)) if is_tiled else data
 
 
 def update(
@@ -191,7 +191,7 @@ def update(
     key: Key,
     state: NetworkState,
     data: Tokens,
-    layout: tiles.TileLayout | None = None,
+    layout: tile_layout.TileLayout | None = None,
 ) -> tuple[NetworkState, Info]:
     """Every set of indicators, then hyperparameters."""
     if plan.sweep == "parallel":
@@ -237,7 +237,7 @@ def _parallel_sweeps(
     key: Key,
     state: NetworkState,
     data: Tokens,
-    layout: tiles.TileLayout | None,
+    layout: tile_layout.TileLayout | None,
 ) -> tuple[NetworkState, dict[str, Array]]:
     """Groups made and removed by a few tokens, of all sets first; then all tokens of every set.
 
@@ -253,8 +253,8 @@ def _parallel_sweeps(
             state, info = sweep_subset(network, names, sweep_key, state, data, chosen)
             overflow = merge_overflow(overflow, info.overflow)
     state, overflow = _split_merge(plan, network, key, state, data, overflow)
-    if tiles.are_tiled(network, data):
-        layout = tiles.layout_of(network, data) if layout is None else layout
+    if tile_layout.are_tiled(network, data):
+        layout = tile_layout.layout_of(network, data) if layout is None else layout
         index_key = jax.random.fold_in(key, len(plan.sets) + 1)
         return tiles.sweep(network, index_key, state, data, layout), overflow
     for index, names in enumerate(plan.sets):
@@ -295,7 +295,7 @@ def record(
     Fixed hyperparameters are the model's and not a draw's.
     """
     del key
-    network, data = model.over(tiles.opened(data)[0])
+    network, data = model.over(tile_layout.opened(data)[0])
     large = large_blocks(network, data, slot_sizes(state, network))
     without = large if plan.keep in ("compact", "scalars") else ()
     statistics = block_statistics(network, state, data, without=without)

@@ -166,11 +166,14 @@ class NetworkModel(Readable, Model[ModelData], ABC):
         Args:
             sweep: "sequential", one token after the other with all parameters summed out, or
                 "parallel": all tokens at once given parameters drawn for the purpose, and over the
-                devices of a mesh axis "data". Indicators by a column whose groups have categories,
-                as topics by document with words, are drawn document by document: on a CPU the
-                tokens of each in turn with their probabilities in it summed out, which mixes
-                better; on accelerators with these drawn for a block of documents, its tokens at
-                once. All are exact; the second mixes more slowly a sweep than the first.
+                devices of a mesh axis "data". On a CPU topics of documents with a Dirichlet prior
+                over words, as LDA has, go by tiles: tokens with other documents and other groups
+                of words at the same time, given how much each topic has of every group of words,
+                with all else summed out; it mixes nearly as the first. Other indicators by a column
+                whose groups have categories are drawn document by document: on a CPU the tokens of
+                each in turn with their probabilities in it summed out; on accelerators with these
+                drawn for a block of documents, its tokens at once. All are exact; but for tiles the
+                second mixes more slowly a sweep than the first.
                 Where groups come and go it starts with sequential updates of 256 tokens, which make
                 and remove groups. "sparse", for LDA, HDPLDA and PAM of two levels on a CPU: as
                 "sequential", with work a token that follows the topics of its word (the paths, and

@@ -21,7 +21,7 @@ from jaxmf.blocks.counts import large_blocks
 from jaxmf.blocks.sets import first_values_of_sets
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.subset import random_tokens, tokens_at
-from jaxmf.blocks.tiles import opened
+from jaxmf.blocks.tile_layout import opened
 from jaxmf.blocks.unobserved import holders, start_unobserved
 from jaxmf.blocks.wiring import BlockModel, Wiring
 from jaxmf.data import Tokens

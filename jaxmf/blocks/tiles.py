@@ -29,7 +29,6 @@ nonparametric problems, for the aggregation property.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -39,150 +38,14 @@ from jax.sharding import PartitionSpec
 
 from jaxmf._kernels import special, tables
 from jaxmf._kernels.fusion import fused_on_cpu
-from jaxmf.blocks.counts import part_of
-from jaxmf.blocks.sparse_by_word import can_be_sparse
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.tile_layout import TileLayout, interleaved, num_bits
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
-from jaxmf.devices import default_platform
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import Array, Key, PyTree
 
-_MOST_GROUPS = 32  # as many devices at most have something to do
-# With fewer in a group its masses are drawn from small counts, and hold tokens as words would.
-_LEAST_WORDS = 4
-_LEAST_TOKENS = 10  # of a topic
-
-
-class TileLayout(NamedTuple):
-    """The tokens in the order of a sweep, tile by tile.
-
-    Sorted by the bits of the round and of the group of documents in turn, the highest first. So the
-    tiles of 2^s groups of documents with 2^s of words stand side by side, for every s.
-    """
-
-    order: Array  # (T,) int32, where they stand in the data
-    position: Array  # (T,) int32, where those of the data stand in this order
-    documents: Array  # (T,) int32, their documents, those of a group side by side
-    words: Array  # (T,) int32, their words, likewise
-    starts: Array  # (P * P + 1,) int32, where tiles start in this order
-    word_at: Array  # (P * words of a group,) int32, which words these are; V where there is none
-
-    @property
-    def num_groups(self) -> int:
-        """P."""
-        return math.isqrt(self.starts.shape[0] - 1)
-
-
-class Tiled(NamedTuple):
-    """Data with the layout of their tokens."""
-
-    data: object
-    layout: TileLayout
-
-
-def opened(data: object) -> tuple[object, TileLayout | None]:
-    """The data, and the layout of their tokens if they have one."""
-    return (data.data, data.layout) if isinstance(data, Tiled) else (data, None)
-
-
-def can_be_tiled(network: Wiring) -> bool:
-    """Whether the network is words of a fixed number of topics by documents, as LDA."""
-    return (
-        can_be_sparse(network)
-        and len(network.indicators) == 1
-        and not network.blocks[network.indicators[0]].distribution.grows
-        and bool(network.blocks[network.indicators[0]].by)
-    )
-
-
-def are_tiled(network: Wiring, data: Tokens) -> bool:
-    """Whether the parallel sweep of a network over these tokens goes by tiles.
-
-    On a CPU alone: elsewhere each of T / P steps would be some kernels that the host starts. And
-    not where the table of documents and topics that it takes would be larger than 2^31 entries.
-    """
-    if default_platform() != "cpu" or not can_be_tiled(network):
-        return False
-    (name,) = network.indicators
-    num_documents = network.parts(name, network.sizes(data, {})).num_parts
-    return num_documents * network.blocks[name].distribution.num_groups(1) <= tables.MOST_FLAT
-
-
-# --- layout ---------------------------------------------------------------------------------------
-
-
-def num_groups(num_tokens: int, num_topics: int, num_words: int) -> int:
-    """P, of documents as of words: a power of two, whatever the number of devices."""
-    most = min(num_words // _LEAST_WORDS, num_tokens // (num_topics * _LEAST_TOKENS), _MOST_GROUPS)
-    return 1 << _num_bits(max(most, 2))
-
-
-def layout_of(network: Wiring, data: Tokens) -> TileLayout:
-    """The layout of tokens; it depends on their documents and words alone."""
-    (name,) = network.indicators
-    (word,) = network.children(name)
-    parts = network.parts(name, network.sizes(data, {}))
-    items = part_of(parts, data.columns, data.num_tokens), data.columns[word]
-    sizes = parts.num_parts, network.blocks[word].distribution.size
-    num_topics = network.blocks[name].distribution.num_groups(1)
-    count = num_groups(data.num_tokens, num_topics, sizes[1])
-    dealt, groups = [], []
-    for item, size in zip(items, sizes, strict=True):
-        dealt.append(_deal(jnp.zeros((size,), jnp.int32).at[item].add(1), count))
-        groups.append(dealt[-1][item] // -(-size // count))
-    tile = _interleaved(groups[0] ^ groups[1], groups[0], _num_bits(count))
-    order, in_tiles = tables.sorted_by(tile, count**2)
-    starts = jnp.concatenate([jnp.zeros((1,), jnp.int32), jnp.cumsum(in_tiles, dtype=jnp.int32)])
-    word_at = jnp.full((count * -(-sizes[1] // count),), sizes[1], jnp.int32)
-    word_at = word_at.at[dealt[1]].set(jnp.arange(sizes[1], dtype=jnp.int32))
-    documents, words = (new[item[order]] for new, item in zip(dealt, items, strict=True))
-    position = jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0], dtype=jnp.int32))
-    return TileLayout(order, position, documents, words, starts, word_at)
-
-
-def _num_bits(power: int) -> int:
-    return power.bit_length() - 1
-
-
-def _interleaved(first: Array, second: Array, num_bits: int) -> Array:
-    """The bits of two numbers in turn, the highest of the first number first."""
-    pairs = (((first >> bit & 1) * 2 + (second >> bit & 1)) << 2 * bit for bit in range(num_bits))
-    return sum(pairs, jnp.zeros_like(second))
-
-
-def _deal(sizes: Array, num_groups: int) -> Array:
-    """Deals items to groups, the largest first, each to the lightest group that has room.
-
-    Args: sizes (N,) int32.
-    Returns (N,) int32, new numbers of the items, those of a group side by side.
-    """
-    room = -(-sizes.shape[0] // num_groups)
-
-    def loop(sizes: Array, order: Array) -> Array:
-        def one(index: Array, carry: PyTree) -> PyTree:
-            new, weights, taken = carry
-            item = tables.row(order, index)
-            lightest = jnp.min(jnp.where(taken < room, weights, _HEAVY))
-            is_it = (taken < room) & (weights == lightest)
-            group = tables.lowest(is_it)
-            new = tables.put(new, item, group * room + tables.row(taken, group))
-            weights = tables.add(weights, group, tables.row(sizes, item))
-            return new, weights, tables.add(taken, group, 1)
-
-        nothing = jnp.zeros((num_groups,), jnp.int32)
-        start = (jnp.zeros_like(sizes), nothing, nothing)
-        return jax.lax.fori_loop(0, sizes.shape[0], one, start)[0]
-
-    order = jnp.argsort(-sizes, stable=True).astype(jnp.int32)
-    return fused_on_cpu(loop, sequential=True)(sizes, order)
-
-
-_HEAVY = 2**31 - 1  # more tokens than there are
 _LEAST = 1e-30
-
-
-# --- sweep ----------------------------------------------------------------------------------------
 
 
 class _SweepInput(NamedTuple):
@@ -193,6 +56,8 @@ class _SweepInput(NamedTuple):
     alpha: Array  # (K,) float, zero for topics that only fill up vectors
     beta: Array  # (P * words of a group,) float
     wholes: Array  # (P,) float, b_g
+    totals: Array  # (P, K) int32, n_kg
+    masses: Array  # (P, K) float, m_kg
 
 
 class _WordTables(NamedTuple):
@@ -227,30 +92,51 @@ def sweep(
     alpha = jnp.broadcast_to(state.hyperparameters[name]["concentration"], (num_topics,))
     beta = jnp.broadcast_to(state.hyperparameters[word]["concentration"], (num_words,))
     beta = jnp.append(beta, 0)[layout.word_at]
+    wholes = jnp.sum(beta.reshape(layout.num_groups, -1), axis=1)
+    padding = tables.padded(num_topics) - num_topics
+    topics, groups = state.values[name][layout.order], layout.words // (beta.size // wholes.size)
+    totals = tables.count_pairs(groups, topics, (layout.num_groups, num_topics + padding))
+    masses = _masses(masses_key, totals[:, :num_topics] + wholes[:, None])
     inputs = _SweepInput(
-        state.values[name][layout.order],
+        topics,
         special.uniforms(uniforms_key, (data.num_tokens,)),
-        jnp.pad(alpha, (0, tables.padded(num_topics) - num_topics)),
+        jnp.pad(alpha, (0, padding)),
         beta,
-        jnp.sum(beta.reshape(layout.num_groups, -1), axis=1),
+        wholes,
+        totals,
+        jnp.pad(masses, [(0, 0), (0, padding)]),
     )
     mesh = jax.sharding.get_abstract_mesh()
     num_devices = int(mesh.shape[DATA_AXIS]) if DATA_AXIS in mesh.axis_names else 1
     # devices beside the largest power of two have nothing to do
-    num_blocks = 1 << _num_bits(min(num_devices, layout.num_groups))
+    num_blocks = 1 << num_bits(min(num_devices, layout.num_groups))
     run = _TileSweep(num_topics, num_documents, layout.num_groups, num_blocks)
     if DATA_AXIS not in mesh.axis_names:
-        drawn = run.all_turns(masses_key, layout, inputs, jnp.zeros((), jnp.int32))
+        drawn = run.all_turns(layout, inputs, jnp.zeros((), jnp.int32))
         return state._replace(values=state.values | {name: drawn[layout.position]})
 
-    def share(key: Key, layout: TileLayout, inputs: _SweepInput) -> Array:
+    def share(layout: TileLayout, inputs: _SweepInput) -> Array:
         device = jax.lax.axis_index(DATA_AXIS)
-        return jax.lax.psum(run.all_turns(key, layout, inputs, device), DATA_AXIS)
+        return jax.lax.psum(run.all_turns(layout, inputs, device), DATA_AXIS)
 
     everywhere = PartitionSpec()
     spread = jax.shard_map(share, in_specs=everywhere, out_specs=everywhere, check_vma=False)
-    drawn = spread(masses_key, layout, inputs)
+    drawn = spread(layout, inputs)
     return state._replace(values=state.values | {name: drawn[layout.position]})
+
+
+def _masses(key: Key, shapes: Array) -> Array:
+    """m_kg from Dirichlet distributions with n_kg + b_g: (P, K) float, from (P, K)."""
+    is_group = shapes > 0  # there may be fewer words than groups
+    logs = special.loggammas(key, jnp.where(is_group, shapes, 1))
+    return jax.nn.softmax(jnp.where(is_group, logs, -jnp.inf), axis=0)
+
+
+def _counts(rows: Array, topics: Array, first: Array, shape: tuple[int, int]) -> Array:
+    """How often each topic occurs in each of the rows from `first` on: (N, K) int32."""
+    is_row = (rows >= first) & (rows < first + shape[0])
+    rows = jnp.where(is_row, rows - first, shape[0])
+    return tables.count_pairs(rows, topics, (shape[0] + 1, shape[1]))[: shape[0]]
 
 
 class _TileSweep(NamedTuple):
@@ -266,27 +152,31 @@ class _TileSweep(NamedTuple):
         """How many groups of documents, or of words, a device has at a time."""
         return self.num_groups // self.num_blocks
 
-    def all_turns(self, key: Key, layout: TileLayout, inputs: _SweepInput, device: Array) -> Array:
+    def all_turns(self, layout: TileLayout, inputs: _SweepInput, device: Array) -> Array:
         """The topics (T,) int32 of the documents of a device; zeros for all others."""
-        width = inputs.alpha.shape[0]
-        size = inputs.beta.shape[0] // self.num_blocks
+        width, size = inputs.alpha.shape[0], inputs.beta.shape[0] // self.num_blocks
         num_documents = -(-self.num_documents // self.num_groups) * self.groups_of_block
-        empty = [jnp.zeros((n, width), inputs.alpha.dtype) for n in (num_documents, size)]
-        tables_before = fused_on_cpu(self.tables_before, sequential=True)
-        documents, counts = tables_before(layout, inputs, device, *empty)
-        totals = counts.astype(jnp.int32).reshape(self.groups_of_block, -1, width)
-        totals = jnp.sum(totals, axis=1)
-        masses = self._masses(key, self._gathered(totals), inputs.wholes)
-        wholes = self._rows_of(inputs.wholes, device)
+        shapes = (num_documents, width), (size, width)
+        if self.num_blocks == 1:  # the kernel of the sweep counts
+            documents, counts = (jnp.zeros(shape, inputs.alpha.dtype) for shape in shapes)
+        else:
+            rows = layout.documents, layout.words
+            documents, counts = (
+                _counts(row, inputs.topics, device * shape[0], shape).astype(inputs.alpha.dtype)
+                for row, shape in zip(rows, shapes, strict=True)
+            )
+        totals, masses, wholes = (
+            self._rows_of(each, device) for each in (inputs.totals, inputs.masses, inputs.wholes)
+        )
         # a group without words has neither
-        shares = self._rows_of(masses, device) / jnp.maximum(totals + wholes[:, None], _LEAST)
+        shares = masses / jnp.maximum(totals + wholes[:, None], _LEAST)
         carry = (jnp.zeros_like(layout.order), documents, _WordTables(counts, totals, shares))
 
         def one_turn(turn: Array, carry: PyTree) -> PyTree:
             draw = fused_on_cpu(self.draw, sequential=True)
-            return draw(layout, inputs, device, turn, masses, *carry)
+            return draw(layout, inputs, device, turn, *carry)
 
-        bits = _num_bits(self.num_blocks)
+        bits = num_bits(self.num_blocks)
         return self._in_turn(one_turn, bits, jnp.zeros((), jnp.int32), carry)[0]
 
     def _in_turn(
@@ -309,21 +199,6 @@ class _TileSweep(NamedTuple):
 
         return jax.lax.scan(half, carry, jnp.arange(2, dtype=jnp.int32))[0]
 
-    def _masses(self, key: Key, totals: Array, wholes: Array) -> Array:
-        """m_kg given the totals of topics in groups of words: (P, K) float."""
-        shapes = totals[:, : self.num_topics] + wholes[:, None]
-        is_group = shapes > 0  # there may be fewer words than groups
-        logs = special.loggammas(key, jnp.where(is_group, shapes, 1))
-        masses = jax.nn.softmax(jnp.where(is_group, logs, -jnp.inf), axis=0)
-        return jnp.pad(masses, [(0, 0), (0, totals.shape[1] - self.num_topics)])
-
-    def _gathered(self, totals: Array) -> Array:
-        """Of the groups of all devices: (P, K)."""
-        if self.num_blocks == 1:
-            return totals
-        everyone = jax.lax.all_gather(totals, DATA_AXIS)[: self.num_blocks]
-        return everyone.reshape(self.num_groups, -1)
-
     def _rows_of(self, table: Array, block: Array) -> Array:
         """Of the groups of a block, of all (P, ...)."""
         first = block * self.groups_of_block
@@ -331,35 +206,10 @@ class _TileSweep(NamedTuple):
 
     def _tiles(self, layout: TileLayout, device: Array, turn: Array, block: Array) -> list[Array]:
         """Where the tiles of a block of documents with that of words of a turn start and end."""
-        index = _interleaved(turn, block, _num_bits(self.num_blocks)) * self.groups_of_block**2
+        index = interleaved(turn, block, num_bits(self.num_blocks)) * self.groups_of_block**2
         start = tables.row(layout.starts, index)
         end = tables.row(layout.starts, index + self.groups_of_block**2)
         return [start, jnp.where(device < self.num_blocks, end, start)]
-
-    def tables_before(
-        self, layout: TileLayout, inputs: _SweepInput, device: Array, documents: Array, words: Array
-    ) -> tuple[Array, Array]:
-        """Counts of the documents and first words of a device, from tables of zeros."""
-        first_document, first_word = device * documents.shape[0], device * words.shape[0]
-
-        def one_turn(turn: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-            documents, words = carry
-
-            def count_document(index: Array, counts: Array) -> Array:
-                document = tables.row(layout.documents, index) - first_document
-                return tables.add_entry(counts, document, tables.row(inputs.topics, index), 1)
-
-            def count_word(index: Array, counts: Array) -> Array:
-                word = tables.row(layout.words, index) - first_word
-                return tables.add_entry(counts, word, tables.row(inputs.topics, index), 1)
-
-            start, end = self._tiles(layout, device, turn, device)
-            documents = jax.lax.fori_loop(start, end, count_document, documents)
-            # the documents that have the first words of the device in this turn
-            start, end = self._tiles(layout, device, turn, device ^ turn)
-            return documents, jax.lax.fori_loop(start, end, count_word, words)
-
-        return jax.lax.fori_loop(0, self.num_blocks, one_turn, (documents, words))
 
     def draw(
         self,
@@ -367,7 +217,6 @@ class _TileSweep(NamedTuple):
         inputs: _SweepInput,
         device: Array,
         turn: Array,
-        masses: Array,
         drawn: Array,
         documents: Array,
         words: _WordTables,
@@ -388,7 +237,10 @@ class _TileSweep(NamedTuple):
             amount: int,
         ) -> tuple[Array, _WordTables]:
             group = word // words_of_group
-            mass, whole = tables.entry(masses, group, topic), tables.row(inputs.wholes, group)
+            mass, whole = (
+                tables.entry(inputs.masses, group, topic),
+                tables.row(inputs.wholes, group),
+            )
             group, word = group - first_group, word - first_word
             # changed first, then read: else the old totals must be kept, which is a copy
             totals = tables.add_entry(words.totals, group, topic, amount)
@@ -411,6 +263,16 @@ class _TileSweep(NamedTuple):
             documents, words = moved(documents, words, document, word, topic, 1)
             return tables.put(drawn, index, topic), documents, words
 
+        def one_count(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            document, word = tables.row(layout.documents, index), tables.row(layout.words, index)
+            topic = tables.row(inputs.topics, index)
+            counts = tables.add_entry(carry[1], word, topic, 1)
+            return tables.add_entry(carry[0], document, topic, 1), counts
+
+        if self.num_blocks == 1:  # in the same kernel: between two, large tables are copied
+            num_tokens, carry = layout.order.shape[0], (documents, words.counts)
+            documents, counts = jax.lax.fori_loop(0, num_tokens, one_count, carry)
+            words = words._replace(counts=counts)
         # one loop over all tiles: a loop of loops would copy the tables before each
         start, end = self._tiles(layout, device, turn, device)
         return jax.lax.fori_loop(start, end, one_token, (drawn, documents, words))

@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.blocks import tiles
+from jaxmf.blocks import tile_layout, tiles
 from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.testing import check_means
@@ -21,28 +21,28 @@ COLUMNS = {"document": [1, 0, 1, 3, 1, 0], "word": [0, 1, 0, 2, 1, 3]}
 DATA = Tokens(COLUMNS, {"document": 4, "word": 5})
 TOPICS = mf.Block(mf.Dirichlet(2, [0.3, 0.7]), by="document")
 WORDS = mf.Block(mf.DirichletMultinomial(5, [0.4, 0.9, 0.2, 0.5, 0.3]), by="topic", observed=True)
-NETWORK = mf.Network(topic=TOPICS, word=WORDS)
 
 
-def check_against_enumeration(title, *, num_chains=20_000):
+def check_against_enumeration(title, *, words=WORDS, data=DATA, num_chains=20_000):
     """Chains from the exact posterior of six tokens; after a sweep it must still be that."""
+    network = mf.Network(topic=TOPICS, word=words)
     states = jnp.asarray([*itertools.product(range(2), repeat=6)], jnp.int32)
     hyperparameters = {
         "topic": TOPICS.distribution.start(2),
-        "word": WORDS.distribution.start(),
+        "word": words.distribution.start(),
     }
 
     def state_of(labels):
         return NetworkState({"topic": labels}, hyperparameters, {})
 
-    log_joint = jax.vmap(lambda labels: NETWORK.log_joint(state_of(labels), DATA))(states)
+    log_joint = jax.vmap(lambda labels: network.log_joint(state_of(labels), data))(states)
     posterior = np.asarray(jax.nn.softmax(log_joint), float)
     posterior /= posterior.sum()
     chosen = np.random.default_rng(0).choice(len(states), size=num_chains, p=posterior)
-    layout = tiles.layout_of(NETWORK, DATA)
+    layout = tile_layout.layout_of(network, data)
 
     def run(key, labels):
-        return tiles.sweep(NETWORK, key, state_of(labels), DATA, layout).values["topic"]
+        return tiles.sweep(network, key, state_of(labels), data, layout).values["topic"]
 
     keys = jax.random.split(jax.random.key(4), num_chains)
     after = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys, states[chosen])
@@ -56,19 +56,24 @@ def check_against_enumeration(title, *, num_chains=20_000):
 
 @pytest.mark.parametrize("num_groups", [2, pytest.param(32, marks=pytest.mark.slow)])
 def test_a_sweep_against_enumeration(num_groups, monkeypatch):
-    monkeypatch.setattr(tiles, "num_groups", lambda *sizes: num_groups)
+    monkeypatch.setattr(tile_layout, "num_groups", lambda *sizes: num_groups)
     check_against_enumeration(f"{num_groups} groups")
 
 
-def without_masses(self, key, totals, wholes):
+def test_a_sweep_of_a_single_word_leaves_the_prior_as_it_is():
+    words = mf.Block(mf.DirichletMultinomial(1, 0.4), by="topic", observed=True)
+    data = Tokens(COLUMNS | {"word": [0] * 6}, {"document": 4, "word": 1})
+    check_against_enumeration("likelihood off", words=words, data=data)
+
+
+def mean_masses(key, shapes):
     """Stale totals, as of approximate distributed samplers: the mean in place of a draw."""
-    del self, key
-    shapes = totals + wholes[:, None]
+    del key
     return shapes / jnp.sum(shapes, axis=0)
 
 
 def test_masses_that_are_not_drawn_are_caught(monkeypatch):
-    monkeypatch.setattr(tiles._TileSweep, "_masses", without_masses)
+    monkeypatch.setattr(tiles, "_masses", mean_masses)
     with pytest.raises(AssertionError, match="states"):
         check_against_enumeration("the mean of the masses")
 
@@ -85,7 +90,7 @@ def test_a_layout_has_every_token_once_in_its_tile():
     generator = np.random.default_rng(0)
     columns = {"document": generator.integers(30, size=900), "word": generator.zipf(1.5, 900) % 80}
     data = Tokens(columns, {"document": 30, "word": 80})
-    layout = jax.jit(tiles.layout_of)(mf.LDA(2).network().at(data), data)
+    layout = jax.jit(tile_layout.layout_of)(mf.LDA(2).network().at(data), data)
     order, starts = np.asarray(layout.order), np.asarray(layout.starts)
     np.testing.assert_array_equal(np.sort(order), np.arange(900))
     words = np.asarray(layout.word_at)
@@ -104,25 +109,26 @@ def test_a_layout_has_every_token_once_in_its_tile():
 
 
 def test_groups_are_fewer_where_their_masses_would_be_of_small_counts():
-    assert tiles.num_groups(460_000, 20, 7_000) == tiles.num_groups(460_000, 1_000, 7_000) == 32
-    assert tiles.num_groups(460_000, 20, 50) == tiles.num_groups(10_000, 100, 7_000) == 8
-    assert tiles.num_groups(5, 20, 3) == 2
+    num_groups = tile_layout.num_groups
+    assert num_groups(460_000, 20, 7_000) == num_groups(460_000, 1_000, 7_000) == 32
+    assert num_groups(460_000, 20, 50) == num_groups(10_000, 100, 7_000) == 8
+    assert num_groups(5, 20, 3) == 2
 
 
 def test_which_networks_go_by_tiles(monkeypatch):
-    assert tiles.are_tiled(mf.LDA(3).network().at(DATA), DATA)
+    assert tile_layout.are_tiled(mf.LDA(3).network().at(DATA), DATA)
     no_documents = mf.Network(topic=mf.Block(mf.Dirichlet(2)), word=WORDS)
     for network in (mf.HDPLDA().network(), mf.PAM((2, 3)).network(), no_documents):
-        assert not tiles.can_be_tiled(network)
-    monkeypatch.setattr(tiles, "default_platform", lambda: "gpu")
-    assert not tiles.are_tiled(mf.LDA(3).network().at(DATA), DATA)
+        assert not tile_layout.can_be_tiled(network)
+    monkeypatch.setattr(tile_layout, "default_platform", lambda: "gpu")
+    assert not tile_layout.are_tiled(mf.LDA(3).network().at(DATA), DATA)
 
 
 SETUP = """
 import jax, numpy as np
 import jaxmf as mf
 from jax.sharding import Mesh
-from jaxmf.blocks import tiles
+from jaxmf.blocks import tile_layout, tiles
 
 generator = np.random.default_rng(0)
 columns = {"document": generator.integers(70, size=999), "word": generator.integers(40, size=999)}
@@ -133,7 +139,7 @@ assert len(devices) == 8
 SWEEP = """
 network = mf.LDA(5).network().at(data)
 state = network.sampler(sweep="parallel").init(jax.random.key(0), data)
-layout = tiles.layout_of(network, data)
+layout = tile_layout.layout_of(network, data)
 arguments = jax.random.key(1), state, layout
 
 def swept(mesh):
