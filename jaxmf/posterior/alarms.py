@@ -530,14 +530,17 @@ def _support_of(grades: np.ndarray, counts: np.ndarray) -> str | None:
 
 
 def _evidence(posterior: Summaries) -> Iterator[Alarm]:
-    """A filter whose evidence has no error that could be trusted."""
+    """Runs whose evidence has no error that could be trusted.
+
+    A single run of a filter, as by default, claims none: its summary says so, and that is all.
+    """
     if posterior.evidence is None or np.isfinite(posterior.evidence.standard_error):
         return
     num_runs, particles = posterior.weights.shape
     if posterior.meta.method == "smc":
         fault = annealing_fault(posterior.trace, particles)
     elif num_runs == 1:
-        fault = "there is one run, and nothing to compare it with; set num_runs=5"
+        return
     else:
         fault = (
             "the particles of a run descend from few of its first ones, or its runs differ by more "

@@ -49,6 +49,13 @@ class Evidence(NamedTuple):
     value: float
     standard_error: float
 
+    @property
+    def error_text(self) -> str:
+        """What is said of the error, after the value."""
+        if np.isfinite(self.standard_error):
+            return f"± {self.standard_error:.2f}"
+        return "without an error that can be trusted"
+
 
 class _Features(NamedTuple):
     mean: np.ndarray

@@ -77,9 +77,10 @@ def _table(posterior: Draws) -> Summary:
     size = diagnostics.weights_effective_size(posterior.log_weights)
     caption = f"{posterior.weights.size:,} particles, effective number {size:.0f}"
     if posterior.evidence is not None:
-        value, error = posterior.evidence
-        shown = f"± {error:.2f}" if np.isfinite(error) else "without an error that can be trusted"
-        caption += f"; log evidence {value:.2f} {shown}"
+        evidence = posterior.evidence
+        caption += f"; log evidence {evidence.value:.2f} {evidence.error_text}"
+        if posterior.weights.shape[0] == 1 and np.isnan(evidence.standard_error):
+            caption += " (num_runs=5 compares runs)"
     return diagnostics.summarise_weighted(found, posterior.log_weights, caption=caption)
 
 

@@ -173,9 +173,8 @@ def _tiles(posterior: Posterior, error: HeldOutError | None) -> str:
             )
         )
     if posterior.evidence is not None:
-        spread = posterior.log_evidence_error
-        shown = f"± {spread:.2f}" if np.isfinite(spread) else "without an error that can be trusted"
-        tiles.append((f"{posterior.log_evidence:,.1f}", f"log evidence, {shown}"))
+        error_text = posterior.evidence.error_text
+        tiles.append((f"{posterior.log_evidence:,.1f}", f"log evidence, {error_text}"))
     if not (posterior.is_weighted or posterior.is_variational):
         rhat = _worst_rhat(posterior)
         if rhat is not None:
