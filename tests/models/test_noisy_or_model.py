@@ -60,7 +60,7 @@ def fitted(x):
         (lambda: model(alpha=dist.Normal(0.0, 1.0)), ValueError, "alpha must be over positive"),
         (lambda: model(num_features=0), ValueError, "num_features must be at least 1"),
         (lambda: model(num_features=2.0), TypeError, "num_features must be a whole number"),
-        (lambda: model().sampler(sweep="collapsed"), ValueError, "sequential, parallel"),
+        (lambda: model().sampler(sweep="collapsed"), ValueError, "'sequential', 'parallel'"),
         (lambda: model().sampler(num_moves=-1), ValueError, "num_moves must be at least 0"),
         (lambda: model().sampler(split_merge=-1), ValueError, "split_merge must be at least 0"),
         (lambda: model().sampler(capacity=0), ValueError, "capacity must be at least 1"),

@@ -631,7 +631,9 @@ def test_a_pair_is_picked_uniformly_whatever_the_capacity():
     np.testing.assert_array_equal(again[1], columns)
 
 
-@pytest.mark.parametrize("num_proposals", [-1, True, 1.5])
-def test_bad_number_of_proposals(num_proposals):
-    with pytest.raises(ValueError, match="split_merge"):
+@pytest.mark.parametrize(
+    ("num_proposals", "error"), [(-1, ValueError), (True, TypeError), (1.5, TypeError)]
+)
+def test_bad_number_of_proposals(num_proposals, error):
+    with pytest.raises(error, match="split_merge"):
         LinearGaussianIBP(**FIXED).sampler(split_merge=num_proposals)
