@@ -191,7 +191,7 @@ from jax.sharding import Mesh
 
 settings = dict(num_warmup=1, num_samples=1, num_chains=1, progress=False)
 mesh = Mesh(np.array(jax.devices()), ("data",))
-for name, options in (("binary-mf", {}), ("lda", {}), ("noisy-or-ibp", {"sweep": "parallel"})):
+for name, options in (("binary-mf", {}), ("lda", {}), ("noisy-or-ibp", {"sweep": "sequential"})):
     model, data = registry.get(name).example()
     try:
         mf.sample(model, data, mesh=mesh, **options, **settings)
@@ -237,6 +237,6 @@ def test_eight_devices_on_an_axis_of_no_use_are_refused():
     assert run_on_eight_devices(PROGRAM) == [
         "mesh: BinaryMF with sweep='bits' cannot use the axis 'data' other sweep",
         "mesh: LDA with sweep='sequential' cannot use the axis 'data' other sweep",
-        "mesh: NoisyOrIBP with sweep='parallel' cannot use the axis 'data' ",
+        "mesh: NoisyOrIBP with sweep='sequential' cannot use the axis 'data' other sweep",
         "mesh: particle_filter cannot use the axis 'data' ",
     ]

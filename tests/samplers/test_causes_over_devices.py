@@ -61,6 +61,7 @@ for num_devices in map(int, sys.argv[3:]):
 
 
 @pytest.mark.slow
+@pytest.mark.tiers(exhaustive=["complete"])
 @pytest.mark.parametrize(
     ("values", "devices"),
     [("complete", ["8"]), ("missing", ["2", "8"])],

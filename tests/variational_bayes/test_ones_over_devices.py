@@ -85,6 +85,7 @@ for num_devices in (2, 8):
 
 
 @pytest.mark.slow
+@pytest.mark.tiers(exhaustive=["sampled", "gaussian"])
 @pytest.mark.parametrize("fit", ["tilted", "sampled", "gaussian", "exact"])
 def test_ones_on_one_two_and_eight_devices_have_the_same_fit(fit):
     assert run_on_eight_devices(SAME, fit, "whole") == ["alike"] * 2
