@@ -87,7 +87,7 @@ def turned_posterior(gram: Array, cross: Array, turned: Turned) -> TurnedPosteri
     mean = turned.prior_mean + jnp.einsum("kml,ml->kl", spread, error)
     return gaussian.anew_unless(
         jnp.all(jax.vmap(gaussian.pivots_have_digits)(factor, penalised)),
-        lambda: _posterior_of_any_strength(gram, cross, turned),
+        lambda no: _posterior_of_any_strength(jnp.where(no, 0, gram), cross, turned),
         TurnedPosterior(spread, mean),
     )
 
@@ -118,7 +118,7 @@ def remove_row(
     alone: Array,
     x: Array,
     turned: Turned,
-    others: Callable[[], tuple[Array, Array]],
+    others: Callable[[Array], tuple[Array, Array]],
 ) -> TurnedPosterior:
     """(M, mu) after a row with features z (K,) float and turned cells x (L,) has gone.
 
@@ -139,7 +139,7 @@ def remove_row(
     # computed anew it needs no update
     (spread, mean), m_z, room = gaussian.anew_unless(
         jnp.all(gaussian.row_has_digits(room, noise, shared, jnp.diagonal(spread).T)),
-        lambda: (_posterior_of_any_strength(*others(), turned), jnp.zeros_like(m_z), noise),
+        lambda no: (_posterior_of_any_strength(*others(no), turned), jnp.zeros_like(m_z), noise),
         (posterior, m_z, room),
     )
     # M of the other rows is at most q I, so this is at least that: rounding cannot make it zero

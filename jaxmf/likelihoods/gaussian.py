@@ -105,7 +105,7 @@ def row_posterior(gram: Array, cross: Array, ratio: Array) -> RowPosterior:
     posterior = RowPosterior(*solve_both(factor, cross))
     return anew_unless(
         pivots_have_digits(factor, penalised),
-        lambda: _posterior_of_any_ratio(gram, cross, ratio),
+        lambda no: _posterior_of_any_ratio(jnp.where(no, 0, gram), cross, ratio),
         posterior,
     )
 
@@ -124,14 +124,16 @@ def _posterior_of_any_ratio(gram: Array, cross: Array, ratio: Array) -> RowPoste
     )
 
 
-def anew_unless(has_digits: Array, compute: Callable[[], PyTree], present: PyTree) -> PyTree:
+def anew_unless(has_digits: Array, compute: Callable[[Array], PyTree], present: PyTree) -> PyTree:
     """`present` where it `has_digits` () bool, else what `compute` returns.
 
-    A loop of at most one turn: of a `cond`, chains side by side do both ways for every row.
+    A loop of at most one turn: of a `cond`, chains side by side do both ways for every row. The
+    argument of `compute` is False, which the compiler does not know. A decomposition must depend on
+    it: moved out of the loop it would be done for every row, and beside others (`linalg.after`).
     """
     _, result = jax.lax.while_loop(
         lambda carry: ~carry[0],
-        lambda carry: (jnp.ones_like(carry[0]), compute()),
+        lambda carry: (jnp.ones_like(carry[0]), compute(carry[0])),
         (has_digits, present),
     )
     return result
@@ -188,7 +190,7 @@ def remove_row(
     alone: Array,
     x: Array,
     ratio: Array,
-    others: Callable[[], tuple[Array, Array]],
+    others: Callable[[Array], tuple[Array, Array]],
 ) -> RowPosterior:
     """(M, mu) after a row x (D,) with features z (K,) float has gone.
 
@@ -208,7 +210,7 @@ def remove_row(
     # computed anew it needs no update
     (spread, mean), m_z, room = anew_unless(
         row_has_digits(room, noise, shared, jnp.diagonal(spread)),
-        lambda: (_posterior_of_any_ratio(*others(), ratio), jnp.zeros_like(m_z), noise),
+        lambda no: (_posterior_of_any_ratio(*others(no), ratio), jnp.zeros_like(m_z), noise),
         (posterior, m_z, room),
     )
     gain = m_z / jnp.maximum(room, ratio / (ratio + jnp.sum(shared)))

@@ -64,11 +64,12 @@ class CollapsedRows(Protocol):
         z: Array,
         empty: Array,
         cells: PyTree,
-        others: Callable[[], tuple[Array, Array]],
+        others: Callable[[Array], tuple[Array, Array]],
     ) -> PyTree:
         """Without a row of features z (K,) float; slots `empty` (K,) bool back at the prior.
 
-        `others` computes Z'Z and Z' targets of the other rows, for where an update loses digits.
+        `others` computes Z'Z and Z' targets of the other rows, for where an update loses digits; it
+        is for `gaussian.anew_unless`.
         """
 
     def draw(
@@ -202,8 +203,8 @@ def _update_row(
     conditional = conditional._replace(movable=conditional.movable & here)
     empty = counts < 0.5
 
-    def others() -> tuple[Array, Array]:
-        is_other = jnp.arange(block.z.shape[0]) != index
+    def others(no: Array) -> tuple[Array, Array]:
+        is_other = no | (jnp.arange(block.z.shape[0]) != index)
         inside = _products(block.z & is_other[:, None], likelihood.targets(block.cells))
         return outside[0] + inside[0], outside[1] + inside[1]
 

@@ -67,7 +67,7 @@ class _LinearRows(NamedTuple):
         z: Array,
         empty: Array,
         cells: Array,
-        others: Callable[[], tuple[Array, Array]],
+        others: Callable[[Array], tuple[Array, Array]],
     ) -> RowPosterior:
         ratio = self.scales.ratio
         posterior = gaussian.remove_row(posterior, z, jnp.where(empty, z, 0), cells, ratio, others)

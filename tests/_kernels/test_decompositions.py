@@ -15,7 +15,7 @@ from jax.extend.core import Literal, jaxprs_in_params
 
 from jaxmf import registry
 from jaxmf._kernels.linalg import after
-from jaxmf.likelihoods import bilinear
+from jaxmf.likelihoods import bilinear, gaussian
 from jaxmf.preparation import matched_to
 
 DECOMPOSITIONS = {"cholesky", "eigh", "eig", "svd", "lu", "geqrf", "householder_product", "schur"}
@@ -136,3 +136,17 @@ def test_two_decompositions_side_by_side_are_found():
     assert unordered(jax.make_jaxpr(looped)(many, many).jaxpr)
     assert not unordered(jax.make_jaxpr(in_order)(many, many).jaxpr)
     assert not unordered(jax.make_jaxpr(both)(one, many).jaxpr)
+
+
+def test_a_decomposition_in_a_loop_of_one_turn_stays_there():
+    """The compiler moves what does not change out of loops: this one would be beside another."""
+
+    def program(gram, cross, ratio):
+        return jax.vmap(gaussian.row_posterior)(gram, cross, ratio)
+
+    arguments = jnp.zeros((3, 4, 4)), jnp.zeros((3, 4, 2)), jnp.ones(3)
+    text = jax.jit(program).lower(*arguments).compile().as_text()
+    before, entry = text.split("ENTRY")
+    assert "syevd" in before
+    assert "potrf" in entry
+    assert "syevd" not in entry

@@ -135,7 +135,7 @@ def test_rows_that_come_and_go_keep_single_precision():
             alone = jnp.where(empty, bits[row], 0)
             others = without(gram, cross, bits[row], turned_x[row])
             posterior = bilinear_rows.remove_row(
-                posterior, bits[row], alone, turned_x[row], turned, lambda: others
+                posterior, bits[row], alone, turned_x[row], turned, lambda _: others
             )
             posterior = bilinear_rows.reset_slots(posterior, empty, turned)
             return bilinear_rows.add_row(posterior, bits[row], alone, turned_x[row], turned)
@@ -180,7 +180,7 @@ def test_rows_that_alone_tell_features_apart_keep_single_precision(monkeypatch):
             alone = jnp.where(empty, row, 0)
             others = without(bits.T @ bits, bits.T @ turned_x, row, turned_x[index])
             posterior = bilinear_rows.remove_row(
-                posterior, row, alone, turned_x[index], turned, lambda: others
+                posterior, row, alone, turned_x[index], turned, lambda _: others
             )
             posterior = bilinear_rows.reset_slots(posterior, empty, turned)
             new = jnp.where(flip, 1 - row, row)

@@ -45,7 +45,9 @@ def conditionals(prior, *, bias=False):
         counts = jnp.diagonal(gram) - old
         alone = jnp.where(counts < 0.5, old, 0)
         others = gram - jnp.outer(old, old), cross - jnp.outer(old, x[row])
-        posterior = gaussian.remove_row(posterior, old, alone, x[row], scales.ratio, lambda: others)
+        posterior = gaussian.remove_row(
+            posterior, old, alone, x[row], scales.ratio, lambda _: others
+        )
         posterior = gaussian.reset_slots(posterior, counts < 0.5, scales.ratio)
         conditional = row_prior(prior, counts, NUM_ROWS, num_fixed=int(bias))
         singletons = z[row] & conditional.free
@@ -335,7 +337,7 @@ def test_rows_are_removed_where_the_noise_is_next_to_nothing(z):
         posterior = gaussian.row_posterior(gram, cross, ratio)
         alone = jnp.where(empty, old, 0)
         others = gram - jnp.outer(old, old), cross - jnp.outer(old, x[row])
-        posterior = gaussian.remove_row(posterior, old, alone, x[row], ratio, lambda: others)
+        posterior = gaussian.remove_row(posterior, old, alone, x[row], ratio, lambda _: others)
         posterior = gaussian.reset_slots(posterior, empty, ratio)
         fit = feature_rows.row_fit(posterior, features[row] & ~empty, x[row], None)
         settings = {"rate": 0.3, "ratio": ratio, "noise_variance": 0.003, "num_candidates": 9}

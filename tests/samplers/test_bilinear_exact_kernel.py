@@ -72,7 +72,7 @@ def conditionals(prior, *, weight_mean=0.0, num_fixed=0, observed=None, forget_s
         conditional = row_prior(prior, counts, NUM_ROWS, num_fixed=num_fixed)
         alone = jnp.where(counts < 0.5, old[row], 0)
         posterior = bilinear_rows.remove_row(
-            posterior, old[row], alone, turned_x[row], turned, lambda: others
+            posterior, old[row], alone, turned_x[row], turned, lambda _: others
         )
         posterior = bilinear_rows.reset_slots(posterior, counts < 0.5, turned)
         singletons = u[row] & conditional.free

@@ -96,7 +96,7 @@ class _BilinearRows(NamedTuple):
         z: Array,
         empty: Array,
         cells: _BilinearCells,
-        others: Callable[[], tuple[Array, Array]],
+        others: Callable[[Array], tuple[Array, Array]],
     ) -> TurnedPosterior:
         alone = jnp.where(empty, z, 0)
         posterior = bilinear_rows.remove_row(posterior, z, alone, cells.turned, self.turned, others)

@@ -149,7 +149,7 @@ class _PlaidRows(NamedTuple):
         z: Array,
         empty: Array,
         cells: _PlaidCells,
-        others: Callable[[], tuple[Array, Array]],
+        others: Callable[[Array], tuple[Array, Array]],
     ) -> _PlaidStatistics:
         del empty, others
         return posterior.moved(-1, z, cells.cross, self.design.v_gram)
