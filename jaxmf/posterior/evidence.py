@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from jaxmf.posterior.records import Evidence
 from jaxmf.samplers.cloud import combine_log_evidence
@@ -58,7 +58,7 @@ def annealing_fault(trace: Mapping[str, np.ndarray], num_particles: int) -> str 
         return (
             f"at power {power:.3g} only {share:.1%} of the chains moved; set a larger chain_length"
         )
-    beyond = chi2.isf(_SPREAD_LEVEL, num_runs - 1) / (num_runs - 1)
+    beyond = chdtri(num_runs - 1, _SPREAD_LEVEL) / (num_runs - 1)
     if spread > max(beyond, _MOST_BEYOND) * within:
         return (
             f"its {num_runs} runs differ by {np.sqrt(spread / within):.1f} times their error, so "
