@@ -276,7 +276,8 @@ def _units(posterior: Summaries) -> Iterator[Alarm]:
 
 def _units_of_entries(data: Entries) -> Iterator[Alarm]:
     """Columns far apart in scale; no nearer, for ratings of some columns vary less than others."""
-    spreads = units.entry_scales(data, _FEWEST_CELLS)
+    enough = units.column_counts(data) >= _FEWEST_CELLS
+    spreads = np.where(enough, units.column_scales(data), 0)
     if not units.are_different(spreads):
         return
     most, least = int(np.argmax(spreads)), int(np.argmin(np.where(spreads > 0, spreads, np.inf)))
