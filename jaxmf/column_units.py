@@ -32,15 +32,22 @@ class ColumnUnits:
 
         The density of cells is that of the scaled ones over the product of their scales.
         """
+        if isinstance(data, Entries):
+            return self.log_unit_of_cells(data.values, columns=data.columns)
+        return self.log_unit_of_cells(data.values, data.observed if observed_only else None)
+
+    def log_unit_of_cells(
+        self, cells: Array, observed: Array | None = None, columns: Array | slice = slice(None)
+    ) -> Array | float:
+        """The same of an array with these columns along its last axis; of all cells of it, or some.
+
+        Args: observed: which cells count, bool of the shape of `cells`; None for all.
+        """
         if self.column_unit is None:
             return 0.0
-        each = jnp.log(jnp.asarray(self.column_unit, data.values.dtype))
-        if isinstance(data, Entries):
-            return jnp.sum(jnp.broadcast_to(each, data.shape[1:])[data.columns])
-        each = jnp.broadcast_to(each, data.shape)
-        if observed_only and data.observed is not None:
-            each = jnp.where(data.observed, each, 0)
-        return jnp.sum(each)
+        each = jnp.log(self.unit_at(columns).astype(cells.dtype))
+        each = jnp.broadcast_to(each, cells.shape)
+        return jnp.sum(each if observed is None else jnp.where(observed, each, 0))
 
     def unit_at(self, columns: Array | slice) -> Array:
         """The scales of some columns: (M,) float, or () one for all."""
@@ -51,6 +58,11 @@ class ColumnUnits:
         """The offsets of some columns, likewise."""
         offset = jnp.asarray(0.0 if self.offset is None else self.offset)
         return offset[columns] if offset.ndim else offset
+
+    def to_data_units(self, cells: Array, columns: Array | slice = slice(None)) -> Array:
+        """Cells of some columns, along the last axis, from scaled ones."""
+        cells = cells * self.unit_at(columns).astype(cells.dtype)
+        return cells + self.offset_at(columns).astype(cells.dtype)
 
     def in_data_units(
         self,

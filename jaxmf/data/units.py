@@ -113,30 +113,35 @@ def redundant_columns(data: Dense) -> np.ndarray:
     return found
 
 
-def row_mean_squares(data: Dense, offset: object = 0.0) -> np.ndarray:
+def row_mean_squares(data: Dense, offset: object = 0.0, scale: object = None) -> np.ndarray:
     """Mean squares (N,) of each row's observed cells about an offset; 0 for an empty row.
 
-    Args: offset: number, or (D,) one a column.
+    Args: offset, scale: as of `scale_about`.
     """
     pieces = []
     for values, observed in _blocks(data):
-        squares = np.square(values - np.asarray(offset, float), dtype=float)
+        squares = _squares(values, offset, scale)
         total = np.sum(squares, axis=1, where=observed)
         pieces.append(total / np.maximum(np.sum(observed, axis=1), 1))
     return np.concatenate(pieces)
 
 
-def scale_about(data: Dense, offset: object = 0.0) -> float:
+def _squares(values: np.ndarray, offset: object, scale: object) -> np.ndarray:
+    about = values - np.asarray(offset, float)
+    return np.square(about if scale is None else about / np.asarray(scale, float), dtype=float)
+
+
+def scale_about(data: Dense, offset: object = 0.0, scale: object = None) -> float:
     """Root mean square of the observed cells about an offset.
 
     Where all of them equal the offset it is not defined: then the largest absolute value of
     the data, and 1 where they are all zero.
 
-    Args: offset: number, or (D,) one a column.
+    Args: offset: number, or (D,) one a column; scale: likewise, what cells are divided by then.
     """
     total, count, largest = 0.0, 0, 0.0
     for values, observed in _blocks(data):
-        squares = np.square(values - np.asarray(offset, float), dtype=float)
+        squares = _squares(values, offset, scale)
         total += float(np.sum(squares, where=observed))
         count += int(np.sum(observed))
         largest = max(largest, float(np.max(np.abs(values), where=observed, initial=0.0)))
