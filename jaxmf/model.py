@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     import typing_extensions
 
-    from jaxmf.data.dense import Dense
     from jaxmf.data.features import Features
     from jaxmf.data.tokens import Tokens
 
@@ -369,11 +368,11 @@ class TakesUnknownIds(Protocol[Data]):
 class ScalesColumns(Protocol):
     """May divide columns by scales; then `noise_scale` belongs to the scaled cells."""
 
-    def unit_at(self, columns: Array, /) -> Array:
+    def unit_at(self, columns: Array | slice, /) -> Array:
         """The scales of some columns: (M,) float, or () one for all."""
 
-    def centred(self, data: Dense, /) -> Dense:
-        """The data minus the offset, over the scales."""
+    def centred(self, data: Any, /) -> Any:
+        """The data minus the offset, over the scales: the same container."""
 
 
 # --- ranking --------------------------------------------------------------------------------------
@@ -461,7 +460,8 @@ class HasFactors(Protocol[Data]):
     def factors(self, draw: HostDraw, data: Data, /) -> tuple[Array, Array]:
         """Vectors of rows (N, K) and of columns (D, K) whose products are in the means of cells.
 
-        Cells are in the unit of the data, or on the scale of scores. On the host.
+        Cells are in the unit of the data (of columns, see `ScalesColumns`), or on the scale of
+        scores. On the host.
         """
 
 

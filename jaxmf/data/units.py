@@ -6,6 +6,7 @@ Sums are taken in 64-bit floats and by blocks of rows, on the host; missing cell
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,11 +27,13 @@ _FEWEST_LEVELS = 10
 _REDUNDANT = 1e-3  # of the standard deviation of a column, what others leave of it
 
 
-def column_means(data: Dense) -> np.ndarray:
+def column_means(data: Dense | Entries) -> np.ndarray:
     """Means (D,) of the observed cells of each column, of the dtype of the data.
 
     A column without an observed cell has the mean of all cells.
     """
+    if isinstance(data, Entries):
+        return _entry_moments(data)[0]
     first, total, count = (np.zeros(data.num_columns) for _ in range(3))
     for values, observed in _blocks(data):
         start = values[np.argmax(observed, axis=0), np.arange(data.num_columns)]
@@ -55,8 +58,10 @@ def overall_mean(data: Dense) -> float:
     return first + total / count
 
 
-def column_scales(data: Dense) -> np.ndarray:
+def column_scales(data: Dense | Entries) -> np.ndarray:
     """Standard deviations (D,) of the observed cells of each column; 0 where none is observed."""
+    if isinstance(data, Entries):
+        return _entry_moments(data)[1]
     means, total, count = column_means(data), 0.0, 0.0
     for values, observed in _blocks(data):
         total += np.sum(np.square(values - means, dtype=float), axis=0, where=observed)
@@ -64,21 +69,21 @@ def column_scales(data: Dense) -> np.ndarray:
     return np.sqrt(total / np.maximum(count, 1))
 
 
-def entry_scales(data: Entries, fewest_cells: int) -> np.ndarray:
-    """Standard deviations (D,) of the cells of each column; 0 of columns with fewer cells.
-
-    Args: fewest_cells: of a column whose standard deviation counts.
-    """
+def _entry_moments(data: Entries) -> tuple[np.ndarray, np.ndarray]:
+    """Means, and standard deviations, (D,) of the cells of each column: see `column_means`."""
     columns, values = np.asarray(data.columns), np.asarray(data.values, float)
-    counts = np.bincount(columns, minlength=data.num_columns)
-    size = np.maximum(counts, 1)
-    means = np.bincount(columns, values, data.num_columns) / size
+    counts, first = column_counts(data), np.zeros(data.num_columns)
+    first[columns] = values  # one cell of each: about it equal cells are exactly zero
+    total = np.bincount(columns, values - first[columns], data.num_columns)
+    means = np.where(counts > 0, first + total / np.maximum(counts, 1), values.mean())
     squares = np.bincount(columns, (values - means[columns]) ** 2, data.num_columns)
-    return np.where(counts >= fewest_cells, np.sqrt(squares / size), 0)
+    return means.astype(data.values.dtype), np.sqrt(squares / np.maximum(counts, 1))
 
 
-def column_counts(data: Dense) -> np.ndarray:
+def column_counts(data: Dense | Entries) -> np.ndarray:
     """Numbers (D,) of observed cells of each column."""
+    if isinstance(data, Entries):
+        return np.bincount(np.asarray(data.columns), minlength=data.num_columns)
     counts = np.zeros(data.num_columns, int)
     for _, observed in _blocks(data):
         counts += np.sum(observed, axis=0)
@@ -108,30 +113,35 @@ def redundant_columns(data: Dense) -> np.ndarray:
     return found
 
 
-def row_mean_squares(data: Dense, offset: object = 0.0) -> np.ndarray:
+def row_mean_squares(data: Dense, offset: object = 0.0, scale: object = None) -> np.ndarray:
     """Mean squares (N,) of each row's observed cells about an offset; 0 for an empty row.
 
-    Args: offset: number, or (D,) one a column.
+    Args: offset, scale: as of `scale_about`.
     """
     pieces = []
     for values, observed in _blocks(data):
-        squares = np.square(values - np.asarray(offset, float), dtype=float)
+        squares = _squares(values, offset, scale)
         total = np.sum(squares, axis=1, where=observed)
         pieces.append(total / np.maximum(np.sum(observed, axis=1), 1))
     return np.concatenate(pieces)
 
 
-def scale_about(data: Dense, offset: object = 0.0) -> float:
+def _squares(values: np.ndarray, offset: object, scale: object) -> np.ndarray:
+    about = values - np.asarray(offset, float)
+    return np.square(about if scale is None else about / np.asarray(scale, float), dtype=float)
+
+
+def scale_about(data: Dense, offset: object = 0.0, scale: object = None) -> float:
     """Root mean square of the observed cells about an offset.
 
     Where all of them equal the offset it is not defined: then the largest absolute value of
     the data, and 1 where they are all zero.
 
-    Args: offset: number, or (D,) one a column.
+    Args: offset: number, or (D,) one a column; scale: likewise, what cells are divided by then.
     """
     total, count, largest = 0.0, 0, 0.0
     for values, observed in _blocks(data):
-        squares = np.square(values - np.asarray(offset, float), dtype=float)
+        squares = _squares(values, offset, scale)
         total += float(np.sum(squares, where=observed))
         count += int(np.sum(observed))
         largest = max(largest, float(np.max(np.abs(values), where=observed, initial=0.0)))
@@ -208,6 +218,47 @@ def are_different(scales: np.ndarray) -> bool:
     """
     varied = np.sort(scales[scales > 0])
     return bool(varied.size) and bool(varied[-1] > _UNEQUAL * varied[(varied.size - 1) // 2])
+
+
+def own_units(data: Dense | Entries) -> tuple[np.ndarray, np.ndarray] | None:
+    """Means and units (D,) of columns in different units, of the dtype of the data; None if alike.
+
+    The unit of a column is its standard deviation. Of equal cells it is 1, but nothing is known of
+    how wide a column of one cell is but the size of that, and of one of none all other cells.
+    """
+    spreads = column_scales(data)
+    if not are_different(spreads):
+        return None
+    means, counts = column_means(data), column_counts(data)
+    size = np.where(counts == 1, np.abs(means), 1)
+    if not counts.all():
+        size = np.where(counts == 0, _overall_scale(data), size)
+    unit = np.where(spreads > 0, spreads, np.where(size > 0, size, 1))
+    return means, unit.astype(means.dtype)
+
+
+def _overall_scale(data: Dense | Entries) -> float:
+    if isinstance(data, Entries):
+        return float(np.std(np.asarray(data.values, float)))
+    return scale_about(data, overall_mean(data))
+
+
+def note_of_units(data: Dense | Entries, unit: Any, what: str) -> tuple[str, ...]:
+    """For `Model.notes`: that columns were taken in their own units, where these are `own_units`.
+
+    Args: unit: those of a model; what: of it is in standard deviations then.
+    """
+    own = own_units(data) if np.ndim(unit) else None
+    if own is None or not np.array_equal(unit, own[1]):
+        return ()  # the user's own
+    spreads = column_scales(data)
+    varied = spreads[spreads > 0]
+    return (
+        f"columns are in different units (standard deviations {varied.min():.3g} to "
+        f"{varied.max():.3g}), so cells were taken about the mean of their column and divided by "
+        f"its standard deviation: {what} are in standard deviations, predictions in the units of "
+        "the data",
+    )
 
 
 def levels_differ(data: Dense) -> tuple[bool, bool]:

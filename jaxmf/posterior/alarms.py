@@ -52,6 +52,10 @@ _STRANGE = 1e-2  # most cells outside of a scale; more, and there is none
 _CONVERGED = 1e-4
 _SHORT_DOCUMENT = 20  # words
 _FEWEST_CELLS = 5  # of a column whose sd is compared with the noise
+_REMEDY_OF_UNITS = (
+    "If columns are in different units, give these, column_unit=(one number a column), or divide "
+    "each by its standard deviation"
+)
 _FALSE_UNITS = 0.01  # the probability that chance alone puts the sd of some column below the noise
 _PREDICTION_ERRORS = 3.0
 _NEARLY_ALL_ROWS = 0.95  # share of the rows from which on a feature is rather a level
@@ -269,14 +273,14 @@ def _units(posterior: Summaries) -> Iterator[Alarm]:
         "units",
         f"The noise ({least:.3g} or more) is larger than the sd of column {shown} "
         f"({spreads[column]:.3g}): one noise_scale serves all columns, and this "
-        "column has next to no influence. If columns are in different units, divide each by its "
-        "standard deviation",
+        f"column has next to no influence. {_REMEDY_OF_UNITS}",
     )
 
 
 def _units_of_entries(data: Entries) -> Iterator[Alarm]:
     """Columns far apart in scale; no nearer, for ratings of some columns vary less than others."""
-    spreads = units.entry_scales(data, _FEWEST_CELLS)
+    enough = units.column_counts(data) >= _FEWEST_CELLS
+    spreads = np.where(enough, units.column_scales(data), 0)
     if not units.are_different(spreads):
         return
     most, least = int(np.argmax(spreads)), int(np.argmin(np.where(spreads > 0, spreads, np.inf)))
@@ -284,15 +288,15 @@ def _units_of_entries(data: Entries) -> Iterator[Alarm]:
     yield Alarm(
         "units",
         f"The sd of column {shown[0]} is far above that of column {shown[1]} and of half of the "
-        "columns: one noise_scale serves all, and those of small sd have next to no influence. If "
-        "columns are in different units, divide each by its standard deviation",
+        "columns: one noise_scale serves all, and those of small sd have next to no influence. "
+        f"{_REMEDY_OF_UNITS}",
     )
 
 
 def _in_noise_units(posterior: Summaries) -> Container:
     """The data in the units of the noise: those of each column, where a model scales them."""
     model, data = posterior.model, posterior.data
-    is_scaled = isinstance(model, ScalesColumns) and isinstance(data, Dense)
+    is_scaled = isinstance(model, ScalesColumns) and isinstance(data, Dense | Entries)
     return model.centred(data) if is_scaled else data
 
 

@@ -12,6 +12,7 @@ from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasFactors, lacks
 from jaxmf.posterior import cells
 from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.leave_one_out import column_units
 
 _ENDS = 4  # columns at each end of a factor in what is printed
 
@@ -26,15 +27,19 @@ class Factors(Answer):
 
     Args:
         sizes: (K,) float, root mean square over all cells of what each part adds to them, in the
-            unit of the data or of the scores; averaged over draws.
+            unit of the data or of the scores, with columns in units of their own in these;
+            averaged over draws.
         size_bounds: (2, K) float, 5 and 95 % quantiles over draws.
-        columns: (D, K) float, what a column changes for a row with value one; in that unit.
+        columns: (D, K) float, what a column changes for a row with value one; in the unit of the
+            data.
         column_sd: (D, K) float, over draws; NaN of a single draw.
         rows: (N, K) float, values of rows, of mean square about one.
         row_sd: (N, K) float, likewise.
         row_names: N ids, or positions.
         column_names: D ids, or positions.
         num_draws: how many draws are averaged over.
+        column_units: (D,) float, the units of the columns, by which those at the ends are compared;
+            1 where all have one.
     """
 
     sizes: np.ndarray
@@ -46,11 +51,13 @@ class Factors(Answer):
     row_names: np.ndarray
     column_names: np.ndarray
     num_draws: int
+    column_units: np.ndarray
 
     _axes: ClassVar = {
         "sizes": "factor",
         "size_bounds": "bound factor",
         "columns column_sd": "column factor",
+        "column_units": "column",
         "rows row_sd": "row factor",
     }
 
@@ -67,7 +74,7 @@ class Factors(Answer):
             factor: its position, 0 for the largest.
             n: how many at each end; no column is at both.
         """
-        order = np.argsort(-self.columns[:, factor], kind="stable")
+        order = np.argsort(-self.columns[:, factor] / self.column_units, kind="stable")
         n = min(n, (order.size + 1) // 2)
         low = order[::-1][: min(n, order.size - n)]
         return self.column_names[order[:n]].tolist(), self.column_names[low].tolist()
@@ -120,16 +127,19 @@ def factors(posterior: Draws) -> Factors:
     if len(sizes) == 1:
         squares = [np.full(mean.shape, np.nan) for mean in means]
     row_sd, column_sd = (np.sqrt(np.maximum(square, 0)) for square in squares)
+    # parts are of cells in units of columns, or that of the largest unit were all there is
+    units = column_units(posterior.model, np.arange(data.num_columns))
     return Factors(
         sizes=weights @ all_sizes,
         size_bounds=np.quantile(all_sizes, (0.05, 0.95), axis=0),
-        columns=means[1],
-        column_sd=column_sd,
+        columns=means[1] * units[:, None],
+        column_sd=column_sd * units[:, None],
         rows=means[0],
         row_sd=row_sd,
         row_names=ids_or_positions(data.row_names, data.num_rows),
         column_names=ids_or_positions(data.column_names, data.num_columns),
         num_draws=len(sizes),
+        column_units=units,
     )
 
 

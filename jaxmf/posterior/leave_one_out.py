@@ -49,8 +49,8 @@ class LeftOutLosses(NamedTuple):
     """Losses of cells that were each predicted from the others.
 
     Args:
-        unit: of the losses: "squared error", "log score" of cells that are 0 or 1, or "log score of
-            a token".
+        unit: of the losses: "squared error", of columns with units of their own in these, "log
+            score" of cells that are 0 or 1, or "log score of a token".
         model: (M,) loss of the posterior's predictions.
         baseline: (M,) loss of row and column means, of column frequencies, or of the frequencies of
             the values of all tokens.
@@ -143,8 +143,10 @@ def compare(posterior: Draws) -> LeftOutLosses | None:
         baseline = -np.log(np.where(x == 1, frequency, 1 - frequency))
     else:
         unit = "squared error"
-        model = (x - np.sum(weights * means, axis=0)) ** 2
-        baseline = (x - row_and_column_means(rows, columns, values, chosen)) ** 2
+        size = column_units(posterior.model, columns)
+        model = (x - np.sum(weights * means, axis=0)) ** 2 / size[chosen] ** 2
+        values = values / size
+        baseline = (values[chosen] - row_and_column_means(rows, columns, values, chosen)) ** 2
     kept = [part[is_reliable] for part in (model, baseline, *cells)]
     return LeftOutLosses(unit, *kept)
 
@@ -281,11 +283,15 @@ def conditionals(
         replicate = np.asarray(cell_distribution(model).log_density(x, mean, variance), float)
     if model.cells_given_draw == "independent":
         return Conditionals(mean, replicate, replicate)
-    unit: np.ndarray | float = 1.0
-    if isinstance(model, ScalesColumns):
-        unit = np.asarray(model.unit_at(jnp.asarray(cells[1])))
+    unit = column_units(model, cells[1])
     noise_variance = (np.asarray(draws["noise_scale"], float)[:, None] * unit) ** 2
     return Conditionals(*without_cell(x, mean, variance, noise_variance), replicate)
+
+
+def column_units(model: object, columns: np.ndarray) -> np.ndarray:
+    """The units (M,) of the columns of cells; 1 where all have one."""
+    unit = model.unit_at(jnp.asarray(columns)) if isinstance(model, ScalesColumns) else 1.0
+    return np.broadcast_to(np.asarray(unit, float), columns.shape)
 
 
 def without_cell(

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from jaxmf.arguments import check_object
-from jaxmf.data import Entries, Features, MatrixContainer, as_container
+from jaxmf.data import Entries, Features, MatrixContainer, as_container, units
+from jaxmf.data.checks import shown_id
 from jaxmf.data.container import bare
 from jaxmf.data.names import Positions
-from jaxmf.model import Model, TakesNewColumns, TakesRowFeatures
+from jaxmf.model import Model, TakesNewColumns, TakesRowFeatures, settings_of
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.named_cells import read_cells
 from jaxmf.posterior.prediction import Prediction
@@ -115,6 +116,33 @@ def transpose(data: Entries) -> Entries:
     return bare(Entries, **fields, **names)
 
 
+def _own_units(model: Model, new: Entries | None) -> tuple[np.ndarray, np.ndarray] | None:
+    """Offsets and units of new columns, which are rows here; None where columns have none.
+
+    Those one a column in training are means and standard deviations of the cells of new ones.
+
+    Raises ValueError: a column whose cells do not show its unit.
+    """
+    settings = settings_of(model)
+    offset: Any = settings.get("offset")
+    unit: Any = settings.get("column_unit")
+    if unit is None and np.ndim(offset) == 0:
+        return None
+    unit = 1.0 if unit is None else unit
+    if np.ndim(unit):
+        unit = np.zeros(1) if new is None else units.column_scales(transpose(new))
+        if not unit.all():
+            column = "one" if new is None else shown_id(new.row_names, int(np.argmin(unit)))
+            raise ValueError(
+                "new_columns: columns have units of their own, which the cells of column "
+                f"{column} do not show; give two different ones of each, or leave it out"
+            )
+    if np.ndim(offset):
+        offset = 0.0 if new is None else units.column_means(transpose(new))
+    size = 1 if new is None else new.num_rows
+    return np.broadcast_to(np.float64(offset), size), np.broadcast_to(np.float64(unit), size)
+
+
 def prediction_of_columns(
     untransposed: CellAnswers,
     cells: object,
@@ -141,7 +169,21 @@ def prediction_of_columns(
         assert rows is not None  # one of new_columns and features is passed
         drop = options["unknown"] == "drop"
         cells = Positions(*read_cells(cells, transpose(rows), drop=drop)[::-1])
+    taken = _own_units(untransposed.model, new)
+    if taken is not None and new is not None:
+        where = np.asarray(new.rows)
+        values = (np.asarray(new.values, float) - taken[0][where]) / taken[1][where]
+        new = bare(Entries, **vars(new) | {"values": values.astype(new.values.dtype)})
     found = turned.predict(cells, new_rows=new, row_features=features, **options)
+    if taken is not None:
+        offset, unit = taken[0][found.rows], taken[1][found.rows]
+        found = dataclasses.replace(
+            found,
+            mean=found.mean * unit + offset,
+            sd=found.sd * unit,
+            quantiles=found.quantiles * unit + offset,
+            draws=(found.draws * unit + offset).astype(found.draws.dtype),
+        )
     return dataclasses.replace(
         found,
         rows=found.columns,

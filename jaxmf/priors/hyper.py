@@ -21,7 +21,7 @@ from jaxmf.types import PyTree
 if TYPE_CHECKING:
     import numpyro.distributions as dist
 
-    from jaxmf.data import Dense
+    from jaxmf.data import MatrixContainer
 
 Hyperparameter: TypeAlias = Any  # a number, or a numpyro.distributions.Distribution
 
@@ -291,7 +291,7 @@ def validate_columns(name: str, value: object, *, is_positive: bool = False) -> 
         raise ValueError(f"{name} must be {needed}, got {array[first]} at position {first}")
 
 
-def by_column(name: str, value: Any, data: Dense) -> np.ndarray | float | None:
+def by_column(name: str, value: Any, data: MatrixContainer) -> np.ndarray | float | None:
     """A number as it is, or one a column in the order of the data: those of a Series by id.
 
     Raises ValueError: other than one number a column, with both numbers; a Series that has an id

@@ -1,5 +1,7 @@
-"""Columns in different units: `BinaryMF` scales them inside, and answers in those of the data."""
+"""Columns in different units: models scale them inside, and answer in those of the data."""
 
+import warnings
+from dataclasses import replace
 from functools import cache
 
 import jax
@@ -8,7 +10,14 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
+from jaxmf.column_units import ColumnUnits
+from jaxmf.data import units
 from jaxmf.models.binary_mf import annealed
+from jaxmf.models.linear_gaussian import annealed as linear_annealed
+from jaxmf.models.linear_gaussian import particle as particles
+from jaxmf.models.linear_gaussian import proposals
+from jaxmf.models.linear_gaussian.particle import GaussianFilterPlan
+from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, LinearGaussianState
 from jaxmf.posterior import alarms, leave_one_out
 from tests.posterior.test_leave_one_out import posterior, repeated
 
@@ -203,3 +212,166 @@ def test_units_that_are_given_or_alike_are_not_announced():
     assert mf.BinaryMF(column_unit=2 * spread).matched(data).notes(data) == ()
     alike = mf.Dense.from_array(np.asarray(data.values) / spread)
     assert mf.BinaryMF().matched(alike).notes(alike) == ()
+
+
+# --- the other models of numbers: the same draws, and answers in the units of the data ------------
+
+POWERS = 2.0 ** np.array([-20, 3, 11, 0])  # by these floats are divided exactly
+RUN = {"num_warmup": 3, "num_samples": 4, "num_chains": 1, "progress": False}
+
+
+def in_units(kind, unit, **settings):
+    """A model whose columns are in these units, and random cells, three missing, in them."""
+    x = np.random.default_rng(5).normal(size=(12, 4)).astype(np.float32)
+    x[[0, 3, 7], [1, 2, 0]] = np.nan
+    model = mf.BPMF(2, **settings) if kind == "bpmf" else mf.LinearGaussianIBP(**settings)
+    values = (x * unit).astype(np.float32)
+    if kind != "bpmf":
+        return model, mf.Dense.from_array(values)
+    rows, columns = np.nonzero(np.isfinite(x))
+    return model, mf.Entries(rows, columns, values[rows, columns], x.shape)
+
+
+def both_in_units(kind, verb, **options):
+    """The posteriors of a run in units stated by hand, and of one on the cells divided by these."""
+    found = []
+    for unit in (POWERS, np.ones(4)):
+        model, data = in_units(kind, unit, offset=np.zeros(4), column_unit=unit)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", mf.RunWarning)
+            found.append(verb(model, data, **options))
+    return found
+
+
+def check_answers(wide, plain):
+    """Draws of both are the same bit for bit, but for log densities; answers differ by the unit."""
+    data, columns = plain.data, np.array([0, 1, 2, 3, 0])
+    log_unit = float(plain.model.log_unit(data)) - float(wide.model.log_unit(wide.data))
+    is_imputed = isinstance(data, mf.Dense)  # cells that are missing have a density too
+    log_all = -12 * np.log(POWERS).sum() if is_imputed else log_unit
+    for name, draws in plain.draws.items():
+        if name == "log_joint":
+            np.testing.assert_allclose(wide.draws[name], draws + log_all, rtol=1e-5)
+        else:
+            np.testing.assert_array_equal(wide.draws[name], draws)
+    cells = [each.predict((np.arange(5), columns)) for each in (wide, plain)]
+    new = np.array([[0.5, np.nan, 1.0, -2.0], [np.nan, 0.3, np.nan, 1.0]], np.float32)
+    rows = [each.predict(new_rows=new * each.model.column_unit) for each in (wide, plain)]
+    for there, here in (cells, rows):
+        unit = POWERS[here.columns]
+        for name in ("mean", "sd", "quantiles"):
+            there_unit = getattr(there, name) / unit
+            np.testing.assert_allclose(there_unit, getattr(here, name), rtol=1e-4, atol=1e-5)
+    densities = [each.log_likelihood() for each in (wide, plain)]
+    change = densities[0].values - densities[1].values
+    np.testing.assert_allclose(change, np.broadcast_to(-np.log(POWERS)[densities[1].columns],
+                               change.shape), atol=1e-3)  # fmt: skip
+    return log_unit
+
+
+def test_a_run_in_units_of_columns_is_the_run_on_the_scaled_matrix():
+    wide, plain = both_in_units("linear", mf.sample, **RUN)
+    log_unit = check_answers(wide, plain)
+    features = [each.features() for each in (wide, plain)]
+    np.testing.assert_allclose(features[0].mean / POWERS, features[1].mean, atol=1e-5)
+    np.testing.assert_allclose(features[0].sd / POWERS, features[1].sd, atol=1e-5)
+    wide, plain = both_in_units("linear", mf.particle_filter, num_particles=8, progress=False)
+    np.testing.assert_allclose(wide.log_evidence, plain.log_evidence + log_unit, rtol=1e-4)
+    np.testing.assert_array_equal(wide.draws["z"], plain.draws["z"])
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_the_evidence_of_columns_in_units_has_their_jacobian(monkeypatch, is_broken):
+    if is_broken:
+        monkeypatch.setattr(ColumnUnits, "log_unit_of_cells", lambda *_, **__: 0.0)
+    z = jnp.asarray(np.random.default_rng(2).integers(0, 2, (12, 3)), bool)
+    values = dict.fromkeys(HYPERPARAMETERS, jnp.ones(()))
+    state = LinearGaussianState(z=z, x=None, **values)
+
+    def log_ratio(model, data):
+        measured = linear_annealed.measure(model, state, data)
+        return linear_annealed.log_ratio(measured, jnp.array(0.25), jnp.array(1.0))
+
+    def log_weight(model, data):
+        plan = GaussianFilterPlan(3, "prior", False, False, 1.0, 0)
+        model = replace(model, alpha=1.0, noise_scale=0.5, feature_scale=1.0)
+        particle = particles.init(plan, model, jax.random.key(0), data)
+        return proposals.propose(plan, model, jax.random.key(1), particle, data, jnp.array(3))[1][0]
+
+    found = [
+        jax.jit(lambda *both: (log_ratio(*both), log_weight(*both)))(
+            *in_units("linear", unit, offset=np.zeros(4), column_unit=unit)
+        )
+        for unit in (POWERS, np.ones(4))
+    ]
+    seen = np.isfinite(np.asarray(in_units("linear", POWERS)[1].to_array()))
+    expected = -0.75 * np.sum(seen * np.log(POWERS)), -np.sum(seen[3] * np.log(POWERS))
+    for wide, plain, change in zip(*found, expected, strict=True):
+        assert is_broken != np.allclose(wide - plain, change, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_an_annealed_run_in_units_of_columns_has_the_evidence_of_the_scaled_matrix():
+    options = {"num_particles": 8, "progress": False}
+    wide, plain = both_in_units("linear", mf.smc, **options)
+    log_unit = float(plain.model.log_unit(plain.data)) - float(wide.model.log_unit(wide.data))
+    np.testing.assert_allclose(wide.log_evidence, plain.log_evidence + log_unit, rtol=1e-3)
+
+
+def test_real_factors_in_units_of_columns_are_those_of_the_scaled_matrix():
+    wide, plain = both_in_units("bpmf", mf.sample, **RUN)
+    check_answers(wide, plain)
+    factors = [each.factors() for each in (wide, plain)]
+    np.testing.assert_allclose(factors[0].columns / POWERS[:, None], factors[1].columns, rtol=1e-5)
+    np.testing.assert_array_equal(factors[0].sizes, factors[1].sizes)
+    assert factors[0].ends(0) == factors[1].ends(0)
+    # a new column is in a unit of its own, that of its cells
+    column = np.array([1.0, 3.0, 2.5, 7.0], np.float32)
+    new = [mf.Entries(np.arange(4), np.zeros(4, int), unit * column, (12, 1)) for unit in (1, 1e4)]
+    found = [wide.predict(([5, 9], [0, 0]), new_columns=each) for each in new]
+    np.testing.assert_allclose(found[1].mean, 1e4 * found[0].mean, rtol=1e-3)
+    np.testing.assert_allclose(found[1].sd, 1e4 * found[0].sd, rtol=1e-3)
+    alike = mf.Entries([0, 1], [0, 0], [2.0, 2.0], (12, 1))
+    with pytest.raises(ValueError, match="the cells of column 0 do not show"):
+        wide.predict(([5], [0]), new_columns=alike)
+
+
+@pytest.mark.parametrize("kind", ["linear", "bpmf"])
+def test_units_are_taken_where_columns_differ_and_nothing_is_stated(kind):
+    wide = np.array([1e-6, 30.0, 1e5, 1.0])
+    model, data = in_units(kind, wide)
+    found = model.matched(data)
+    x = np.asarray(in_units("linear", wide)[1].to_array())
+    np.testing.assert_allclose(found.column_unit, np.nanstd(x, axis=0), rtol=1e-4)
+    np.testing.assert_allclose(found.offset, np.nanmean(x, axis=0), rtol=1e-4)
+    assert "standard deviations" in found.notes(data)[0]
+    again = found.matched(data)
+    np.testing.assert_array_equal(again.column_unit, found.column_unit)
+    alike = in_units(kind, np.array([1.0, 5.0, 2.0, 1.0]))[1]
+    assert model.matched(alike).column_unit is None
+    assert not model.matched(alike).notes(alike)
+    stated = {"offset": 0.0}, {"column_unit": 1.0}, {"likelihood": mf.Gaussian(0.5)}
+    for settings in stated:
+        other = in_units(kind, wide, **settings)[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert np.ndim(other.matched(data).column_unit) == 0
+    with pytest.raises(ValueError, match="column_unit has 2 numbers, data has 4 columns"):
+        in_units(kind, wide, column_unit=[1.0, 2.0])[0].matched(data)
+    with pytest.raises(ValueError, match="column_unit must be positive"):
+        in_units(kind, wide, column_unit=[1.0, -1.0])
+
+
+def test_columns_that_show_no_unit_have_one_to_be_safe_with():
+    x = np.array([[1.0, 5e3, 7.0, -3e6, 0], [2, 9e3, 7, 0, 0], [3, 8e3, 7, 0, 0]], np.float32)
+    rows, columns = np.nonzero(np.array([[1, 1, 1, 1, 0], [1, 1, 1, 0, 0], [1, 1, 1, 0, 0]]))
+    cells = np.full_like(x, np.nan)
+    cells[rows, columns] = x[rows, columns]
+    with pytest.warns(UserWarning, match="no observed cell"):
+        dense = mf.Dense.from_array(cells)
+    for data in (dense, mf.Entries(rows, columns, x[rows, columns], x.shape)):
+        found = units.own_units(data)
+        assert found is not None
+        np.testing.assert_allclose(found[1][2:4], [1, 3e6])  # equal cells; one cell
+        assert found[1][4] > 1e5  # none: the spread of all others
+        np.testing.assert_array_equal(found[0][2:4], [7, -3e6])

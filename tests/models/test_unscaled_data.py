@@ -100,7 +100,7 @@ def test_scales_that_do_not_fit_the_data_are_named():
     with pytest.raises(ValueError, match=r"may need about 1.* features\. Centre the columns"):
         mf.sample(mf.LinearGaussianIBP(**FIXED), X + 1000, **QUICK)
     with pytest.warns(UserWarning, match="column 2 has standard deviation .* different units"):
-        mf.LinearGaussianIBP().matched(Dense(X * [1, 1, 1e4, 1]))
+        mf.LinearGaussianIBP(offset=0.0).matched(Dense(X * [1, 1, 1e4, 1]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         mf.LinearGaussianIBP(**FIXED).matched(Dense(X))
@@ -143,7 +143,12 @@ def check_offset(plain, moved, offset, shape):
 
 @pytest.mark.parametrize(
     ("model", "name"),
-    [(mf.LinearGaussianIBP, "offset"), (mf.BinaryMF, "offset"), (mf.BinaryMF, "column_unit")],
+    [
+        (mf.LinearGaussianIBP, "offset"),
+        (mf.BPMF, "column_unit"),
+        (mf.BinaryMF, "offset"),
+        (mf.BinaryMF, "column_unit"),
+    ],
 )
 def test_a_series_of_one_number_a_column_is_read_by_its_index(model, name):
     """Levels of genes, such as table.mean(), in whatever order; a Series alone is no array."""

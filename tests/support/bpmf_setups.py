@@ -44,6 +44,8 @@ def everything(**settings):
         "cell_features": cells,
         "link_precision": dist.Gamma(12.0, 6.0),
         "coefficient_precision": dist.Gamma(12.0, 6.0),
+        "offset": (0.5, 1.0, 0.0),
+        "column_unit": (1.5, 0.5, 4.0),
     }
     return plain(**(known | settings))
 

@@ -26,6 +26,7 @@ from jax.tree_util import Partial
 
 from jaxmf import slots
 from jaxmf.arguments import MOST_SLOTS, check_count
+from jaxmf.column_units import ColumnUnits
 from jaxmf.data import Dense, units
 from jaxmf.data.container import bare
 from jaxmf.devices import AUTO, default_platform
@@ -78,7 +79,7 @@ from jaxmf.types import Array, Draw, Key
     meta_fields=["diagonal", "row_bias", "column_bias"],
 )
 @dataclass(frozen=True, kw_only=True)
-class BinaryMF(SimulatedModel):
+class BinaryMF(ColumnUnits, SimulatedModel):
     """Binary features of rows and of columns, and weights between them.
 
     X ~ f(U W V'), the numbers of features inferred or given on either side.
@@ -246,43 +247,6 @@ class BinaryMF(SimulatedModel):
             return jnp.median(about.values, axis=1)
         levels = jnp.nanmedian(jnp.where(about.observed, about.values, jnp.nan), axis=1)
         return jnp.where(jnp.any(about.observed, axis=1), levels, 0)
-
-    def log_unit(self, data: Dense, *, observed_only: bool) -> Array | float:
-        """Sum of log `column_unit` over the cells: () float.
-
-        The density of cells is that of the scaled ones over the product of their scales.
-        """
-        if self.column_unit is None:
-            return 0.0
-        each = jnp.log(jnp.asarray(self.column_unit, data.values.dtype))
-        each = jnp.broadcast_to(each, data.shape)
-        if observed_only and data.observed is not None:
-            each = jnp.where(data.observed, each, 0)
-        return jnp.sum(each)
-
-    def unit_at(self, columns: Array | slice) -> Array:
-        unit = jnp.asarray(1.0 if self.column_unit is None else self.column_unit)
-        return unit[columns] if unit.ndim else unit
-
-    def in_data_units(
-        self,
-        mean: Array,
-        variance: Array,
-        columns: Array | slice,
-        *,
-        levels: Array | float = 0.0,
-    ) -> tuple[Array, Array]:
-        """Mean and variance of cells of some columns, from those of scaled cells.
-
-        Args:
-          mean, variance: of scaled cells.
-          columns: theirs, along the last axis.
-          levels: offsets of their rows, which broadcast to the cells.
-        """
-        unit = self.unit_at(columns).astype(mean.dtype)
-        offset = jnp.asarray(0.0 if self.offset is None else self.offset, mean.dtype)
-        offset = (offset[columns] if offset.ndim else offset) + jnp.asarray(levels, mean.dtype)
-        return mean * unit + offset, variance * unit**2
 
     def check_data(self, data: Dense, name: str) -> None:
         """Refuses data that the likelihood does not have, or that does not fit given features.

@@ -73,11 +73,6 @@ def matched(model: BinaryMF, data: Dense) -> BinaryMF:
     return replace(model, **settings)
 
 
-def _units_of_columns(data: Dense, spreads: np.ndarray) -> np.ndarray:
-    """Standard deviations (J,), 1 of equal cells, of the dtype of the data."""
-    return np.where(spreads > 0, spreads, 1).astype(np.asarray(data.values[:1, :1]).dtype)
-
-
 def notes(model: BinaryMF, data: Dense) -> tuple[str, ...]:
     """See `BinaryMF.notes`."""
     if not isinstance(model.likelihood, Gaussian):
@@ -85,16 +80,7 @@ def notes(model: BinaryMF, data: Dense) -> tuple[str, ...]:
     unit: Any = model.column_unit
     if np.ndim(unit) == 0:
         return (*_notes_of_levels(model, data), *units.note_of_common_value(data))
-    spreads = units.column_scales(data)
-    if not np.array_equal(unit, _units_of_columns(data, spreads)):
-        return ()  # the user's own
-    varied = spreads[spreads > 0]
-    return (
-        f"columns are in different units (standard deviations {varied.min():.3g} to "
-        f"{varied.max():.3g}), so cells were taken about the mean of their column and divided by "
-        "its standard deviation: noise, weights and their scales are in standard deviations, "
-        "predictions in the units of the data",
-    )
+    return units.note_of_units(data, unit, "noise, weights and their scales")
 
 
 def _notes_of_levels(model: BinaryMF, data: Dense) -> tuple[str, ...]:
@@ -128,9 +114,9 @@ def _units(model: BinaryMF, data: Dense, *, is_open: bool) -> dict[str, object]:
     rows = _row_offset(model, data)
     has_mean = np.ndim(model.weight_mean) > 0 or float(model.weight_mean) != 0
     if is_open and not has_mean and offset is None and scale is None:
-        spreads = units.column_scales(data)
-        if units.are_different(spreads):
-            offset, scale = units.column_means(data), _units_of_columns(data, spreads)
+        own = units.own_units(data)
+        if own is not None:
+            offset, scale = own
         elif rows is None:
             rows_differ, columns_differ = units.levels_differ(data)
             if columns_differ:

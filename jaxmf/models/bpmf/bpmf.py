@@ -4,7 +4,7 @@
     V_j ~ N(mu_v + B_v' x_j, Sigma_v)             vectors of the columns (items)
     (mu, Sigma) ~ normal-inverse-Wishart          on either side                  eq 6.22
     mu_ij = U_a' V_a + b_i + c_j + U_b' x_j + V_b' x_i + (U_c + V_c)' z_ij        Table 6.1
-    r_ij ~ N(offset + scale mu_ij, noise_scale^2), or probit or ordered probit    eq 6.23
+    r_ij = offset + unit_j (scale mu_ij + N(0, noise_scale^2)), or ordered probit eq 6.23
 
 A row's factors U_a and bias b are the U_i above, with one covariance; B, the link, lets them depend
 on features, so that a row or column never seen is predicted from its own. The coefficients for
@@ -30,7 +30,8 @@ from jax.tree_util import Partial
 from jax.typing import DTypeLike
 
 from jaxmf.arguments import check_count, check_flag
-from jaxmf.data import CellFeatures, Entries, Features
+from jaxmf.column_units import ColumnUnits
+from jaxmf.data import CellFeatures, Entries, Features, units
 from jaxmf.data.container import bare
 from jaxmf.data.feature_units import in_units_of
 from jaxmf.engine import Algorithm, algorithm
@@ -71,12 +72,13 @@ from jaxmf.types import Array, ArrayLike, Draw, Key, PyTree
         "link_precision",
         "coefficient_precision",
         "offset",
+        "column_unit",
         "scale",
     ],
     meta_fields=["num_factors", "bias", "coefficients", "link"],
 )
 @dataclass(frozen=True)
-class BPMF(Readable, Model[Entries]):
+class BPMF(ColumnUnits, Readable, Model[Entries]):
     """Real factors of the observed cells of a matrix, with their uncertainty.
 
     Args:
@@ -86,7 +88,7 @@ class BPMF(Readable, Model[Entries]):
       cell_features: `CellFeatures` of cells, in training and to be predicted; a cell that has none
         is predicted without them.
       likelihood: `Gaussian()`, whose `noise_scale` may be a number, a numpyro distribution, or None
-        for RootInverseGamma(1, s^2), s the spread of the data. In units of the data.
+        for RootInverseGamma(1, s^2), s the spread of the data. In `column_unit`.
       row_prior, column_prior: of mean and covariance of the factors and the bias of a side, a
         `NormalInverseWishart()` in units of `scale`; None for one with which a rating has a priori
         about the spread of the data, of probit cells twice their noise, half of its variance
@@ -112,9 +114,16 @@ class BPMF(Readable, Model[Entries]):
       coefficient_precision: of the coefficients, likewise; by default Gamma(1, 0.001), with which a
         part adds a priori a thousandth of the data's variance. Numbers among the features are
         standardised and parts scaled to unit length first, see `data/feature_units.py`.
-      offset: what is subtracted from the cells; None for their mean. Gaussian cells only.
-      scale: what they are then divided by; None for their standard deviation. Predictions and noise
-        are in units of the data again.
+      offset: what is subtracted from the cells: a number, or (M,) one a column, of a pandas Series
+        by its index; None for their mean. Gaussian cells only, as the next two.
+      column_unit: what they are then divided by: likewise, positive. Noise is in this unit;
+        predictions and densities are in those of the data. None: 1; but where `noise_scale`,
+        `offset` and `scale` are left open and columns are in different units, their standard
+        deviations, and their means are the offset. They are in different units where the largest
+        standard deviation is more than 30 times that of half of the columns. Set 1 for cells as
+        they are.
+      scale: what the means of cells in these units are to the model; None for their standard
+        deviation.
     Raises:
       TypeError, ValueError: a setting of a wrong type or out of range.
     Example:
@@ -139,6 +148,7 @@ class BPMF(Readable, Model[Entries]):
     link_precision: Hyperparameter = None
     coefficient_precision: Hyperparameter = None
     offset: Any = None
+    column_unit: Any = None
     scale: Any = None
 
     def __post_init__(self) -> None:
@@ -199,6 +209,8 @@ class BPMF(Readable, Model[Entries]):
             "column_prior": self.row_prior,
             "mixture": self.mixture[::-1],
         }
+        if self.has_column_units:  # which have no form as rows: kernels see cells in units
+            swapped |= {"offset": 0.0, "column_unit": None}
         present = {field.name: getattr(self, field.name) for field in fields(self)}
         # settings are checked once; inside a transformation numbers cannot be looked at
         return bare(BPMF, **(present | swapped))
@@ -273,24 +285,45 @@ class BPMF(Readable, Model[Entries]):
     def matched(self, data: Entries) -> BPMF:
         """The model with its features in the order of the rows and columns of a data set.
 
+        Units of columns that are left open are taken from the data.
+
         Raises:
-          ValueError: a row or column without features; see `Features.match`.
+          ValueError: a row or column without features; see `Features.match`; an offset or a unit
+            that is not one number a column.
         """
         return bpmf_checks.matched(self, data)
+
+    def notes(self, data: Entries) -> tuple[str, ...]:
+        """That columns were taken in their own units, where they were."""
+        return units.note_of_units(data, self.column_unit, "noise and factors")
+
+    @property
+    def has_column_units(self) -> bool:
+        """Whether cells are about an offset a column, or in a unit, before all else."""
+        return self.column_unit is not None or np.ndim(self.offset) > 0
+
+    def centred(self, data: Entries) -> Entries:
+        """The cells about the offset of their column, in its unit; as they are without both."""
+        if not self.has_column_units:
+            return data
+        dtype = data.values.dtype
+        offset, unit = (of(data.columns).astype(dtype) for of in (self.offset_at, self.unit_at))
+        present = {field.name: getattr(data, field.name) for field in fields(data)}
+        return bare(Entries, **present | {"values": (data.values - offset) / unit})
 
     def prepare(self, data: Observed) -> PreparedRatings:
         """The observed cells as the sampler goes through them; prepared ones as they are."""
         if isinstance(data, PreparedRatings):
             return data
         cells = arranged(data, (self.row_width(), self.column_width()))
-        cells = cells._replace(values=self._standardised(data))
+        cells = cells._replace(values=self.standardised(data, data))
         features = jnp.zeros((cells.values.shape[0], 0), cells.values.dtype)
         if self.cell_features is not None:
             features = self.cell_features.take(data.rows, data.columns)
         known = self.known(cells.num_rows, cells.num_columns, features)
         linked = self.row_link(), self.column_link()
         found = [() if each is None else spectra(each) for each in linked]
-        return PreparedRatings(cells, self.centre(data), self.unit(data), known, *found)
+        return PreparedRatings(cells, *self._taken_out(data), known, *found)
 
     def shared_out(self, data: Entries, num_devices: int) -> PreparedRatings:
         """The observed cells as the sampler goes through them on several devices.
@@ -301,11 +334,15 @@ class BPMF(Readable, Model[Entries]):
         cells = shared_out(
             data,
             (self.row_width(), self.column_width()),
-            values=self._standardised(data),
+            values=self.standardised(data, data),
             num_devices=num_devices,
         )
         known = self.known(*data.shape, jnp.zeros((0, 0), data.values.dtype))
-        return PreparedRatings(cells, self.centre(data), self.unit(data), known)
+        return PreparedRatings(cells, *self._taken_out(data), known)
+
+    def _taken_out(self, data: Entries) -> tuple[Array, Array, Array]:
+        """What a chain's cells have lost: centre, unit, and the sum of logs of columns' units."""
+        return self.centre(data), self.unit(data), jnp.asarray(self.log_unit(data))
 
     def known(self, num_rows: int, num_columns: int, cells: Array) -> Known:
         """The features of all rows and columns, as dense arrays, beside those of some cells."""
@@ -319,34 +356,35 @@ class BPMF(Readable, Model[Entries]):
         return features.take_columns([index for part in chosen for index in range(*part)])
 
     def centre(self, data: Observed) -> Array:
-        """What is subtracted from the cells: () float."""
+        """What is subtracted from the cells, in units of columns: () float."""
         if isinstance(data, PreparedRatings):
             return data.centre
-        if not self.is_normal:
+        if not self.is_normal or self.has_column_units:
             return jnp.zeros((), data.values.dtype)
         return _mean(data.values) if self.offset is None else jnp.asarray(self.offset)
 
     def unit(self, data: Observed) -> Array:
-        """What cells without their offset are divided by: () float.
+        """What cells without their offset, in units of columns, are divided by: () float.
 
         Of constant cells their size: nothing else is known of how wide such cells may be.
         """
         if isinstance(data, PreparedRatings):
             return data.unit
-        values = data.values
         if not self.is_normal:
-            return jnp.ones((), values.dtype)
+            return jnp.ones((), data.values.dtype)
         if self.scale is not None:
-            return jnp.asarray(self.scale, values.dtype)
+            return jnp.asarray(self.scale, data.values.dtype)
+        values = self.centred(data).values
         mean = _mean(values)
         spread = jnp.sqrt(jnp.mean((values - mean) ** 2))
         size = jnp.where(mean == 0, 1, jnp.abs(mean))
         rounding = 4 * jnp.finfo(values.dtype).eps * jnp.abs(mean)
         return jnp.where(spread > rounding, spread, size).astype(values.dtype)
 
-    def _standardised(self, data: Entries) -> Array:
-        """The values of the cells without the offset, in units: (T,) float."""
-        return (data.values - self.centre(data).astype(data.values.dtype)) / self.unit(data)
+    def standardised(self, cells: Entries, data: Observed) -> Array:
+        """The values of some cells without the offset, in the units of the data: (T,) float."""
+        values = self.centred(cells).values
+        return (values - self.centre(data).astype(values.dtype)) / self.unit(data)
 
     # --- densities and simulation -----------------------------------------------------------------
 

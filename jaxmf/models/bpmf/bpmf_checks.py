@@ -10,7 +10,8 @@ import jax
 import numpy as np
 
 from jaxmf.arguments import MOST_SLOTS, check_count, check_flag, check_number
-from jaxmf.data import CellFeatures, Entries, Features
+from jaxmf.data import CellFeatures, Entries, Features, units
+from jaxmf.data.checks import is_traced
 from jaxmf.data.feature_units import cells_in_units, in_units
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.ordinal import Ordinal
@@ -61,7 +62,7 @@ def settings(model: BPMF) -> dict[str, object]:
     found["likelihood"] = _likelihood(model.likelihood)
     for name, rate in (("link_precision", 1.0), ("coefficient_precision", 0.001)):
         found[name] = _with_default(name, getattr(model, name), rate)
-    _offset(model.offset)
+    _units(model, found["likelihood"])
     _scale(model.scale)
     return found
 
@@ -204,11 +205,14 @@ def _with_default(name: str, prior: object, rate: float) -> object:
     return prior
 
 
-def _offset(offset: object) -> None:
-    if offset is None or hyper.is_placeholder(offset) or isinstance(offset, jax.Array):
-        return
-    if isinstance(offset, bool) or not isinstance(offset, (int, float)) or not np.isfinite(offset):
-        raise TypeError(f"offset must be a number or None, got {offset!r}")
+def _units(model: BPMF, likelihood: object) -> None:
+    """Offset and units of columns, of Gaussian cells; of others an offset counts for nothing."""
+    for name in ("offset", "column_unit"):
+        value = getattr(model, name)
+        hyper.validate_columns(name, value, is_positive=name == "column_unit")
+        is_by_column = value is not None and (name == "column_unit" or np.ndim(value) > 0)
+        if is_by_column and isinstance(likelihood, Probit | Ordinal):
+            raise ValueError(f"{name} is given, but likelihood={likelihood!r} has none")
 
 
 def _scale(scale: object) -> None:
@@ -259,7 +263,26 @@ def matched(model: BPMF, entries: Entries) -> BPMF:
         found["cell_features"] = cells_in_units(
             model.cell_features.match(entries.row_names, entries.column_names, shape=entries.shape)
         )
+    found |= _units_of_columns(model, entries)
     return replace(model, **found) if found else model
+
+
+def _units_of_columns(model: BPMF, entries: Entries) -> dict[str, Any]:
+    """Offset, unit of columns and scale, where columns have these; see `BPMF`."""
+    if not isinstance(model.likelihood, Gaussian) or is_traced(entries.values):
+        return {}
+    offset: Any = hyper.by_column("offset", model.offset, entries)
+    unit: Any = hyper.by_column("column_unit", model.column_unit, entries)
+    if all(each is None for each in (offset, unit, model.scale, model.likelihood.noise_scale)):
+        offset, unit = units.own_units(entries) or (None, None)
+    if unit is None and np.ndim(offset) == 0:
+        return {}
+    if offset is None:
+        means = units.column_means(entries)
+        offset = means if np.ndim(unit) else float(np.mean(np.asarray(entries.values, float)))
+    found = replace(model, offset=offset, column_unit=unit)
+    # kept with the model: answers about some of the columns have no other cells to take it from
+    return {"offset": offset, "column_unit": unit, "scale": float(found.unit(entries))}
 
 
 def not_spread(model: BPMF) -> tuple[str, ...]:

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 def log_likelihood(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array:
     """log p(observed cells | vectors, noise): () float."""
+    return log_likelihood_in_units(model, state, data) - data.log_unit
+
+
+def log_likelihood_in_units(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array:
+    """The same of the cells in units of columns."""
     cells, unit, likelihood = data.cells, data.unit, model.cell_noise().at_noise(state.noise)
     if isinstance(cells, Shares):
         meets = design(whole(state.v), data.known, model.num_factors)

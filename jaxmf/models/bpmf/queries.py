@@ -43,17 +43,17 @@ def likelihood_of(model: BPMF, draw: Draw) -> PyTree:
 
 
 def means_of_cells(model: BPMF, draw: Draw, data: Observed, rows: Array, columns: Array) -> Array:
-    """Means of cells given a draw, in units of the data: (M,) float."""
+    """Means of cells given a draw, in units of columns: (M,) float."""
     u, v = jnp.asarray(draw["u"]), jnp.asarray(draw["v"])
     features = jnp.zeros((rows.shape[0], 0), u.dtype)
     if model.cell_features is not None:
         features = model.cell_features.take(rows, columns).astype(u.dtype)
     known = model.known(u.shape[0], v.shape[0], features)
     means = cell_means(u, v, known, rows, columns, num_factors=model.num_factors)
-    return _in_units_of_data(model, means, data)
+    return _in_units(model, means, data)
 
 
-def _in_units_of_data(model: BPMF, means: Array, data: Observed) -> Array:
+def _in_units(model: BPMF, means: Array, data: Observed) -> Array:
     return means * model.unit(data).astype(means.dtype) + model.centre(data).astype(means.dtype)
 
 
@@ -62,7 +62,17 @@ def cell_moments(
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of cells given a draw, each (M,)."""
     means = means_of_cells(model, draw, data, rows, columns)
-    return likelihood_of(model, draw).moments(means)
+    return _moments(model, draw, means, columns)
+
+
+def _moments(
+    model: BPMF, draw: Draw, means: Array, columns: Array | slice = slice(None)
+) -> tuple[Array, Array]:
+    """Mean and variance of cells in the units of the data, given means in those of columns."""
+    mean, variance = likelihood_of(model, draw).moments(means)
+    if not model.has_column_units:
+        return mean, variance
+    return model.in_data_units(mean, variance, columns)
 
 
 def expected_values(model: BPMF, draw: Draw, data: Observed, rows: Array) -> Array:
@@ -71,7 +81,7 @@ def expected_values(model: BPMF, draw: Draw, data: Observed, rows: Array) -> Arr
     known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
     known = known._replace(rows=known.rows[rows])
     means = _all_means(model, jnp.asarray(draw["u"])[rows], v, known)
-    return likelihood_of(model, draw).mean(_in_units_of_data(model, means, data))
+    return _moments(model, draw, _in_units(model, means, data))[0]
 
 
 def group_means(model: BPMF, draw: Draw, data: Observed) -> Array:
@@ -82,8 +92,8 @@ def group_means(model: BPMF, draw: Draw, data: Observed) -> Array:
     mean, v = _group_means(draw), jnp.asarray(draw["v"])
     known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
     known = known._replace(rows=jnp.zeros((mean.shape[0], known.rows.shape[1]), v.dtype))
-    means = _in_units_of_data(model, _all_means(model, mean, v, known), data)
-    return likelihood_of(model, draw).mean(means)
+    means = _in_units(model, _all_means(model, mean, v, known), data)
+    return _moments(model, draw, means)[0]
 
 
 def _group_means(draw: Draw) -> Array:
@@ -143,7 +153,7 @@ def fold_in(
     cells = new_data.rows, new_data.columns
     chunks = in_chunks(*cells, new_data.shape, inverses.shape[1])
     noise, unit = noise_of(model, draw), model.unit(data)
-    values = ((new_data.values - model.centre(data)) / unit).astype(v.dtype)
+    values = model.standardised(new_data, data).astype(v.dtype)
     shifts, log_shares = linked(model, prior), _log_shares(model, draw, new_data.num_rows)
     if shifts.ndim:
         shifts = jnp.pad(shifts, ((0, 0), (0, inverses.shape[1] - shifts.shape[1])))
@@ -190,7 +200,7 @@ def row_moments(
     u = fold_in(model, key, draw, data, new_data)
     known = _known(model, new_data.num_rows, jnp.asarray(draw["v"]), 0)
     means = _all_means(model, u, jnp.asarray(draw["v"]), known)
-    return likelihood_of(model, draw).moments(_in_units_of_data(model, means, data))
+    return _moments(model, draw, _in_units(model, means, data))
 
 
 def new_cell_probabilities(

@@ -115,7 +115,9 @@ def simulate_data(model: BPMF, key: Key, state: BPMFState, rows: Array, columns:
     known = model.known(*shape, features)
     means = cell_means(state.u, state.v, known, rows, columns, num_factors=model.num_factors)
     values = model.cell_noise().at_noise(state.noise).sample(key, _unit(model) * means)
-    if model.is_normal and model.offset is not None:
+    if model.has_column_units:
+        values = model.to_data_units(values, columns)
+    elif model.is_normal and model.offset is not None:
         values = values + model.offset
     fields = {"rows": rows, "columns": columns, "values": values, "shape": shape}
     return bare(Entries, **fields, row_names=None, column_names=None)

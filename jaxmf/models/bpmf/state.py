@@ -37,7 +37,7 @@ class BPMFState(NamedTuple):
     # row_side, column_side: their priors
     row_side: SidePrior
     column_side: SidePrior
-    # of the cells, as their likelihood has it; of normal cells the variance, in units of the data.
+    # of the cells, as their likelihood has it; of normal cells the variance, in units of columns.
     # Vectors are in units of the cells' `BPMF.unit`.
     noise: Any
 
@@ -49,10 +49,13 @@ class BPMFState(NamedTuple):
 class PreparedRatings(NamedTuple):
     """Observed cells in the order of both sides, and what is known besides."""
 
-    # the observed cells less `centre` and divided by `unit`, on one device or shared out to several
+    # the observed cells in units of columns, less `centre` and divided by `unit`, on one device or
+    # shared out to several
     cells: Arranged | Shares
-    centre: Array  # () float
-    unit: Array  # () float
+    # centre, unit: () float, in units of columns
+    centre: Array
+    unit: Array
+    log_unit: Array  # () float, sum of the logs of those units of columns over the cells
     known: Known  # features of rows, columns and cells
     # row_spectra, column_spectra: of the features that vectors depend on, by parts
     row_spectra: tuple[FeatureSpectrum, ...] = ()

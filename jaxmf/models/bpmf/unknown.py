@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 
 
 def with_unknown(model: BPMF, num_new: tuple[int, int], shape: tuple[int, int]) -> BPMF:
-    """The model of a larger matrix; the features of further rows and columns are zero."""
+    """The model of a larger matrix; the features of further rows and columns are zero.
+
+    Raises ValueError: further columns, where columns have units of their own.
+    """
+    if num_new[1] and model.has_column_units:
+        raise ValueError(
+            "cells: a column is not in the data, and each column has a unit of its own, which is "
+            'not known of that one; leave its cells out with unknown="drop"'
+        )
     present = {field.name: getattr(model, field.name) for field in fields(model)}
     sides = {"row_features": 0, "row_classes": 0, "column_features": 1, "column_classes": 1}
     for name, side in sides.items():
@@ -82,6 +90,9 @@ def narrowed(
         if chosen is None:
             continue
         kept[name] = kept[name][:, chosen]
+        if name == "v":
+            units = {"offset": model.offset, "column_unit": model.column_unit}
+            present |= {each: unit[chosen] for each, unit in units.items() if np.ndim(unit)}
         if present[heading] is not None:
             present[heading] = _lines(present[heading], chosen)
     return bare(type(model), **present), kept

@@ -34,6 +34,7 @@ class LinearTerms(NamedTuple):
     spectrum: gaussian.Spectrum
     noise_scale: Array
     feature_scale: Array
+    log_unit: Array | float
 
 
 def init(
@@ -77,11 +78,12 @@ def step(
 
 def measure(model: LinearGaussianIBP, state: LinearGaussianState, data: Dense) -> LinearTerms:
     """The statistics of `log_ratio`."""
+    log_unit = model.log_unit(data)
     data = model.centred(data)
     observed = data.observed
     if observed is None:
         spectrum = gaussian.spectrum(state.z, data.values)
-        return LinearTerms(spectrum, state.noise_scale, state.feature_scale)
+        return LinearTerms(spectrum, state.noise_scale, state.feature_scale, log_unit)
 
     def one_column(column: tuple[Array, Array]) -> gaussian.Spectrum:
         x, seen = column
@@ -89,18 +91,19 @@ def measure(model: LinearGaussianIBP, state: LinearGaussianState, data: Dense) -
         return spectrum._replace(num_rows=jnp.sum(seen, dtype=x.dtype))
 
     spectra = jax.lax.map(one_column, (data.values.T, observed.T))
-    return LinearTerms(spectra, state.noise_scale, state.feature_scale)
+    return LinearTerms(spectra, state.noise_scale, state.feature_scale, log_unit)
 
 
 def log_ratio(measured: LinearTerms, before: Array, after: Array) -> Array:
     """log of p(X | Z, Y)^after, Y summed out, over the same with the power `before`."""
-    spectrum, noise, feature = measured
+    spectrum, noise, feature, log_unit = measured
 
     def change(spectrum: gaussian.Spectrum) -> Array:
         return gaussian.log_power_change(spectrum, noise, feature, before, after)
 
     is_by_column = spectrum.num_rows.ndim > 0
-    return jnp.sum(jax.vmap(change)(spectrum)) if is_by_column else change(spectrum)
+    changes = jnp.sum(jax.vmap(change)(spectrum)) if is_by_column else change(spectrum)
+    return changes - (after - before) * log_unit
 
 
 def draw_missing(

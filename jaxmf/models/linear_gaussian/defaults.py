@@ -1,7 +1,8 @@
 """What a linear-Gaussian model takes from the data where the user left it open.
 
-The offset is the column means, and priors of scales are relative to the spread of the data about
-it: a choice by the data itself (empirical Bayes), so that x and a + b x have the same features.
+The offset is the column means, columns in different units are divided by their standard deviations,
+and priors of scales are relative to the spread of the data about the offset: a choice by the data
+itself (empirical Bayes), so that x and a + b x have the same features.
 """
 
 from __future__ import annotations
@@ -30,13 +31,12 @@ _NUM_PRIOR_DRAWS = 1_001
 
 
 def completed(
-    model: LinearGaussianIBP, unit: float = 1.0, offset: object = None, least_noise: float = 0.01
+    model: LinearGaussianIBP, unit: float = 1.0, least_noise: float = 0.01
 ) -> LinearGaussianIBP:
-    """The model with the settings that were left open filled in.
+    """The model with the scales that were left open filled in.
 
     Args:
         unit: spread of the data about the offset; 1 without data.
-        offset: of the columns, (D,) or a number; None: that of the model.
         least_noise: the lower end of the prior of an open noise scale, in units.
     """
     open_settings: dict[str, Any] = {}
@@ -44,8 +44,6 @@ def completed(
         open_settings["noise_scale"] = hyper.noise_prior(unit, least_noise)
     if model.feature_scale is None:
         open_settings["feature_scale"] = hyper.effect_prior(unit)
-    if offset is not None and offset is not model.offset:
-        open_settings["offset"] = offset
     return replace(model, **open_settings) if open_settings else model
 
 
@@ -55,15 +53,21 @@ def matched(model: LinearGaussianIBP, data: Dense) -> LinearGaussianIBP:
         return model
     units.check_magnitude(data, "data")
     offset = hyper.by_column("offset", model.offset, data)
+    column_unit = hyper.by_column("column_unit", model.column_unit, data)
+    scales = model.noise_scale, model.feature_scale
+    if offset is None and column_unit is None and scales == (None, None):
+        offset, column_unit = units.own_units(data) or (None, None)
+    if column_unit is None:
+        _warn_of_columns(data)
     if offset is None:
         is_centred = model.feature_scale is None or model.bias
         offset = units.column_means(data) if is_centred else 0.0
-    is_open = model.noise_scale is None or model.feature_scale is None
-    unit = units.scale_about(data, offset) if is_open else 1.0
-    _warn_of_columns(data)
-    result = completed(model, unit, offset, units.least_noise(data))
+    settings: dict[str, Any] = {"offset": offset, "column_unit": column_unit}
+    model = replace(model, **settings)
+    unit = units.scale_about(data, offset, column_unit) if None in scales else 1.0
+    result = completed(model, unit, units.least_noise(data))
     if model.feature_scale is not None:
-        _compare_scales(result, data, offset)
+        _compare_scales(result, data)
     return result
 
 
@@ -79,17 +83,17 @@ def _warn_of_columns(data: Dense) -> None:
             f"data: column {shown_id(data.column_names, most)} has standard deviation "
             f"{spreads[most]:.3g} and column {shown_id(data.column_names, int(least))} "
             f"{spreads[least]:.3g}, but one noise_scale serves all columns: those of small spread "
-            "will count as constant. Divide each column by its standard deviation if they are in "
-            "different units.",
+            "will count as constant. If they are in different units, give these: column_unit=(one "
+            "number a column), such as their standard deviations.",
             stacklevel=4,
         )
 
 
-def _compare_scales(model: Any, data: Dense, offset: float | np.ndarray) -> None:
+def _compare_scales(model: Any, data: Dense) -> None:
     """Says where the scales that the user chose make rows need very many features."""
     largest = _upper_value(model.feature_scale)
     noise = _upper_value(model.noise_scale)
-    squares = units.row_mean_squares(data, offset)
+    squares = units.row_mean_squares(data, model.offset, model.column_unit)
     row = int(np.argmax(squares))
     num_needed = max(squares[row] - noise**2, 0.0) / largest**2
     if num_needed <= _MANY_FEATURES:

@@ -1,9 +1,11 @@
 """The linear-Gaussian Indian buffet process: X = Z Y + noise with binary Z of unknown width.
 
     alpha ~ its prior,  Z ~ IBP(alpha)                   eq 2
-    y_kd ~ N(0, feature_scale^2),  x_nd ~ N(offset_d + sum_k z_nk y_kd, noise_scale^2)
+    y_kd ~ N(0, feature_scale^2)
+    x_nd = offset_d + column_unit_d (sum_k z_nk y_kd + e_nd),  e_nd ~ N(0, noise_scale^2)
 
-The offset, and the priors of scales that the user leaves open, come from the data: `defaults.py`.
+The offset, the units of columns, and the priors of scales that the user leaves open, come from the
+data: `defaults.py`. Kernels see the data about the offset and in units of columns.
 Y is always summed out between steps (eq 6); see `likelihoods/gaussian.py`. Missing cells are part
 of the state and drawn along (data augmentation), so all methods see complete rows.
 
@@ -20,9 +22,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
-from jax.typing import DTypeLike
 
 from jaxmf.arguments import check_count, check_flag
+from jaxmf.column_units import ColumnUnits
 from jaxmf.data import Dense, units
 from jaxmf.devices import AUTO
 from jaxmf.engine import Algorithm, algorithm
@@ -53,24 +55,32 @@ from jaxmf.types import Array, Draw, Key, PyTree
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["alpha", "noise_scale", "feature_scale", "concentration", "offset"],
+    data_fields=[
+        "alpha",
+        "noise_scale",
+        "feature_scale",
+        "concentration",
+        "offset",
+        "column_unit",
+    ],
     meta_fields=["num_features", "bias"],
 )
 @dataclass(frozen=True, kw_only=True)
-class LinearGaussianIBP(BuffetModel):
+class LinearGaussianIBP(ColumnUnits, BuffetModel):
     """Binary latent features of unknown number with Gaussian loadings and noise.
 
-    X = offset + Z Y + noise with Z from an Indian buffet process, or from the finite beta-Bernoulli
-    model. With no option set the columns are centred and both scales are learned in the unit of the
+    X = offset + column_unit (Z Y + noise) with Z from an Indian buffet process, or from the finite
+    beta-Bernoulli model. With no option set the columns are centred, divided by their standard
+    deviations where they are in different units, and both scales are learned in the unit of the
     data, so that any location and unit will do; all answers are in the units of the data.
 
     Args:
       alpha: mass of the prior of Z, the expected number of features of a row; a positive number or
         a numpyro distribution. A Gamma is updated exactly, others by slice sampling.
-      noise_scale: standard deviation of the noise, in the units of the data: a number or a numpyro
+      noise_scale: standard deviation of the noise, in `column_unit`: a number or a numpyro
         distribution; short for `likelihood=Gaussian(noise_scale)`. None: LogUniform(s / 100, 2 s),
-        s the root mean square of the data about the offset (without data 1); from s / 10 where
-        more than half of the cells are one number.
+        s the root mean square of the data about the offset, in that unit (without data 1); from
+        s / 10 where more than half of the cells are one number.
       feature_scale: standard deviation of the entries of Y, likewise. None: InverseGamma(2, 2 s).
       concentration: beta of the two-parameter process; 1 is the ordinary one.
       num_features: None for the Indian buffet process; a number K for the finite model in which
@@ -81,9 +91,16 @@ class LinearGaussianIBP(BuffetModel):
         a pandas Series by its index. None: where `feature_scale` is left open or `bias` is set the
         column means of the data (held fixed), 0 otherwise. Set 0 for parts that add up to the data
         as they are.
+      column_unit: what cells are divided by beside the offset: a number, or (D,) one a column, as
+        `offset`. Both scales are in this unit; predictions, features and densities in those of the
+        data. None: 1; but where `noise_scale`, `feature_scale` and `offset` are left open and
+        columns are in different units, their standard deviations. They are in different units where
+        the largest standard deviation is more than 30 times that of half of the columns. Set 1 for
+        cells as they are.
     Raises:
       TypeError, ValueError: if a hyperparameter is not positive, or its prior is not over positive
-        numbers; if `num_features` is not a positive integer; if `offset` is not finite.
+        numbers; if `num_features` is not a positive integer; if `offset` is not finite, or
+        `column_unit` not positive.
     Example:
       >>> import jaxmf as mf
       >>> mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=1.0).bias
@@ -97,6 +114,7 @@ class LinearGaussianIBP(BuffetModel):
     num_features: int | None = None
     bias: bool = False
     offset: float | Array | None = None
+    column_unit: float | Array | None = None
     likelihood: InitVar[Gaussian | None] = None
 
     cells_given_draw = "summed out"  # Y is, so that cells of a column depend on each other
@@ -112,24 +130,26 @@ class LinearGaussianIBP(BuffetModel):
             if getattr(self, name) is not None:
                 hyper.validate(name, getattr(self, name))
         hyper.validate_columns("offset", self.offset)
+        hyper.validate_columns("column_unit", self.column_unit, is_positive=True)
         check_flag("bias", self.bias)
 
     def notes(self, data: Dense) -> tuple[str, ...]:
-        """That most cells are one number, where they are."""
-        return units.note_of_common_value(data)
+        """That columns were taken in their own units, or that most cells are one number."""
+        of_units = units.note_of_units(data, self.column_unit, "noise_scale and feature_scale")
+        return (*of_units, *units.note_of_common_value(data))
 
     def matched(self, data: Dense) -> LinearGaussianIBP:
-        """The model with the offset and the priors that were left open taken from a data set.
+        """The model with units and priors that were left open taken from a data set.
 
         Args:
           data: (N, D).
         Raises:
           ValueError: values so large or small that their squares leave the range of floats, a
             feature scale so small that rows would need 10,000 features of that scale, or an offset
-            that is not one number a column.
+            or a unit that is not one number a column.
 
         Warns where a row needs more than 25 features of the scale that was set, and where columns
-        are in very different units.
+        are in very different units but taken in one, as a scale or the offset was stated.
         """
         return defaults.matched(self, data)
 
@@ -138,7 +158,8 @@ class LinearGaussianIBP(BuffetModel):
         units.check_magnitude(data, name)
 
     def centred(self, data: Dense) -> Dense:
-        return units.centred(data, self.offset)
+        """The data minus the offset, in units of `column_unit`."""
+        return units.centred(data, self.offset, self.column_unit)
 
     def first_slot(self) -> int:
         """The slot of the first feature: 1 with a bias feature, else 0."""
@@ -171,7 +192,8 @@ class LinearGaussianIBP(BuffetModel):
             state.z, x, (gram, cross), state.noise_scale, state.feature_scale
         )
         log_hyperprior = defaults.completed(self).log_hyperprior(state)
-        return log_prior + log_likelihood + log_hyperprior
+        log_unit = self.log_unit(data, observed_only=False)
+        return log_prior + log_likelihood + log_hyperprior - log_unit
 
     def simulate_matrix(
         self, key: Key, shape: tuple[int, int], capacity: int
@@ -204,9 +226,8 @@ class LinearGaussianIBP(BuffetModel):
         dtype = state.noise_scale.dtype
         y = jax.random.normal(y_key, (state.z.shape[1], num_columns), dtype)
         noise = jax.random.normal(noise_key, (state.z.shape[0], num_columns), dtype)
-        offset = jnp.asarray(0 if self.offset is None else self.offset, dtype)
         signal = state.feature_scale * (state.z.astype(dtype) @ y)
-        return offset + signal + state.noise_scale * noise
+        return self.to_data_units(signal + state.noise_scale * noise)
 
     @full_products
     def simulate_more(
@@ -223,12 +244,11 @@ class LinearGaussianIBP(BuffetModel):
         )
         noise = state.noise_scale * jax.random.normal(noise_key, x.shape, x.dtype)
         more = z.astype(x.dtype) @ y + noise
-        offset = jnp.asarray(0 if self.offset is None else self.offset, x.dtype)
         state = state._replace(
             z=jnp.concatenate([state.z, z]),
             x=None if state.x is None else jnp.concatenate([x, more]),
         )
-        return state, data.with_more(offset + more), {"features": overflow}
+        return state, data.with_more(self.to_data_units(more)), {"features": overflow}
 
     def sampler(
         self,
@@ -334,17 +354,15 @@ class LinearGaussianIBP(BuffetModel):
         Args: draw: what a chain records: z (N, K) bool and the hyperparameters.
         """
         mean, deviation = queries.features(self._feature_posterior(draw, data), scales(draw))
+        if self.column_unit is not None:
+            unit = self.unit_at(slice(None)).astype(mean.dtype)
+            mean, deviation = mean * unit, deviation * unit
         if self.bias and self.offset is not None:
             mean = mean.at[0].add(jnp.asarray(self.offset, mean.dtype))
         return mean, deviation
 
     def _feature_posterior(self, draw: Draw, data: Dense) -> queries.FeaturePosterior:
         return queries.feature_posterior(draw["z"], self.centred(data), scales(draw))
-
-    def _offset_of(self, columns: Array, dtype: DTypeLike) -> Array:
-        """Offsets of columns (M,), of their shape."""
-        offset = jnp.asarray(0 if self.offset is None else self.offset, dtype)
-        return jnp.broadcast_to(offset, columns.shape) if offset.ndim == 0 else offset[columns]
 
     def predict_cells(self, draw: Draw, data: Dense, rows: Array, columns: Array) -> Pair:
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m]).
@@ -353,8 +371,8 @@ class LinearGaussianIBP(BuffetModel):
         replicate.
         """
         posterior = self._feature_posterior(draw, data)
-        mean, variance = queries.cells(posterior, draw["z"], rows, columns, scales(draw))
-        return mean + self._offset_of(columns, mean.dtype), variance
+        moments = queries.cells(posterior, draw["z"], rows, columns, scales(draw))
+        return self.in_data_units(*moments, columns)
 
     def transform_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
         """Probabilities (N_new, K) of the draw's features in rows not seen in training."""
@@ -367,8 +385,7 @@ class LinearGaussianIBP(BuffetModel):
         is the predictive distribution.
         """
         posterior, rows = self._new_rows(key, draw, data, new_data)
-        mean, variance = queries.new_row_moments(posterior, rows, scales(draw))
-        return mean + self._offset_of(jnp.arange(mean.shape[1]), mean.dtype), variance
+        return self.in_data_units(*queries.new_row_moments(posterior, rows, scales(draw)))
 
     def _new_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> PyTree:
         posterior = self._feature_posterior(draw, data)

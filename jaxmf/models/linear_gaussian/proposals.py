@@ -41,16 +41,18 @@ def propose(
     """
     x, observed = model.centred(data).row(row)
     conditional = conditional_of(model, particle, row)
+    log_unit = model.log_unit_of_cells(x, observed)
     if plan.proposal == "prior":
         children = _propose_from_prior(key, model, particle, conditional, x, observed)
-        return *children, {}
+        return children[0], children[1] - log_unit, {}
     fit = feature_rows.row_fit(particle.posterior, always_on_of(model, particle), x, observed)
     if plan.has_children:
-        return *_all_children(model, fit, conditional, particle.scales), {}
+        children = _all_children(model, fit, conditional, particle.scales)
+        return children[0], children[1] - log_unit, {}
     log_weight, block = row_enumeration.sum_settings(
         key, fit, conditional, particle.scales, first=model.first_slot()
     )
-    return *one_child(block, log_weight), {}
+    return *one_child(block, log_weight - log_unit), {}
 
 
 def _propose_from_prior(

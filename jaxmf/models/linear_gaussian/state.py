@@ -15,8 +15,8 @@ class LinearGaussianState(NamedTuple):
     """Where a chain is; Y is summed out."""
 
     z: Array  # (N, K) bool; with a bias feature, slot 0 is always on
-    # (N, D) float, the data minus the offset with missing cells imputed; None when nothing is
-    # missing
+    # (N, D) float, the data minus the offset, in units of columns, with missing cells imputed; None
+    # when nothing is missing
     x: Array | None
     # alpha, concentration, noise_scale, feature_scale: () float
     alpha: Array
@@ -26,7 +26,7 @@ class LinearGaussianState(NamedTuple):
 
 
 def complete(state: LinearGaussianState, data: Dense) -> Array:
-    """The data minus the offset (N, D), which is what `data` holds, with the missing cells."""
+    """The centred data (N, D), which is what `data` holds, with the missing cells."""
     return data.values if state.x is None else state.x
 
 

@@ -1,7 +1,7 @@
 """The kernels of the linear-Gaussian Indian buffet process: sweeps, moves of columns, scales.
 
 Each is `(model, key, state, data) -> (state, info)` and leaves the posterior invariant; `data` is
-the data minus the offset.
+the data minus the offset, in units of columns.
 """
 
 from __future__ import annotations
