@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from jaxmf.arguments import check_object
-from jaxmf.data import Entries, Features, MatrixContainer, as_container
+from jaxmf.data import Entries, Features, MatrixContainer
 from jaxmf.data.container import bare
-from jaxmf.data.names import Positions
 from jaxmf.model import Model, TakesNewColumns, TakesRowFeatures
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.named_cells import read_cells
-from jaxmf.posterior.prediction import Prediction
-
-if TYPE_CHECKING:
-    from jaxmf.posterior.cell_answers import CellAnswers
 
 _Draws = TypeVar("_Draws", bound=Draws)
 Rows = TypeVar("Rows")
@@ -27,7 +21,7 @@ def rows_without_cells(posterior: Draws, features: object, new_rows: Rows) -> Ro
     """New rows of which nothing but features is known, where no others are passed."""
     if features is None or new_rows is not None:
         return new_rows
-    _, features = _with_row_features(posterior.model, features)
+    _, features = with_row_features(posterior.model, features)
     none = np.zeros(0, np.int32)
     shape = features.num_rows, posterior.data.num_columns
     fields = {"rows": none, "columns": none, "values": np.zeros(0, np.float32), "shape": shape}
@@ -43,7 +37,7 @@ def model_of_new(posterior: Draws, target: MatrixContainer, features: object) ->
     """
     model, new_features, classes = posterior.model, None, None
     if features is not None:
-        model, new_features = _with_row_features(model, features)
+        model, new_features = with_row_features(model, features)
         new_features = new_features.match(target.row_names, size=target.num_rows, what="features")
         training = model.row_classes
         if training is not None:
@@ -72,7 +66,7 @@ def _same_columns(
     return features
 
 
-def _with_row_features(
+def with_row_features(
     model: object, features: object, name: str = "row_features"
 ) -> tuple[TakesRowFeatures, Features]:
     """The model and the features; refuses these where rows in training had none."""
@@ -113,39 +107,3 @@ def transpose(data: Entries) -> Entries:
     fields = {"rows": data.columns, "columns": data.rows, "values": data.values, "shape": shape}
     names = {"row_names": data.column_names, "column_names": data.row_names}
     return bare(Entries, **fields, **names)
-
-
-def prediction_of_columns(
-    untransposed: CellAnswers,
-    cells: object,
-    new_columns: object,
-    *,
-    features: object,
-    **options: Any,
-) -> Prediction:
-    """Cells of new columns, as those of new rows of the transposed posterior."""
-    turned = posterior(untransposed)
-    if features is not None:
-        _with_row_features(turned.model, features, "column_features")
-    new = None
-    if new_columns is not None:
-        new = transpose(as_container(new_columns, Entries, "new_columns"))
-        unknown = options["unknown"]
-        if unknown == "prior":
-            raise ValueError(
-                'unknown="prior": is of cells; rows of new columns are dropped: "drop"'
-            )
-        new = new.align_columns(turned.data, argument="new_columns", word="row", unknown=unknown)
-    if cells is not None:
-        rows = rows_without_cells(turned, features, new)
-        assert rows is not None  # one of new_columns and features is passed
-        drop = options["unknown"] == "drop"
-        cells = Positions(*read_cells(cells, transpose(rows), drop=drop)[::-1])
-    found = turned.predict(cells, new_rows=new, row_features=features, **options)
-    return dataclasses.replace(
-        found,
-        rows=found.columns,
-        columns=found.rows,
-        row_names=found.column_names,
-        column_names=found.row_names,
-    )
