@@ -73,10 +73,8 @@ from .models.topics import HFP as HFP
 from .models.topics import LDA as LDA
 from .models.topics import PAM as PAM
 from .models.topics import DirichletCompoundMultinomial as DirichletCompoundMultinomial
-from .posterior import Posterior as Posterior
 from .posterior import Prediction as Prediction
 from .posterior.alarms import RunWarning as RunWarning
-from .posterior.comparison import compare as compare
 from .priors.features import BetaBernoulli as BetaBernoulli
 from .priors.features import IndianBuffet as IndianBuffet
 from .priors.flexible import FlexiblePrior as FlexiblePrior
@@ -90,6 +88,8 @@ from .priors.scales import RootInverseGamma as RootInverseGamma
 from .pure_functions import free_energy as free_energy
 from .pure_functions import kernel as kernel
 from .registry import register as register
+from .results import Posterior as Posterior
+from .results.comparison import compare as compare
 from .testing.calibration import (
     simulation_based_calibration as simulation_based_calibration,
 )

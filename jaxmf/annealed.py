@@ -19,10 +19,12 @@ from jaxmf.engine.processes import refuse_several
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import Anneals, SomeModel
-from jaxmf.posterior import Posterior, alarms
-from jaxmf.posterior.assemble import from_annealing, outcome
+from jaxmf.posterior import alarms
+from jaxmf.posterior.assemble import fields_of_annealing
+from jaxmf.posterior.extension import outcome
 from jaxmf.preparation import device_name, matched_to, meta_of, refuse_inside, refuse_traced
 from jaxmf.registry.entry import Entry
+from jaxmf.results import Posterior
 from jaxmf.samplers.annealed_smc import MOST_POWERS, annealed_smc, rising_powers
 from jaxmf.types import Key, Seed
 
@@ -128,7 +130,8 @@ def smc(
     device = device_name(container, mesh)
     facts, notes = outcome(run, began), matched.notes(container)
     meta = meta_of("smc", seed, settings, options, device, facts, notes)
-    return alarms.warn(from_annealing(matched, container, run, meta))
+    fields = fields_of_annealing(matched, container, run, options)
+    return alarms.warn(Posterior(model=matched, data=container, meta=meta, **fields))
 
 
 def _run(search: Algorithm, data: Container, **options: Any) -> Run:

@@ -23,16 +23,15 @@ from jaxmf.engine.progress import ProgressReport
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import Placement, check_mesh_axes, validate_mesh
 from jaxmf.model import HasAscent, HoldsOutOnes, Model, SolvesInClosedForm, SomeModel
-from jaxmf.posterior import Posterior, alarms, kept_cells
-from jaxmf.posterior import load as load
+from jaxmf.posterior import alarms, kept_cells
 from jaxmf.posterior.assemble import (
-    from_ascent,
-    from_chains,
-    from_filter,
-    from_solution,
-    outcome,
-    sweep_note,
+    fields_of_ascent,
+    fields_of_chains,
+    fields_of_filter,
+    fields_of_solution,
 )
+from jaxmf.posterior.extension import outcome
+from jaxmf.posterior.records import sweep_note
 from jaxmf.posterior.replicas import check_temper, with_replicas
 from jaxmf.posterior.replicas import facts as replica_facts
 from jaxmf.preparation import (
@@ -42,6 +41,8 @@ from jaxmf.preparation import (
     refuse_traced,
     with_device_options,
 )
+from jaxmf.results import Posterior
+from jaxmf.results import load as load
 from jaxmf.samplers import move_schedule
 from jaxmf.types import Seed
 
@@ -203,7 +204,9 @@ def sample(
     device = device_name(container, mesh)
     facts, notes = outcome(run, began), model.notes(container)
     meta = meta_of("sample", seed, run_settings, options, device, facts, notes)
-    return alarms.warn(from_chains(model, without_cells(container), run, meta, cells), mesh)
+    data, fields = without_cells(container), fields_of_chains(model, run)
+    posterior = Posterior(model=model, data=data, meta=meta, predicted_at=cells, **fields)
+    return alarms.warn(posterior, mesh)
 
 
 def particle_filter(
@@ -278,7 +281,8 @@ def particle_filter(
     device = device_name(container, mesh)
     facts, notes = outcome(run, began), model.notes(container)
     meta = meta_of("particle_filter", seed, run_settings, everything, device, facts, notes)
-    return alarms.warn(from_filter(model, container, run, meta), mesh)
+    fields = fields_of_filter(model, container, run)
+    return alarms.warn(Posterior(model=model, meta=meta, **fields), mesh)
 
 
 def variational(
@@ -381,7 +385,8 @@ def variational(
     device = device_name(container, mesh)
     facts, notes = outcome(run, began), model.notes(container)
     meta = meta_of("variational", seed, run_settings, kept, device, facts, notes)
-    return alarms.warn(from_ascent(model, container, run, meta), mesh)
+    fields = fields_of_ascent(model, container, run)
+    return alarms.warn(Posterior(model=model, data=container, meta=meta, **fields), mesh)
 
 
 def _analytic(
@@ -404,7 +409,8 @@ def _analytic(
     fields = {"seconds": seconds, "wall_seconds": seconds, "complete": True, "capacity": {}}
     device, notes = device_name(data), model.notes(data)
     meta = meta_of("variational", seed, {"analytic": True}, {}, device, fields, notes)
-    return alarms.warn(from_solution(model, data, draw, meta))
+    fields = fields_of_solution(draw)
+    return alarms.warn(Posterior(model=model, data=data, meta=meta, **fields))
 
 
 VERBS: Mapping[str, Callable[..., Posterior]] = {

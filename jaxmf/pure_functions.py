@@ -29,7 +29,7 @@ from jaxmf.variational_bayes.state import as_draw, from_draw, prepare
 from jaxmf.variational_bayes.zeros import All
 
 if TYPE_CHECKING:
-    from jaxmf.posterior import Posterior
+    from jaxmf.results import Posterior
 
 Named = dict[str, Array]
 

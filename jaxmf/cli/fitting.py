@@ -25,8 +25,8 @@ from jaxmf.cli.options import (
 from jaxmf.cli.settings import build, read_settings, refuse_foreign
 
 if TYPE_CHECKING:
-    from jaxmf.posterior import Posterior
     from jaxmf.registry.entry import Setting
+    from jaxmf.results import Posterior
 
 _CHECKPOINT = "checkpoint"
 

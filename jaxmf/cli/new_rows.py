@@ -9,7 +9,7 @@ from jaxmf.cli.inputs import first_few, read_data
 
 if TYPE_CHECKING:
     from jaxmf.data import Container, Features
-    from jaxmf.posterior import Posterior
+    from jaxmf.results import Posterior
     from jaxmf.types import Names
 
 

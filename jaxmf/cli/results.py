@@ -33,7 +33,7 @@ from jaxmf.cli.options import (
 
 if TYPE_CHECKING:
     from jaxmf.data import Container
-    from jaxmf.posterior import Posterior
+    from jaxmf.results import Posterior
     from jaxmf.types import Names
 
 

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from jaxmf.posterior import Posterior
+    from jaxmf.posterior.answers import Answers
 
 
 def column_features(
-    posterior: Posterior, *, image_shape: tuple[int, int] | None = None, max_features: int = 24
+    posterior: Answers, *, image_shape: tuple[int, int] | None = None, max_features: int = 24
 ) -> Figure:
     """The features of the columns in the reference draw, most frequent first: which columns.
 
@@ -55,7 +55,7 @@ def column_features(
 
 
 def average_images(
-    posterior: Posterior, *, image_shape: tuple[int, int], max_features: int = 24
+    posterior: Answers, *, image_shape: tuple[int, int], max_features: int = 24
 ) -> Figure:
     """The mean of the observed rows that have each row feature, most frequent first.
 
@@ -75,7 +75,7 @@ def average_images(
 
 
 def completed(
-    posterior: Posterior,
+    posterior: Answers,
     rows: object = None,
     *,
     image_shape: tuple[int, int] | None = None,
@@ -112,7 +112,7 @@ def completed(
 
 
 def draw_lines(
-    posterior: Posterior,
+    posterior: Answers,
     lines: dict[str, np.ndarray],
     positions: np.ndarray,
     image_shape: tuple[int, int] | None,
@@ -126,7 +126,7 @@ def draw_lines(
 
 
 def biclusters(
-    posterior: Posterior, *, max_biclusters: int = 8, max_rows: int = 400, max_columns: int = 400
+    posterior: Answers, *, max_biclusters: int = 8, max_rows: int = 400, max_columns: int = 400
 ) -> Figure:
     """The matrix sorted by its surest biclusters, each with a frame, and known features beside it.
 
@@ -195,7 +195,7 @@ def frame_of(rows: np.ndarray, columns: np.ndarray) -> tuple[int, int, int, int]
 
 
 def blocks(
-    posterior: Posterior,
+    posterior: Answers,
     *,
     expected: bool = False,
     max_pairs: int = 8,
@@ -329,12 +329,12 @@ def runs(bits: np.ndarray) -> list[tuple[int, int]]:
     ]
 
 
-def _reference(posterior: Posterior) -> dict[str, np.ndarray]:
+def _reference(posterior: Answers) -> dict[str, np.ndarray]:
     draw = posterior.reference_draw()
     if "v" not in draw:
         raise ValueError(f"{type(posterior.model).__name__} has no features of columns")
     return draw
 
 
-def _weights(posterior: Posterior, draw: dict[str, np.ndarray]) -> np.ndarray:
+def _weights(posterior: Answers, draw: dict[str, np.ndarray]) -> np.ndarray:
     return np.asarray(posterior.model.expected_weights(draw, posterior.data))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from jaxmf.posterior import Posterior
+    from jaxmf.posterior.answers import Answers
 
 
 def causal_graph(
@@ -98,7 +98,7 @@ def _spread(num_circles: int, right: float) -> np.ndarray:
 
 
 def graph_of_draw(
-    posterior: Posterior, *, chain: int | None = None, draw: int | None = None, max_rows: int = 60
+    posterior: Answers, *, chain: int | None = None, draw: int | None = None, max_rows: int = 60
 ) -> Figure:
     """The causal graph of one draw of a posterior with binary features.
 

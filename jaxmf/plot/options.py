@@ -14,10 +14,10 @@ from jaxmf.plot.panels import check_image_shape
 from jaxmf.posterior.named_cells import read_rows
 
 if TYPE_CHECKING:
-    from jaxmf.posterior import Posterior
+    from jaxmf.posterior.answers import Answers
 
 
-def check_options(posterior: Posterior, options: Mapping[str, object]) -> dict[str, object]:
+def check_options(posterior: Answers, options: Mapping[str, object]) -> dict[str, object]:
     """The options of a picture, by the names that they have in all of them.
 
     Args: options: name -> value, those at their defaults included.
@@ -46,12 +46,12 @@ def check_options(posterior: Posterior, options: Mapping[str, object]) -> dict[s
     return checked
 
 
-def _image_shape(posterior: Posterior, shape: tuple[int, int]) -> tuple[int, int]:
+def _image_shape(posterior: Answers, shape: tuple[int, int]) -> tuple[int, int]:
     check_image_shape(shape, posterior.data.num_columns)
     return shape
 
 
-def _truth(posterior: Posterior, truth: object) -> Entries | np.ndarray:
+def _truth(posterior: Answers, truth: object) -> Entries | np.ndarray:
     if isinstance(truth, Entries):
         return truth
     return complete_matrix(truth, posterior.data, argument="truth")

@@ -37,7 +37,7 @@ from jaxmf.types import ArrayLike, PyTree
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from jaxmf.posterior import Posterior
+    from jaxmf.posterior.answers import Answers
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -47,7 +47,7 @@ class Capability(NamedTuple):
     """Something that a picture shows, and whether a posterior has it."""
 
     words: str
-    is_there: Callable[[Posterior], bool]
+    is_there: Callable[[Answers], bool]
 
 
 FEATURES = Capability("binary features of rows", lambda posterior: "z" in posterior.draws)
@@ -85,7 +85,7 @@ BICLUSTERS = Capability(
 TOPICS = Capability("topics of documents", has_topics)
 
 
-def _has_cells(posterior: Posterior) -> bool:
+def _has_cells(posterior: Answers) -> bool:
     """Whether the draws keep what predictions of any cell need."""
     return not kept_cells.lacks(posterior.model, posterior.draws)
 
@@ -123,7 +123,7 @@ class Plots:
         posterior: what is shown.
     """
 
-    def __init__(self, posterior: Posterior) -> None:
+    def __init__(self, posterior: Answers) -> None:
         self._posterior = posterior
 
     def __repr__(self) -> str:
@@ -398,7 +398,7 @@ class Plots:
         return bilinear.blocks(self._posterior, **options)
 
 
-def _traces(posterior: Posterior) -> dict[str, np.ndarray]:
+def _traces(posterior: Answers) -> dict[str, np.ndarray]:
     if posterior.is_weighted:
         return posterior.trace
     if posterior.is_variational:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
     from matplotlib.transforms import Bbox
 
-    from jaxmf.posterior import Posterior
+    from jaxmf.posterior.answers import Answers
     from jaxmf.posterior.topic_table import Topics
 
 _LARGEST = 1500.0  # area of the largest circle, in square points
@@ -71,7 +71,7 @@ def scale(squared: np.ndarray) -> Scaled:
     return Scaled(np.pad(positions, ((0, 0), (0, short))), np.pad(explained, (0, short)))
 
 
-def topic_map(posterior: Posterior, *, topic: int | None, max_topics: int) -> Figure:
+def topic_map(posterior: Answers, *, topic: int | None, max_topics: int) -> Figure:
     """See `Plots.topics`."""
     topics = posterior.topics(n=_NUM_WORDS)
     shown = min(len(topics), max_topics)
@@ -142,7 +142,7 @@ def _list(axes: Axes, topics: Topics, shown: int) -> None:
     axes.set_title("topic, share of tokens, most probable words", loc="left", fontsize=8.5)
 
 
-def _bars(axes: Axes, posterior: Posterior, topics: Topics, topic: int) -> None:
+def _bars(axes: Axes, posterior: Answers, topics: Topics, topic: int) -> None:
     """The most relevant words of a topic: how often the data has them, and in this topic."""
     tokens = posterior.model.over(posterior.data)[1]
     column = np.asarray(tokens.columns[topic_blocks(posterior).word])

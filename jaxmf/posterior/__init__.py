@@ -1,4 +1,4 @@
-"""What a run returns. Open ``posterior.py`` first: the class every method returns.
+"""What may be asked of draws. Open ``answers.py`` first: the base class of `jaxmf.Posterior`.
 
 Its methods are in ``draws.py``, ``summaries.py``, ``cell_answers.py``, ``group_answers.py``,
 ``topic_answers.py`` and ``column_answers.py``; what they compute is in the modules: ``tables.py``
@@ -8,12 +8,10 @@ of summaries and features,
 ``ranking.py`` of the best columns of a row, ``topics.py``, ``row_groups.py`` and ``side_groups.py``
 of groups, ``topic_draws.py``, ``topic_table.py``, ``document_topics.py`` and ``coherence.py`` of
 topics matched across draws, ``transposed.py`` of new columns.
-``records.py`` has what they come in, ``assemble.py`` makes a posterior from a finished run and
-continues one, ``saving.py`` writes folders and ``loading.py`` reads them.
+``records.py`` has what they come in, ``assemble.py`` takes them from a finished run,
+``extension.py`` continues one and ``saving.py`` writes folders.
 """
 
-from jaxmf.posterior.loading import load as load
-from jaxmf.posterior.posterior import Posterior as Posterior
 from jaxmf.posterior.prediction import Prediction as Prediction
 from jaxmf.posterior.records import DrawFeatures as DrawFeatures
 from jaxmf.posterior.records import Meta as Meta

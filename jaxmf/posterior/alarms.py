@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from statistics import NormalDist
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,18 +26,16 @@ from jaxmf.model import (
     HasNetwork,
     HasRowGroups,
     ScalesColumns,
-    SomeModel,
     WarnsOfFits,
     settings_of,
 )
 from jaxmf.posterior.agreement import LARGEST_RHAT
+from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.draws import NO_DRAWS
 from jaxmf.posterior.evidence import annealing_fault
 from jaxmf.posterior.leave_one_out import known_cells
 
-if TYPE_CHECKING:
-    from jaxmf.posterior.posterior import Posterior
-    from jaxmf.posterior.summaries import Summaries
+Warned = TypeVar("Warned", bound=Convergence)
 
 _FEWEST_DRAWS = 4  # R-hat is not defined for fewer
 _DRIFT_DRAWS = 20
@@ -81,7 +79,7 @@ class Alarm(NamedTuple):
         return self.sentence
 
 
-def alarms(posterior: Summaries) -> tuple[Alarm, ...]:
+def alarms(posterior: Convergence) -> tuple[Alarm, ...]:
     """See `Posterior.alarms`."""
     if posterior.num_draws == 0:
         return (Alarm("no draws", NO_DRAWS),)
@@ -90,7 +88,7 @@ def alarms(posterior: Summaries) -> tuple[Alarm, ...]:
     return tuple(alarm for check in checks for alarm in check(posterior))
 
 
-def warn(posterior: Posterior[SomeModel], mesh: object = None) -> Posterior[SomeModel]:
+def warn(posterior: Warned, mesh: object = None) -> Warned:
     """The posterior, after a `RunWarning` with its first alarm if it has any.
 
     Args: mesh: of the run; of several processes the first warns.
@@ -104,7 +102,7 @@ def warn(posterior: Posterior[SomeModel], mesh: object = None) -> Posterior[Some
     return posterior
 
 
-def _nothing_in_use(posterior: Summaries) -> Iterator[Alarm]:
+def _nothing_in_use(posterior: Convergence) -> Iterator[Alarm]:
     """No feature or factor, or one group, in all draws; or no feature in the draws of one chain."""
     for name, values in posterior.draws.items():
         if not name.startswith("num_") or values.ndim != 2 or not _is_counted(name):
@@ -132,7 +130,7 @@ def _nothing_in_use(posterior: Summaries) -> Iterator[Alarm]:
             )
 
 
-def _one_of_stated_groups(posterior: Summaries) -> Iterator[Alarm]:
+def _one_of_stated_groups(posterior: Convergence) -> Iterator[Alarm]:
     """All rows in one group, of a number of groups that is stated and so is not in the draws."""
     if not isinstance(posterior.model, HasNetwork):
         return
@@ -148,7 +146,7 @@ def _one_of_stated_groups(posterior: Summaries) -> Iterator[Alarm]:
             )
 
 
-def _suspect_data(posterior: Summaries) -> Iterator[Alarm]:
+def _suspect_data(posterior: Convergence) -> Iterator[Alarm]:
     """Codes of missing cells that were taken for numbers, and columns that hold groups together."""
     data = posterior.data
     known = known_cells(data)
@@ -186,7 +184,7 @@ def _redundant_columns(data: Dense) -> Iterator[Alarm]:
     )
 
 
-def _how_to_find_groups(posterior: Summaries, *, stated: bool = False) -> str:
+def _how_to_find_groups(posterior: Convergence, *, stated: bool = False) -> str:
     data = posterior.data
     if isinstance(data, Dense) and data.num_columns >= data.num_rows / 2:
         return (
@@ -203,14 +201,14 @@ def _how_to_find_groups(posterior: Summaries, *, stated: bool = False) -> str:
     return f"run longer{moves}, or state a larger concentration"
 
 
-def _why_none(posterior: Summaries) -> str:
+def _why_none(posterior: Convergence) -> str:
     values = _observed(posterior.data)
     if values is not None and values.size and np.ptp(values) == 0:
         return "All observed cells are equal: there is nothing else to find"
     return "Check the scale of the data against the priors"
 
 
-def _model_alarms(posterior: Summaries) -> Iterator[Alarm]:
+def _model_alarms(posterior: Convergence) -> Iterator[Alarm]:
     """What only the model knows of its draws, such as factors that are all switched off."""
     if posterior.is_variational and isinstance(posterior.model, WarnsOfFits):
         for kind, sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
@@ -225,7 +223,7 @@ def _is_of_features(name: str) -> bool:
     return name.endswith(("features", "factors"))
 
 
-def _noise(posterior: Summaries) -> Iterator[Alarm]:
+def _noise(posterior: Convergence) -> Iterator[Alarm]:
     """Noise that is surely above the sd of the data: the model explains less than one number."""
     noise = posterior.draws.get("noise_scale")
     values = _observed(_in_noise_units(posterior))
@@ -251,7 +249,7 @@ def _noise(posterior: Summaries) -> Iterator[Alarm]:
         )
 
 
-def _units(posterior: Summaries) -> Iterator[Alarm]:
+def _units(posterior: Convergence) -> Iterator[Alarm]:
     """Noise that is surely above the sd of a column: in one noise scale for all it has no say."""
     noise, data = posterior.draws.get("noise_scale"), _in_noise_units(posterior)
     if noise is not None and isinstance(data, Entries):
@@ -293,7 +291,7 @@ def _units_of_entries(data: Entries) -> Iterator[Alarm]:
     )
 
 
-def _in_noise_units(posterior: Summaries) -> Container:
+def _in_noise_units(posterior: Convergence) -> Container:
     """The data in the units of the noise: those of each column, where a model scales them."""
     model, data = posterior.model, posterior.data
     is_scaled = isinstance(model, ScalesColumns) and isinstance(data, Dense | Entries)
@@ -313,7 +311,7 @@ def _observed(data: Container) -> np.ndarray | None:
     return None if known is None else known[2]
 
 
-def slow_quantities(posterior: Summaries) -> dict[str, float]:
+def slow_quantities(posterior: Convergence) -> dict[str, float]:
     """The R-hat of the quantities that chains do not agree on."""
     if posterior.meta.method != "sample" or posterior.num_draws < _FEWEST_DRAWS:
         return {}
@@ -326,13 +324,13 @@ def slow_quantities(posterior: Summaries) -> dict[str, float]:
     return {name: value for name, value in rhats.items() if value > LARGEST_RHAT}
 
 
-def cells_agree(posterior: Summaries) -> bool:
+def cells_agree(posterior: Convergence) -> bool:
     """Whether chains agree on cells, in a model that is judged by these."""
     found = posterior.cell_agreement()
     return found is not None and found.is_good
 
 
-def _rhat(posterior: Summaries) -> Iterator[Alarm]:
+def _rhat(posterior: Convergence) -> Iterator[Alarm]:
     """Chains that disagree."""
     rhats = slow_quantities(posterior)
     if not rhats or cells_agree(posterior):
@@ -349,7 +347,7 @@ def _rhat(posterior: Summaries) -> Iterator[Alarm]:
     )
 
 
-def _advice(posterior: Summaries) -> str:
+def _advice(posterior: Convergence) -> str:
     """Which options of this run to turn."""
     run, options = posterior.meta.run, posterior.meta.options
     warmup, samples = int(run.get("num_warmup", 0)), int(run.get("num_samples", 1))
@@ -367,7 +365,7 @@ def _advice(posterior: Summaries) -> str:
     return advice
 
 
-def _can_split(posterior: Summaries) -> bool:
+def _can_split(posterior: Convergence) -> bool:
     """Whether the run has features, or groups of a process, that moves could split and merge."""
     if "z" in posterior.draws:
         return True
@@ -377,7 +375,7 @@ def _can_split(posterior: Summaries) -> bool:
     return any(can_split(network, name) for name in network.indicators)
 
 
-def _has_short_documents(posterior: Summaries) -> bool:
+def _has_short_documents(posterior: Convergence) -> bool:
     """Whether few words a document leave the number of topics to the concentration of words."""
     model, data = posterior.model, posterior.data
     if type(model).__name__ != "HDPLDA" or not isinstance(model.word_concentration, int | float):
@@ -386,7 +384,7 @@ def _has_short_documents(posterior: Summaries) -> bool:
     return bool(data.num_tokens < _SHORT_DOCUMENT * num_documents)
 
 
-def _level(posterior: Summaries) -> Iterator[Alarm]:
+def _level(posterior: Convergence) -> Iterator[Alarm]:
     """A feature of nearly all rows, where the column means were subtracted.
 
     Features raise the means of their columns, so rows without any are not about zero then, and one
@@ -415,7 +413,7 @@ def _level(posterior: Summaries) -> Iterator[Alarm]:
         )
 
 
-def _replicas(posterior: Summaries) -> Iterator[Alarm]:
+def _replicas(posterior: Convergence) -> Iterator[Alarm]:
     """Replicas of which no state came back from the lowest power."""
     run = posterior.meta.run
     if "temper" not in run or any(run["round_trips"]):
@@ -432,7 +430,7 @@ def _replicas(posterior: Summaries) -> Iterator[Alarm]:
     )
 
 
-def _drift(posterior: Summaries) -> Iterator[Alarm]:
+def _drift(posterior: Convergence) -> Iterator[Alarm]:
     """A log joint whose second half lies to one side of its first, in all chains."""
     values = posterior.draws.get("log_joint")
     if posterior.meta.method != "sample" or values is None or values.ndim != 2:
@@ -455,7 +453,7 @@ def _drift(posterior: Summaries) -> Iterator[Alarm]:
         )
 
 
-def _free_energy(posterior: Summaries) -> Iterator[Alarm]:
+def _free_energy(posterior: Convergence) -> Iterator[Alarm]:
     """A variational fit that ended before its free energy did."""
     energies = posterior.trace.get("free_energy")
     limit = posterior.meta.run.get("num_epochs")
@@ -475,7 +473,7 @@ def _free_energy(posterior: Summaries) -> Iterator[Alarm]:
         )
 
 
-def _support(posterior: Summaries) -> Iterator[Alarm]:
+def _support(posterior: Convergence) -> Iterator[Alarm]:
     """Gaussian noise on grades, whose intervals leave the scale, and grades far outside it."""
     likelihood = settings_of(posterior.model).get("likelihood")
     if type(likelihood).__name__ != "Gaussian" or type(posterior.data).__name__ != "Entries":
@@ -533,7 +531,7 @@ def _support_of(grades: np.ndarray, counts: np.ndarray) -> str | None:
     return f"{where} intervals leave that scale. {remedy}"
 
 
-def _evidence(posterior: Summaries) -> Iterator[Alarm]:
+def _evidence(posterior: Convergence) -> Iterator[Alarm]:
     """Runs whose evidence has no error that could be trusted.
 
     A single run of a filter, as by default, claims none: its summary says so, and that is all.
@@ -558,7 +556,7 @@ def _evidence(posterior: Summaries) -> Iterator[Alarm]:
     )
 
 
-def _prediction(posterior: Summaries) -> Iterator[Alarm]:
+def _prediction(posterior: Convergence) -> Iterator[Alarm]:
     """Observed cells predicted from all others worse than simple means predict them."""
     comparison = posterior.leave_one_out()
     if comparison is None or comparison.excess <= _PREDICTION_ERRORS * comparison.standard_error:

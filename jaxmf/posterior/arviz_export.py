@@ -12,10 +12,10 @@ from jaxmf.answers import import_extra
 if TYPE_CHECKING:
     import xarray as xr
 
-    from jaxmf.posterior.posterior import Posterior
+    from jaxmf.posterior.answers import Answers
 
 
-def to_arviz(posterior: Posterior, *, log_likelihood: bool) -> xr.DataTree:
+def to_arviz(posterior: Answers, *, log_likelihood: bool) -> xr.DataTree:
     """See `Posterior.to_arviz`."""
     arviz_base = import_extra("arviz_base", "to_arviz", "arviz")
     draws = _equally_weighted(posterior, dict(posterior.draws))
@@ -34,7 +34,7 @@ def to_arviz(posterior: Posterior, *, log_likelihood: bool) -> xr.DataTree:
     return tree
 
 
-def _equally_weighted(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _equally_weighted(posterior: Answers, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Arrays (chains, draws, ...); those of particles as one chain resampled by their weights."""
     if not posterior.is_weighted:
         return arrays
@@ -43,7 +43,7 @@ def _equally_weighted(posterior: Posterior, arrays: dict[str, np.ndarray]) -> di
     return {name: x.reshape(counts.size, *x.shape[2:])[chosen][None] for name, x in arrays.items()}
 
 
-def _log_likelihood(posterior: Posterior) -> xr.DataTree:
+def _log_likelihood(posterior: Answers) -> xr.DataTree:
     """The group log_likelihood: ``x`` has other axes there than among the observed data."""
     import arviz_base
     import xarray as xr

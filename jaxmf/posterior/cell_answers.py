@@ -79,7 +79,7 @@ class CellAnswers(Draws):
             )
         if new_rows is not None or row_features is not None:
             raise ValueError("new rows and new columns: predict one of them at a time")
-        return transposed.prediction_of_columns(
+        return cell_questions.predict_columns(
             self, cells, new_columns, features=column_features, **settings
         )
 

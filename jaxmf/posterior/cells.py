@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.arguments import check_numbers
-from jaxmf.data import MatrixContainer, Positions
+from jaxmf.data import Entries, MatrixContainer, Positions, as_container
 from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.data.checks import as_numeric
+from jaxmf.data.container import bare
 from jaxmf.data.convert import complete_matrix
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import PredictsCells, ScoresFurtherRows, TakesNewRows, TakesUnknownIds
@@ -25,6 +27,7 @@ from jaxmf.posterior import (
 )
 from jaxmf.posterior.cell_distributions import cell_distribution
 from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.named_cells import read_cells
 from jaxmf.posterior.prediction import CellMixture, Prediction
 
 _MOST_DRAWS = 1_000  # that whole rows are scored by
@@ -111,6 +114,56 @@ def predict(
         row_names=None if row_names is None else row_names[where[0]],
         column_names=None if column_names is None else column_names[where[1]],
         shape=(target.num_rows, target.num_columns),
+    )
+
+
+def predict_columns(
+    posterior: Draws,
+    cells: object,
+    new_columns: object,
+    *,
+    features: object,
+    **options: Any,
+) -> Prediction:
+    """Cells of new columns, as those of new rows of the transposed posterior."""
+    turned = transposed.posterior(posterior)
+    if features is not None:
+        transposed.with_row_features(turned.model, features, "column_features")
+    new = None
+    if new_columns is not None:
+        new = transposed.transpose(as_container(new_columns, Entries, "new_columns"))
+        unknown = options["unknown"]
+        if unknown == "prior":
+            raise ValueError(
+                'unknown="prior": is of cells; rows of new columns are dropped: "drop"'
+            )
+        new = new.align_columns(turned.data, argument="new_columns", word="row", unknown=unknown)
+    if cells is not None:
+        rows = transposed.rows_without_cells(turned, features, new)
+        assert rows is not None  # one of new_columns and features is passed
+        drop = options["unknown"] == "drop"
+        cells = Positions(*read_cells(cells, transposed.transpose(rows), drop=drop)[::-1])
+    taken = transposed.own_units(posterior.model, new)
+    if taken is not None and new is not None:
+        where = np.asarray(new.rows)
+        values = (np.asarray(new.values, float) - taken[0][where]) / taken[1][where]
+        new = bare(Entries, **vars(new) | {"values": values.astype(new.values.dtype)})
+    found = predict(turned, cells, new_rows=new, row_features=features, **options)
+    if taken is not None:
+        offset, unit = taken[0][found.rows], taken[1][found.rows]
+        found = dataclasses.replace(
+            found,
+            mean=found.mean * unit + offset,
+            sd=found.sd * unit,
+            quantiles=found.quantiles * unit + offset,
+            draws=(found.draws * unit + offset).astype(found.draws.dtype),
+        )
+    return dataclasses.replace(
+        found,
+        rows=found.columns,
+        columns=found.rows,
+        row_names=found.column_names,
+        column_names=found.row_names,
     )
 
 

@@ -21,6 +21,7 @@ from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasFeatures, lacks
 from jaxmf.posterior import tables
 from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.quantities import feature_bits
 from jaxmf.posterior.records import largest_columns
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def certain_features(posterior: Draws, min_probability: float) -> CertainFeature
     """See `Posterior.certain_features`."""
     if not isinstance(posterior.model, HasFeatures):
         raise lacks(posterior.model, HasFeatures, "certain_features")
-    bits = tables.feature_bits(posterior)
+    bits = feature_bits(posterior)
     chains, draws, weights = posterior.spread_draws()
     sets = [bits[chain, draw].T.astype(float) for chain, draw in zip(chains, draws, strict=True)]
     reference = bits[posterior.reference()].T.astype(float)

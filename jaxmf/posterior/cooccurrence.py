@@ -14,7 +14,7 @@ from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasBiclusters, HasRowGroups, lacks
 from jaxmf.posterior import named_cells, row_groups
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.tables import feature_bits
+from jaxmf.posterior.quantities import feature_bits
 
 MEASURES = ("expected", "probability")
 SIDES = ("row", "column")

@@ -43,6 +43,12 @@ class Meta:
     notes: tuple[str, ...] = ()
 
 
+def sweep_note(options: Mapping[str, object]) -> str:
+    """Which sweep a run makes, for its progress line and its report: "sweep=collapsed"."""
+    named = [f"{name}={options[name]}" for name in ("sweep", "weights") if options.get(name)]
+    return ", ".join(named)
+
+
 class Evidence(NamedTuple):
     """Estimate of log p(X) and its standard error, NaN where no error can be trusted."""
 

@@ -19,13 +19,13 @@ from jaxmf import registry, settings
 from jaxmf.arguments import check_path
 from jaxmf.data import Container
 from jaxmf.engine import Run, files, manifest
-from jaxmf.posterior.posterior import Posterior
+from jaxmf.posterior.draws import Draws
 
 FORMAT = 2
 MANIFEST = "posterior.json"
 
 
-def save(posterior: Posterior, folder: str | Path, *, include_data: bool = True) -> Path:
+def save(posterior: Draws, folder: str | Path, *, include_data: bool = True) -> Path:
     """Write a posterior to a folder; see `Posterior.save`."""
     path = check_path("folder", folder)
     if path.exists() and not path.is_dir():
@@ -55,7 +55,7 @@ def save(posterior: Posterior, folder: str | Path, *, include_data: bool = True)
     return path
 
 
-def _describe(posterior: Posterior, *, include_data: bool) -> dict[str, object]:
+def _describe(posterior: Draws, *, include_data: bool) -> dict[str, object]:
     meta, evidence = posterior.meta, posterior.evidence
     facts = {field.name: getattr(meta, field.name) for field in dataclasses.fields(meta)}
     facts["seed"] = settings.encode_seed(meta.seed)
@@ -86,7 +86,7 @@ def _run_settings(run: Run) -> dict[str, object]:
     return {f.name: getattr(run, f.name) for f in dataclasses.fields(run) if f.name not in arrays}
 
 
-def _arrays(posterior: Posterior, include_data: bool) -> dict[str, dict[str, np.ndarray]]:
+def _arrays(posterior: Draws, include_data: bool) -> dict[str, dict[str, np.ndarray]]:
     groups: dict[str, dict[str, Any]] = {
         "draws": posterior.draws,
         "averages": posterior.averages,

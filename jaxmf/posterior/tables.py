@@ -1,8 +1,6 @@
-"""Tables of a run: quantities that do not depend on labels, features, the facts of the run."""
+"""Tables of a run: its summary, numbers of features and groups, features, facts."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,54 +8,19 @@ from jaxmf import diagnostics, settings
 from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import Summary
-from jaxmf.model import HasBias, HasFeatures, HasNetwork, Pair, lacks, settings_of
+from jaxmf.model import HasFeatures, HasNetwork, Pair, lacks, settings_of
 from jaxmf.posterior.agreement import described
 from jaxmf.posterior.alarms import alarms, slow_quantities
+from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.quantities import NUM_PAIRS, feature_bits, quantities_of
 from jaxmf.posterior.records import DrawFeatures, NumFeatures, NumGroups
 from jaxmf.programs import jit
 from jaxmf.samplers import move_schedule
 from jaxmf.types import Draw
 
-if TYPE_CHECKING:
-    from jaxmf.posterior.summaries import Summaries
 
-NUM_PAIRS = 3
-"""Entries of ZZ' in a summary."""
-
-
-def quantities(posterior: Draws, num_pairs: int) -> dict[str, np.ndarray]:
-    """Name -> (chains, draws); see `Posterior.quantities`."""
-    fixed = posterior.model.hyperparameters
-    scalars = {
-        name: values
-        for name, values in posterior.draws.items()
-        if values.ndim == 2 and not isinstance(fixed.get(name), (int, float))
-    }
-    order = ["log_joint", "num_features"]
-    names = [name for name in order if name in scalars]
-    names += [name for name in scalars if name not in order]
-    table = {name: scalars[name] for name in names}
-    if "z" in posterior.draws and posterior.data.num_rows > 1:
-        z = feature_bits(posterior)
-        rows = np.linspace(0, z.shape[2], 4).astype(int)[:3] % z.shape[2]
-        pairs = [(rows[0], rows[1]), (rows[1], rows[2]), (rows[0], rows[2])]
-        ids = ids_or_positions(posterior.data.row_names, z.shape[2])
-        for i, j in [pair for pair in pairs if pair[0] != pair[1]][:num_pairs]:
-            table[f"shared[{ids[i]}, {ids[j]}]"] = (z[:, :, i] & z[:, :, j]).sum(axis=-1)
-    return table
-
-
-def feature_bits(posterior: Draws) -> np.ndarray:
-    """(chains, draws, N, K) features, without the one that is always on."""
-    if "z" not in posterior.draws:
-        raise ValueError(f"{type(posterior.model).__name__} keeps no binary features")
-    z = posterior.draws["z"]
-    has_bias = isinstance(posterior.model, HasBias) and posterior.model.has_bias_feature
-    return z[..., 1:] if has_bias else z
-
-
-def summary(posterior: Summaries) -> Summary:
+def summary(posterior: Convergence) -> Summary:
     """See `Posterior.summary`."""
     table = _table(posterior)
     slow = slow_quantities(posterior)
@@ -71,7 +34,7 @@ def summary(posterior: Summaries) -> Summary:
 def _table(posterior: Draws) -> Summary:
     if posterior.is_variational:
         return _variational_summary(posterior)
-    found = quantities(posterior, NUM_PAIRS) if posterior.num_draws else {}
+    found = quantities_of(posterior, NUM_PAIRS) if posterior.num_draws else {}
     if not posterior.is_weighted:
         return diagnostics.summarise_chains(found)
     size = diagnostics.weights_effective_size(posterior.log_weights)

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from jaxmf.arguments import check_object
-from jaxmf.data import Entries, Features, MatrixContainer, as_container, units
+from jaxmf.data import Entries, Features, MatrixContainer, units
 from jaxmf.data.checks import shown_id
 from jaxmf.data.container import bare
-from jaxmf.data.names import Positions
 from jaxmf.model import Model, TakesNewColumns, TakesRowFeatures, settings_of
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.named_cells import read_cells
-from jaxmf.posterior.prediction import Prediction
-
-if TYPE_CHECKING:
-    from jaxmf.posterior.cell_answers import CellAnswers
 
 _Draws = TypeVar("_Draws", bound=Draws)
 Rows = TypeVar("Rows")
@@ -28,7 +22,7 @@ def rows_without_cells(posterior: Draws, features: object, new_rows: Rows) -> Ro
     """New rows of which nothing but features is known, where no others are passed."""
     if features is None or new_rows is not None:
         return new_rows
-    _, features = _with_row_features(posterior.model, features)
+    _, features = with_row_features(posterior.model, features)
     none = np.zeros(0, np.int32)
     shape = features.num_rows, posterior.data.num_columns
     fields = {"rows": none, "columns": none, "values": np.zeros(0, np.float32), "shape": shape}
@@ -44,7 +38,7 @@ def model_of_new(posterior: Draws, target: MatrixContainer, features: object) ->
     """
     model, new_features, classes = posterior.model, None, None
     if features is not None:
-        model, new_features = _with_row_features(model, features)
+        model, new_features = with_row_features(model, features)
         new_features = new_features.match(target.row_names, size=target.num_rows, what="features")
         training = model.row_classes
         if training is not None:
@@ -73,7 +67,7 @@ def _same_columns(
     return features
 
 
-def _with_row_features(
+def with_row_features(
     model: object, features: object, name: str = "row_features"
 ) -> tuple[TakesRowFeatures, Features]:
     """The model and the features; refuses these where rows in training had none."""
@@ -116,7 +110,7 @@ def transpose(data: Entries) -> Entries:
     return bare(Entries, **fields, **names)
 
 
-def _own_units(model: Model, new: Entries | None) -> tuple[np.ndarray, np.ndarray] | None:
+def own_units(model: Model, new: Entries | None) -> tuple[np.ndarray, np.ndarray] | None:
     """Offsets and units of new columns, which are rows here; None where columns have none.
 
     Those one a column in training are means and standard deviations of the cells of new ones.
@@ -141,53 +135,3 @@ def _own_units(model: Model, new: Entries | None) -> tuple[np.ndarray, np.ndarra
         offset = 0.0 if new is None else units.column_means(transpose(new))
     size = 1 if new is None else new.num_rows
     return np.broadcast_to(np.float64(offset), size), np.broadcast_to(np.float64(unit), size)
-
-
-def prediction_of_columns(
-    untransposed: CellAnswers,
-    cells: object,
-    new_columns: object,
-    *,
-    features: object,
-    **options: Any,
-) -> Prediction:
-    """Cells of new columns, as those of new rows of the transposed posterior."""
-    turned = posterior(untransposed)
-    if features is not None:
-        _with_row_features(turned.model, features, "column_features")
-    new = None
-    if new_columns is not None:
-        new = transpose(as_container(new_columns, Entries, "new_columns"))
-        unknown = options["unknown"]
-        if unknown == "prior":
-            raise ValueError(
-                'unknown="prior": is of cells; rows of new columns are dropped: "drop"'
-            )
-        new = new.align_columns(turned.data, argument="new_columns", word="row", unknown=unknown)
-    if cells is not None:
-        rows = rows_without_cells(turned, features, new)
-        assert rows is not None  # one of new_columns and features is passed
-        drop = options["unknown"] == "drop"
-        cells = Positions(*read_cells(cells, transpose(rows), drop=drop)[::-1])
-    taken = _own_units(untransposed.model, new)
-    if taken is not None and new is not None:
-        where = np.asarray(new.rows)
-        values = (np.asarray(new.values, float) - taken[0][where]) / taken[1][where]
-        new = bare(Entries, **vars(new) | {"values": values.astype(new.values.dtype)})
-    found = turned.predict(cells, new_rows=new, row_features=features, **options)
-    if taken is not None:
-        offset, unit = taken[0][found.rows], taken[1][found.rows]
-        found = dataclasses.replace(
-            found,
-            mean=found.mean * unit + offset,
-            sd=found.sd * unit,
-            quantiles=found.quantiles * unit + offset,
-            draws=(found.draws * unit + offset).astype(found.draws.dtype),
-        )
-    return dataclasses.replace(
-        found,
-        rows=found.columns,
-        columns=found.rows,
-        row_names=found.column_names,
-        column_names=found.row_names,
-    )

@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxmf import diagnostics, plot
+from jaxmf import diagnostics
 from jaxmf.arguments import check_path, check_text
 from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
 from jaxmf.engine import files
+from jaxmf.plot import Plots, check_image_shape
 from jaxmf.posterior.alarms import cells_agree
-from jaxmf.posterior.assemble import sweep_note
+from jaxmf.posterior.records import sweep_note
 from jaxmf.report import rows, user_data
 from jaxmf.report.html import SCRIPT, STYLE, escaped, picture, section
 from jaxmf.samplers import move_schedule
 
 if TYPE_CHECKING:
     from jaxmf.diagnostics import HeldOutError
-    from jaxmf.posterior import Posterior
+    from jaxmf.posterior.answers import Answers
 
 _NOTES = "notes.json"
 _TRUTH = "held_out.npz"
@@ -30,7 +31,7 @@ _CELLS = ("rows", "columns", "values", "shape")
 
 
 def report(
-    posterior: Posterior,
+    posterior: Answers,
     path: str | Path,
     *,
     image_shape: tuple[int, int] | None = None,
@@ -69,7 +70,7 @@ def report(
 
 
 def render(
-    posterior: Posterior,
+    posterior: Answers,
     *,
     image_shape: tuple[int, int] | None = None,
     truth: object = None,
@@ -79,7 +80,7 @@ def render(
     """The page of `report` as a string."""
     posterior.require_draws()
     if image_shape is not None:
-        plot.check_image_shape(image_shape, posterior.data.num_columns)
+        check_image_shape(image_shape, posterior.data.num_columns)
     if truth is not None and not isinstance(truth, Entries):
         truth = complete_matrix(truth, posterior.data, argument="truth")
     error = None
@@ -146,7 +147,7 @@ def read_notes(
     return shape, truth
 
 
-def _effort(posterior: Posterior) -> str:
+def _effort(posterior: Answers) -> str:
     if posterior.is_weighted:
         return f"{posterior.weights.size:,} particles"
     if posterior.is_variational:
@@ -155,7 +156,7 @@ def _effort(posterior: Posterior) -> str:
     return f"{chains} of {posterior.num_draws:,} draws"
 
 
-def _tiles(posterior: Posterior, error: HeldOutError | None) -> str:
+def _tiles(posterior: Answers, error: HeldOutError | None) -> str:
     tiles = []
     if "num_features" in posterior.draws:
         distribution = posterior.num_features()
@@ -194,7 +195,7 @@ def _percent_less(share: float) -> str:
     return f"{100 * share:.0f} % less" if share >= 0 else f"{-100 * share:.0f} % more"
 
 
-def _worst_rhat(posterior: Posterior) -> float | None:
+def _worst_rhat(posterior: Answers) -> float | None:
     summary = posterior.summary()
     values = summary.values[:, summary.columns.index("R-hat")]
     return None if np.isnan(values).all() else float(np.nanmax(values))
@@ -206,7 +207,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _summary(posterior: Posterior) -> str:
+def _summary(posterior: Answers) -> str:
     words = "Quantities that do not depend on the labels of features. "
     if "z" in posterior.draws:
         words += "<code>shared[i, j]</code> is the number of features rows i and j have in common. "
@@ -216,14 +217,14 @@ def _summary(posterior: Posterior) -> str:
     return section("Summary", words, f'<div class="scroll">{table}</div>')
 
 
-def _features(posterior: Posterior, image_shape: tuple[int, int] | None) -> str:
+def _features(posterior: Answers, image_shape: tuple[int, int] | None) -> str:
     if "z" not in posterior.draws:
         return ""
     words = (
         "Posterior means of the features in the draw with the highest log joint, most frequent "
         "first, with the share of rows that have each."
     )
-    figure = posterior.plot.features(image_shape=image_shape)
+    figure = Plots(posterior).features(image_shape=image_shape)
     counts = posterior.features().counts
     described = f"Posterior means of {len(counts)} features in {posterior.data.num_columns} columns"
     if len(counts):
@@ -232,7 +233,7 @@ def _features(posterior: Posterior, image_shape: tuple[int, int] | None) -> str:
     return section("Features", words, content)
 
 
-def _traces(posterior: Posterior) -> str:
+def _traces(posterior: Answers) -> str:
     words = (
         "Every draw, one colour a chain. Lines that overlap without drifting are what a chain that "
         "has forgotten its start looks like."
@@ -242,26 +243,26 @@ def _traces(posterior: Posterior) -> str:
     )
     if posterior.is_variational:
         words = "The free energy, an upper bound of -log p(X), after every epoch."
-    figure = posterior.plot.trace()
+    figure = Plots(posterior).trace()
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     described = f"Lines of {', '.join(filter(None, titles))} along the run of {_effort(posterior)}"
     return section("Traces", words, picture(figure, described))
 
 
-def _num_features(posterior: Posterior) -> str:
+def _num_features(posterior: Answers) -> str:
     if "num_features" not in posterior.draws:
         return ""
-    words = "Posterior distribution of the number of features that at least one row has."
+    words = "Answers distribution of the number of features that at least one row has."
     values, probabilities = posterior.num_features()
     described = "Bars: " + ", ".join(
         f"{value} features with probability {probability:.2f}"
         for value, probability in zip(values, probabilities, strict=True)
     )
-    bars = picture(posterior.plot.num_features(), described)
+    bars = picture(Plots(posterior).num_features(), described)
     return section("Number of features", words, bars)
 
 
-def _cooccurrence(posterior: Posterior) -> str:
+def _cooccurrence(posterior: Answers) -> str:
     if "z" not in posterior.draws:
         return ""
     words = (
@@ -272,10 +273,10 @@ def _cooccurrence(posterior: Posterior) -> str:
         f"Heat map: expected number of features that each two of {posterior.data.num_rows} rows "
         "share; blocks are rows with the same features"
     )
-    return section("Shared features", words, picture(posterior.plot.cooccurrence(), described))
+    return section("Shared features", words, picture(Plots(posterior).cooccurrence(), described))
 
 
-def _facts(posterior: Posterior) -> str:
+def _facts(posterior: Answers) -> str:
     lines = "".join(
         f"<tr><th>{escaped(name.replace('_', ' '))}</th><td>{escaped(value)}</td></tr>"
         for name, value in posterior.facts().items()

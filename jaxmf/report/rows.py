@@ -14,13 +14,13 @@ from jaxmf.posterior.topic_draws import has_topics, topic_blocks
 from jaxmf.report.html import escaped, interval, section, short, table
 
 if TYPE_CHECKING:
-    from jaxmf.posterior import Posterior
+    from jaxmf.posterior.answers import Answers
 
 _NUM_COLUMNS = 8  # in lists of a row
 _Z = 1.645  # of a 90 % interval
 
 
-def recommendations(posterior: Posterior) -> str:
+def recommendations(posterior: Answers) -> str:
     """Some rows: what they have, and the columns that are best for them, with intervals."""
     model = posterior.model
     is_of_words = isinstance(model, RanksWords) and has_topics(posterior)
@@ -87,7 +87,7 @@ class _Known(NamedTuple):
     values: np.ndarray | None = None
 
 
-def _known(posterior: Posterior) -> _Known:
+def _known(posterior: Answers) -> _Known:
     data = posterior.data
     if isinstance(data, Tokens):
         blocks = topic_blocks(posterior)
@@ -108,7 +108,7 @@ def _typical_counts(counts: np.ndarray) -> np.ndarray:
     return np.unique(chosen)
 
 
-def _row_id(posterior: Posterior, top: Recommendations, index: int) -> str:
+def _row_id(posterior: Answers, top: Recommendations, index: int) -> str:
     word = topic_blocks(posterior).document if isinstance(posterior.data, Tokens) else "row"
     if top.row_names is None:
         return f"{word} {top.rows[index]}"
@@ -138,7 +138,7 @@ def _topics_of(shares: np.ndarray) -> str:
 
 
 def intervals(
-    posterior: Posterior, top: Recommendations
+    posterior: Answers, top: Recommendations
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Lower end, value and upper end of 90 % intervals of recommendations, (R, n) each.
 

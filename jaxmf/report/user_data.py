@@ -14,6 +14,7 @@ from jaxmf.data.container import assign
 from jaxmf.data.names import ids_or_positions, titled
 from jaxmf.diagnostics import HeldOutError
 from jaxmf.model import HasFeatures, HasRowGroups, ShowsColumns
+from jaxmf.plot import Plots
 from jaxmf.plot.panels import matrix
 from jaxmf.plot.topic_map import scale, squared_distances
 from jaxmf.posterior.records import largest_columns
@@ -24,7 +25,7 @@ from jaxmf.report.html import as_json, escaped, picture, section, short, table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from jaxmf.posterior import Posterior
+    from jaxmf.posterior.answers import Answers
     from jaxmf.posterior.topic_table import Topics
 
 _SHOWN = 30  # groups, factors, biclusters in a table
@@ -37,7 +38,7 @@ _NUM_IDS = 20  # in lists of a feature or bicluster
 _NUM_COLUMNS = 8  # in lists of a factor or group
 
 
-def with_titles(posterior: Posterior, titles: object) -> Posterior:
+def with_titles(posterior: Answers, titles: object) -> Answers:
     """The posterior with titles instead of the ids of columns, or words.
 
     Two columns with one title keep their ids behind it.
@@ -73,7 +74,7 @@ def _unique(names: np.ndarray | None, titles: object, size: int) -> np.ndarray:
 # --- topics and groups ----------------------------------------------------------------------------
 
 
-def topics(posterior: Posterior) -> str:
+def topics(posterior: Answers) -> str:
     """The map of the topics, and their words, of a topic model."""
     if not has_topics(posterior):
         return ""
@@ -92,7 +93,7 @@ def topics(posterior: Posterior) -> str:
     )
     first = ", ".join(map(str, found.lists()[0]))
     described = f"Map of {len(found)} topics; topic 0 has {found.shares[0]:.1%} of tokens: {first}"
-    still = picture(posterior.plot.topics(), described)
+    still = picture(Plots(posterior).topics(), described)
     frame = (
         f'<div class="topics-frame"><div class="still">{still}</div><div class="map"></div>'
         f"{as_json(_map_data(posterior, found))}</div>"
@@ -101,7 +102,7 @@ def topics(posterior: Posterior) -> str:
     return section("Topics", words, frame + table(heading, lines[:_SHOWN], "left"))
 
 
-def _map_data(posterior: Posterior, found: Topics) -> dict[str, object]:
+def _map_data(posterior: Answers, found: Topics) -> dict[str, object]:
     """What the script of the page draws: positions of topics, and words that it may list."""
     shown = min(len(found), _MAPPED)
     tokens = posterior.model.over(posterior.data)[1]
@@ -140,7 +141,7 @@ def _map_data(posterior: Posterior, found: Topics) -> dict[str, object]:
     }
 
 
-def groups(posterior: Posterior) -> str:
+def groups(posterior: Answers) -> str:
     """The heaviest entries of every group, of a model of groups of tokens or rows."""
     if isinstance(posterior.model, HasRowGroups) and "group_counts" in posterior.draws:
         return _row_groups(posterior)
@@ -162,7 +163,7 @@ def groups(posterior: Posterior) -> str:
     return "".join(sections)
 
 
-def _row_groups(posterior: Posterior) -> str:
+def _row_groups(posterior: Answers) -> str:
     """Sizes, typical rows and means of the groups of rows of a mixture."""
     found = posterior.groups()
     heading, *lines = found.lines()
@@ -191,7 +192,7 @@ def _row_groups(posterior: Posterior) -> str:
     return section("Groups of rows", words, means + cells)
 
 
-def typical_rows(posterior: Posterior, found: RowGroups, n: int = 4) -> list[list[object]]:
+def typical_rows(posterior: Answers, found: RowGroups, n: int = 4) -> list[list[object]]:
     """The ids, or positions, of the rows of each group that are nearest to its mean.
 
     Nearest by the mean square over known columns of the deviation in standard deviations of the
@@ -217,7 +218,7 @@ def typical_rows(posterior: Posterior, found: RowGroups, n: int = 4) -> list[lis
 # --- matrices -------------------------------------------------------------------------------------
 
 
-def completed(posterior: Posterior, image_shape: tuple[int, int] | None, truth: object) -> str:
+def completed(posterior: Answers, image_shape: tuple[int, int] | None, truth: object) -> str:
     """Rows with missing cells, as they are and filled in; of complete data as reconstructed."""
     model, data = posterior.model, posterior.data
     if posterior.is_variational or not isinstance(model, HasFeatures):
@@ -228,16 +229,16 @@ def completed(posterior: Posterior, image_shape: tuple[int, int] | None, truth: 
         words = "Rows with missing cells (grey), and the same rows with their posterior means."
         rows = {} if image_shape else {"max_rows": 40}
         whole = None if isinstance(truth, Entries) else truth
-        figure = posterior.plot.completed(image_shape=image_shape, truth=whole, **rows)
+        figure = Plots(posterior).completed(image_shape=image_shape, truth=whole, **rows)
         described = f"Rows of the {size} with missing cells, and completed by the model"
         return section("Given and completed", words, picture(figure, described))
     words = "Some rows as they were observed and the posterior mean of their features added up."
-    figure = posterior.plot.reconstruction(image_shape=image_shape, truth=truth)
+    figure = Plots(posterior).reconstruction(image_shape=image_shape, truth=truth)
     described = f"Rows of the {size} as observed, and as the model reconstructs them"
     return section("Observed and reconstructed", words, picture(figure, described))
 
 
-def certain_features(posterior: Posterior) -> str:
+def certain_features(posterior: Answers) -> str:
     """The features that draws agree on, with the rows that have them."""
     if not isinstance(posterior.model, HasFeatures) or posterior.data.num_rows > _MOST_ROWS:
         return ""
@@ -263,9 +264,9 @@ def certain_features(posterior: Posterior) -> str:
     return f"<p>{words}</p>{table(heading, lines, 'left')}"
 
 
-def biclusters(posterior: Posterior) -> str:
+def biclusters(posterior: Answers) -> str:
     """The matrix sorted by its biclusters, and their rows and columns."""
-    if "biclusters" not in posterior.plot.available():
+    if "biclusters" not in Plots(posterior).available():
         return ""
     found = posterior.biclusters()
     if len(found) == 0:
@@ -283,7 +284,7 @@ def biclusters(posterior: Posterior) -> str:
         f"sorted by {len(lines)} biclusters; the surest has {num_rows} rows and {num_columns} "
         f"columns with weight {weight}"
     )
-    heat_map = picture(posterior.plot.biclusters(), described)
+    heat_map = picture(Plots(posterior).biclusters(), described)
     listed = [
         (*line[:-2], *(shortened(found.ids(index, side), _NUM_IDS) for side in ("row", "column")))
         for index, line in enumerate(lines[:_SHOWN])
@@ -291,9 +292,9 @@ def biclusters(posterior: Posterior) -> str:
     return section("Biclusters", words, heat_map + table(heading, listed, "left"))
 
 
-def factors(posterior: Posterior) -> str:
+def factors(posterior: Answers) -> str:
     """Sizes of real factors, and the columns at their ends."""
-    if "factors" not in posterior.plot.available():
+    if "factors" not in Plots(posterior).available():
         return ""
     found = posterior.factors()
     has_bounds = found.num_draws > 1
@@ -319,7 +320,7 @@ def factors(posterior: Posterior) -> str:
         few = num_used <= _SHOWN
         words += f"; the others have less than {_SMALLEST:.0%} of the largest." if few else "."
     described = "Bars: sizes of factors, " + ", ".join(f"{size:.3g}" for size in found.sizes[:8])
-    scree = picture(posterior.plot.factors(), described)
+    scree = picture(Plots(posterior).factors(), described)
     heading = ("factor", "size", *["90 %"] * has_bounds, "highest", "lowest")
     return section("Factors", words, scree + table(heading, lines, "left"))
 
@@ -327,16 +328,16 @@ def factors(posterior: Posterior) -> str:
 # --- predictions ----------------------------------------------------------------------------------
 
 
-def calibration(posterior: Posterior, truth: object, error: HeldOutError | None) -> str:
+def calibration(posterior: Answers, truth: object, error: HeldOutError | None) -> str:
     """Predictions against held-out cells, and coverage of these or of the training cells."""
-    has_calibration = "calibration" in posterior.plot.available()
+    has_calibration = "calibration" in Plots(posterior).available()
     if error is None and not has_calibration:
         return ""
     pictures, bars = "", "Bars"
     if has_calibration:
         bands = "The grey band and bars have 95 % of such shares if the intervals are right"
         bars = f"{bands} (cells taken as independent). Bars of the last picture"
-        figure = posterior.plot.calibration(None if error is None else truth)
+        figure = Plots(posterior).calibration(None if error is None else truth)
         kind = "training" if error is None else "held-out"
         title = figure.axes[0].get_title(loc="left")
         described = f"Calibration on {kind} cells by level and by standard deviation: {title}"
@@ -354,6 +355,6 @@ def calibration(posterior: Posterior, truth: object, error: HeldOutError | None)
         f"{error.rmse:.3g}, of column means {error.column_mean_rmse:.3g}; mean log predictive "
         f"density {error.log_likelihood:.3g}. {bars}: 90 % predictive intervals."
     )
-    figure = posterior.plot.held_out(truth)
+    figure = Plots(posterior).held_out(truth)
     described = f"Predictions against values of held-out cells: {figure.axes[0].get_title()}"
     return section("Held-out cells", words, pictures + picture(figure, described))

@@ -14,7 +14,7 @@ from jaxmf import api
 from jaxmf.arguments import check_count, check_number, check_word
 from jaxmf.data import Dense
 from jaxmf.model import SomeModel
-from jaxmf.posterior import Posterior
+from jaxmf.results import Posterior
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags

@@ -34,8 +34,8 @@ from jaxmf.model import (
     TransformsRows,
     lacks,
 )
-from jaxmf.posterior import Posterior
 from jaxmf.posterior.alarms import RunWarning
+from jaxmf.results import Posterior
 from jaxmf.testing.kernels import check_kernel
 from jaxmf.testing.report import LEVEL, Report
 from jaxmf.types import Array, Key, PyTree

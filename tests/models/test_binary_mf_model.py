@@ -13,8 +13,8 @@ from jaxmf.likelihoods import gaussian
 from jaxmf.models.binary_mf import BinaryMFState
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.plot.bilinear import order_by_features, runs
-from jaxmf.posterior import Posterior
 from jaxmf.posterior.records import Meta
+from jaxmf.results import Posterior
 
 RUN = {"num_warmup": 3, "num_samples": 4, "num_chains": 2, "progress": False}
 SQUARE = mf.BetaBernoulli(1.0, 1.0, 3)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior import Posterior
 from jaxmf.posterior.records import Meta
+from jaxmf.results import Posterior
 
 NUM_CHAINS, NUM_DRAWS, SHAPE = 3, 200, (30, 20)
 CELLS = np.divmod(np.arange(0, 600, 2), 20)

@@ -9,9 +9,9 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior import Posterior
 from jaxmf.posterior.alarms import RunWarning
 from jaxmf.posterior.records import Evidence, Meta
+from jaxmf.results import Posterior
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 4))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior import Posterior
 from jaxmf.posterior.records import Meta
+from jaxmf.results import Posterior
 
 ROWS = np.array(
     [[1, 1, 1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0, 1, 1]], bool

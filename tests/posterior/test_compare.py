@@ -12,9 +12,10 @@ import pytest
 from scipy import stats
 
 import jaxmf as mf
-from jaxmf.posterior import Posterior, comparison, leave_one_out
-from jaxmf.posterior.comparison import Score, Scored
+from jaxmf.posterior import leave_one_out
 from jaxmf.posterior.records import Meta
+from jaxmf.results import Posterior, comparison
+from jaxmf.results.comparison import Score, Scored
 from tests.posterior import test_left_out_tokens as tokens
 
 NUM_DRAWS = 1_000

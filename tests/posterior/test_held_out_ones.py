@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 import jaxmf as mf
-from jaxmf.posterior import Posterior
+from jaxmf.results import Posterior
 from jaxmf.variational_bayes import Normal, Parameters, Priors, answers, held_out
 from jaxmf.variational_bayes.pieces import lay_out, sum_over_ones
 

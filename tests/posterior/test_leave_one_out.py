@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior import Posterior, leave_one_out, pareto, prediction
+from jaxmf.posterior import leave_one_out, pareto, prediction
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS
 from jaxmf.posterior.records import Meta
+from jaxmf.results import Posterior
 
 RUN = {"num_warmup": 100, "num_samples": 100}
 NUM_DRAWS = 100

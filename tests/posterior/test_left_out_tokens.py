@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior import Posterior, left_out_tokens
+from jaxmf.posterior import left_out_tokens
 from jaxmf.posterior.records import Meta
+from jaxmf.results import Posterior
 
 NUM_DRAWS = 100
 

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 import jaxmf as mf
-from jaxmf.posterior import Posterior
 from jaxmf.posterior.records import Meta
+from jaxmf.results import Posterior
 
 GENERATOR = np.random.default_rng(0)
 X = np.vstack([GENERATOR.normal(size=(9, 2)), 20 + GENERATOR.normal(size=(5, 2))])

@@ -128,12 +128,10 @@ def test_every_public_name_is_loaded_from_where_the_stub_says():
 # --- circles --------------------------------------------------------------------------------------
 
 CIRCLES = {
-    # `Posterior` has pictures, reports, files and `extend` as methods, and those are of it
-    "jaxmf.posterior": ("jaxmf.plot", "jaxmf.posterior", "jaxmf.report"),
     "jaxmf.data.features": ("jaxmf.data",),
     # a public class that binds its updates, which name it
     **{f"jaxmf.models.{name}": (f"jaxmf.models.{name}",) for name in (
-        "binary_mf", "bpmf", "feature_model", "linear_gaussian", "noisy_or", "sparse_binary_mf",
+        "binary_mf", "bpmf", "feature_model", "linear_gaussian", "sparse_binary_mf",
         "sparse_binary_series",
     )},
 }  # fmt: skip

@@ -31,6 +31,7 @@ FOLDERS = {
     "jaxmf/blocks": (),
     "jaxmf/plot": (),
     "jaxmf/posterior": (),
+    "jaxmf/results": (),
     "jaxmf/data": (),
     "jaxmf/settings": (),
     "jaxmf/registry": (),

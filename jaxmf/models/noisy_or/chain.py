@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +18,7 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.feature_models import draw_from_prior
 from jaxmf.likelihoods import noisy_or
+from jaxmf.models.noisy_or.noisy_or_spec import NoisyOrSpec
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, NoisyOrState, parameters_of
 from jaxmf.models.noisy_or.updates import (
     move_features,
@@ -32,10 +32,6 @@ from jaxmf.samplers.feature_rows import features_limit
 from jaxmf.samplers.move_schedule import MoveSchedule, OptionalMove, make_moves, start_schedule
 from jaxmf.samplers.noisy_or import informed
 from jaxmf.types import Array, Draw, Key, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.models.noisy_or.noisy_or_ibp import NoisyOrIBP
-
 
 # CPU time of a proposal, in steps without any: .23 a split and .27 a birth on 250 x 20 cells
 COST_OF_BIRTH = 0.25
@@ -58,7 +54,7 @@ class NoisyOrPlan:
         return start_schedule({"splits": self.split_merge, "births": self.shared_births})
 
 
-def init(plan: NoisyOrPlan, model: NoisyOrIBP, key: Key, data: Dense) -> NoisyOrState:
+def init(plan: NoisyOrPlan, model: NoisyOrSpec, key: Key, data: Dense) -> NoisyOrState:
     """No causes; hyperparameters at the means of their priors."""
     del key
     num_rows, num_columns = data.values.shape
@@ -75,7 +71,11 @@ def init(plan: NoisyOrPlan, model: NoisyOrIBP, key: Key, data: Dense) -> NoisyOr
 
 
 def draw_start(
-    plan: NoisyOrPlan, model: NoisyOrIBP, key: Key, data: Dense, sizes: dict[str, int] | None
+    plan: NoisyOrPlan,
+    model: NoisyOrSpec,
+    key: Key,
+    data: Dense,
+    sizes: dict[str, int] | None,
 ) -> tuple[NoisyOrState, dict[str, Array]]:
     """A state from the prior: `AnnealedModel.init`."""
     state, overflow = draw_from_prior(plan, model, key, data, sizes)
@@ -84,7 +84,7 @@ def draw_start(
 
 def step(
     plan: NoisyOrPlan,
-    model: NoisyOrIBP,
+    model: NoisyOrSpec,
     key: Key,
     state: NoisyOrState,
     data: Dense,
@@ -96,7 +96,7 @@ def step(
 
 def powered_step(
     plan: NoisyOrPlan,
-    model: NoisyOrIBP,
+    model: NoisyOrSpec,
     key: Key,
     state: NoisyOrState,
     data: Dense,
@@ -129,7 +129,7 @@ def powered_step(
 
 
 def optional_moves(
-    plan: NoisyOrPlan, model: NoisyOrIBP, key: Key, data: Dense, power: Array | None
+    plan: NoisyOrPlan, model: NoisyOrSpec, key: Key, data: Dense, power: Array | None
 ) -> list[OptionalMove]:
     """Those that a schedule may leave out; `key` is that of the step."""
     split_key = jax.random.fold_in(jax.random.fold_in(key, 1), plan.num_moves)
@@ -148,7 +148,7 @@ def measure(state: NoisyOrState, data: Dense) -> Array:
     return noisy_or.log_likelihood(tally, parameters_of(state))
 
 
-def record(model: NoisyOrIBP, key: Key, state: NoisyOrState, data: Dense) -> Draw:
+def record(model: NoisyOrSpec, key: Key, state: NoisyOrState, data: Dense) -> Draw:
     """What a draw keeps."""
     del key
     return {
@@ -169,7 +169,7 @@ def grow(state: NoisyOrState, sizes: dict[str, int]) -> NoisyOrState:
     )
 
 
-def shared(model: NoisyOrIBP) -> dict[str, Callable[..., PyTree]]:
+def shared(model: NoisyOrSpec) -> dict[str, Callable[..., PyTree]]:
     """What a chain and `jaxmf.smc` both do with a state."""
     return {"record": Partial(record, model), "grow": grow, "capacity": capacity, "limit": limit}
 

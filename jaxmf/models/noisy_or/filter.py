@@ -13,8 +13,6 @@ Source: Wood & Griffiths (2006), section 5.1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
@@ -26,6 +24,7 @@ from jaxmf.arguments import check_word
 from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import NoisyOrCells, NoisyOrParameters
+from jaxmf.models.noisy_or.noisy_or_spec import NoisyOrSpec
 from jaxmf.models.noisy_or.particle import (
     NoisyOrFilterPlan,
     NoisyOrParticle,
@@ -48,15 +47,12 @@ from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
 from jaxmf.samplers.smc import ParticleModel
 from jaxmf.types import Array, Key, PyTree
 
-if TYPE_CHECKING:
-    from jaxmf.models.noisy_or.noisy_or_ibp import NoisyOrIBP
-
 PROPOSALS = ("prior", "informed")
 # Share of the prior in the informed proposal of a bit: it bounds what a wrong guess costs.
 _SHARE_OF_PRIOR = 0.05
 
 
-def filter_of_rows(model: NoisyOrIBP, plan: NoisyOrFilterPlan) -> ParticleModel:
+def filter_of_rows(model: NoisyOrSpec, plan: NoisyOrFilterPlan) -> ParticleModel:
     """What a particle does with a row.
 
     Raises ValueError: an unknown proposal.
@@ -73,7 +69,7 @@ def filter_of_rows(model: NoisyOrIBP, plan: NoisyOrFilterPlan) -> ParticleModel:
 
 def propose(
     plan: NoisyOrFilterPlan,
-    model: NoisyOrIBP,
+    model: NoisyOrSpec,
     key: Key,
     particle: NoisyOrParticle,
     data: Dense,
@@ -170,7 +166,7 @@ def _weight_of_choice(on: Array, prior: Array, chance: Array) -> Array:
 
 
 def extend(
-    model: NoisyOrIBP,
+    model: NoisyOrSpec,
     key: Key,
     particle: NoisyOrParticle,
     child: ParticleSetting,
@@ -204,7 +200,7 @@ def extend(
 
 
 def rejuvenate(
-    model: NoisyOrIBP, key: Key, particle: NoisyOrParticle, data: Dense, row: Array
+    model: NoisyOrSpec, key: Key, particle: NoisyOrParticle, data: Dense, row: Array
 ) -> tuple[NoisyOrParticle, dict[str, Array]]:
     """Kernel: one Gibbs sweep over all rows so far and Y."""
     assert particle.z is not None
@@ -230,7 +226,7 @@ def rejuvenate(
     return particle, {"features": overflow}
 
 
-def _conditional(model: NoisyOrIBP, particle: NoisyOrParticle, row: Array) -> RowPrior:
+def _conditional(model: NoisyOrSpec, particle: NoisyOrParticle, row: Array) -> RowPrior:
     """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
     return feature_particles.conditional_of(model.prior(particle), particle, row)
 

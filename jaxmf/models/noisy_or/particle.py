@@ -6,7 +6,7 @@ Open `NoisyOrParticle` first. `filter.py` says what a filter does with it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +15,13 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import NoisyOrCells, Tally
+from jaxmf.models.noisy_or.noisy_or_spec import NoisyOrSpec
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, NoisyOrState
 from jaxmf.models.noisy_or.updates import needs_tally
 from jaxmf.priors import hyper
 from jaxmf.samplers import feature_particles
 from jaxmf.samplers.feature_layout import num_features
 from jaxmf.types import Array, Draw, Key
-
-if TYPE_CHECKING:
-    from jaxmf.models.noisy_or.noisy_or_ibp import NoisyOrIBP
 
 
 class NoisyOrParticle(NamedTuple):
@@ -54,7 +52,7 @@ class NoisyOrFilterPlan:
     rejuvenates: bool
 
 
-def init(plan: NoisyOrFilterPlan, model: NoisyOrIBP, key: Key, data: Dense) -> NoisyOrParticle:
+def init(plan: NoisyOrFilterPlan, model: NoisyOrSpec, key: Key, data: Dense) -> NoisyOrParticle:
     """A particle before the first row, its hyperparameters from their priors."""
     num_rows, num_columns = data.values.shape
     num_slots, dtype = plan.num_slots, data.values.dtype
@@ -92,7 +90,7 @@ def add_row(
 
 
 def particle_draw(
-    model: NoisyOrIBP, particle: NoisyOrParticle, path: dict[str, Array], data: Dense
+    model: NoisyOrSpec, particle: NoisyOrParticle, path: dict[str, Array], data: Dense
 ) -> Draw:
     """What a draw keeps of one particle, all of Z included.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrParameters, PoweredParameters, Tally
+from jaxmf.models.noisy_or.noisy_or_spec import NoisyOrSpec
 from jaxmf.models.noisy_or.state import NoisyOrState, active_counts, parameters_of
 from jaxmf.priors import hyper
 from jaxmf.priors.features import IndianBuffet
@@ -30,12 +30,9 @@ from jaxmf.samplers.noisy_or.parallel import noisy_or_parallel_sweep
 from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
 from jaxmf.types import Array, Key, PyTree
 
-if TYPE_CHECKING:
-    from jaxmf.models.noisy_or.noisy_or_ibp import NoisyOrIBP
-
 
 def update_features(
-    model: NoisyOrIBP,
+    model: NoisyOrSpec,
     key: Key,
     state: NoisyOrState,
     data: Dense,
@@ -68,7 +65,7 @@ def powered(state: NoisyOrState, power: Array | None) -> AnyParameters:
 
 
 def move_features(
-    model: NoisyOrIBP,
+    model: NoisyOrSpec,
     key: Key,
     state: NoisyOrState,
     data: Dense,
@@ -89,7 +86,7 @@ def move_features(
 
 
 def propose(
-    model: NoisyOrIBP,
+    model: NoisyOrSpec,
     kernel: Callable[..., tuple[Array, Array, Array]],
     key: Key,
     state: NoisyOrState,
@@ -113,7 +110,12 @@ def propose(
 
 
 def update_hyperparameters(
-    model: NoisyOrIBP, key: Key, state: NoisyOrState, data: Dense, *, power: Array | float = 1.0
+    model: NoisyOrSpec,
+    key: Key,
+    state: NoisyOrState,
+    data: Dense,
+    *,
+    power: Array | float = 1.0,
 ) -> tuple[NoisyOrState, Info]:
     """Kernel: alpha, concentration, cause probability, efficacy and leak given Z and Y."""
     tally = None
@@ -128,13 +130,13 @@ def update_hyperparameters(
     return state, Info(overflow={})
 
 
-def needs_tally(model: NoisyOrIBP) -> bool:
+def needs_tally(model: NoisyOrSpec) -> bool:
     """Whether efficacy or leak have priors."""
     return not (hyper.is_fixed(model.efficacy) and hyper.is_fixed(model.leak))
 
 
 def update_at_counts(
-    model: NoisyOrIBP,
+    model: NoisyOrSpec,
     key: Key,
     state: PyTree,
     *,
@@ -177,7 +179,7 @@ def update_at_counts(
 
 
 def _update_noise(
-    model: NoisyOrIBP, key: Key, parameters: NoisyOrParameters, tally: Tally | None
+    model: NoisyOrSpec, key: Key, parameters: NoisyOrParameters, tally: Tally | None
 ) -> tuple[Array, Array]:
     """Efficacy and leak, one after the other, by slices of the likelihood given Z and Y."""
     if tally is None:

@@ -1,7 +1,8 @@
-"""The posterior: draws, and the questions they answer.
+"""The posterior: draws, and what can be done with them.
 
-The answers come from its parts: ``draws.py`` (fields, weights, single draws), ``summaries.py``,
-``cell_answers.py``, ``group_answers.py``, ``topic_answers.py`` and ``column_answers.py``.
+The answers come from `jaxmf.posterior`: ``draws.py`` (fields, weights, single draws),
+``convergence.py``, ``summaries.py``, ``cell_answers.py``, ``group_answers.py``,
+``topic_answers.py`` and ``column_answers.py``.
 """
 
 from __future__ import annotations
@@ -12,11 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from jaxmf.arguments import check_flag
-from jaxmf.posterior.cell_answers import CellAnswers
-from jaxmf.posterior.column_answers import ColumnAnswers
-from jaxmf.posterior.group_answers import GroupAnswers
-from jaxmf.posterior.summaries import Summaries
-from jaxmf.posterior.topic_answers import TopicAnswers
+from jaxmf.posterior import extension, saving
+from jaxmf.posterior.answers import Answers
+from jaxmf.posterior.arviz_export import to_arviz
 
 if TYPE_CHECKING:
     import typing_extensions
@@ -33,7 +32,7 @@ else:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Posterior(Summaries, CellAnswers, GroupAnswers, TopicAnswers, ColumnAnswers, Generic[Fitted]):
+class Posterior(Answers, Generic[Fitted]):
     """Draws of a posterior, with the model and the data they belong to.
 
     Made by `jaxmf.fit`, `sample`, `particle_filter` and `load`. Labels of features mean nothing
@@ -82,9 +81,7 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, TopicAnswers, ColumnAnswer
         Raises:
             ValueError: the method cannot continue in that way, or the last state was not kept.
         """
-        from jaxmf.posterior import assemble
-
-        return assemble.extend(self, new_rows, num_samples=num_samples, settings=run)
+        return extension.extend(self, new_rows, num_samples=num_samples, settings=run)
 
     def save(self, folder: str | Path, *, data: bool = True) -> Path:
         """Write the posterior to a folder: arrays as npz, the rest as JSON, no pickle.
@@ -99,8 +96,6 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, TopicAnswers, ColumnAnswer
                 one's own in the model or an option, an id that is neither text nor number. A run
                 with a checkpoint is refused for that before it starts.
         """
-        from jaxmf.posterior import saving
-
         return saving.save(self, folder, include_data=check_flag("data", data))
 
     def to_arviz(self, *, log_likelihood: bool = False) -> xr.DataTree:
@@ -117,8 +112,6 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, TopicAnswers, ColumnAnswer
             ModuleNotFoundError: arviz-base is not installed.
             ValueError: a log likelihood that the posterior does not have.
         """
-        from jaxmf.posterior.arviz_export import to_arviz
-
         return to_arviz(self, log_likelihood=check_flag("log_likelihood", log_likelihood))
 
     @property

@@ -25,11 +25,12 @@ from jaxmf.engine import manifest as json_file
 from jaxmf.engine.files import DamagedFileError
 from jaxmf.engine.result import Schedule
 from jaxmf.model import Model
-from jaxmf.posterior.posterior import Posterior
+from jaxmf.posterior.extension import algorithm_of
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.posterior.replicas import check_temper
 from jaxmf.posterior.saving import FORMAT, MANIFEST
 from jaxmf.programs import refuse_in_fork
+from jaxmf.results.posterior import Posterior
 from jaxmf.samplers import move_schedule
 
 _GROUPS = ("draws", "averages", "trace", "predicted_at", "weights", "state", "data", "features")
@@ -336,8 +337,6 @@ def _check_run(posterior: Posterior, run: Mapping[str, Any]) -> None:
 
 
 def _read_state(posterior: Posterior, state: Mapping[str, np.ndarray]) -> Any:
-    from jaxmf.posterior.assemble import algorithm_of
-
     shapes = jax.eval_shape(algorithm_of(posterior).init, jax.random.key(0), posterior.data)
     expected, structure = jax.tree.flatten(shapes)
     if state.keys() != {f"leaf-{index}" for index in range(len(expected))}:

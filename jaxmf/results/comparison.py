@@ -20,7 +20,7 @@ from jaxmf.model import CompletesDocuments
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior import leave_one_out, pareto, pointwise, same_data
 from jaxmf.posterior.pointwise import Units
-from jaxmf.posterior.posterior import Posterior
+from jaxmf.results.posterior import Posterior
 
 CRITERIA = ("loo", "waic")
 _FEWEST_DRAWS = 25  # of which a tail can be smoothed
