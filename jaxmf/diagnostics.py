@@ -351,7 +351,7 @@ class HeldOutError(NamedTuple):
         column_mean_rmse: that of the mean of each column's observed cells, the baseline.
         coverage: share of cells inside their 90 % interval.
         log_likelihood: mean log posterior predictive density of a cell.
-        unit: of the errors, in words: "", or " in units of the columns".
+        unit: what errors are in, where it is not that of the data: " in units of the columns".
     """
 
     num_cells: int

@@ -116,7 +116,7 @@ def transpose(data: Entries) -> Entries:
     return bare(Entries, **fields, **names)
 
 
-def _own_units(model: Model, new: Entries | None) -> tuple[np.ndarray, np.ndarray] | None:
+def _units_of_new(model: Model, new: Entries | None) -> tuple[np.ndarray, np.ndarray] | None:
     """Offsets and units of new columns, which are rows here; None where columns have none.
 
     Those one a column in training are means and standard deviations of the cells of new ones.
@@ -169,7 +169,7 @@ def prediction_of_columns(
         assert rows is not None  # one of new_columns and features is passed
         drop = options["unknown"] == "drop"
         cells = Positions(*read_cells(cells, transpose(rows), drop=drop)[::-1])
-    taken = _own_units(untransposed.model, new)
+    taken = _units_of_new(untransposed.model, new)
     if taken is not None and new is not None:
         where = np.asarray(new.rows)
         values = (np.asarray(new.values, float) - taken[0][where]) / taken[1][where]

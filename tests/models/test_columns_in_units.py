@@ -319,7 +319,7 @@ def test_the_evidence_of_columns_in_units_has_their_jacobian(monkeypatch, is_bro
 
 @pytest.mark.slow
 def test_an_annealed_run_in_units_of_columns_has_the_evidence_of_the_scaled_matrix():
-    options = {"num_particles": 8, "progress": False}
+    options = {"num_particles": 20, "num_runs": 1, "progress": False}
     wide, plain = both_in_units("linear", mf.smc, **options)
     log_unit = float(plain.model.log_unit(plain.data)) - float(wide.model.log_unit(wide.data))
     np.testing.assert_allclose(wide.log_evidence, plain.log_evidence + log_unit, rtol=1e-3)
@@ -377,7 +377,7 @@ def test_columns_that_show_no_unit_have_one_to_be_safe_with():
     with pytest.warns(UserWarning, match="no observed cell"):
         dense = mf.Dense.from_array(cells)
     for data in (dense, mf.Entries(rows, columns, x[rows, columns], x.shape)):
-        found = units.own_units(data)
+        found = units.different_units(data)
         assert found is not None
         np.testing.assert_allclose(found[1][2:4], [1, 3e6])  # equal cells; one cell
         assert found[1][4] > 1e5  # none: the spread of all others
