@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxmf.data import Dense, Entries
+from jaxmf.model import ScalesColumns
 from jaxmf.types import Array
 
 
@@ -82,3 +84,9 @@ class ColumnUnits:
         unit = self.unit_at(columns).astype(mean.dtype)
         offset = self.offset_at(columns).astype(mean.dtype) + jnp.asarray(levels, mean.dtype)
         return mean * unit + offset, variance * unit**2
+
+
+def units_of(model: object, columns: np.ndarray) -> np.ndarray:
+    """The units (M,) float that a model takes some columns in; 1 where all are in one."""
+    unit = model.unit_at(jnp.asarray(columns)) if isinstance(model, ScalesColumns) else 1.0
+    return np.broadcast_to(np.asarray(unit, float), columns.shape)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jaxmf.answers import Answer, as_text
+from jaxmf.column_units import units_of
 from jaxmf.data import Dense, Entries
 from jaxmf.data.convert import complete_matrix
 from jaxmf.data.names import Positions
@@ -345,10 +346,12 @@ class HeldOutError(NamedTuple):
 
     Args:
         num_cells: how many were scored.
-        rmse: root mean square error of the posterior mean.
+        rmse: root mean square error of the posterior mean, of columns with units of their own in
+            these.
         column_mean_rmse: that of the mean of each column's observed cells, the baseline.
         coverage: share of cells inside their 90 % interval.
         log_likelihood: mean log posterior predictive density of a cell.
+        unit: what errors are in, where it is not that of the data: " in units of the columns".
     """
 
     num_cells: int
@@ -356,17 +359,21 @@ class HeldOutError(NamedTuple):
     column_mean_rmse: float
     coverage: float
     log_likelihood: float
+    unit: str = ""
 
     def __repr__(self) -> str:
         return (
-            f"held-out error (root mean square over {self.num_cells:,} cells): {self.rmse:.4g}, "
-            f"column means {self.column_mean_rmse:.4g}; {100 * self.coverage:.0f} % inside their "
-            "90 % interval"
+            f"held-out error (root mean square over {self.num_cells:,} cells{self.unit}): "
+            f"{self.rmse:.4g}, column means {self.column_mean_rmse:.4g}; "
+            f"{100 * self.coverage:.0f} % inside their 90 % interval"
         )
 
 
 class PredictsHeldOut(Protocol):
     """A `Posterior`, as its errors on held-out cells are found from it."""
+
+    @property
+    def model(self) -> object: ...
 
     @property
     def data(self) -> PyTree: ...
@@ -392,10 +399,12 @@ def held_out_error(posterior: PredictsHeldOut, truth: object) -> HeldOutError:
     prediction = posterior.predict(cells, quantiles=(0.05, 0.95))
     inside = (values >= prediction.quantiles[0]) & (values <= prediction.quantiles[1])
     means = column_means(posterior.data)
+    units = units_of(posterior.model, cells.columns)
     return HeldOutError(
         num_cells=values.size,
-        rmse=root_mean_square(prediction.mean - values),
-        column_mean_rmse=root_mean_square(means[cells.columns] - values),
+        rmse=root_mean_square((prediction.mean - values) / units),
+        column_mean_rmse=root_mean_square((means[cells.columns] - values) / units),
+        unit=" in units of the columns" if np.ptp(units) else "",
         coverage=float(inside.mean()),
         log_likelihood=posterior.held_out_log_likelihood(values, cells).mean,
     )

@@ -365,13 +365,13 @@ class TakesUnknownIds(Protocol[Data]):
 
 
 @runtime_checkable
-class ScalesColumns(Protocol):
+class ScalesColumns(Protocol[SameData]):
     """May divide columns by scales; then `noise_scale` belongs to the scaled cells."""
 
     def unit_at(self, columns: Array | slice, /) -> Array:
         """The scales of some columns: (M,) float, or () one for all."""
 
-    def centred(self, data: Any, /) -> Any:
+    def centred(self, data: SameData, /) -> SameData:
         """The data minus the offset, over the scales: the same container."""
 
 

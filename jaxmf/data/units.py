@@ -6,7 +6,6 @@ Sums are taken in 64-bit floats and by blocks of rows, on the host; missing cell
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +15,7 @@ from jaxmf.data.container import bare
 from jaxmf.data.dense import Dense
 from jaxmf.data.entries import Entries
 from jaxmf.data.process_rows import ROWS_A_BLOCK, rows_on_host
-from jaxmf.types import Array
+from jaxmf.types import Array, ArrayLike
 
 _UNEQUAL = 30.0
 # Levels of the lines of 2,400 matrices of features without levels spread .55 (half of them) to 1.1
@@ -220,7 +219,7 @@ def are_different(scales: np.ndarray) -> bool:
     return bool(varied.size) and bool(varied[-1] > _UNEQUAL * varied[(varied.size - 1) // 2])
 
 
-def own_units(data: Dense | Entries) -> tuple[np.ndarray, np.ndarray] | None:
+def different_units(data: Dense | Entries) -> tuple[np.ndarray, np.ndarray] | None:
     """Means and units (D,) of columns in different units, of the dtype of the data; None if alike.
 
     The unit of a column is its standard deviation. Of equal cells it is 1, but nothing is known of
@@ -243,14 +242,14 @@ def _overall_scale(data: Dense | Entries) -> float:
     return scale_about(data, overall_mean(data))
 
 
-def note_of_units(data: Dense | Entries, unit: Any, what: str) -> tuple[str, ...]:
-    """For `Model.notes`: that columns were taken in their own units, where these are `own_units`.
+def note_of_units(data: Dense | Entries, unit: ArrayLike | None, what: str) -> tuple[str, ...]:
+    """For `Model.notes`: that columns were taken in `different_units`, where they were.
 
     Args: unit: those of a model; what: of it is in standard deviations then.
     """
-    own = own_units(data) if np.ndim(unit) else None
-    if own is None or not np.array_equal(unit, own[1]):
-        return ()  # the user's own
+    found = different_units(data) if unit is not None and np.ndim(unit) else None
+    if found is None or not np.array_equal(np.asarray(unit), found[1]):
+        return ()  # stated by the user
     spreads = column_scales(data)
     varied = spreads[spreads > 0]
     return (

@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxmf import diagnostics, registry
 from jaxmf.blocks.split_merge import can_split
+from jaxmf.column_units import units_of
 from jaxmf.data import Container, Dense, Entries, suspects, units
 from jaxmf.data.checks import shown_id
 from jaxmf.data.elsewhere import DenseElsewhere
@@ -570,6 +571,8 @@ def _prediction(posterior: Convergence) -> Iterator[Alarm]:
         what = f"a mean log score of {-model:.3g}, the frequencies of the columns {-baseline:.3g}"
     else:
         what = f"an RMSE of {model**0.5:.3g}, row and column means {baseline**0.5:.3g}"
+        if np.ptp(units_of(posterior.model, np.arange(posterior.data.num_columns))):
+            what += ", in units of the columns"
     yield Alarm(
         "prediction",
         f"Predictions are worse than {than}: {comparison.model.size} {cells}, each predicted from "

@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.answers import import_extra
+from jaxmf.model import settings_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -25,7 +26,13 @@ def to_arviz(posterior: Answers, *, log_likelihood: bool) -> xr.DataTree:
     data = posterior.data
     if hasattr(data, "to_array"):
         groups["observed_data"] = {"x": data.to_array()}
-    dims = {"x": ["row", "column"]} | ({"z": ["row", "feature"]} if "z" in draws else {})
+    dims: dict[str, list[str]] = {"x": ["row", "column"]}
+    dims |= {"z": ["row", "feature"]} if "z" in draws else {}
+    settings = settings_of(posterior.model)
+    units = {n: settings[n] for n in ("offset", "column_unit") if np.ndim(settings.get(n, 0))}
+    if units:  # what noise_scale and feature_scale are in
+        groups["constant_data"] = units
+        dims |= {name: ["column"] for name in units}
     tree = arviz_base.from_dict(
         groups, coords=_coordinates(data), dims=dims, attrs={"posterior": posterior.facts()}
     )

@@ -143,7 +143,7 @@ def predict_columns(
         assert rows is not None  # one of new_columns and features is passed
         drop = options["unknown"] == "drop"
         cells = Positions(*read_cells(cells, transposed.transpose(rows), drop=drop)[::-1])
-    taken = transposed.own_units(posterior.model, new)
+    taken = transposed.units_of_new(posterior.model, new)
     if taken is not None and new is not None:
         where = np.asarray(new.rows)
         values = (np.asarray(new.values, float) - taken[0][where]) / taken[1][where]

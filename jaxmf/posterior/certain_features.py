@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from jaxmf.answers import Answer, Lines, data_frame, shortened
+from jaxmf.column_units import units_of
 from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasFeatures, lacks
 from jaxmf.posterior import tables
@@ -50,6 +51,7 @@ class CertainFeatures(Answer):
         num_draws: how many draws were compared.
         row_names: N ids, or positions.
         column_names: D ids, or positions.
+        column_units: (D,) units of the columns, in which these are compared; 1 where all have one.
     """
 
     probabilities: np.ndarray
@@ -62,12 +64,14 @@ class CertainFeatures(Answer):
     num_draws: int
     row_names: np.ndarray
     column_names: np.ndarray
+    column_units: np.ndarray
 
     _axes: ClassVar = {
         "probabilities": "feature",
         "by_chain": "chain feature",
         "row_probabilities": "feature row",
         "mean sd": "feature column",
+        "column_units": "column",
     }
 
     def coordinates(self) -> dict[str, object]:
@@ -113,7 +117,9 @@ class CertainFeatures(Answer):
             chains = f"{num_chains} of {len(self.by_chain)}"
             probability = f"{self.probabilities[feature]:.2f}"
             cells = (str(feature), probability, chains, f"{expected:.1f}", shown)
-            lines.append((*cells, largest_columns(self.mean[feature], self.column_names)))
+            lines.append(
+                (*cells, largest_columns(self.mean[feature], self.column_names, self.column_units))
+            )
         return lines
 
     def footer(self) -> str:
@@ -163,6 +169,7 @@ def certain_features(posterior: Draws, min_probability: float) -> CertainFeature
         num_draws=chains.size,
         row_names=ids_or_positions(data.row_names, data.num_rows),
         column_names=tables.column_ids(data, mean.shape[1]),
+        column_units=units_of(posterior.model, np.arange(mean.shape[1])),
     )
 
 

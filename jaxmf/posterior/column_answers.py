@@ -1,4 +1,4 @@
-"""Questions that rank: scores of cells, the best columns of a row."""
+"""Questions about columns: scores of cells, the best columns of a row, the noise of each."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 from jaxmf.data.names import titled
 from jaxmf.model import RanksWords
 from jaxmf.posterior import cells as cell_questions
-from jaxmf.posterior import next_words, ranking, recommendations
+from jaxmf.posterior import column_noise, next_words, ranking, recommendations
+from jaxmf.posterior.column_noise import ColumnNoise
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.ranking import Recommendations, Scores
 from jaxmf.posterior.topic_draws import topic_blocks
 
 
 class ColumnAnswers(Draws):
-    """The part of `Posterior` that ranks columns."""
+    """The part of `Posterior` that ranks columns, and says how noisy they are."""
 
     def scores(self, cells: object) -> Scores:
         """Scores of cells: mean, sd, and the probability of a one with and without that sd.
@@ -25,6 +26,17 @@ class ColumnAnswers(Draws):
             ValueError: the model has no scores.
         """
         return ranking.scores(self, cells)
+
+    def column_noise(self) -> ColumnNoise:
+        """The standard deviation of the noise of every column, in the unit of the data.
+
+        Where a model takes columns in units of their own (`column_unit`), `noise_scale` is in
+        these, and this is their product.
+
+        Raises:
+            ValueError: the model has no Gaussian noise.
+        """
+        return column_noise.column_noise(self)
 
     def recommend(
         self,

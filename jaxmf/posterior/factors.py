@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from jaxmf.answers import Answer, Lines, shortened
+from jaxmf.column_units import units_of
 from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasFactors, lacks
 from jaxmf.posterior import cells
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.leave_one_out import column_units
 
 _ENDS = 4  # columns at each end of a factor in what is printed
 
@@ -128,7 +128,7 @@ def factors(posterior: Draws) -> Factors:
         squares = [np.full(mean.shape, np.nan) for mean in means]
     row_sd, column_sd = (np.sqrt(np.maximum(square, 0)) for square in squares)
     # parts are of cells in units of columns, or that of the largest unit were all there is
-    units = column_units(posterior.model, np.arange(data.num_columns))
+    units = units_of(posterior.model, np.arange(data.num_columns))
     return Factors(
         sizes=weights @ all_sizes,
         size_bounds=np.quantile(all_sizes, (0.05, 0.95), axis=0),

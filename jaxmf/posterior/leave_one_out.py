@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.blocks import Network
+from jaxmf.column_units import units_of
 from jaxmf.data import Container, Dense, Entries, MatrixContainer
 from jaxmf.model import (
     HasCategories,
@@ -25,7 +25,6 @@ from jaxmf.model import (
     HasPointwiseLikelihood,
     Model,
     PredictsCells,
-    ScalesColumns,
 )
 from jaxmf.posterior import categories, left_out_tokens, pareto, prediction
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
@@ -143,7 +142,7 @@ def compare(posterior: Draws) -> LeftOutLosses | None:
         baseline = -np.log(np.where(x == 1, frequency, 1 - frequency))
     else:
         unit = "squared error"
-        size = column_units(posterior.model, columns)
+        size = units_of(posterior.model, columns)
         model = (x - np.sum(weights * means, axis=0)) ** 2 / size[chosen] ** 2
         values = values / size
         baseline = (values[chosen] - row_and_column_means(rows, columns, values, chosen)) ** 2
@@ -283,15 +282,9 @@ def conditionals(
         replicate = np.asarray(cell_distribution(model).log_density(x, mean, variance), float)
     if model.cells_given_draw == "independent":
         return Conditionals(mean, replicate, replicate)
-    unit = column_units(model, cells[1])
+    unit = units_of(model, cells[1])
     noise_variance = (np.asarray(draws["noise_scale"], float)[:, None] * unit) ** 2
     return Conditionals(*without_cell(x, mean, variance, noise_variance), replicate)
-
-
-def column_units(model: object, columns: np.ndarray) -> np.ndarray:
-    """The units (M,) of the columns of cells; 1 where all have one."""
-    unit = model.unit_at(jnp.asarray(columns)) if isinstance(model, ScalesColumns) else 1.0
-    return np.broadcast_to(np.asarray(unit, float), columns.shape)
 
 
 def without_cell(

@@ -71,6 +71,7 @@ class _Features(NamedTuple):
     chain: int
     draw: int
     columns: Names
+    units: np.ndarray
 
 
 class DrawFeatures(Answer, _Features):
@@ -84,9 +85,10 @@ class DrawFeatures(Answer, _Features):
         chain: which chain the draw is of.
         draw: which draw of it.
         columns: D ids, or positions.
+        units: (D,) units of the columns, in which these are compared; 1 where all have one.
     """
 
-    _axes: ClassVar = {"mean sd": "feature column", "counts": "feature"}
+    _axes: ClassVar = {"mean sd": "feature column", "counts": "feature", "units": "column"}
 
     def coordinates(self) -> dict[str, object]:
         return {"column": self.columns}
@@ -101,7 +103,10 @@ class DrawFeatures(Answer, _Features):
 
     def lines(self) -> Lines:
         sides = enumerate(zip(self.counts, self.mean, strict=True))
-        body = ((str(k), str(count), largest_columns(x, self.columns)) for k, (count, x) in sides)
+        body = (
+            (str(k), str(count), largest_columns(x, self.columns, self.units))
+            for k, (count, x) in sides
+        )
         return [("feature", "rows", "largest in"), *body]
 
     def footer(self) -> str:
@@ -112,9 +117,9 @@ class DrawFeatures(Answer, _Features):
         )
 
 
-def largest_columns(values: np.ndarray, names: np.ndarray, most: int = 3) -> str:
-    """The columns in which a feature is largest, with its values there."""
-    columns = np.argsort(-np.abs(values), kind="stable")[:most]
+def largest_columns(values: np.ndarray, names: np.ndarray, units: np.ndarray) -> str:
+    """The three columns in which a feature is largest in units of these, with its values there."""
+    columns = np.argsort(-np.abs(values) / units, kind="stable")[:3]
     return ", ".join(f"{names[column]} {values[column]:+.3g}" for column in columns)
 
 

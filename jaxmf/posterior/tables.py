@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from jaxmf import diagnostics, settings
+from jaxmf.column_units import units_of
 from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import Summary
@@ -122,6 +123,7 @@ def features(posterior: Draws) -> DrawFeatures:
         chain=chain,
         draw=draw,
         columns=column_ids(posterior.data, mean.shape[1]),
+        units=units_of(posterior.model, np.arange(mean.shape[1])),
     )
 
 

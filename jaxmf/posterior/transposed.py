@@ -110,7 +110,7 @@ def transpose(data: Entries) -> Entries:
     return bare(Entries, **fields, **names)
 
 
-def own_units(model: Model, new: Entries | None) -> tuple[np.ndarray, np.ndarray] | None:
+def units_of_new(model: Model, new: Entries | None) -> tuple[np.ndarray, np.ndarray] | None:
     """Offsets and units of new columns, which are rows here; None where columns have none.
 
     Those one a column in training are means and standard deviations of the cells of new ones.

@@ -169,7 +169,7 @@ def _tiles(posterior: Answers, error: HeldOutError | None) -> str:
         tiles.append(
             (
                 f"{error.rmse:.3g}",
-                f"error on {error.num_cells:,} held-out cells; column means: "
+                f"error on {error.num_cells:,} held-out cells{error.unit}; column means: "
                 f"{error.column_mean_rmse:.3g} ({_percent_less(better)})",
             )
         )

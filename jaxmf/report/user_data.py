@@ -249,7 +249,7 @@ def certain_features(posterior: Answers) -> str:
             f"{found.probabilities[feature]:.2f}",
             f"{found.row_probabilities[feature].sum():.1f}",
             shortened(found.rows(feature), _NUM_IDS),
-            largest_columns(found.mean[feature], found.column_names),
+            largest_columns(found.mean[feature], found.column_names, found.column_units),
         )
         for feature in range(min(len(found), _SHOWN))
     ]
@@ -352,8 +352,8 @@ def calibration(posterior: Answers, truth: object, error: HeldOutError | None) -
         return section("Calibration on training cells", words, pictures)
     words = (
         f"{error.num_cells:,} cells were hidden from the model. Root mean square error "
-        f"{error.rmse:.3g}, of column means {error.column_mean_rmse:.3g}; mean log predictive "
-        f"density {error.log_likelihood:.3g}. {bars}: 90 % predictive intervals."
+        f"{error.rmse:.3g}, of column means {error.column_mean_rmse:.3g}{error.unit}; mean log "
+        f"predictive density {error.log_likelihood:.3g}. {bars}: 90 % predictive intervals."
     )
     figure = Plots(posterior).held_out(truth)
     described = f"Predictions against values of held-out cells: {figure.axes[0].get_title()}"

@@ -262,6 +262,9 @@ def check_answers(wide, plain):
         for name in ("mean", "sd", "quantiles"):
             there_unit = getattr(there, name) / unit
             np.testing.assert_allclose(there_unit, getattr(here, name), rtol=1e-4, atol=1e-5)
+    noise = wide.column_noise(), plain.column_noise()
+    np.testing.assert_allclose(noise[0].mean, noise[1].mean * POWERS, rtol=1e-6)
+    np.testing.assert_allclose(noise[0].bounds / POWERS, noise[1].bounds, rtol=1e-6)
     densities = [each.log_likelihood() for each in (wide, plain)]
     change = densities[0].values - densities[1].values
     np.testing.assert_allclose(change, np.broadcast_to(-np.log(POWERS)[densities[1].columns],
@@ -275,6 +278,10 @@ def test_a_run_in_units_of_columns_is_the_run_on_the_scaled_matrix():
     features = [each.features() for each in (wide, plain)]
     np.testing.assert_allclose(features[0].mean / POWERS, features[1].mean, atol=1e-5)
     np.testing.assert_allclose(features[0].sd / POWERS, features[1].sd, atol=1e-5)
+    first = [[line[2].split()[0] for line in each.lines()[1:]] for each in features]
+    assert first[0] == first[1]  # the columns in which features are largest, in their units
+    tree = wide.to_arviz()
+    np.testing.assert_array_equal(tree["constant_data"]["column_unit"], POWERS)
     wide, plain = both_in_units("linear", mf.particle_filter, num_particles=8, progress=False)
     np.testing.assert_allclose(wide.log_evidence, plain.log_evidence + log_unit, rtol=1e-4)
     np.testing.assert_array_equal(wide.draws["z"], plain.draws["z"])
@@ -312,7 +319,7 @@ def test_the_evidence_of_columns_in_units_has_their_jacobian(monkeypatch, is_bro
 
 @pytest.mark.slow
 def test_an_annealed_run_in_units_of_columns_has_the_evidence_of_the_scaled_matrix():
-    options = {"num_particles": 8, "progress": False}
+    options = {"num_particles": 20, "num_runs": 1, "progress": False}
     wide, plain = both_in_units("linear", mf.smc, **options)
     log_unit = float(plain.model.log_unit(plain.data)) - float(wide.model.log_unit(wide.data))
     np.testing.assert_allclose(wide.log_evidence, plain.log_evidence + log_unit, rtol=1e-3)
@@ -370,7 +377,7 @@ def test_columns_that_show_no_unit_have_one_to_be_safe_with():
     with pytest.warns(UserWarning, match="no observed cell"):
         dense = mf.Dense.from_array(cells)
     for data in (dense, mf.Entries(rows, columns, x[rows, columns], x.shape)):
-        found = units.own_units(data)
+        found = units.different_units(data)
         assert found is not None
         np.testing.assert_allclose(found[1][2:4], [1, 3e6])  # equal cells; one cell
         assert found[1][4] > 1e5  # none: the spread of all others

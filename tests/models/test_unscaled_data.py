@@ -154,10 +154,12 @@ def test_a_series_of_one_number_a_column_is_read_by_its_index(model, name):
     """Levels of genes, such as table.mean(), in whatever order; a Series alone is no array."""
     ids = ["HLA-A", "1-Mar", "12", "TP53"]
     series = pd.Series([4.0, 3.0, 2.0, 1.0], ids[::-1])
-    data = Dense(X, column_names=ids)
+    cells = (*np.indices(X.shape).reshape(2, -1), X.ravel(), X.shape) if model is mf.BPMF else (X,)
+    container = mf.Entries if model is mf.BPMF else Dense
+    data, plain = container(*cells, column_names=ids), container(*cells)
     found = getattr(model(**{name: series}).matched(data), name)
     np.testing.assert_array_equal(found, [1, 2, 3, 4])
-    np.testing.assert_array_equal(getattr(model(**{name: series}).matched(Dense(X)), name), series)
+    np.testing.assert_array_equal(getattr(model(**{name: series}).matched(plain), name), series)
     with pytest.raises(ValueError, match=f"{name}: the index of this Series lacks '12'"):
         model(**{name: series.drop("12")}).matched(data)
 

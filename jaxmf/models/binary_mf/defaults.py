@@ -114,9 +114,9 @@ def _units(model: BinaryMF, data: Dense, *, is_open: bool) -> dict[str, object]:
     rows = _row_offset(model, data)
     has_mean = np.ndim(model.weight_mean) > 0 or float(model.weight_mean) != 0
     if is_open and not has_mean and offset is None and scale is None:
-        own = units.own_units(data)
-        if own is not None:
-            offset, scale = own
+        found = units.different_units(data)
+        if found is not None:
+            offset, scale = found
         elif rows is None:
             rows_differ, columns_differ = units.levels_differ(data)
             if columns_differ:

@@ -148,7 +148,7 @@ class BPMF(ColumnUnits, Readable, Model[Entries]):
     link_precision: Hyperparameter = None
     coefficient_precision: Hyperparameter = None
     offset: Any = None
-    column_unit: Any = None
+    column_unit: float | Array | None = None
     scale: Any = None
 
     def __post_init__(self) -> None:

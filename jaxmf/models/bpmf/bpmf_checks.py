@@ -267,14 +267,14 @@ def matched(model: BPMF, entries: Entries) -> BPMF:
     return replace(model, **found) if found else model
 
 
-def _units_of_columns(model: BPMF, entries: Entries) -> dict[str, Any]:
+def _units_of_columns(model: BPMF, entries: Entries) -> dict[str, object]:
     """Offset, unit of columns and scale, where columns have these; see `BPMF`."""
     if not isinstance(model.likelihood, Gaussian) or is_traced(entries.values):
         return {}
     offset: Any = hyper.by_column("offset", model.offset, entries)
     unit: Any = hyper.by_column("column_unit", model.column_unit, entries)
     if all(each is None for each in (offset, unit, model.scale, model.likelihood.noise_scale)):
-        offset, unit = units.own_units(entries) or (None, None)
+        offset, unit = units.different_units(entries) or (None, None)
     if unit is None and np.ndim(offset) == 0:
         return {}
     if offset is None:

@@ -56,7 +56,7 @@ def matched(model: LinearGaussianIBP, data: Dense) -> LinearGaussianIBP:
     column_unit = hyper.by_column("column_unit", model.column_unit, data)
     scales = model.noise_scale, model.feature_scale
     if offset is None and column_unit is None and scales == (None, None):
-        offset, column_unit = units.own_units(data) or (None, None)
+        offset, column_unit = units.different_units(data) or (None, None)
     if column_unit is None:
         _warn_of_columns(data)
     if offset is None:

@@ -135,8 +135,8 @@ class LinearGaussianIBP(ColumnUnits, BuffetModel):
 
     def notes(self, data: Dense) -> tuple[str, ...]:
         """That columns were taken in their own units, or that most cells are one number."""
-        of_units = units.note_of_units(data, self.column_unit, "noise_scale and feature_scale")
-        return (*of_units, *units.note_of_common_value(data))
+        notes = units.note_of_units(data, self.column_unit, "noise_scale and feature_scale")
+        return notes + units.note_of_common_value(data)
 
     def matched(self, data: Dense) -> LinearGaussianIBP:
         """The model with units and priors that were left open taken from a data set.
