@@ -49,6 +49,21 @@ def sweep_note(options: Mapping[str, object]) -> str:
     return ", ".join(named)
 
 
+class Alarm(NamedTuple):
+    """What is wrong with a run.
+
+    Args:
+        kind: one word or two for programs, such as ``"R-hat"``.
+        sentence: what was seen and what to do.
+    """
+
+    kind: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
 class Evidence(NamedTuple):
     """Estimate of log p(X) and its standard error, NaN where no error can be trusted."""
 

@@ -11,12 +11,11 @@ from jaxmf.posterior import (
     pointwise,
     tables,
 )
-from jaxmf.posterior.alarms import Alarm
 from jaxmf.posterior.certain_features import CertainFeatures
 from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.cooccurrence import Cooccurrence
 from jaxmf.posterior.pointwise import LogLikelihood
-from jaxmf.posterior.records import DrawFeatures, NumFeatures, NumGroups
+from jaxmf.posterior.records import Alarm, DrawFeatures, NumFeatures, NumGroups
 
 
 class Summaries(Convergence):

@@ -11,11 +11,12 @@ from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import Summary
 from jaxmf.model import HasFeatures, HasNetwork, Pair, lacks, settings_of
 from jaxmf.posterior.agreement import described
-from jaxmf.posterior.alarms import alarms, slow_quantities
+from jaxmf.posterior.alarms import alarms
 from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.quantities import NUM_PAIRS, feature_bits, quantities_of
 from jaxmf.posterior.records import DrawFeatures, NumFeatures, NumGroups
+from jaxmf.posterior.run_alarms import slow_quantities
 from jaxmf.programs import jit
 from jaxmf.samplers import move_schedule
 from jaxmf.types import Draw

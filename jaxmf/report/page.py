@@ -15,8 +15,8 @@ from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
 from jaxmf.engine import files
 from jaxmf.plot import Plots, check_image_shape
-from jaxmf.posterior.alarms import cells_agree
 from jaxmf.posterior.records import sweep_note
+from jaxmf.posterior.run_alarms import cells_agree
 from jaxmf.report import rows, user_data
 from jaxmf.report.html import SCRIPT, STYLE, escaped, picture, section
 from jaxmf.samplers import move_schedule
@@ -252,7 +252,7 @@ def _traces(posterior: Answers) -> str:
 def _num_features(posterior: Answers) -> str:
     if "num_features" not in posterior.draws:
         return ""
-    words = "Answers distribution of the number of features that at least one row has."
+    words = "Posterior distribution of the number of features that at least one row has."
     values, probabilities = posterior.num_features()
     described = "Bars: " + ", ".join(
         f"{value} features with probability {probability:.2f}"

@@ -18,7 +18,7 @@ from jaxmf.models.linear_gaussian import particle as particles
 from jaxmf.models.linear_gaussian import proposals
 from jaxmf.models.linear_gaussian.particle import GaussianFilterPlan
 from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, LinearGaussianState
-from jaxmf.posterior import alarms, leave_one_out
+from jaxmf.posterior import data_alarms, leave_one_out
 from tests.posterior.test_leave_one_out import posterior, repeated
 
 SCALE = np.array([2.0, 500.0, 0.01, 1.0], np.float32)
@@ -169,7 +169,7 @@ def test_noise_in_the_units_of_columns_raises_no_alarm_of_units():
     is_named = [
         any(each(posterior(model, scaled, **draws)))
         for model in (SCALED, mf.BinaryMF(**FIXED, offset=OFFSET))
-        for each in (alarms._noise, alarms._units)
+        for each in (data_alarms.noise_above_data, data_alarms.unlike_units)
     ]
     assert is_named == [False, False, False, True]
 
@@ -188,7 +188,7 @@ def test_entries_in_different_units_raise_an_alarm_and_ratings_do_not():
         cells = rows[kept], columns[kept], values[kept]
         data = mf.Entries(*cells, (20, 10), column_names=names)
         post = posterior(mf.BPMF(2), data, **repeated(noise_scale=0.5))
-        kinds.append([alarm.kind for alarm in alarms._units(post)])
+        kinds.append([alarm.kind for alarm in data_alarms.unlike_units(post)])
     assert kinds == [["units"], [], []]
 
 

@@ -1,0 +1,214 @@
+"""Alarms about the data, and noise that does not suit them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import NormalDist
+
+import numpy as np
+
+from jaxmf.data import Container, Dense, Entries, suspects, units
+from jaxmf.data.checks import shown_id
+from jaxmf.data.elsewhere import DenseElsewhere
+from jaxmf.model import HasRowGroups, ScalesColumns, settings_of
+from jaxmf.posterior.convergence import Convergence
+from jaxmf.posterior.leave_one_out import known_cells
+from jaxmf.posterior.records import Alarm
+
+_MOST_LEVELS = 12  # whole numbers that are grades, not measurements
+_MOST_ORDINAL = 21  # levels, such as 0 to 10 in halves; more are slow to settle
+_MOST_GRADES = 101  # such as per cent
+_PILED = 5e-3  # share of the cells at the highest grade of a scale
+_FEWEST_PILED = 10  # fewer cells there may be the tail of rounded measurements
+_USUAL = 1e-3  # share of the cells that a grade of a scale has
+_STRANGE = 1e-2  # most cells outside of a scale; more, and there is none
+_FEWEST_CELLS = 5  # of a column whose sd is compared with the noise
+_REMEDY_OF_UNITS = (
+    "If columns are in different units, give these, column_unit=(one number a column), or divide "
+    "each by its standard deviation"
+)
+_FALSE_UNITS = 0.01  # the probability that chance alone puts the sd of some column below the noise
+
+
+def suspect_data(posterior: Convergence) -> Iterator[Alarm]:
+    """Codes of missing cells that were taken for numbers, and columns that hold groups together."""
+    data = posterior.data
+    known = known_cells(data)
+    if known is not None and isinstance(data, Dense | Entries):
+        for found in suspects.codes_by_column(known[1], known[2]):
+            count = f"{found.num_columns - 1} more column" if found.num_columns > 1 else ""
+            more = f", and likewise of {count}{'s' * (found.num_columns > 2)}" if count else ""
+            column = shown_id(data.column_names, found.column)
+            yield Alarm(
+                "codes",
+                f"{found.num_cells:,} cells of column {column} are "
+                f"{found.code:g}, and no other is {found.side} {found.outermost:.4g}{more}. They "
+                "were taken for numbers: if they stand for missing cells, replace them by NaN, in "
+                "a file by nothing",
+            )
+    if isinstance(posterior.model, HasRowGroups) and isinstance(data, Dense):
+        yield from _redundant_columns(data)
+
+
+def _redundant_columns(data: Dense) -> Iterator[Alarm]:
+    """Columns that others determine, or that do not vary, where groups have covariances.
+
+    With N rows and groups of shares p_k each costs a partition N H(p) / 2 nats, whatever its scale,
+    since a group has to learn for itself that nothing varies there.
+    """
+    found = units.redundant_columns(data)
+    if data.num_columns < 2 or found.size == 0:
+        return
+    names = ", ".join(shown_id(data.column_names, int(column)) for column in found[:5])
+    more = ", ..." if found.size > 5 else ""
+    yield Alarm(
+        "redundant columns",
+        f"Columns that hold one number, or follow from the others (copies, totals): {names}{more}. "
+        "Each of them holds all rows in one group; drop them",
+    )
+
+
+def noise_above_data(posterior: Convergence) -> Iterator[Alarm]:
+    """Noise that is surely above the sd of the data: the model explains less than one number."""
+    noise = posterior.draws.get("noise_scale")
+    values = observed_values(_in_noise_units(posterior))
+    if noise is None or values is None or noise.ndim != 2 or values.size < 2:
+        return
+    spread = float(values.std())
+    weights = posterior.weights
+    if spread == 0 or _quantile(noise, weights, 0.05) <= 1.02 * spread:
+        return
+    fixed = posterior.model.hyperparameters.get("noise_scale")
+    if isinstance(fixed, int | float):
+        yield Alarm(
+            "noise",
+            f"noise_scale is fixed at {fixed:g}, and the sd of the data is {spread:.3g}: nothing "
+            "can be found below the noise. State a smaller one, or leave it out to learn it",
+        )
+    else:
+        yield Alarm(
+            "noise",
+            f"The noise ({float(np.sum(weights * noise)):.3g}) is larger than the sd of the data "
+            f"({spread:.3g}): predictions are worse than the plain mean. The chain has not "
+            "converged; run longer, or use fewer factors or features",
+        )
+
+
+def unlike_units(posterior: Convergence) -> Iterator[Alarm]:
+    """Noise that is surely above the sd of a column: in one noise scale for all it has no say."""
+    noise, data = posterior.draws.get("noise_scale"), _in_noise_units(posterior)
+    if noise is not None and isinstance(data, Entries):
+        yield from _units_of_entries(data)
+    if noise is None or not isinstance(data, Dense) or noise.ndim != 2:
+        return
+    spreads, counts = units.column_scales(data), units.column_counts(data)
+    # an sd of n normal cells is known to one part in sqrt(2 n)
+    errors = NormalDist().inv_cdf(1 - _FALSE_UNITS / len(spreads))
+    most = (1 + errors / np.sqrt(2 * np.maximum(counts, _FEWEST_CELLS))) * spreads
+    least = _quantile(noise, posterior.weights, 0.05)
+    drowned = np.flatnonzero((counts >= _FEWEST_CELLS) & (spreads > 0) & (least > most))
+    values = observed_values(data)
+    if drowned.size == 0 or values is None or least > values.std():  # the last is `_noise`
+        return
+    column = int(drowned[np.argmin(spreads[drowned])])
+    shown = shown_id(posterior.data.column_names, column)
+    yield Alarm(
+        "units",
+        f"The noise ({least:.3g} or more) is larger than the sd of column {shown} "
+        f"({spreads[column]:.3g}): one noise_scale serves all columns, and this "
+        f"column has next to no influence. {_REMEDY_OF_UNITS}",
+    )
+
+
+def _units_of_entries(data: Entries) -> Iterator[Alarm]:
+    """Columns far apart in scale; no nearer, for ratings of some columns vary less than others."""
+    enough = units.column_counts(data) >= _FEWEST_CELLS
+    spreads = np.where(enough, units.column_scales(data), 0)
+    if not units.are_different(spreads):
+        return
+    most, least = int(np.argmax(spreads)), int(np.argmin(np.where(spreads > 0, spreads, np.inf)))
+    shown = [f"{shown_id(data.column_names, j)} ({spreads[j]:.3g})" for j in (most, least)]
+    yield Alarm(
+        "units",
+        f"The sd of column {shown[0]} is far above that of column {shown[1]} and of half of the "
+        "columns: one noise_scale serves all, and those of small sd have next to no influence. "
+        f"{_REMEDY_OF_UNITS}",
+    )
+
+
+def _in_noise_units(posterior: Convergence) -> Container:
+    """The data in the units of the noise: those of each column, where a model scales them."""
+    model, data = posterior.model, posterior.data
+    is_scaled = isinstance(model, ScalesColumns) and isinstance(data, Dense | Entries)
+    return model.centred(data) if is_scaled else data
+
+
+def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
+    """The smallest value that draws of this much weight do not exceed."""
+    order = np.argsort(values, axis=None)
+    below = np.cumsum(weights.ravel()[order])
+    return float(values.ravel()[order[np.searchsorted(below, level * below[-1])]])
+
+
+def observed_values(data: Container) -> np.ndarray | None:
+    """(M,) values of the observed cells of a matrix; None for other data."""
+    known = None if isinstance(data, DenseElsewhere) else known_cells(data)
+    return None if known is None else known[2]
+
+
+def outside_support(posterior: Convergence) -> Iterator[Alarm]:
+    """Gaussian noise on grades, whose intervals leave the scale, and grades far outside it."""
+    likelihood = settings_of(posterior.model).get("likelihood")
+    if type(likelihood).__name__ != "Gaussian" or type(posterior.data).__name__ != "Entries":
+        return
+    values = observed_values(posterior.data)
+    if values is None or values.size < 50:
+        return
+    grades, counts = np.unique(values, return_counts=True)
+    usual = grades[counts >= _USUAL * values.size]
+    if 3 <= usual.size <= _MOST_LEVELS and usual.size < grades.size:
+        low, high = usual[0], usual[-1]
+        is_outside = (grades < low) | (grades > high)
+        is_far = (grades < 2 * low - high) | (grades > 2 * high - low)
+        size, num_far = int(counts[is_outside].sum()), int(counts[is_far].sum())
+        # the tail of counts begins where the usual ones end, and most of it is near them
+        if num_far > size / 2 and size <= _STRANGE * values.size:
+            shown = ", ".join(f"{x:g}" for x in grades[is_outside][:5])
+            yield Alarm(
+                "outside",
+                f"{size:,} of {values.size:,} ratings lie outside {low:g} to {high:g}, where all "
+                f"others are: {shown}. They widen the intervals of all; leave them out",
+            )
+            return
+    sentence = _support_of(grades, counts)
+    if sentence is not None:
+        yield Alarm("support", sentence)
+
+
+def _support_of(grades: np.ndarray, counts: np.ndarray) -> str | None:
+    """What to do about Gaussian noise on these grades; None where they are no scale."""
+    if not 2 <= grades.size <= _MOST_GRADES:
+        return None
+    is_halves = bool(np.all(2 * grades == np.round(2 * grades)))
+    if not (is_halves and grades.size <= _MOST_LEVELS):
+        # ratings above the top of a scale pile up there; counts and measurements do not
+        is_piled = counts[-1] >= max(counts[-2], _PILED * counts.sum(), _FEWEST_PILED)
+        steps = grades / np.diff(grades).min()
+        is_short = steps[-1] - steps[0] < _MOST_GRADES
+        is_even = is_short and np.allclose(steps, np.round(steps), rtol=0, atol=1e-2)
+        if not (is_piled and is_even):
+            return None
+    levels = tuple(int(x) if x == round(x) else round(x, 6) for x in grades.tolist())
+    kind = "whole numbers" if all(isinstance(x, int) for x in levels) else "grades"
+    scale = f"{kind} from {levels[0]} to {levels[-1]}"
+    if len(levels) == 2:
+        scale = f"{levels[0]} and {levels[1]}"
+    where = f"The ratings are {scale}, and Gaussian"
+    if levels == (0, 1):
+        remedy = "likelihood=mf.Probit() keeps to it"
+    elif grades.size <= _MOST_ORDINAL and is_halves:
+        remedy = f"likelihood=mf.Ordinal(levels={levels}) keeps to it"
+    else:
+        ends = f"{levels[0]}, {levels[-1]}"
+        return f"{where} means and intervals leave that scale. Bring them to it: np.clip(x, {ends})"
+    return f"{where} intervals leave that scale. {remedy}"

@@ -1,0 +1,206 @@
+"""Alarms about how a run went: chains that disagree, fits that did not end, poor predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from jaxmf import diagnostics, registry
+from jaxmf.blocks.split_merge import can_split
+from jaxmf.column_units import units_of
+from jaxmf.model import HasNetwork
+from jaxmf.posterior.agreement import LARGEST_RHAT
+from jaxmf.posterior.convergence import Convergence
+from jaxmf.posterior.evidence import annealing_fault
+from jaxmf.posterior.records import Alarm
+
+_FEWEST_DRAWS = 4  # R-hat is not defined for fewer
+_DRIFT_DRAWS = 20
+_DRIFT_ERRORS = 4.0
+_CONVERGED = 1e-4
+_SHORT_DOCUMENT = 20  # words
+_PREDICTION_ERRORS = 3.0
+_STEPS_OF_ROUND_TRIPS = 20  # for each replica, after which one should have come back
+
+
+def slow_quantities(posterior: Convergence) -> dict[str, float]:
+    """The R-hat of the quantities that chains do not agree on."""
+    if posterior.meta.method != "sample" or posterior.num_draws < _FEWEST_DRAWS:
+        return {}
+    quantities = posterior.quantities()
+    table = diagnostics.summarise_chains(quantities)
+    rhats = {name: table[name, "R-hat"] for name in table.names}
+    for name, x in quantities.items():
+        if np.ptp(x) > 0 and np.all(np.ptp(x, axis=1) == 0):
+            rhats[name] = np.inf  # every chain stays where it is
+    return {name: value for name, value in rhats.items() if value > LARGEST_RHAT}
+
+
+def cells_agree(posterior: Convergence) -> bool:
+    """Whether chains agree on cells, in a model that is judged by these."""
+    found = posterior.cell_agreement()
+    return found is not None and found.is_good
+
+
+def disagreement(posterior: Convergence) -> Iterator[Alarm]:
+    """Chains that disagree."""
+    rhats = slow_quantities(posterior)
+    if not rhats or cells_agree(posterior):
+        return
+    name = max(rhats, key=lambda name: rhats[name])
+    value = rhats[name]
+    shown = f"{value:.3f}" if value < 1.1 else f"{value:.2f}" if value < 10 else "above 10"
+    several = posterior.num_chains > 1
+    what = "the chains disagree" if several else "the chain has not settled"
+    yield Alarm(
+        "R-hat",
+        f"R-hat of {name} is {shown}, which should be below {LARGEST_RHAT}: {what}. "
+        f"{advice(posterior)}",
+    )
+
+
+def advice(posterior: Convergence) -> str:
+    """Which options of this run to turn."""
+    run, options = posterior.meta.run, posterior.meta.options
+    warmup, samples = int(run.get("num_warmup", 0)), int(run.get("num_samples", 1))
+    least = -(-500 // int(run.get("thin", 1)))  # 500 steps, as many draws as they leave
+    advice = f"Try num_warmup={max(2 * warmup, 500)}, num_samples={max(2 * samples, least)}"
+    entry = registry.entry_of(posterior.model)
+    known = {setting.name for setting in registry.method_settings(entry, "sample")}
+    if "split_merge" in known and not options.get("split_merge") and can_split_groups(posterior):
+        advice += " or split_merge=5"
+    if _has_short_documents(posterior):
+        advice += (
+            " or, as the documents are short, HDPLDA(word_concentration=dist.Gamma(1, 10)), which "
+            "is learned and sets how many topics there are"
+        )
+    return advice
+
+
+def can_split_groups(posterior: Convergence) -> bool:
+    """Whether the run has features, or groups of a process, that moves could split and merge."""
+    if "z" in posterior.draws:
+        return True
+    if not isinstance(posterior.model, HasNetwork):
+        return False
+    network = posterior.model.network()
+    return any(can_split(network, name) for name in network.indicators)
+
+
+def _has_short_documents(posterior: Convergence) -> bool:
+    """Whether few words a document leave the number of topics to the concentration of words."""
+    model, data = posterior.model, posterior.data
+    if type(model).__name__ != "HDPLDA" or not isinstance(model.word_concentration, int | float):
+        return False
+    num_documents = np.unique(np.asarray(data.columns["document"])).size
+    return bool(data.num_tokens < _SHORT_DOCUMENT * num_documents)
+
+
+def idle_replicas(posterior: Convergence) -> Iterator[Alarm]:
+    """Replicas of which no state came back from the lowest power."""
+    run = posterior.meta.run
+    if "temper" not in run or any(run["round_trips"]):
+        return
+    num_steps = posterior.draws["log_joint"].shape[1] * int(run["thin"])
+    if num_steps < _STEPS_OF_ROUND_TRIPS * run["temper"]:
+        return
+    share = min(run["swap_acceptance"])
+    yield Alarm(
+        "round trips",
+        f"temper={run['temper']}: no state came back from the lowest power, {run['powers'][-1]:g}, "
+        f"in {num_steps} steps, so that replicas have not helped the chains. Raise num_samples, or "
+        f"change temper (at least {share:.0%} of the proposed swaps of neighbours are accepted)",
+    )
+
+
+def drift(posterior: Convergence) -> Iterator[Alarm]:
+    """A log joint whose second half lies to one side of its first, in all chains."""
+    values = posterior.draws.get("log_joint")
+    if posterior.meta.method != "sample" or values is None or values.ndim != 2:
+        return
+    x = np.asarray(values, dtype=float)
+    if x.shape[1] < _DRIFT_DRAWS or not np.isfinite(x).all():
+        return
+    batches = x[:, x.shape[1] % 10 :].reshape(x.shape[0], 2, 5, -1).mean(axis=-1)
+    shift = batches[:, 1].mean(axis=-1) - batches[:, 0].mean(axis=-1)
+    spread = batches.std(axis=-1, ddof=1)
+    error = np.sqrt((spread**2).sum(axis=-1) / 5)
+    if np.all(np.abs(shift) > _DRIFT_ERRORS * error) and np.ptp(np.sign(shift)) == 0:
+        if cells_agree(posterior):
+            return
+        direction = "rises" if shift[0] > 0 else "falls"
+        yield Alarm(
+            "drift",
+            f"The log joint still {direction} from the first half of the draws to the second: the "
+            f"warm-up was too short. {advice(posterior)}",
+        )
+
+
+def unfinished_ascent(posterior: Convergence) -> Iterator[Alarm]:
+    """A variational fit that ended before its free energy did."""
+    energies = posterior.trace.get("free_energy")
+    limit = posterior.meta.run.get("num_epochs")
+    if not posterior.is_variational or energies is None or limit is None:
+        return
+    epochs = int(posterior.draws["num_epochs"].ravel()[0])
+    path = np.asarray(energies, dtype=float).ravel()
+    path = path[np.isfinite(path)]
+    if epochs < int(limit) or path.size < 3 or posterior.meta.run.get("num_validation"):
+        return
+    change, whole = path[-2] - path[-1], path.max() - path.min()
+    if abs(change) > max(_CONVERGED * abs(path[-1]), 1e-2 * whole):
+        yield Alarm(
+            "free energy",
+            f"The free energy still changed by {abs(change):.3g} in epoch {epochs}, the last: the "
+            f"fit has not converged. Try num_epochs={2 * epochs}",
+        )
+
+
+def unknown_evidence(posterior: Convergence) -> Iterator[Alarm]:
+    """Runs whose evidence has no error that could be trusted.
+
+    A single run of a filter, as by default, claims none: its summary says so, and that is all.
+    """
+    if posterior.evidence is None or np.isfinite(posterior.evidence.standard_error):
+        return
+    num_runs, particles = posterior.weights.shape
+    if posterior.meta.method == "smc":
+        fault = annealing_fault(posterior.trace, particles)
+    elif num_runs == 1:
+        return
+    else:
+        fault = (
+            "the particles of a run descend from few of its first ones, or its runs differ by more "
+            f"than their own error; try num_particles={10 * particles} or another proposal, and "
+            f"num_runs={max(5, num_runs)}"
+        )
+    yield Alarm(
+        "evidence",
+        f"The log evidence ({posterior.evidence.value:.1f}) has no error that can be trusted: "
+        f"{fault}. Do not compare models by it",
+    )
+
+
+def poor_prediction(posterior: Convergence) -> Iterator[Alarm]:
+    """Observed cells predicted from all others worse than simple means predict them."""
+    comparison = posterior.leave_one_out()
+    if comparison is None or comparison.excess <= _PREDICTION_ERRORS * comparison.standard_error:
+        return
+    model, baseline = float(comparison.model.mean()), float(comparison.baseline.mean())
+    cells, than = "observed cells", "simple means"
+    if comparison.unit == "log score of a token":
+        cells, than = "tokens", "frequencies"
+        what = f"a mean log score of {-model:.3g}, the frequencies of all tokens {-baseline:.3g}"
+    elif comparison.unit == "log score":
+        what = f"a mean log score of {-model:.3g}, the frequencies of the columns {-baseline:.3g}"
+    else:
+        what = f"an RMSE of {model**0.5:.3g}, row and column means {baseline**0.5:.3g}"
+        if np.ptp(units_of(posterior.model, np.arange(posterior.data.num_columns))):
+            what += ", in units of the columns"
+    yield Alarm(
+        "prediction",
+        f"Predictions are worse than {than}: {comparison.model.size} {cells}, each predicted from "
+        f"all others, have {what}. {advice(posterior)}; if that does not help, the model does not "
+        "suit these data",
+    )

@@ -1,0 +1,128 @@
+"""Alarms about the structure that a run found: no feature, one group, a level among features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from jaxmf.data import Dense, units
+from jaxmf.model import HasBias, HasNetwork, WarnsOfFits, settings_of
+from jaxmf.posterior.convergence import Convergence
+from jaxmf.posterior.data_alarms import observed_values
+from jaxmf.posterior.records import Alarm
+from jaxmf.posterior.run_alarms import can_split_groups
+
+_NEARLY_ALL_ROWS = 0.95  # share of the rows from which on a feature is rather a level
+
+
+def nothing_in_use(posterior: Convergence) -> Iterator[Alarm]:
+    """No feature or factor, or one group, in all draws; or no feature in the draws of one chain."""
+    for name, values in posterior.draws.items():
+        if not name.startswith("num_") or values.ndim != 2 or not _is_counted(name):
+            continue
+        what = name.removeprefix("num_").replace("_", " ")
+        if not _is_of_features(name):
+            if np.all(values == 1):
+                yield Alarm(
+                    "one group",
+                    f"All draws have one group ({name} is 1): no structure was found. If you "
+                    f"expect some, {_how_to_find_groups(posterior)}",
+                )
+        elif not values.any():
+            yield Alarm(
+                "no features",
+                f"No draw has any {what} ({name} is 0): predictions know nothing but the "
+                f"hyperparameters. {_why_none(posterior)}",
+            )
+        elif not values.any(axis=1).all():
+            chain = int(np.flatnonzero(~values.any(axis=1))[0])
+            yield Alarm(
+                "no features",
+                f"Chain {chain} has no {what} in any draw while others do: it is caught in an "
+                "empty state. Run longer, or start from another seed",
+            )
+
+
+def one_of_stated_groups(posterior: Convergence) -> Iterator[Alarm]:
+    """All rows in one group, of a number of groups that is stated and so is not in the draws."""
+    if not isinstance(posterior.model, HasNetwork):
+        return
+    for name, block in posterior.model.network().blocks.items():
+        counts = posterior.draws.get(f"{name}_counts")
+        if block.observed or block.by or block.distribution.grows or counts is None:
+            continue
+        if counts.shape[-1] > 1 and not np.any(np.sum(counts > 0, axis=-1) > 1):
+            yield Alarm(
+                "one group",
+                f"One of the {counts.shape[-1]} groups has all rows in all draws: no structure was "
+                f"found. If you expect some, {_how_to_find_groups(posterior, stated=True)}",
+            )
+
+
+def _how_to_find_groups(posterior: Convergence, *, stated: bool = False) -> str:
+    data = posterior.data
+    if isinstance(data, Dense) and data.num_columns >= data.num_rows / 2:
+        return (
+            f"use fewer columns, such as the first principal components: {data.num_rows} rows are "
+            f"too few for covariances of {data.num_columns} columns in each group"
+        )
+    if stated:
+        return "run more chains"
+    moves = (
+        ""
+        if posterior.meta.options.get("split_merge") or not can_split_groups(posterior)
+        else (" with split_merge=5")
+    )
+    return f"run longer{moves}, or state a larger concentration"
+
+
+def _why_none(posterior: Convergence) -> str:
+    values = observed_values(posterior.data)
+    if values is not None and values.size and np.ptp(values) == 0:
+        return "All observed cells are equal: there is nothing else to find"
+    return "Check the scale of the data against the priors"
+
+
+def known_to_model(posterior: Convergence) -> Iterator[Alarm]:
+    """What only the model knows of its draws, such as factors that are all switched off."""
+    if posterior.is_variational and isinstance(posterior.model, WarnsOfFits):
+        for kind, sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
+            yield Alarm(kind, sentence)
+
+
+def _is_counted(name: str) -> bool:
+    return name not in ("num_epochs", "num_iterations")
+
+
+def _is_of_features(name: str) -> bool:
+    return name.endswith(("features", "factors"))
+
+
+def level_as_feature(posterior: Convergence) -> Iterator[Alarm]:
+    """A feature of nearly all rows, where the column means were subtracted.
+
+    Features raise the means of their columns, so rows without any are not about zero then, and one
+    more feature, of all rows, says where they are.
+    """
+    model, data = posterior.model, posterior.data
+    settings = settings_of(model) if isinstance(model, HasBias) else {}
+    if (
+        settings.get("bias", True)
+        or "z" not in posterior.draws
+        or not posterior.num_draws
+        or not isinstance(data, Dense)
+        or not np.array_equal(np.asarray(settings["offset"]), units.column_means(data))
+    ):
+        return
+    z = posterior.draws["z"]
+    shares = z.sum(axis=-2).max(axis=-1, initial=0) / z.shape[-2]
+    probability = float(np.sum(posterior.weights * (shares >= _NEARLY_ALL_ROWS)))
+    if probability >= 0.5:
+        yield Alarm(
+            "level",
+            f"In {probability:.0%} of the draws one of the features is in "
+            f"{_NEARLY_ALL_ROWS:.0%} of the rows or more, and num_features counts it: it is the "
+            "level of rows without features, which is not the mean of the columns. Set bias=True "
+            "to keep it apart",
+        )
