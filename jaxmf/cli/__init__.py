@@ -10,7 +10,7 @@ import importlib
 import io
 import sys
 import warnings
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 
@@ -79,23 +79,19 @@ _ClickError: type[Any] = next(
 
 def run(arguments: list[str]) -> int:
     """Run a command; mistakes and warnings become one line on stderr, mistakes status 2."""
+    said: set[str] = set()  # a file that is read twice is complained of once
+
+    def warn(message: Warning | str, category: type[Warning], *rest: object, **_: object) -> None:
+        from jaxmf.posterior.alarms import RunWarning
+
+        # those stand in the summary, which is printed
+        if not issubclass(category, RunWarning) and str(message) not in said:
+            said.add(str(message))
+            _complain(f"warning: {message}")
+
     with warnings.catch_warnings():
-        warnings.showwarning = _warn
+        warnings.showwarning = warn
         return _run(arguments)
-
-
-def _warn(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    from jaxmf.posterior.alarms import RunWarning
-
-    if not issubclass(category, RunWarning):  # those stand in the summary, which is printed
-        _complain(f"warning: {message}")
 
 
 def _run(arguments: list[str]) -> int:

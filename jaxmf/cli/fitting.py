@@ -13,6 +13,8 @@ import typer
 from jaxmf.arguments import check_file
 from jaxmf.cli.inputs import check_hold_out, check_shape, describe, hide, read_data, read_features
 from jaxmf.cli.options import (
+    Columns,
+    Drop,
     Form,
     Headings,
     Key,
@@ -115,6 +117,8 @@ def fit(
     image_shape: Shape = None,
     form: Form = None,
     headings: Headings = None,
+    columns: Columns = None,
+    drop: Drop = None,
     mask: Annotated[
         Path | None,
         typer.Option(help="Observed cells of sparse binary data: pairs of ids, or a 0/1 matrix."),
@@ -172,8 +176,9 @@ def fit(
     files = {"row_features": row_features, "column_features": column_features}
     model_values |= read_features(entry, files, missing_features)
     description = build(entry, model_values)
-    reading = {"form": form, "headings": headings, "mask": mask, "vocab": vocab}
-    container = read_data(data, entry.container, description, reading, key)
+    reading = {"form": form, "headings": headings, "mask": mask, "vocab": vocab, "key": key}
+    reading |= {"columns": columns, "drop": drop}
+    container = read_data(data, entry.container, description, reading)
     check_shape(shape, container)
     print(f"{data}: {describe(container)}")
     container, truth = hide(container, hold_out, seed)

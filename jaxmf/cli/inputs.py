@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from jaxmf.cli.options import read_ids
+from jaxmf.cli.options import read_ids, read_names
 from jaxmf.registry.entry import Entry
 
 if TYPE_CHECKING:
@@ -15,26 +15,29 @@ if TYPE_CHECKING:
     from jaxmf.types import Names, PyTree
 
 
-def read_data(
-    path: Path, container: Any, model: object, reading: dict[str, Any], key: str | None
-) -> Any:
-    """The data of a file; `reading` holds the options that some containers alone have."""
+def read_data(path: Path, container: Any, model: object, reading: dict[str, Any]) -> Any:
+    """The data of a file; `reading` holds the options that say how, None where not given."""
     from jaxmf import data as containers
 
     takes = {
-        containers.SparseBinary: ("form", "headings", "mask", "items"),
-        containers.SparseSeries: ("headings",),
-        containers.Entries: ("form",),
-        containers.Tokens: ("vocab",),
-    }.get(container, ())
+        containers.SparseBinary: ("form", "headings", "mask", "items", "columns", "drop", "key"),
+        containers.SparseSeries: ("headings", "columns"),
+        containers.Entries: ("form", "columns", "drop", "key"),
+        containers.Tokens: ("vocab", "columns", "drop", "key"),
+    }.get(container, ("columns", "drop", "key"))
     for name, value in reading.items():
         if value is not None and name not in takes:
             raise ValueError(f"--{name} means nothing to {container.__name__} data; leave it out")
-    chosen = {name: reading.get(name) for name in takes}
+    options = {name: reading.get(name) for name in takes}
+    files = [str(options[name]) for name in ("mask", "vocab") if options.get(name) is not None]
+    if "columns" in options:
+        options["use_columns"] = read_names(options.pop("columns"))
+    if "drop" in options:
+        options["drop_columns"] = read_names(options.pop("drop")) or ()
     try:
-        return _read(path, container, model, chosen, key)
+        return _read(path, container, model, options)
     except (TypeError, ValueError) as error:
-        if path.name in str(error) or any(str(value) in str(error) for value in chosen.values()):
+        if path.name in str(error) or any(name in str(error) for name in files):
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"{path}: {str(error).removeprefix('data: ')}") from None
@@ -45,24 +48,23 @@ def first_few(texts: list[str]) -> str:
     return ", ".join(texts[:3]) + (", ..." if len(texts) > 3 else "")
 
 
-def _read(
-    path: Path, container: Any, model: Any, chosen: dict[str, Any], key: str | None
-) -> Container:
+def _read(path: Path, container: Any, model: Any, options: dict[str, Any]) -> Container:
     """The data of a file, by the reader of its container."""
     from jaxmf import data as containers
 
     if container is containers.SparseBinary:
-        return containers.read_ones(path, key=key, **chosen)
+        return containers.read_ones(path, **options)
     if container is containers.SparseSeries:
-        return containers.read_series(path, **chosen)
+        return containers.read_series(path, **options)
     if container is containers.Entries:
-        return containers.read_entries(path, key=key, **chosen)
+        return containers.read_entries(path, **options)
     if container is containers.Tokens:
         columns, real = model.token_columns()
+        vocabulary = options.pop("vocab")
         return containers.read_tokens(
-            path, columns=columns, real=real, vocabulary=chosen["vocab"], key=key
+            path, columns=columns, real=real, vocabulary=vocabulary, **options
         )
-    return containers.as_container(containers.read_matrix(path, key=key), container)
+    return containers.as_container(containers.read_matrix(path, **options), container)
 
 
 def describe(data: Container) -> str:
@@ -105,8 +107,8 @@ def read_titles(path: Path, data: Container) -> dict[object, str]:
             does not have.
     """
     from jaxmf.data import Tokens, read_columns
+    from jaxmf.data.headed_tables import read_headings
     from jaxmf.data.headings import column_of_ids
-    from jaxmf.data.readers import read_headings
 
     headings = read_headings(path)
     headings = headings[column_of_ids(headings) :]
@@ -147,8 +149,9 @@ def read_cells(
         ValueError: a file without headings; ids that cannot be those of the data.
     """
     from jaxmf.data import Dense, read_columns
+    from jaxmf.data.headed_tables import read_headings
     from jaxmf.data.headings import roles
-    from jaxmf.data.readers import is_number, read_headings
+    from jaxmf.data.text_tables import is_number
 
     words = ("row", "column")
     names = ((data if new is None else cast("Any", new)).row_names, data.column_names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,10 +19,8 @@ def read_new_rows(
     path: Path | None,
     features_path: Path | None,
     *,
-    missing: str = "refuse",
-    form: str | None = None,
-    headings: bool | None = None,
-    key: str | None = None,
+    missing: str,
+    reading: Mapping[str, object],
 ) -> tuple[Container | None, Features | None]:
     """New rows and their features from the files that there are, as data of the run's kind.
 
@@ -29,13 +28,13 @@ def read_new_rows(
         path: of the first cells of the new rows, or None.
         features_path: of their features; without `path` they are rows of which no cell is known.
         missing: of ids and cells without features, "refuse" or "zero".
-        form, headings, key: how the file of cells is read.
+        reading: options that say how the file of cells is read, None where not given.
     Raises:
         ValueError: what the readers say; features of a run that was fitted without.
     """
     new = None
     if path is not None:
-        new = read_like(path, posterior, form=form, headings=headings, key=key)
+        new = read_like(path, posterior, reading)
     if features_path is None:
         return new, None
     from jaxmf.posterior.transposed import rows_without_cells
@@ -53,8 +52,8 @@ def _features_like(path: Path, model: object, names: Names | None, missing: str)
     """
     from jaxmf.data import read_features
     from jaxmf.data.container import assign
+    from jaxmf.data.headed_tables import read_headings
     from jaxmf.data.names import object_array
-    from jaxmf.data.readers import read_headings
     from jaxmf.model import TakesRowFeatures
 
     training = (
@@ -82,14 +81,7 @@ def _features_like(path: Path, model: object, names: Names | None, missing: str)
     return features
 
 
-def read_like(
-    path: Path,
-    posterior: Posterior,
-    *,
-    form: str | None = None,
-    headings: bool | None = None,
-    key: str | None = None,
-) -> Container:
+def read_like(path: Path, posterior: Posterior, reading: Mapping[str, object]) -> Container:
     """New rows from a file as `fit` would read it, as data of the kind that a run has.
 
     Ids of columns, or of words, get the type that they have in the run.
@@ -100,11 +92,10 @@ def read_like(
     from jaxmf.data import SparseBinary, Tokens
     from jaxmf.data.container import assign
 
-    reading: dict[str, Any] = {"form": form, "headings": headings, "mask": None, "vocab": None}
     known = posterior.data
     if isinstance(known, SparseBinary) and known.row_names is not None:
-        reading["items"] = known.column_names
-    data: Any = read_data(path, type(known), posterior.model, reading, key)
+        reading = {**reading, "items": known.column_names}
+    data: Any = read_data(path, type(known), posterior.model, dict(reading))
     if isinstance(known, Tokens):
         names = {
             label: ids if label == "document" else _as_in_run(path, ids, known.names.get(label))
@@ -129,8 +120,8 @@ def _as_in_run(path: Path, names: Names | None, known: Names | None) -> Names | 
     if not any(text in there for text in texts):
         raise ValueError(
             f"--new-rows {path}: the run has none of its ids of columns, {first_few(texts)}; those "
-            f"of the run are {first_few(list(there))}. If it is read wrongly, give --form or "
-            "--headings as for fit"
+            f"of the run are {first_few(list(there))}. If it is read wrongly, give --form, "
+            "--headings or --columns as for fit"
         )
     from jaxmf.data.names import object_array
 
@@ -143,14 +134,11 @@ def check_options(
     row_features: Path | None,
     unknown: str,
     missing: str,
-    *,
-    form: str | None,
-    headings: bool | None,
-    key: str | None,
+    reading: Mapping[str, object],
 ) -> None:
     """Refuses options about files that are not there, and --unknown prior of new rows.
 
-    Args: missing: of features; form, headings, key: how the file of new rows is read.
+    Args: missing: of features; reading: how the file of new rows is read.
     """
     if unknown == "prior" and not (new_rows is None and row_features is None):
         raise ValueError(
@@ -162,14 +150,9 @@ def check_options(
             "--missing-features says what is done where --row-features has gaps; leave it out, or "
             "give that file"
         )
-    stated = {
-        "--form": form is not None,
-        "--headings": headings is True,
-        "--no-headings": headings is False,
-        "--key": key is not None,
-    }
-    for option, is_stated in stated.items():
-        if is_stated and new_rows is None:
+    for name, value in reading.items():
+        if value is not None and new_rows is None:
+            option = f"--no-{name}" if value is False else f"--{name}"
             raise ValueError(
                 f"{option} says how the file of --new-rows is read; leave it out, or give that file"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +41,18 @@ Headings = Annotated[
     typer.Option(help="Whether pairs or triples have a line of headings; seen unless given."),
 ]
 Key = Annotated[str | None, typer.Option(help="Which array of an .npz file.")]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,...",
+        help="Which columns of a table are read, by heading or by number from 1, with commas "
+        "between: of ratings row, column, value (and time); of a matrix ids and data.",
+    ),
+]
+Drop = Annotated[
+    str | None,
+    typer.Option(metavar="A,B,...", help="Columns of a matrix that are left out, named likewise."),
+]
 Titles = Annotated[
     Path | None,
     typer.Option(
@@ -68,6 +81,13 @@ def read_shape(text: str | None) -> tuple[int, int] | None:
     if match is None or 0 in (shape := tuple(map(int, match.groups()))):
         raise ValueError(f"--image-shape {text!r}: write HEIGHTxWIDTH, such as 8x8")
     return shape[0], shape[1]
+
+
+def read_names(text: str | None) -> list[str] | None:
+    """Headings as they are written with commas between; one with a comma in it stands in quotes."""
+    if text is None:
+        return None
+    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
 
 
 def read_levels(text: str) -> tuple[float, ...]:
@@ -112,6 +132,9 @@ def start_compilation_cache() -> None:
 
 
 _AS_OPTIONS = (
+    (r"(use|drop)_columns=\[[^\]]*\], --", "--"),
+    ("use_columns", "--columns"),
+    ("drop_columns", "--drop"),
     (r'missing="zero"', "--missing-features zero"),
     (r'unknown="drop"', "--unknown drop"),
     (r"form='(\w+)'", r"--form \1"),

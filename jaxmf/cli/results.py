@@ -15,6 +15,8 @@ from jaxmf.cli.inputs import check_known, read_cells, read_titles
 from jaxmf.cli.new_rows import check_options, read_new_rows
 from jaxmf.cli.options import (
     At,
+    Columns,
+    Drop,
     Folder,
     Form,
     Headings,
@@ -75,13 +77,14 @@ def predict(
     form: Form = None,
     headings: Headings = None,
     key: Key = None,
+    columns: Columns = None,
+    drop: Drop = None,
     at: At = None,
 ) -> None:
     """Predict cells: mean, sd and quantiles of each."""
     levels = read_levels(quantiles)
-    check_options(
-        new_rows, row_features, unknown, missing_features, form=form, headings=headings, key=key
-    )
+    reading = {"form": form, "headings": headings, "key": key, "columns": columns, "drop": drop}
+    check_options(new_rows, row_features, unknown, missing_features, reading)
     posterior = _load(folder, at)
     start_compilation_cache()
     new, features = read_new_rows(
@@ -89,9 +92,7 @@ def predict(
         new_rows,
         row_features,
         missing=missing_features,
-        form=form,
-        headings=headings,
-        key=key,
+        reading=reading,
     )
     chosen = None if cells is None else read_cells(cells, posterior.data, new)
     if chosen is not None and unknown == "error":
@@ -126,6 +127,8 @@ def recommend(
     form: Form = None,
     headings: Headings = None,
     key: Key = None,
+    columns: Columns = None,
+    drop: Drop = None,
     titles: Titles = None,
     at: At = None,
     out: Annotated[
@@ -133,9 +136,8 @@ def recommend(
     ] = None,
 ) -> None:
     """The best columns of rows, without those they are known to have."""
-    check_options(
-        new_rows, row_features, unknown, missing_features, form=form, headings=headings, key=key
-    )
+    reading = {"form": form, "headings": headings, "key": key, "columns": columns, "drop": drop}
+    check_options(new_rows, row_features, unknown, missing_features, reading)
     posterior = _load(folder, at)
     start_compilation_cache()
     new, features = read_new_rows(
@@ -143,9 +145,7 @@ def recommend(
         new_rows,
         row_features,
         missing=missing_features,
-        form=form,
-        headings=headings,
-        key=key,
+        reading=reading,
     )
     names = _row_names(posterior.data if new is None else new)
     chosen = read_ids(rows, names) if rows else None

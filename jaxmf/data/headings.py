@@ -1,20 +1,24 @@
 """What the columns of a table are, by their headings: ids of rows and columns, values, times."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_ROW = (
-    "row order invoice receipt transaction basket ticket session user uid customer client member "
-    "membernumber person reviewer visitor subject respondent reader account kunde nutzer benutzer"
-)
-_COLUMN = (
-    "column col item iid movie film product book isbn song track artist asin anime game joke "
-    "business restaurant recipe artikel produkt itemdescription stockcode"
-)
-_VALUE = "rating value score star vote grade preference bookrating bewertung wertung punkte"
-_TIME = "time timestamp date datetime unixtime unixreviewtime reviewtime ts created datum zeit"
-_INDEX = "index unnamed rownames linenumber"
+_WORDS = {
+    "row": "row order invoice receipt transaction basket ticket session user uid customer client "
+    "member membernumber person reviewer visitor subject respondent reader account kunde nutzer "
+    "benutzer leser utilisateur lecteur usuario cliente lector utente klant gebruiker "
+    "ユーザー 利用者 顧客 用户",
+    "column": "column col item iid movie film product book isbn song track artist asin anime game "
+    "joke business restaurant recipe artikel produkt buch itemdescription stockcode produit livre "
+    "producto pelicula libro articulo prodotto produto livro filme boek 商品 映画 书",
+    "value": "rating value score star vote grade preference bookrating bewertung wertung punkte "
+    "puntuacion valoracion calificacion avaliacao nota voto 評価 评分",
+    "time": "time timestamp date datetime unixtime unixreviewtime reviewtime ts created datum zeit "
+    "fecha hora horodatage 日付 日時 日期 时间",
+    "index": "index unnamed rownames linenumber",
+}
 _OF_ROWS = (
     "id pid sid uid patient patnr patno patientnr sample specimen participant student pupil case "
     "gene cell barcode document doc resp respnr respid vp vpn code nr lfdnr"
@@ -42,9 +46,22 @@ def roles(headings: Sequence[str], *, with_value: bool = True) -> Roles | None:
 
     Args: with_value: whether there must be a column of values.
     """
+    kinds = kinds_of(headings)
+    return None if kinds is None else assign(kinds, with_value=with_value)
+
+
+def kinds_of(headings: Sequence[str]) -> list[str | None] | None:
+    """What each heading says: row, column, value, time or index, or None; None for a line of data.
+
+    It is one where a cell is a number.
+    """
     if any(_DIGITS.fullmatch(heading.strip()) for heading in headings):
-        return None  # a line of data
-    kinds = [_kind(heading) for heading in headings]
+        return None
+    return [_kind(heading) for heading in headings]
+
+
+def assign(kinds: Sequence[str | None], *, with_value: bool) -> Roles | None:
+    """The columns by what is known of each; see `roles`."""
     value = _only(kinds, "value")
     row, column = _only(kinds, "row"), _only(kinds, "column")
     left = [index for index, kind in enumerate(kinds) if kind is None]
@@ -110,22 +127,26 @@ def names_rows(heading: str) -> bool:
     return is_row or name in _OF_ROWS.split()
 
 
+def _plain(text: str) -> str:
+    """In lower case, and without accents."""
+    return "".join(
+        c for c in unicodedata.normalize("NFKD", text.lower()) if c.isalnum() or c == " "
+    )
+
+
+_KINDS = {kind: frozenset(_plain(words).split()) for kind, words in _WORDS.items()}
+
+
 def _kind(heading: str, *, plural: bool = True) -> str | None:
-    text = heading.strip()
-    text = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower()
-    words = [word for word in re.split(r"[^a-z]+", text) if word]
+    text = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", heading.strip())
+    words = _plain(re.sub(r"[\W\d_]+", " ", text)).split()
     if not words and not text:
         return "index"
     while len(words) > 1 and words[-1] in ("id", "ids", "no", "nr", "number", "code"):
         words.pop()
     name = "".join(words)
-    for kind, known in (
-        ("row", _ROW), ("column", _COLUMN), ("value", _VALUE), ("time", _TIME), ("index", _INDEX),
-    ):  # fmt: skip
-        names = known.split()
-        if {name, name.removesuffix("id"), name.removesuffix("s" * plural)} & set(names):
-            return kind
-    return None
+    forms = {name, name.removesuffix("id"), name.removesuffix("s" * plural)}
+    return next((kind for kind, names in _KINDS.items() if forms & names), None)
 
 
 def _only(kinds: Sequence[str | None], kind: str) -> int | None:

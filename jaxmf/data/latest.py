@@ -1,20 +1,18 @@
 """Ratings of the same cell at several times: the last one counts."""
 
 import warnings
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 
-from jaxmf.data.readers import as_number
-
-_EPOCH = datetime(1970, 1, 1)
+from jaxmf.data.dates import dates_of, microseconds
+from jaxmf.data.text_tables import as_number
 
 
 def latest_of_cells(path: Path, lines: list[list[str]]) -> list[list[str]]:
     """Lines of row, column, value and time: of each cell the one that is last in time.
 
-    Cells stay repeated, for whoever refuses them, where times are neither numbers nor ISO dates,
+    Cells stay repeated, for whoever refuses them, where times are neither numbers nor dates,
     all of them with offsets from UTC or none, or where two values of a cell have the last one.
     """
     cells: dict[tuple[str, str], list[int]] = {}
@@ -49,15 +47,8 @@ def _moments(times: list[str]) -> np.ndarray | None:
 
 
 def _moments_of_dates(times: list[str]) -> np.ndarray | None:
-    try:
-        dates = [datetime.fromisoformat(time) for time in times]
-    except ValueError:
+    dates = dates_of(times)
+    if dates is None:
         return None
-    offsets = [date.utcoffset() for date in dates]
-    known = [offset for offset in offsets if offset is not None]
-    if known and len(known) < len(offsets):
-        return None
-    since = [date.replace(tzinfo=None) - _EPOCH for date in dates]
-    if known:
-        since = [moment - offset for moment, offset in zip(since, known, strict=True)]
-    return np.array([moment // timedelta(microseconds=1) for moment in since])
+    has_offset = {date.utcoffset() is not None for date in dates}
+    return microseconds(dates) if len(has_offset) == 1 else None

@@ -1,6 +1,6 @@
 """Ids of rows and columns: of any type, kept on the host and returned with results."""
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -258,3 +258,14 @@ def _fitting_array(names: list[object], dtype: np.dtype) -> np.ndarray:
     for position, name in enumerate(names):
         array[position] = name
     return array
+
+
+def ids(texts: Sequence[str]) -> np.ndarray:
+    """Whole numbers where all are written as such, without leading zeros; else texts."""
+    try:
+        found = [int(text) for text in texts]  # those written otherwise differ from their texts
+    except ValueError:
+        found = []
+    if [str(value) for value in found] == list(texts):
+        return np.asarray(found)
+    return object_array(list(texts))

@@ -11,11 +11,21 @@ from jaxmf.arguments import check_file
 from jaxmf.data import checks, dates, names
 from jaxmf.data.container import UncheckedTable, is_sparse
 from jaxmf.data.headings import roles
-from jaxmf.data.readers import ids, is_number, read_matrix
+from jaxmf.data.names import ids
+from jaxmf.data.readers import read_matrix
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
 from jaxmf.data.suspects import are_times, without_repeats
-from jaxmf.data.text_tables import is_text, numbered_lines
+from jaxmf.data.table_columns import (
+    as_option,
+    describe,
+    likely,
+    positions,
+    roles_by_content,
+    select,
+    warn_roles,
+)
+from jaxmf.data.text_tables import is_number, is_text, numbered_lines
 from jaxmf.types import Names
 
 FORMS = ("pairs", "baskets", "matrix")
@@ -34,6 +44,8 @@ def read_ones(
     headings: bool | None = None,
     mask: str | Path | None = None,
     items: Collection[object] | None = None,
+    use_columns: Sequence[str] | None = None,
+    drop_columns: Sequence[str] = (),
 ) -> SparseBinary:
     """A sparse matrix of zeros and ones from a file.
 
@@ -58,6 +70,9 @@ def read_ones(
             one line a cell, or a matrix of ones (observed) and zeros.
         items: ids of all items, if they are known: cells before them are ids of baskets, and a
             first pair with one is no headings.
+        use_columns: headings (or numbers from 1) of the row and the column of pairs; of a matrix
+            the columns that are read.
+        drop_columns: of a matrix those that are not.
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: what the form, or the matrix, says; lines of several lengths that hold nothing
@@ -67,7 +82,9 @@ def read_ones(
     path = check_file(path)
     if form not in (None, *FORMS):
         raise ValueError(f"form must be pairs, baskets or matrix, got {form!r}")
-    lines = None if form == "matrix" or not is_text(path) else _cells_of(path)
+    if form is None and (use_columns is not None or drop_columns):
+        form = "pairs" if len(use_columns or ()) == 2 and not drop_columns else "matrix"
+    lines = None if form == "matrix" or not is_text(path) else _cells_of(path, use_columns)
     if lines is None and form in ("pairs", "baskets"):
         raise ValueError(f"{path}: {form} are read from .csv and .tsv files.")
     if form is None and lines is not None and len(lines[0]) > 2:
@@ -78,7 +95,7 @@ def read_ones(
     if form is None:
         form = "matrix" if lines is None else _guessed_form(path, lines)
     known = None if items is None else {str(item) for item in items}
-    headings = _stated_headings(path, lines, form, headings, known)
+    headings = _stated_headings(path, lines, form, headings, known, use_columns)
     if lines is not None and (form == "baskets" or (form == "pairs" and not is_stated)):
         named = _baskets_with_ids(path, lines, form, known)
         if named is not None:
@@ -92,19 +109,27 @@ def read_ones(
     elif form == "baskets" and lines is not None:
         data = SparseBinary.from_baskets([[cell for cell in line if cell] for line in lines])
     else:
-        data = SparseBinary.from_array(read_matrix(path, key=key))
+        table = read_matrix(path, key=key, use_columns=use_columns, drop_columns=drop_columns)
+        data = SparseBinary.from_array(table)
     return data if mask is None else _with_mask(data, Path(mask))
 
 
-def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeries:
+def read_series(
+    path: str | Path,
+    *,
+    headings: bool | None = None,
+    use_columns: Sequence[str] | None = None,
+) -> SparseSeries:
     """A series of sparse matrices from a file of triples.
 
     Args:
         path: a .csv or .tsv file, one line a one: ids of its row and its column, of any kind, and
             its time, a number or a date such as 2024-12-31, which becomes days since 1970-01-01.
             With headings such as row, column and time, or user, item and timestamp, in any order,
-            and further columns do not count; with others, or none, in this order.
+            and further columns do not count; with others, or none, in this order, or by what
+            columns hold where dates stand elsewhere.
         headings: whether the first line holds headings; None sees it by its time.
+        use_columns: headings (or numbers from 1) of the row, the column and the time.
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: a line that is no triple, a time that is no number, no lines.
@@ -113,13 +138,8 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
     if not is_text(path):
         raise ValueError(f"{path}: a series is read from a .csv or .tsv file of triples.")
     lines = [line for line in _cells_of(path) if any(line)]
-    indices = [0, 1, 2]
-    if sorted(lines[0]) == sorted(_TRIPLE):
-        indices, headings = [lines[0].index(name) for name in _TRIPLE], True
-    found = roles(lines[0], with_value=False)
-    if found is not None and found.is_named and found.time is not None:
-        indices, headings = [found.row, found.column, found.time], True
-    width = len(lines[0]) if headings else 3
+    indices, is_known = _order_of_series(path, lines, use_columns)
+    width = len(lines[0]) if is_known or headings else 3
     lines = [[line[index] for index in indices] if len(line) == width else line for line in lines]
     if headings is None:
         headings = len(lines[0]) == 3 and not is_number(lines[0][2])
@@ -138,9 +158,10 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
         if not is_number(time) or not np.isfinite(float(time)):
             raise ValueError(
                 f"{path}: the time {time!r} of row {row!r}, column {column!r} is no number and "
-                "no date such as 2024-12-31; write all as one of the two."
+                "no date such as 2024-12-31 or 31.12.2024; write all as one of the two. (Where day "
+                "and month cannot be distinguished, write 2024-12-31.)"
             )
-    for position, word in enumerate(("rows", "columns") * (found is None)):
+    for position, word in enumerate(("rows", "columns") * (not is_known)):
         known = [float(line[position]) for line in texts if is_number(line[position])]
         if len(known) == len(texts) > 2 and are_times(np.array(known)):
             raise ValueError(
@@ -153,6 +174,28 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
     return SparseSeries.from_triples(
         [(*pair, time) for pair, time in zip(pairs, times, strict=True)]
     )
+
+
+def _order_of_series(
+    path: Path, lines: list[list[str]], use: Sequence[str] | None
+) -> tuple[list[int], bool]:
+    """Where row, column and time stand, and whether somebody, headings or dates say so."""
+    if use is not None:
+        if len(use) != 3:
+            raise ValueError(
+                f"{path}: use_columns: a series has a row, a column and a time, got {list(use)}."
+            )
+        return positions(path, lines[0], use, "use_columns"), True
+    if sorted(lines[0]) == sorted(_TRIPLE):
+        return [lines[0].index(name) for name in _TRIPLE], True
+    found = roles(lines[0], with_value=False)
+    if found is not None and found.is_named and found.time is not None:
+        return [found.row, found.column, found.time], True
+    seen = roles_by_content(lines, with_value=False)
+    if seen is None or seen.time in (None, 2):
+        return [0, 1, 2], found is not None
+    warn_roles(path, lines[0], seen)
+    return [seen.row, seen.column, seen.time or 0], True
 
 
 def _texts_of(
@@ -324,12 +367,19 @@ def _pairs_of_log(path: Path, lines: list[list[str]]) -> list[list[str]] | None:
     if _are_answers(full):
         return None  # a matrix
     if found is None or not found.is_named:
-        _refuse_table(path, full)
-        return None
+        if not _is_table(full):
+            return None
+        found = roles_by_content(full, with_value=False)
+        if found is None:
+            raise ValueError(
+                f"{path}: is a table, of which no two columns share a cell: {describe(full)}. "
+                f"Name the row and the column ({as_option(likely(full)[:2])}); if every line is a "
+                "basket, say form='baskets'."
+            )
     pairs = [[line[found.row], line[found.column]] for line in full]
     warnings.warn(
         f"{path}: of its columns {pairs[0][0]!r} and {pairs[0][1]!r} are read, as pairs; the "
-        "others do not count.",
+        f"others do not count. Others are named by {as_option(pairs[0])}.",
         stacklevel=3,
     )
     return pairs
@@ -341,16 +391,11 @@ def _are_answers(lines: list[list[str]]) -> bool:
     return cells != {""} and cells != set() and cells <= _ANSWERS
 
 
-def _refuse_table(path: Path, lines: list[list[str]]) -> None:
-    """Refuses a table of which each column has cells of its own: baskets share their items."""
+def _is_table(lines: list[list[str]]) -> bool:
+    """Whether each column has cells of its own, as a table has: baskets share their items."""
     columns = [set(column) for column in zip(*lines[1:], strict=True)]
     share_none = sum(map(len, columns)) == len(set().union(*columns))
-    if len(lines) > 10 and share_none and not all(map(is_number, lines[1])):
-        raise ValueError(
-            f"{path}: is a table, its first line is {lines[0]}, and no two columns share a cell. "
-            "Pairs have two columns, or headings such as user,item,date; if every line is a "
-            "basket, say form='baskets'."
-        )
+    return len(lines) > 10 and share_none and not all(map(is_number, lines[1]))
 
 
 def _baskets_with_ids(
@@ -409,24 +454,32 @@ def _stated_headings(
     form: str,
     headings: bool | None,
     known: set[str] | None,
+    use: Sequence[str] | None,
 ) -> bool | None:
-    """Whether pairs have headings, where that is stated or the first line has a known item."""
+    """Whether pairs have headings, where that is stated or the first line has a known item.
+
+    It is stated by the columns that are read, where they are named by headings.
+    """
     if headings is not None and form != "pairs":
         raise ValueError(f"headings belong to pairs, but {path} is read as {form}; leave them out")
     if headings is None and lines and known and lines[0][-1] in known:
         return False
-    return headings
+    is_named = use is not None and lines is not None and bool(set(use) & set(lines[0]))
+    return True if is_named else headings
 
 
 def _is_pair(line: list[str]) -> bool:
     return len(line) == 2 and all(line)
 
 
-def _cells_of(path: Path) -> list[list[str]]:
-    """The cells of a text file, line by line, without empty lines at its end."""
+def _cells_of(path: Path, use: Sequence[str] | None = None) -> list[list[str]]:
+    """The cells of a text file, line by line, without empty lines at its end.
+
+    Args: use: the columns that are read; None for all. Where some are, empty lines do not count.
+    """
     lines = [[cell.strip() for cell in line] for _, line in numbered_lines(path)]
     if not any(map(any, lines)):
         raise ValueError(f"{path}: the file has no lines.")
     while not any(lines[-1]):
         lines.pop()
-    return lines
+    return lines if use is None else select(path, [line for line in lines if any(line)], use)

@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxmf.arguments import check_file
+from jaxmf.data.array_files import load_numpy, read_frame, read_matrix_market, read_npz
 from jaxmf.data.container import UncheckedTable, peel
-from jaxmf.data.features import Features
-from jaxmf.data.headings import column_of_ids, holds_ids, names_rows
-from jaxmf.data.names import object_array
+from jaxmf.data.headings import holds_ids, names_rows
+from jaxmf.data.names import ids
 from jaxmf.data.suspects import count_lines, warn_codes, without_total_line, without_totals
-from jaxmf.data.text_tables import MISSING, TEXT, TRUTHS, extension, is_text, numbered_lines
+from jaxmf.data.table_columns import chosen, drop_option, select, what_is_held
+from jaxmf.data.text_tables import (
+    MISSING,
+    TEXT,
+    TRUTHS,
+    as_number,
+    equal_lines,
+    extension,
+    is_number,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
-    from scipy.sparse import sparray
 
+_MOST_ANSWERS = 12  # of a question, which may be written as numbers
 _ANSWERS = frozenset(word for words in TRUTHS for word in words if len(word) > 1)
 
 
-def read_matrix(path: str | Path, *, key: str | None = None) -> UncheckedTable:
+def read_matrix(
+    path: str | Path,
+    *,
+    key: str | None = None,
+    use_columns: Sequence[str] | None = None,
+    drop_columns: Sequence[str] = (),
+) -> UncheckedTable:
     """A matrix and its ids from a file, to be passed on to ``as_container`` or a model.
 
     - ``.npy``: one array. ``.npz``: the array ``key`` (or the only one), or a matrix saved by
@@ -46,6 +59,9 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> UncheckedTable:
     Args:
         path: the file.
         key: which array of a ``.npz``.
+        use_columns: headings (or numbers from 1) of the columns of a text or ``.parquet`` that are
+            read, that of ids among them; None for all.
+        drop_columns: of those that are not.
     Returns:
         ``Table(values, row_names, column_names)``, values (N, D) an array or scipy.sparse matrix.
 
@@ -60,12 +76,18 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> UncheckedTable:
     """
     path = check_file(path)
     readers: dict[str, Callable[[], UncheckedTable]] = {
-        ".npy": lambda: UncheckedTable(_load_numpy(path)),
-        ".npz": lambda: _read_npz(path, key),
-        ".mtx": lambda: _read_matrix_market(path),
-        ".parquet": lambda: peel(str(path), read_frame(path)),
-        **dict.fromkeys(TEXT, lambda: read_text(path)),
+        ".npy": lambda: UncheckedTable(load_numpy(path)),
+        ".npz": lambda: read_npz(path, key),
+        ".mtx": lambda: read_matrix_market(path),
+        ".parquet": lambda: peel(str(path), _columns_of(path, use_columns, drop_columns)),
+        **dict.fromkeys(
+            TEXT, lambda: read_text(path, use_columns=use_columns, drop_columns=drop_columns)
+        ),
     }
+    if (use_columns is not None or drop_columns) and extension(path) in (".npy", ".npz", ".mtx"):
+        raise ValueError(
+            f"{path}: has no headings; use_columns and drop_columns are of texts and .parquet."
+        )
     if extension(path) not in readers:
         remedy = {
             ".xlsx": "In the spreadsheet, save it as CSV UTF-8",
@@ -80,252 +102,34 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> UncheckedTable:
     return readers[extension(path)]()
 
 
-def read_headings(path: str | Path) -> list[str]:
-    """The cells of the first line of a .csv or .tsv file that is not empty."""
-    path = check_file(path)
-    return [cell.strip() for _, line in numbered_lines(path, first=True) for cell in line]
+def _columns_of(path: Path, use: Sequence[str] | None, drop: Sequence[str]) -> pd.DataFrame:
+    """A ``.parquet`` with the columns that are to be read."""
+    frame = read_frame(path)
+    headings = [str(name) for name in frame.columns]
+    return frame.iloc[:, chosen(path, headings, use, drop)]
 
 
-def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Columns of a .csv or .tsv file by their headings, as ids: whole numbers, else texts.
-
-    Spaces around ids do not count, as when data are read.
-
-    Args:
-        path: the file; its first line holds the headings.
-        names: the columns wanted.
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: an extension not listed, lines that differ in length, a heading that is not
-            there, no lines, an empty cell.
-    """
-    path, header, lines, line_numbers = _read_headed(path)
-    result = {}
-    for name in names:
-        if name not in header:
-            raise ValueError(f"{path}: has no column {name!r}, its first line is {header}.")
-        if header.count(name) > 1:
-            raise ValueError(
-                f"{path}: the heading {name!r} stands {header.count(name)} times in {header}; give "
-                "each column its own."
-            )
-        column = [line[header.index(name)].strip() for line in lines[1:]]
-        if not column:
-            raise ValueError(f"{path}: has a first line with headings and no further lines.")
-        if "" in column:
-            line_number = line_numbers[1 + column.index("")]
-            raise ValueError(f"{path}: column {name!r} is empty in line {line_number}.")
-        result[name] = ids(column)
-    return result
-
-
-def read_features(
-    path: str | Path,
+def read_text(
+    path: Path,
     *,
-    id: str | None = None,
-    categorical: Sequence[str] = (),
-    lists: Sequence[str] = (),
-    separator: str = "|",
-    standardise: bool = True,
-    missing: str = "refuse",
-) -> Features:
-    """Side information from a .csv or .tsv file: a line for each row or column of the data.
-
-    The first line holds headings. Columns of numbers are standardised, those of texts become
-    indicators, and texts with the separator in them hold several levels each: ``Action|War``.
-
-    Args:
-        path: the file.
-        id: the heading of the column with the ids; None for the first that is no line number.
-        categorical: headings of numbers that are levels, such as codes of occupations.
-        lists: headings of several levels a cell, where no cell of the file has the separator.
-        separator: what stands between levels; empty for nothing.
-        standardise: whether numbers are brought to mean 0 and standard deviation 1.
-        missing: of empty cells and of ids without a line: "refuse", or "zero".
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: no headings, lines that differ in length, an empty cell, ids given twice.
-    """
-    path, header, lines, line_numbers = _read_headed(path)
-    if len(lines) == 1 or len(header) == 1:
-        raise ValueError(f"{path}: needs a line of headings, a column of ids, and features.")
-    if len(set(header)) < len(header):
-        raise ValueError(f"{path}: a heading stands twice in {header}; give each its own.")
-    if id is None:
-        start = column_of_ids(header)
-        lines, header = [line[start:] for line in lines], header[start:]
-        id = header[0]
-    if id not in header:
-        raise ValueError(f"{path}: has no column {id!r}, its first line is {header}.")
-    cells = {name: [line[k].strip() for line in lines[1:]] for k, name in enumerate(header)}
-    row_ids = ids(cells.pop(id))
-    if "" in row_ids.tolist():
-        line_number = line_numbers[1 + row_ids.tolist().index("")]
-        raise ValueError(f"{path}: line {line_number} has no id in column {id!r}; give it one.")
-    read = dict.fromkeys(lists, _with_gaps) | dict.fromkeys(categorical, _codes)
-    table = {name: read.get(name, _floats_or_texts)(column) for name, column in cells.items()}
-    texts = {name: column for name, column in table.items() if column.dtype == object}
-    separators = {
-        name: separator
-        for name, column in texts.items()
-        if separator and (name in lists or any(separator in str(cell) for cell in column))
-    }
-    try:
-        return Features.from_columns(
-            table,
-            ids=row_ids,
-            categorical=categorical,
-            lists=separators,
-            standardise=standardise,
-            missing=missing,
-        )
-    except ValueError as error:
-
-        def in_file(found: re.Match[str]) -> str:
-            return f"in line {line_numbers[1 + int(found[1])]}"
-
-        raise ValueError(f"{path}: {re.sub(r'at line ([0-9]+)', in_file, str(error))}") from None
-
-
-def _floats_or_texts(texts: Sequence[str]) -> np.ndarray:
-    """A column as numbers where all that is there are, NaN for gaps; else as ids, None for gaps."""
-    try:
-        return np.array([np.nan if text.lower() in MISSING else as_number(text) for text in texts])
-    except ValueError:
-        return _with_gaps(texts)
-
-
-def _codes(texts: Sequence[str]) -> np.ndarray:
-    """Levels as ids, None for gaps."""
-    cells = _with_gaps(texts)
-    known = [text for text in cells.tolist() if text is not None]
-    codes = dict(zip(known, ids(known).tolist(), strict=True))
-    return object_array([codes.get(text) for text in cells.tolist()])
-
-
-def _with_gaps(texts: Sequence[str]) -> np.ndarray:
-    """Texts as objects, None for gaps."""
-    gaps = MISSING - {"none"}  # which is a level that tables have
-    return object_array([None if text.lower() in gaps else text for text in texts])
-
-
-def _load_numpy(path: Path) -> Any:
-    try:
-        return np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{path}: numpy cannot read it as plain numbers ({error}). "
-            "Save it with numpy.save(path, numpy.asarray(x, dtype=float))."
-        ) from None
-
-
-def _read_npz(path: Path, key: str | None) -> UncheckedTable:
-    with _load_numpy(path) as arrays:
-        if key is None and {"format", "shape", "data"} <= set(arrays.files):
-            return UncheckedTable(_load_sparse(path))
-        if key is None and len(arrays.files) != 1:
-            raise ValueError(
-                f"{path}: holds {len(arrays.files)} arrays ({', '.join(arrays.files)}). "
-                "Say which one is meant (key), or save the one alone."
-            )
-        if key is not None and key not in arrays.files:
-            raise ValueError(f"{path}: has no array {key!r}, it has {', '.join(arrays.files)}.")
-        return UncheckedTable(arrays[key or arrays.files[0]])
-
-
-def _load_sparse(path: Path) -> sparray:
-    """A matrix that scipy wrote, its indices compared with its shape."""
-    import scipy.sparse
-
-    try:
-        matrix = scipy.sparse.load_npz(path)
-        if hasattr(matrix, "check_format"):
-            matrix.check_format(full_check=True)
-    except Exception as error:  # of whatever kind: what is in the file decides
-        raise ValueError(
-            f"{path}: scipy cannot read it as a sparse matrix ({error}). Save it anew with "
-            "scipy.sparse.save_npz."
-        ) from None
-    return matrix
-
-
-def _read_matrix_market(path: Path) -> UncheckedTable:
-    import scipy.io
-
-    try:
-        return UncheckedTable(scipy.io.mmread(path))
-    except Exception as error:  # of whatever kind: what is in the file decides
-        raise ValueError(f"{path}: scipy cannot read it as a matrix ({error}).") from None
-
-
-def read_frame(path: Path) -> pd.DataFrame:
-    """A table of pandas from a ``.parquet`` file."""
-    try:
-        import pandas as pd
-    except ImportError:
-        raise ValueError(
-            f"{path}: reading .parquet needs pandas; pip install 'jaxmf[data]' pyarrow."
-        ) from None
-    try:
-        frame = pd.read_parquet(path)
-    except ImportError as error:
-        raise ValueError(
-            f"{path}: pandas lacks what .parquet needs; pip install pyarrow."
-        ) from error
-    except Exception as error:
-        raise ValueError(f"{path}: pandas cannot read it ({error}).") from error
-    return frame
-
-
-def _read_headed(path: str | Path) -> tuple[Path, list[str], list[list[str]], list[int]]:
-    """The file, the headings of its first line, all lines, and their numbers."""
-    path = check_file(path)
-    if not is_text(path):
-        raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
-    lines, line_numbers = _read_numbered(path)
-    header = [cell.strip() for cell in lines[0]]
-    return path, header, lines, line_numbers
-
-
-def _read_numbered(path: Path) -> tuple[list[list[str]], list[int]]:
-    """The lines of a text file, equally long, and their numbers; empty lines are left out."""
-    lines: list[list[str]] = []
-    line_numbers: list[int] = []
-    full = [(line_number, line) for line_number, line in numbered_lines(path) if line]
-    count = len(full)
-    while full and len(full[-1][1]) > 1 and not any(map(str.strip, full[-1][1])):
-        full.pop()  # spreadsheets end so
-    if len(full) < count:
-        warnings.warn(
-            f"{path}: the last {count - len(full)} lines have nothing but empty cells; they are "
-            "left out.",
-            stacklevel=3,
-        )
-    for line_number, line in full:
-        if lines and len(line) != len(lines[0]):
-            raise ValueError(
-                f"{path}: line {line_number} has {len(line)} cells, the first has "
-                f"{len(lines[0])}. All lines need as many; leave missing cells empty."
-            )
-        lines.append(line)
-        line_numbers.append(line_number)
-    if not lines:
-        raise ValueError(f"{path}: the file has no lines.")
-    return lines, line_numbers
-
-
-def read_text(path: Path, *, counts_words: bool = False) -> UncheckedTable:
+    counts_words: bool = False,
+    use_columns: Sequence[str] | None = None,
+    drop_columns: Sequence[str] = (),
+) -> UncheckedTable:
     """A matrix as `read_matrix` reads it; where it ``counts_words``, ``user`` may be a word."""
-    lines, _ = _read_numbered(path)
+    lines, line_numbers = equal_lines(path)
+    lines = select(path, lines, use_columns, drop_columns)
     header = _header(path, lines)
     body = lines[1:] if header else lines
     twice = next((cell for cell in header or () if (header or []).count(cell) > 1), None)
     if twice is not None:
         raise ValueError(
-            f"{path}: the heading {twice!r} stands twice in its first line; rename one."
+            f"{path}: the heading {twice!r} stands twice in its first line; rename one, or leave "
+            "one out by its number (drop_columns=['4'], --drop 4)."
         )
     if not body:
         raise ValueError(f"{path}: has a first line with headings and no further lines.")
+    line_numbers = line_numbers[1:] if header else line_numbers
     body = without_total_line(path, body)
     first = [line[0].strip() for line in body]
     has_ids = len(body[0]) > 1 and (
@@ -334,7 +138,7 @@ def read_text(path: Path, *, counts_words: bool = False) -> UncheckedTable:
         or _are_ids(path, first, header, counts_words=counts_words)
     )
     if has_ids:
-        _check_ids(path, first, below=header is not None)
+        _check_ids(path, first, line_numbers)
     start = 1 if has_ids else 0
     body = _as_zeros_and_ones(path, [line[start:] for line in body])
     values = np.empty((len(body), len(body[0])))
@@ -344,7 +148,9 @@ def read_text(path: Path, *, counts_words: bool = False) -> UncheckedTable:
                 values[row, column] = as_number(cell)
             except ValueError:
                 if cell.strip().lower() not in MISSING:
-                    raise _cell_error(path, lines, row, column + start, header) from None
+                    headings = header[start:] if header else None
+                    where = (row, column), line_numbers[row], start
+                    raise _cell_error(path, body, headings, *where) from None
                 values[row, column] = np.nan
     names = ids(first) if has_ids else None, ids(header[start:]) if header else None
     table = UncheckedTable(*without_totals(path, values, *names))
@@ -403,17 +209,18 @@ def _as_zeros_and_ones(path: Path, lines: list[list[str]]) -> list[list[str]]:
     return [[known.get(cell.strip().lower(), cell) for cell in line] for line in lines]
 
 
-def _check_ids(path: Path, texts: Sequence[str], *, below: bool) -> None:
-    """Refuses ids of rows that are empty or stand twice."""
+def _check_ids(path: Path, texts: Sequence[str], line_numbers: Sequence[int]) -> None:
+    """Refuses ids of rows that are empty or stand twice; `numbers` are those of the lines."""
     seen: dict[str, int] = {}
-    for line, text in enumerate(texts, 2 if below else 1):
+    for line, text in zip(line_numbers, texts, strict=False):
         if not text:
             raise ValueError(f"{path}: line {line} has no id in the first column; give it one.")
         if text in seen:
             raise ValueError(
                 f"{path}: the id {text!r} stands in lines {seen[text]} and {line} of the first "
-                "column; ids of rows must differ. If a line is a word of a document or a cell of a "
-                "row, say so by headings such as document,word or user,item,rating."
+                "column; ids of rows must differ. If it holds no ids, leave it out "
+                f"({drop_option(['1'])}). If a line is a word of a document or a cell of a row, "
+                "say so by headings such as document,word or user,item,rating."
             )
         seen[text] = line
 
@@ -479,47 +286,46 @@ def _is_cell(text: str) -> bool:
 
 
 def _cell_error(
-    path: Path, lines: list[list[str]], row: int, column: int, header: list[str] | None
+    path: Path,
+    body: list[list[str]],
+    headings: list[str] | None,
+    cell: tuple[int, int],
+    line_number: int,
+    start: int,
 ) -> ValueError:
-    line = lines[row + (header is not None)]
-    heading = f" ({header[column]!r})" if header else ""
-    are_ids = " If it holds ids, give it the heading id." if column == 0 else ""
+    """What is wrong with a cell that is no number, and what to do with columns such as its own.
+
+    Args: body: cells without those of ids; start: how many columns those are.
+    """
+
+    def name(index: int) -> str:
+        return headings[index] if headings and headings[index] else str(index + start + 1)
+
+    row, column = cell
+    heading = f" ({name(column)!r})" if headings else ""
+    shown = f"{_short(body[row][column])!r} in line {line_number}"
+    columns = [[text.strip() for text in each] for each in zip(*body, strict=True)]
+    held = [what_is_held(each) for each in columns]
+    where = f"{path}: column {column + start + 1}{heading}"
+    if held[column] not in ("texts", "dates"):
+        return ValueError(f"{where} holds numbers, but {shown}. Correct it, or leave it empty.")
+    odd = [index for index, what in enumerate(held) if what in ("texts", "dates")]
+    levels = sorted({text for text in columns[column] if text.lower() not in MISSING})
+    remedies = []
+    if len(odd) < len(held):
+        remedies.append(f"leave it out ({drop_option([name(index) for index in odd])})")
+    if 1 < len(levels) <= _MOST_ANSWERS and len(levels) < len(body):
+        answers = ", ".join(map(repr, map(_short, levels[:4]))) + ", ..." * (len(levels) > 4)
+        remedies.append(f"write its {len(levels)} answers, {answers}, as numbers in their order")
+    if column + start == 0:
+        remedies.append("give it the heading id if it holds ids")
+    if not remedies:
+        remedies.append("write it as numbers, and leave missing cells empty")
+    others = f"; so do {len(odd) - 1} others" * (len(odd) > 1)
     return ValueError(
-        f"{path}: column {column + 1}{heading} holds no numbers: {_short(line[column])!r} in line "
-        f"{row + 1 + (header is not None)}. Remove the column; write answers as "
-        f"numbers, and leave missing cells empty.{are_ids}"
+        f"{where} holds no numbers: {shown}{others}. To read it, {', or '.join(remedies)}."
     )
 
 
 def _short(cell: str) -> str:
     return cell if len(cell) <= 60 else cell[:57] + "..."
-
-
-def is_number(text: str) -> bool:
-    """Whether a cell of a text file is a number, or empty."""
-    try:
-        as_number(text or "nan")
-    except ValueError:
-        return False
-    return True
-
-
-def as_number(text: str) -> float:
-    """A number as it is written in a table: in digits 0 to 9, without underscores.
-
-    Raises ValueError: anything else, as what Python takes beyond that is a number by accident.
-    """
-    if "_" in text or not text.isascii():
-        raise ValueError(f"{text!r} is no number")
-    return float(text)
-
-
-def ids(texts: Sequence[str]) -> np.ndarray:
-    """Whole numbers where all are written as such, without leading zeros; else texts."""
-    try:
-        found = [int(text) for text in texts]  # those written otherwise differ from their texts
-    except ValueError:
-        found = []
-    if [str(value) for value in found] == list(texts):
-        return np.asarray(found)
-    return object_array(list(texts))

@@ -8,6 +8,7 @@ import csv
 import gzip
 import io
 import re
+import shlex
 import warnings
 import zipfile
 from pathlib import Path
@@ -117,11 +118,15 @@ def _text(path: Path) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        at = content.count(b"\n", 0, error.start) + 1
         try:
             text = content.decode("cp1252")
         except UnicodeDecodeError:
-            raise ValueError(f"{path}: is no text in UTF-8 ({error.reason}).") from None
-        at = content.count(b"\n", 0, error.start) + 1
+            raise ValueError(
+                f"{path}: is no text in UTF-8 ({error.reason} in line {at}). Save it in UTF-8, or "
+                f"convert it: iconv -f CP932 -t UTF-8 {shlex.quote(str(path))} > new.csv, where "
+                "CP932 is Japanese of Windows; GB18030 is Chinese, CP949 Korean, CP1251 Russian."
+            ) from None
         line = content.splitlines()[at - 1].decode("cp1252", "replace")
         warnings.warn(
             f"{path}: is no text in UTF-8, it is read as Windows-1252 (Latin-1): line {at} is "
@@ -283,7 +288,7 @@ def _write_plain(
         if _WRITINGS[0] in shared and all(
             re.fullmatch(r"[+-]?\d{1,3}\.\d{3}", x) for x in bare.values()
         ):
-            decimals += [column + 1] * (len(fits) > 1)
+            decimals += [column + 1] * (len({one.decimal for one in fits}) > 1)
             fits = fits[:1]
         _refuse_two_ways(path, column, bare, fits)
         plain = {text: fits[0].plain(cell) for text, cell in bare.items()}
@@ -318,3 +323,78 @@ def _without_sign(texts: set[str]) -> tuple[dict[str, str], str]:
         if all(text.startswith(("-" + sign, sign)) or text.endswith(sign) for text in texts):
             return {text: text.replace(sign, "", 1).strip() for text in texts}, sign
     return {text: text for text in texts}, ""
+
+
+def stripped_lines(path: Path, *, first: bool = False) -> tuple[list[list[str]], list[int]]:
+    """The lines of a text file that are not empty, without spaces around cells, and their numbers.
+
+    Args: first: whether the first one is enough.
+    Raises ValueError: there are none.
+    """
+    found = [
+        (line_number, [cell.strip() for cell in line])
+        for line_number, line in numbered_lines(path, first=first)
+    ]
+    full = [(line_number, line) for line_number, line in found if any(line)]
+    if not full:
+        raise ValueError(f"{path}: the file has no lines.")
+    return [line for _, line in full], [line_number for line_number, _ in full]
+
+
+def equal_lines(path: Path) -> tuple[list[list[str]], list[int]]:
+    """The lines of a text file, equally long, and their numbers; empty lines are left out."""
+    lines: list[list[str]] = []
+    line_numbers: list[int] = []
+    full = [(line_number, line) for line_number, line in numbered_lines(path) if line]
+    count = len(full)
+    while full and len(full[-1][1]) > 1 and not any(map(str.strip, full[-1][1])):
+        full.pop()  # spreadsheets end so
+    if len(full) < count:
+        warnings.warn(
+            f"{path}: the last {count - len(full)} lines have nothing but empty cells; they are "
+            "left out.",
+            stacklevel=3,
+        )
+    for line_number, line in full:
+        if lines and len(line) != len(lines[0]):
+            raise ValueError(
+                f"{path}: line {line_number} has {len(line)} cells, the first has "
+                f"{len(lines[0])}. All lines need as many; leave missing cells empty."
+            )
+        lines.append(line)
+        line_numbers.append(line_number)
+    if not lines:
+        raise ValueError(f"{path}: the file has no lines.")
+    return _without_empty_columns(path, lines), line_numbers
+
+
+def _without_empty_columns(path: Path, lines: list[list[str]]) -> list[list[str]]:
+    """Lines without last columns of which all cells are empty, the heading too."""
+    width = max((k + 1 for line in lines for k, cell in enumerate(line) if cell.strip()), default=0)
+    extra = len(lines[0]) - width
+    if not (width and extra):
+        return lines
+    warnings.warn(
+        f"{path}: the last {extra} columns have nothing but empty cells; they are left out.",
+        stacklevel=4,
+    )
+    return [line[:width] for line in lines]
+
+
+def is_number(text: str) -> bool:
+    """Whether a cell of a text file is a number, or empty."""
+    try:
+        as_number(text or "nan")
+    except ValueError:
+        return False
+    return True
+
+
+def as_number(text: str) -> float:
+    """A number as it is written in a table: in digits 0 to 9, without underscores.
+
+    Raises ValueError: anything else, as what Python takes beyond that is a number by accident.
+    """
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text!r} is no number")
+    return float(text)

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.robustness import bad_files
 from benchmarks.robustness.bad_files import File, judge
+from jaxmf.cli import run
 from jaxmf.data import read_columns, read_entries, read_matrix
 
 
@@ -79,3 +80,16 @@ def test_ratings_without_a_column_of_values_are_told_what_triples_are(tmp_path):
     path.write_text("user,item\nann,tea\nbo,tea\n")
     with pytest.raises(ValueError, match="Triples, a line for each rating, have three cells"):
         read_entries(path)
+
+
+def test_columns_are_named_as_the_command_line_has_them(tmp_path, capsys):
+    path = tmp_path / "x.csv"
+    path.write_text("".join(["nom;note\n", *(f"n{k};bien, {k}\n" for k in range(12))]))
+    arguments = ["fit", "linear-gaussian-ibp", str(path), "--out", str(tmp_path / "run")]
+    assert run(arguments) == 2
+    assert run([*arguments, "--drop", "note,nom"]) == 2
+    assert run([*arguments, "--columns", "5"]) == 2
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert "column 2 ('note') holds no numbers: 'bien, 0' in line 2" in first
+    assert "--drop leave no column" in second
+    assert "--columns: the column '5' is not there" in third

@@ -397,12 +397,12 @@ def test_ids_of_new_rows_have_the_type_that_the_run_has(tmp_path):
     new = tmp_path / "new.csv"
     texts = mf.Entries([0, 0], [0, 1], [1.0, 2.0], (1, 3), None, ["01", "10", "11"])
     new.write_text("ann,10,5\nann,11,4\n")
-    found = read_like(new, SimpleNamespace(data=texts, model=None))
+    found = read_like(new, SimpleNamespace(data=texts, model=None), {})
     assert found.column_names.tolist() == ["10", "11"]
     assert found.align_columns(texts).column_names.tolist() == ["01", "10", "11"]
     numeric = mf.Entries([0, 0], [0, 1], [1.0, 2.0], (1, 2), None, [10, 11])
     new.write_text("ann,10,5\nann,x,4\n")
-    found = read_like(new, SimpleNamespace(data=numeric, model=None))
+    found = read_like(new, SimpleNamespace(data=numeric, model=None), {})
     assert found.column_names.tolist() == [10, "x"]
     assert found.align_columns(numeric, unknown="drop").num_entries == 1
 
@@ -411,8 +411,8 @@ def test_new_rows_are_read_in_the_form_that_is_given(tmp_path):
     new = tmp_path / "new.csv"
     new.write_text("7,9\n9,8\n")
     run = SimpleNamespace(data=mf.SparseBinary.from_baskets([[7, 8], [9]]), model=None)
-    assert read_like(new, run, form="baskets").num_ones == 4
-    assert read_like(new, run, form="pairs", headings=False).num_ones == 2
+    assert read_like(new, run, {"form": "baskets"}).num_ones == 4
+    assert read_like(new, run, {"form": "pairs", "headings": False}).num_ones == 2
 
 
 def test_too_few_ratings_to_hide_some_are_refused():

@@ -1,0 +1,154 @@
+"""Tables with headings from text files: side information, and columns by their headings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jaxmf.arguments import check_file
+from jaxmf.data.features import Features
+from jaxmf.data.headings import column_of_ids
+from jaxmf.data.names import ids, object_array
+from jaxmf.data.text_tables import MISSING, as_number, equal_lines, is_text, numbered_lines
+
+
+def read_headings(path: str | Path) -> list[str]:
+    """The cells of the first line of a .csv or .tsv file that is not empty."""
+    path = check_file(path)
+    return [cell.strip() for _, line in numbered_lines(path, first=True) for cell in line]
+
+
+def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Columns of a .csv or .tsv file by their headings, as ids: whole numbers, else texts.
+
+    Spaces around ids do not count, as when data are read.
+
+    Args:
+        path: the file; its first line holds the headings.
+        names: the columns wanted.
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: an extension not listed, lines that differ in length, a heading that is not
+            there, no lines, an empty cell.
+    """
+    path, header, lines, line_numbers = _read_headed(path)
+    result = {}
+    for name in names:
+        if name not in header:
+            raise ValueError(f"{path}: has no column {name!r}, its first line is {header}.")
+        if header.count(name) > 1:
+            raise ValueError(
+                f"{path}: the heading {name!r} stands {header.count(name)} times in {header}; give "
+                "each column its own."
+            )
+        column = [line[header.index(name)].strip() for line in lines[1:]]
+        if not column:
+            raise ValueError(f"{path}: has a first line with headings and no further lines.")
+        if "" in column:
+            line_number = line_numbers[1 + column.index("")]
+            raise ValueError(f"{path}: column {name!r} is empty in line {line_number}.")
+        result[name] = ids(column)
+    return result
+
+
+def read_features(
+    path: str | Path,
+    *,
+    id: str | None = None,
+    categorical: Sequence[str] = (),
+    lists: Sequence[str] = (),
+    separator: str = "|",
+    standardise: bool = True,
+    missing: str = "refuse",
+) -> Features:
+    """Side information from a .csv or .tsv file: a line for each row or column of the data.
+
+    The first line holds headings. Columns of numbers are standardised, those of texts become
+    indicators, and texts with the separator in them hold several levels each: ``Action|War``.
+
+    Args:
+        path: the file.
+        id: the heading of the column with the ids; None for the first that is no line number.
+        categorical: headings of numbers that are levels, such as codes of occupations.
+        lists: headings of several levels a cell, where no cell of the file has the separator.
+        separator: what stands between levels; empty for nothing.
+        standardise: whether numbers are brought to mean 0 and standard deviation 1.
+        missing: of empty cells and of ids without a line: "refuse", or "zero".
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: no headings, lines that differ in length, an empty cell, ids given twice.
+    """
+    path, header, lines, line_numbers = _read_headed(path)
+    if len(lines) == 1 or len(header) == 1:
+        raise ValueError(f"{path}: needs a line of headings, a column of ids, and features.")
+    if len(set(header)) < len(header):
+        raise ValueError(f"{path}: a heading stands twice in {header}; give each its own.")
+    if id is None:
+        start = column_of_ids(header)
+        lines, header = [line[start:] for line in lines], header[start:]
+        id = header[0]
+    if id not in header:
+        raise ValueError(f"{path}: has no column {id!r}, its first line is {header}.")
+    cells = {name: [line[k].strip() for line in lines[1:]] for k, name in enumerate(header)}
+    row_ids = ids(cells.pop(id))
+    if "" in row_ids.tolist():
+        line_number = line_numbers[1 + row_ids.tolist().index("")]
+        raise ValueError(f"{path}: line {line_number} has no id in column {id!r}; give it one.")
+    read = dict.fromkeys(lists, _with_gaps) | dict.fromkeys(categorical, _codes)
+    table = {name: read.get(name, _floats_or_texts)(column) for name, column in cells.items()}
+    texts = {name: column for name, column in table.items() if column.dtype == object}
+    separators = {
+        name: separator
+        for name, column in texts.items()
+        if separator and (name in lists or any(separator in str(cell) for cell in column))
+    }
+    try:
+        return Features.from_columns(
+            table,
+            ids=row_ids,
+            categorical=categorical,
+            lists=separators,
+            standardise=standardise,
+            missing=missing,
+        )
+    except ValueError as error:
+
+        def in_file(found: re.Match[str]) -> str:
+            return f"in line {line_numbers[1 + int(found[1])]}"
+
+        raise ValueError(f"{path}: {re.sub(r'at line ([0-9]+)', in_file, str(error))}") from None
+
+
+def _floats_or_texts(texts: Sequence[str]) -> np.ndarray:
+    """A column as numbers where all that is there are, NaN for gaps; else as ids, None for gaps."""
+    try:
+        return np.array([np.nan if text.lower() in MISSING else as_number(text) for text in texts])
+    except ValueError:
+        return _with_gaps(texts)
+
+
+def _codes(texts: Sequence[str]) -> np.ndarray:
+    """Levels as ids, None for gaps."""
+    cells = _with_gaps(texts)
+    known = [text for text in cells.tolist() if text is not None]
+    codes = dict(zip(known, ids(known).tolist(), strict=True))
+    return object_array([codes.get(text) for text in cells.tolist()])
+
+
+def _with_gaps(texts: Sequence[str]) -> np.ndarray:
+    """Texts as objects, None for gaps."""
+    gaps = MISSING - {"none"}  # which is a level that tables have
+    return object_array([None if text.lower() in gaps else text for text in texts])
+
+
+def _read_headed(path: str | Path) -> tuple[Path, list[str], list[list[str]], list[int]]:
+    """The file, the headings of its first line, all lines, and their numbers."""
+    path = check_file(path)
+    if not is_text(path):
+        raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
+    lines, line_numbers = equal_lines(path)
+    header = [cell.strip() for cell in lines[0]]
+    return path, header, lines, line_numbers

@@ -1,0 +1,214 @@
+"""Which columns of a table are read, and as what: as somebody says, or by what they hold."""
+
+import csv
+import io
+import shlex
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jaxmf.data.dates import dates_of
+from jaxmf.data.headings import Roles, assign, kinds_of
+from jaxmf.data.suspects import are_times, count_lines
+from jaxmf.data.text_tables import MISSING, as_number, is_number
+
+_LINES_SEEN = 1_000  # by which it is seen what a column holds
+_SHARE = 0.9  # of cells that are numbers in a column of numbers
+_MOST_SHOWN = 12
+
+
+def select(
+    path: Path, lines: list[list[str]], use: Sequence[str] | None, drop: Sequence[str] = ()
+) -> list[list[str]]:
+    """The columns of lines that are to be read, in the order of `use`.
+
+    Args:
+        lines: the first has headings, or is data where columns are named by numbers.
+        use: headings, or numbers of columns from 1; None for all.
+        drop: headings, or numbers, of columns that are left out.
+    Raises:
+        ValueError: a column that is not there, one named twice, none left, lines that differ in
+            length.
+    """
+    if use is None and not drop:
+        return lines
+    odd = next((line for line in lines if len(line) != len(lines[0])), None)
+    if odd is not None:
+        raise ValueError(
+            f"{path}: the line {odd} has {len(odd)} cells, the first has {len(lines[0])}; columns "
+            "can be chosen where all lines have as many."
+        )
+    kept = chosen(path, lines[0], use, drop)
+    return [[line[position] for position in kept] for line in lines]
+
+
+def chosen(
+    path: Path, headings: Sequence[str], use: Sequence[str] | None, drop: Sequence[str]
+) -> list[int]:
+    """Where the columns stand that are to be read; see `select`."""
+    out = positions(path, headings, drop, "drop_columns")
+    every = range(len(headings)) if use is None else positions(path, headings, use, "use_columns")
+    kept = [position for position in every if position not in out]
+    if not kept:
+        raise ValueError(f"{path}: drop_columns leave no column of {_listed(headings)}.")
+    return kept
+
+
+def positions(path: Path, headings: Sequence[str], names: Sequence[str], option: str) -> list[int]:
+    """Where columns stand: by their headings, or as numbers from 1.
+
+    Raises ValueError: a column that is not there, or one named twice.
+    """
+    found = []
+    for name in map(str, names):
+        if name.isdecimal() and 0 < int(name) <= len(headings):
+            found.append(int(name) - 1)
+        elif headings.count(name) == 1:
+            found.append(headings.index(name))
+        else:
+            there = f"stands {headings.count(name)} times" if name in headings else "is not there"
+            raise ValueError(
+                f"{path}: {option}: the column {name!r} {there}; its first line is "
+                f"{_listed(headings)}. A number from 1 to {len(headings)} names a column as well."
+            )
+    if len(set(found)) < len(found):
+        raise ValueError(f"{path}: {option}: {list(names)} has a column twice.")
+    return found
+
+
+def as_option(names: Sequence[str]) -> str:
+    """How columns are chosen, from Python and on the command line."""
+    return f"use_columns={list(names)}, --columns {_words(names)}"
+
+
+def drop_option(names: Sequence[str]) -> str:
+    """How columns are left out, from Python and on the command line."""
+    return f"drop_columns={list(names)}, --drop {_words(names)}"
+
+
+def _words(names: Sequence[str]) -> str:
+    """Headings as one argument of a command."""
+    line = io.StringIO()
+    csv.writer(line).writerow(names)
+    return shlex.quote(line.getvalue().rstrip("\r\n"))
+
+
+def roles_by_content(lines: list[list[str]], *, with_value: bool = True) -> Roles | None:
+    """What the columns are by their headings and, where these do not say, by what they hold.
+
+    Dates are times, empty columns and numbers of lines do not count, and the only column of
+    numbers, or the last of three columns, holds values; without values the two columns of texts
+    are rows and columns. Ids of rows and columns stand in several lines each. None where that
+    leaves more columns, or fewer.
+    """
+    body = _body(lines)
+    width = len(lines[0])
+    if len(body) < 2 or any(len(line) != width for line in lines):
+        return None
+    kinds = kinds_of(lines[0]) or [None] * width
+    held = held_by(lines)
+    for index, what in enumerate(held):
+        if kinds[index] is None and what in ("dates", "seconds since 1970"):
+            kinds[index] = "time"
+        elif kinds[index] is None and what in ("nothing", "numbers of lines"):
+            kinds[index] = "index"
+    left = [index for index, kind in enumerate(kinds) if kind is None]
+    if with_value and "value" not in kinds:
+        numeric = [index for index in left if held[index] == "numbers"]
+        if len(left) != 3 - kinds.count("row") - kinds.count("column") or not numeric:
+            return None
+        if len(numeric) > 1 and left[-1] not in numeric:
+            return None
+        kinds[numeric[0] if len(numeric) == 1 else left[-1]] = "value"
+    texts = [index for index in left if held[index] == "texts"]
+    if not with_value and len(left) > 2 and len(texts) == 2:
+        kinds = [kind if kind or index in texts else "index" for index, kind in enumerate(kinds)]
+    found = assign(kinds, with_value=with_value)
+    if found is None:
+        return None
+    repeat = all(len({line[at] for line in body}) < len(body) for at in (found.row, found.column))
+    return found if repeat else None
+
+
+def held_by(lines: list[list[str]]) -> list[str]:
+    """What each column holds; see `what_is_held`."""
+    return [what_is_held(column) for column in zip(*_body(lines), strict=True)]
+
+
+def what_is_held(cells: Sequence[str]) -> str:
+    """What a column holds: nothing, numbers (of lines; seconds), dates, or texts."""
+    there = [cell for cell in cells if cell.lower() not in MISSING]
+    if not there:
+        return "nothing"
+    values = np.array([as_number(cell) for cell in there if is_number(cell)])
+    if values.size >= _SHARE * len(there):  # others are slips
+        if len(there) >= 10 and count_lines(there):
+            return "numbers of lines"
+        many = 2 * np.unique(values).size > values.size >= 10
+        return "seconds since 1970" if many and are_times(values) else "numbers"
+    return "texts" if dates_of(there) is None else "dates"
+
+
+def describe(lines: list[list[str]]) -> str:
+    """What each column holds, for a message."""
+    shown = [
+        f"{heading!r} {what_is_held(column)}" + (f" such as {column[0]!r}" if column[0] else "")
+        for heading, column in zip(_names(lines[0]), zip(*_body(lines), strict=True), strict=True)
+    ]
+    return "; ".join(shown[:_MOST_SHOWN]) + "; ..." * (len(shown) > _MOST_SHOWN)
+
+
+def likely(lines: list[list[str]], *, only_long: bool = False) -> list[str]:
+    """Headings of a row, a column and values as they may be meant, for a message.
+
+    Args: only_long: whether to give none where lines do not share rows and columns.
+    """
+    body = _body(lines)
+    held = held_by(lines)
+    distinct = [len(set(column)) for column in zip(*body, strict=True)]
+    known = [k for k, what in enumerate(held) if what in ("texts", "numbers")]
+    numeric = [k for k in known if held[k] == "numbers"]
+    value = min(numeric, key=lambda k: (distinct[k], -k), default=None)
+    ids = sorted((k for k in known if k != value), key=lambda k: (held[k] == "numbers", k))
+    ids = [k for k in ids if distinct[k] < len(body)] + [k for k in ids if distinct[k] >= len(body)]
+    both = sorted(ids[:2])
+    if only_long and not all(distinct[k] < len(body) for k in both):
+        return []
+    chosen = both if value is None else [*both, value]
+    return [_names(lines[0])[k] for k in chosen]
+
+
+def _body(lines: list[list[str]]) -> list[list[str]]:
+    """The lines of data by which columns are known, of the length of the first one."""
+    start = int(kinds_of(lines[0]) is not None)
+    return [line for line in lines[start : start + _LINES_SEEN] if len(line) == len(lines[0])]
+
+
+def _names(first: Sequence[str]) -> list[str]:
+    """What columns are called: by their headings, else by numbers from 1."""
+    are_headings = kinds_of(first) is not None
+    return [heading if heading and are_headings else str(k) for k, heading in enumerate(first, 1)]
+
+
+def warn_roles(path: Path, first: Sequence[str], found: Roles) -> None:
+    """Says how the columns of a table with this first line are read."""
+    headings = _names(first)
+    names = {"rows": found.row, "columns": found.column}
+    if found.value is not None:
+        names["values"] = found.value
+    if found.time is not None:
+        names["times"] = found.time
+    chosen = [headings[at] for at in names.values()]
+    shown = ", ".join(f"{headings[at]!r} as {word}" for word, at in names.items())
+    warnings.warn(
+        f"{path}: its columns are read by what they hold, {shown}. If others are meant, name them "
+        f"in this order ({as_option(chosen)}).",
+        stacklevel=4,
+    )
+
+
+def _listed(headings: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, headings[:_MOST_SHOWN]))
+    return shown + ", ..." * (len(headings) > _MOST_SHOWN)
