@@ -19,7 +19,7 @@ from jaxmf import diagnostics, registry
 from jaxmf.blocks.split_merge import can_split
 from jaxmf.data import Container, Dense, Entries, suspects, units
 from jaxmf.data.checks import shown_id
-from jaxmf.data.elsewhere import DenseElsewhere
+from jaxmf.data.elsewhere import are_elsewhere
 from jaxmf.engine.processes import is_first
 from jaxmf.model import (
     HasBias,
@@ -81,7 +81,7 @@ def alarms(posterior: Summaries) -> tuple[Alarm, ...]:
     """See `Posterior.alarms`."""
     if posterior.num_draws == 0:
         return (Alarm("no draws", NO_DRAWS),)
-    has_cells = not isinstance(posterior.data, DenseElsewhere)
+    has_cells = not are_elsewhere(posterior.data)
     checks = [check for check in _CHECKS if has_cells or check not in _OF_CELLS]
     return tuple(alarm for check in checks for alarm in check(posterior))
 
@@ -305,7 +305,7 @@ def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
 
 def _observed(data: Container) -> np.ndarray | None:
     """(M,) values of the observed cells of a matrix; None for other data."""
-    known = None if isinstance(data, DenseElsewhere) else known_cells(data)
+    known = None if are_elsewhere(data) else known_cells(data)
     return None if known is None else known[2]
 
 

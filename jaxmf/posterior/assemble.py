@@ -15,6 +15,7 @@ import numpy as np
 from jaxmf import registry
 from jaxmf.arguments import check_count
 from jaxmf.data import Container
+from jaxmf.data.elsewhere import without_cells
 from jaxmf.engine import Algorithm, Run
 from jaxmf.engine import run as run_engine
 from jaxmf.engine.sharding import check_mesh_axes
@@ -76,7 +77,7 @@ def from_ascent(model: SomeModel, data: Container, run: Run, meta: Meta) -> Post
     draw = model.draw_of(state)
     if isinstance(model, HoldsOutOnes):
         draw |= model.held_out_of(state, data)
-    draws = _one_draw(draw)
+    draws, data = _one_draw(draw), without_cells(data)
     return Posterior(model=model, data=data, draws=draws, meta=meta, trace=run.draws)
 
 

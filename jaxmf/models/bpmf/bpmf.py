@@ -43,6 +43,7 @@ from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.model import Model, Pair, Value
 from jaxmf.models.bpmf import bpmf_checks, chain, density, queries, simulation, unknown
 from jaxmf.models.bpmf.state import BPMFState, Observed, PreparedRatings
+from jaxmf.models.bpmf.units import mean_of, unit_of
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.scales import squared
@@ -51,7 +52,7 @@ from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.factors.coefficients import CoefficientParts
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
-from jaxmf.samplers.factors.shares import shared_out
+from jaxmf.samplers.factors.shares import shared_out, shared_out_of_processes
 from jaxmf.samplers.factors.vectors import Known
 from jaxmf.types import Array, ArrayLike, Draw, Key, PyTree
 
@@ -283,7 +284,7 @@ class BPMF(Readable, Model[Entries]):
         if isinstance(data, PreparedRatings):
             return data
         cells = arranged(data, (self.row_width(), self.column_width()))
-        cells = cells._replace(values=self._standardised(data))
+        cells = cells._replace(values=self._standardised(data.values, data))
         features = jnp.zeros((cells.values.shape[0], 0), cells.values.dtype)
         if self.cell_features is not None:
             features = self.cell_features.take(data.rows, data.columns)
@@ -298,13 +299,13 @@ class BPMF(Readable, Model[Entries]):
         Args:
           num_devices: over which rows and columns are spread.
         """
-        cells = shared_out(
-            data,
-            (self.row_width(), self.column_width()),
-            values=self._standardised(data),
-            num_devices=num_devices,
-        )
-        known = self.known(*data.shape, jnp.zeros((0, 0), data.values.dtype))
+        sizes, standardised = (self.row_width(), self.column_width()), self._standardised
+        if data.elsewhere is not None:
+            cells = shared_out_of_processes(data, sizes, standardised, num_devices)
+        else:
+            values = standardised(data.values, data)
+            cells = shared_out(data, sizes, values=values, num_devices=num_devices)
+        known = self.known(*data.shape, jnp.zeros((0, 0), cells.values.dtype))
         return PreparedRatings(cells, self.centre(data), self.unit(data), known)
 
     def known(self, num_rows: int, num_columns: int, cells: Array) -> Known:
@@ -323,8 +324,8 @@ class BPMF(Readable, Model[Entries]):
         if isinstance(data, PreparedRatings):
             return data.centre
         if not self.is_normal:
-            return jnp.zeros((), data.values.dtype)
-        return _mean(data.values) if self.offset is None else jnp.asarray(self.offset)
+            return jnp.zeros((), jnp.result_type(float))
+        return mean_of(data.values) if self.offset is None else jnp.asarray(self.offset)
 
     def unit(self, data: Observed) -> Array:
         """What cells without their offset are divided by: () float.
@@ -333,20 +334,17 @@ class BPMF(Readable, Model[Entries]):
         """
         if isinstance(data, PreparedRatings):
             return data.unit
-        values = data.values
+        dtype = jnp.result_type(float) if data.spans_processes else data.values.dtype
         if not self.is_normal:
-            return jnp.ones((), values.dtype)
+            return jnp.ones((), dtype)
         if self.scale is not None:
-            return jnp.asarray(self.scale, values.dtype)
-        mean = _mean(values)
-        spread = jnp.sqrt(jnp.mean((values - mean) ** 2))
-        size = jnp.where(mean == 0, 1, jnp.abs(mean))
-        rounding = 4 * jnp.finfo(values.dtype).eps * jnp.abs(mean)
-        return jnp.where(spread > rounding, spread, size).astype(values.dtype)
+            return jnp.asarray(self.scale, dtype)
+        mean = mean_of(data.values)
+        return unit_of(mean, jnp.sqrt(jnp.mean((data.values - mean) ** 2))).astype(dtype)
 
-    def _standardised(self, data: Entries) -> Array:
-        """The values of the cells without the offset, in units: (T,) float."""
-        return (data.values - self.centre(data).astype(data.values.dtype)) / self.unit(data)
+    def _standardised(self, values: Array, data: Entries) -> Array:
+        """Values of some cells (T,) of the data without the offset, in units."""
+        return (values - self.centre(data).astype(values.dtype)) / self.unit(data)
 
     # --- densities and simulation -----------------------------------------------------------------
 
@@ -454,6 +452,8 @@ class BPMF(Readable, Model[Entries]):
             share_out=None if bpmf_checks.not_spread(self) else self.shared_out,
         )
 
+    takes_process_rows = "sample"
+
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """Rows and columns of normal cells are spread over "data", each with its cells."""
         del options
@@ -558,8 +558,3 @@ class BPMF(Readable, Model[Entries]):
                 if name.startswith(prefix):
                     turned[name] = other + name.removeprefix(prefix)
         return {turned.get(name, name): value for name, value in draws.items()}
-
-
-def _mean(values: Array) -> Array:
-    """The mean () of values (T,), far from zero too: a sum of large numbers costs digits."""
-    return values[0] + jnp.mean(values - values[0])
