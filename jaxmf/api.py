@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from jaxmf import devices, engine, registry, settings
 from jaxmf.annealed import smc
 from jaxmf.arguments import check_count, check_flag, check_text
-from jaxmf.data import Container, Dense, Tokens
+from jaxmf.data import Container, Tokens
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
-from jaxmf.data.elsewhere import without_cells
+from jaxmf.data.elsewhere import are_elsewhere, without_cells
 from jaxmf.engine.progress import ProgressReport
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import Placement, check_mesh_axes, validate_mesh
@@ -35,6 +35,7 @@ from jaxmf.posterior.records import sweep_note
 from jaxmf.posterior.replicas import check_temper, with_replicas
 from jaxmf.posterior.replicas import facts as replica_facts
 from jaxmf.preparation import (
+    check_process_rows,
     device_name,
     meta_of,
     prepare_run,
@@ -126,8 +127,8 @@ def sample(
             the sampler can use it (the parallel sweep of tokens, and that of rows of
             `LinearGaussianIBP` and `NoisyOrIBP`, ratings of `BPMF`) an axis ``"data"``. Devices are
             those of this process, or of all processes of `jax.distributed`: then all make the same
-            call with the whole data (or `Dense.from_process_rows`), and all get the posterior; the
-            first writes checkpoints, shows progress and warns.
+            call with the whole data (or `from_process_rows` of its container), and all get the
+            posterior; the first writes checkpoints, shows progress and warns.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
             called with a `jaxmf.engine.ProgressReport` after every chunk.
         checkpoint: folder that draws and state are written to on the way.
@@ -164,7 +165,7 @@ def sample(
     }
     cells, identified = {}, _identified(model, passed, options, container)
     if predict_at is not None:
-        if isinstance(container, Dense) and container.spans_processes:
+        if are_elsewhere(container):
             raise ValueError(
                 "predict_at: the rows of the data lie in several processes, over which no cells "
                 "are predicted on the way; leave it out"
@@ -355,6 +356,7 @@ def variational(
     name, axes, advice = type(model).__name__, model.mesh_axes(options), model.mesh_advice(options)
     validate_mesh(mesh, 0)
     check_mesh_axes(mesh, f"variational of {name}", axes, options, advice, has_chains=False)
+    check_process_rows(container, mesh, model, axes)
     layout: dict[str, Any] = {key: options[key] for key in ("batch_size",) if key in options}
     if (num_devices := Placement(mesh, batched=True).num_shares) > 1:
         layout["num_devices"] = num_devices
@@ -385,8 +387,8 @@ def variational(
     device = device_name(container, mesh)
     facts, notes = outcome(run, began), model.notes(container)
     meta = meta_of("variational", seed, run_settings, kept, device, facts, notes)
-    fields = fields_of_ascent(model, container, run)
-    return alarms.warn(Posterior(model=model, data=container, meta=meta, **fields), mesh)
+    data, fields = without_cells(container), fields_of_ascent(model, container, run)
+    return alarms.warn(Posterior(model=model, data=data, meta=meta, **fields), mesh)
 
 
 def _analytic(

@@ -34,6 +34,8 @@ class ColumnUnits:
 
         The density of cells is that of the scaled ones over the product of their scales.
         """
+        if self.column_unit is None:
+            return 0.0
         if isinstance(data, Entries):
             return self.log_unit_of_cells(data.values, columns=data.columns)
         return self.log_unit_of_cells(data.values, data.observed if observed_only else None)

@@ -114,8 +114,8 @@ class Model(Generic[ModelData]):
         del options
         return ()
 
-    # whether `jaxmf.sample` takes data whose rows lie in several processes
-    takes_process_rows: ClassVar[bool] = False
+    # the verb that takes data whose rows lie in several processes; none where it is empty
+    takes_process_rows: ClassVar[str] = ""
 
     def mesh_advice(self, options: Mapping[str, object]) -> str:
         """A clause for messages: what to change for more such axes; empty where nothing helps."""

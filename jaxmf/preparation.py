@@ -8,11 +8,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from jaxmf import devices, registry
-from jaxmf.data import Container, Dense, as_container
+from jaxmf.data import Container, as_container
+from jaxmf.data.cells_by_id import CellsById
 from jaxmf.data.convert import num_bytes_of, put_beside
+from jaxmf.data.elsewhere import are_elsewhere
 from jaxmf.engine import Algorithm
 from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.memory import check_limit, refuse_copy
@@ -60,7 +63,7 @@ def prepare_run(
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
     read = registry.read_options(entry, method, options, verb)
-    takes_process_rows = method == "sample" and model.takes_process_rows
+    takes_process_rows = method == model.takes_process_rows
     model, container = matched_to(model, data, memory_limit, takes_process_rows=takes_process_rows)
     return model, container, entry.builder(model, method), read
 
@@ -77,11 +80,11 @@ def matched_to(
     entry = registry.entry_of(model)
     refuse_copy(num_bytes_of(data, entry.container), check_limit(memory_limit))
     container = put_beside(as_container(data, entry.container), data)
-    if isinstance(container, Dense) and container.spans_processes and not takes_process_rows:
+    if are_elsewhere(container) and not takes_process_rows:
         raise ValueError(
             "data: their rows lie in several processes, which jaxmf.sample of LinearGaussianIBP "
-            f"takes, and this call with {type(model).__name__} does not; pass the whole data to "
-            "every process"
+            "and BPMF and jaxmf.variational of SparseBinaryMF take, and this call with "
+            f"{type(model).__name__} does not; pass the whole data to every process"
         )
     model = model.matched(container)
     model.check_data(container, "data")
@@ -99,15 +102,27 @@ def with_device_options(
     options = {**options, **model.device_options(options, platform=name, data=data)}
     axes, advice = model.mesh_axes(options), model.mesh_advice(options)
     check_mesh_axes(mesh, type(model).__name__, axes, options, advice)
-    if isinstance(data, Dense) and data.spans_processes:
-        on_mesh = isinstance(mesh, Mesh) and DATA_AXIS in mesh.axis_names
-        if not (on_mesh and DATA_AXIS in axes):
-            raise ValueError(
-                "data: their rows lie in several processes; pass the mesh that they were made "
-                f"with, and options with which {type(model).__name__} spreads rows over it, such "
-                'as sweep="parallel"'
-            )
+    check_process_rows(data, mesh, model, axes)
     return options
+
+
+def check_process_rows(data: object, mesh: object, model: Model, axes: tuple[str, ...]) -> None:
+    """Refuses rows that lie in several processes where a run does not spread them so.
+
+    Raises ValueError: the mesh is not that of the data, or the run spreads no rows.
+    """
+    if not are_elsewhere(data):
+        return
+    is_spread = isinstance(mesh, Mesh) and DATA_AXIS in mesh.axis_names and DATA_AXIS in axes
+    part = data.elsewhere.cells if isinstance(data, CellsById) and data.elsewhere else None
+    if part is not None and isinstance(mesh, Mesh):
+        is_spread &= np.array_equal(part.mesh.devices, mesh.devices)
+    if not is_spread:
+        raise ValueError(
+            "data: their rows lie in several processes; pass the mesh that they were made with, "
+            f"and options with which {type(model).__name__} spreads rows over it, such as "
+            'sweep="parallel"'
+        )
 
 
 def _check_tree(model: Model) -> None:

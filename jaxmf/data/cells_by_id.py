@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
 
 from jaxmf.data import alignment, names
-from jaxmf.data.container import bare, digest
+from jaxmf.data.container import assign, bare, digest
+from jaxmf.data.process_cells import ADVICE, CellPart, SpreadColumn
 from jaxmf.types import Names, PyTree
+
+
+class Elsewhere(NamedTuple):
+    """What a container keeps of cells of which each process has a part: see `from_process_rows`."""
+
+    num_cells: int  # of all processes, as num_missing
+    num_missing: int
+    # row_counts (N,), column_counts (D,): cells of each
+    row_counts: np.ndarray
+    column_counts: np.ndarray
+    # cells, missing: of this process; None without, and once a run is done
+    cells: CellPart | None
+    missing: CellPart | None = None
 
 
 class CellsById(ABC):
@@ -28,6 +42,23 @@ class CellsById(ABC):
 
         @property
         def shape(self) -> tuple[int, ...]: ...
+
+    else:
+
+        def __getattr__(self, name):
+            if name in type(self).leaves and "_elsewhere" in self.__dict__:
+                raise ValueError(ADVICE)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """What is known of cells that lie in several processes; None of others."""
+        return self.__dict__.get("_elsewhere")
+
+    @property
+    def spans_processes(self) -> bool:
+        """Whether some cells lie in other processes: see `from_process_rows`."""
+        return self.elsewhere is not None
 
     @property
     def num_rows(self) -> int:
@@ -93,18 +124,49 @@ class CellsById(ABC):
 
     def fingerprint(self) -> str:
         """SHA-256 of shape and arrays, in hex; ids do not enter."""
-        arrays = {name: getattr(self, name) for name in self.leaves}
-        return digest(type(self).__name__, self.shape, arrays)
+        known: str | None = self.__dict__.get("_fingerprint")
+        return known or digest(type(self).__name__, self.shape, self._arrays())
+
+    def _arrays(self) -> dict[str, object]:
+        """What the fingerprint is of, by name."""
+        return {name: getattr(self, name) for name in self.leaves}
+
+    @classmethod
+    def _across_processes(
+        cls, elsewhere: Elsewhere, shape: tuple[int, int], *ids: Names | None
+    ) -> Self:
+        """Cells of which each process has a part; all of them call it."""
+        result = bare(cls, shape=shape, row_names=ids[0], column_names=ids[1])
+        parts = (elsewhere.cells, elsewhere.missing)
+        arrays = [SpreadColumn(p, i) for p in parts if p is not None for i in range(len(p.arrays))]
+        # now, when all processes are here: later one of them may ask alone
+        fingerprint = digest(cls.__name__, shape, dict(zip(cls.leaves, arrays, strict=False)))
+        assign(result, _elsewhere=elsewhere, _fingerprint=fingerprint)
+        return result
+
+    def without_cells(self) -> Self:
+        """The same without the cells of this process, where they lie in several."""
+        if self.elsewhere is None:
+            return self
+        result = bare(type(self), **self.__dict__)
+        assign(result, _elsewhere=self.elsewhere._replace(cells=None, missing=None))
+        return result
 
     def tree_flatten_with_keys(
         self,
-    ) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, PyTree], ...], tuple[int, ...] | None]:
-        """The arrays; ids stay behind."""
+    ) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, PyTree], ...], tuple[int, ...] | Self | None]:
+        """The arrays; ids stay behind. Of cells in several processes it is all of it, static."""
+        if self.spans_processes:
+            return (), self
         key = jax.tree_util.GetAttrKey
         return tuple((key(name), getattr(self, name)) for name in self.leaves), self.shape
 
     @classmethod
-    def tree_unflatten(cls, shape: tuple[int, ...] | None, children: tuple[PyTree, ...]) -> Self:
+    def tree_unflatten(
+        cls, shape: tuple[int, ...] | Self | None, children: tuple[PyTree, ...]
+    ) -> Self:
         """Built without checks: the leaves may be anything jax puts there."""
+        if isinstance(shape, cls):
+            return shape
         arrays = dict(zip(cls.leaves, children, strict=True))
         return bare(cls, **arrays, shape=shape, row_names=None, column_names=None)

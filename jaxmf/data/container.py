@@ -11,6 +11,7 @@ import numpy as np
 from jaxmf.data import checks
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, counts_from_zero, encode, positions
+from jaxmf.data.process_cells import SpreadColumn
 from jaxmf.data.process_rows import blocks_on_host, spans_processes
 from jaxmf.data.text_tables import MISSING, TRUTHS
 from jaxmf.types import Names
@@ -49,9 +50,9 @@ def digest(kind: str, shape: Sequence[object], arrays: Mapping[str, object]) -> 
     """SHA-256, in hex, of a container's name, shape and arrays."""
     result = hashlib.sha256(f"{kind} {tuple(shape)}".encode())
     for name, array in arrays.items():
-        if spans_processes(array):
+        if isinstance(array, SpreadColumn) or spans_processes(array):
             described = f"{np.dtype(array.dtype).str} {array.shape}"
-            blocks = blocks_on_host(array)
+            blocks = array.blocks() if isinstance(array, SpreadColumn) else blocks_on_host(array)
         else:
             host = None if array is None else np.ascontiguousarray(np.asarray(array))
             described = "none" if host is None else f"{host.dtype.str} {host.shape}"

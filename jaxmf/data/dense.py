@@ -150,10 +150,6 @@ class Dense(CellsById):
         """Whether some rows lie in other processes: see `from_process_rows`."""
         return process_rows.spans_processes(self.values)
 
-    def fingerprint(self) -> str:
-        """SHA-256 of shape and arrays, in hex; ids do not enter."""
-        return self.__dict__.get("_fingerprint") or super().fingerprint()
-
     @property
     def shape(self) -> tuple[int, int]:
         """(N, D)."""
@@ -265,7 +261,7 @@ class Dense(CellsById):
         return ((key("values"), self.values), (key("observed"), self.observed)), None
 
     @classmethod
-    def tree_unflatten(cls, _: tuple[int, ...] | None, children: tuple[PyTree, ...]) -> Self:
+    def tree_unflatten(cls, _: object, children: tuple[PyTree, ...]) -> Self:
         values, observed = children
         return bare(cls, values=values, observed=observed, row_names=None, column_names=None)
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from jaxmf.data import checks
-from jaxmf.data.cells_by_id import CellsById
+from jaxmf.data import checks, process_cells
+from jaxmf.data.cells_by_id import CellsById, Elsewhere
 from jaxmf.data.container import (
     assign,
     bare,
@@ -22,7 +23,7 @@ from jaxmf.data.container import (
     peel,
 )
 from jaxmf.data.frames import as_pandas
-from jaxmf.types import Array, Names
+from jaxmf.types import Array, Names, PyTree
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -221,10 +222,42 @@ class Entries(CellsById):
             table.column_names if column_names is None else column_names,
         )
 
+    @classmethod
+    def from_process_rows(cls, x: object, *, mesh: Mesh) -> Self:
+        """Data of which each process of `jax.distributed` has some cells and none has all.
+
+        Every process makes this call with what it has, and keeps that. Where rows have ids, a row
+        may have cells in several processes; rows without ids are those of process 0, then those of
+        process 1, and so on. Ids come in the order of their appearance, process after process;
+        columns without ids are the same in all. `jaxmf.sample` of `BPMF` takes such data, with the
+        same mesh; draws are those of the whole to rounding, ids and fingerprint are its own. Its
+        offset and unit are then settings of the model.
+
+        Args:
+            x: `Entries` of this process, or what `from_array` or `from_scipy` takes.
+            mesh: with an axis "data" that goes through the devices of the processes in their order.
+        Raises:
+            TypeError, ValueError: as the class, in all processes together; ids or dtypes that do
+                not fit each other, a cell that two processes have.
+        """
+
+        def make() -> PyTree:
+            if isinstance(x, cls):
+                return x
+            return cls.from_scipy(x) if is_sparse(x) else cls.from_array(x)
+
+        if jax.process_count() == 1:
+            process_cells.check_mesh(mesh)
+            return make()
+        found = process_cells.merge(make, mesh, names=cls.leaves, split_by_row=False)
+        counts = process_cells.counts_of_lines(found.part, found.shape)
+        elsewhere = Elsewhere(found.part.num_cells, 0, *counts, cells=found.part)
+        return cls._across_processes(elsewhere, *found[2:])
+
     @property
     def num_entries(self) -> int:
         """T, the number of observed cells."""
-        return self.rows.shape[0]
+        return self.rows.shape[0] if self.elsewhere is None else self.elsewhere.num_cells
 
     @property
     def num_missing(self) -> int:

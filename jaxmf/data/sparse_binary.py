@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from jaxmf.data import checks, names
-from jaxmf.data.cells_by_id import CellsById
+from jaxmf.data import checks, names, process_cells
+from jaxmf.data.cells_by_id import CellsById, Elsewhere
 from jaxmf.data.container import (
     assign,
     bare,
     checked_cells,
-    digest,
     is_frame,
     is_sparse,
     lookup,
@@ -24,7 +24,7 @@ from jaxmf.data.container import (
 )
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.lean import cell_keys, sort_cells
-from jaxmf.types import Array, Names
+from jaxmf.types import Array, Names, PyTree
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -294,14 +294,60 @@ class SparseBinary(CellsById):
             missing_columns=gaps[1],
         )
 
+    @classmethod
+    def from_process_rows(cls, x: object, *, mesh: Mesh) -> Self:
+        """Data of which each process of `jax.distributed` has some rows and none has all.
+
+        Every process makes this call with its rows, and keeps these: those of process 0 come first,
+        then those of process 1, and so on. Ids of columns come in the order of their appearance,
+        process after process; columns without ids are the same in all. `jaxmf.variational` of
+        `SparseBinaryMF` takes such data, with the same mesh; the fit is that of the whole to
+        rounding, ids and fingerprint are its own.
+
+        Args:
+            x: `SparseBinary` of this process, or what `from_array` takes.
+            mesh: with an axis "data" that goes through the devices of the processes in their order.
+        Raises:
+            TypeError, ValueError: as the class, in all processes together; ids that do not fit each
+                other, a row that two processes have.
+        """
+
+        def make() -> PyTree:
+            return x if isinstance(x, cls) else cls.from_array(x)
+
+        if jax.process_count() == 1:
+            process_cells.check_mesh(mesh)
+            return make()
+        found = process_cells.merge(make, mesh, names=cls.leaves[:2], split_by_row=True)
+        counts = process_cells.counts_of_lines(found.part, found.shape)
+        missing = 0 if found.missing is None else found.missing.num_cells
+        elsewhere = Elsewhere(found.part.num_cells, missing, *counts, found.part, found.missing)
+        return cls._across_processes(elsewhere, *found[2:])
+
     @property
     def num_ones(self) -> int:
         """T."""
-        return self.rows.shape[0]
+        return self.rows.shape[0] if self.elsewhere is None else self.elsewhere.num_cells
+
+    @property
+    def row_counts(self) -> np.ndarray:
+        """How many ones the rows have, (N,) int on the host."""
+        if self.elsewhere is not None:
+            return self.elsewhere.row_counts
+        return np.bincount(np.asarray(self.rows), minlength=self.num_rows)
+
+    @property
+    def column_counts(self) -> np.ndarray:
+        """How many ones the columns have, (D,) int on the host."""
+        if self.elsewhere is not None:
+            return self.elsewhere.column_counts
+        return np.bincount(np.asarray(self.columns), minlength=self.num_columns)
 
     @property
     def num_missing(self) -> int:
         """U."""
+        if self.elsewhere is not None:
+            return self.elsewhere.num_missing
         return 0 if self.missing_rows is None else self.missing_rows.shape[0]
 
     def missing_cells(self) -> tuple[np.ndarray, np.ndarray]:
@@ -309,6 +355,24 @@ class SparseBinary(CellsById):
         if self.missing_rows is None:
             return np.zeros(0, np.int32), np.zeros(0, np.int32)
         return np.asarray(self.missing_rows), np.asarray(self.missing_columns)
+
+    def cells_of_rows(self, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Rows and columns of the ones, then of the missing cells, of some rows, on the host.
+
+        Of rows that lie in several processes: all of these call it.
+        """
+        is_asked = np.zeros(self.num_rows, bool)
+        is_asked[rows] = True
+        if self.elsewhere is None:
+            ones = np.asarray(self.rows), np.asarray(self.columns)
+            cells = [(both, is_asked[both[0]]) for both in (ones, self.missing_cells())]
+            return [(both[0][there], both[1][there]) for both, there in cells]
+        found = []
+        for part in (self.elsewhere.cells, self.elsewhere.missing):
+            if part is not None:
+                row, column = process_cells.cells_where(part, lambda rows, _: is_asked[rows])
+                found.append((row, column))
+        return found
 
     def to_scipy(self) -> sparse.csr_array:
         """(N, D) scipy.sparse row-compressed array of ones, on the host."""
@@ -334,11 +398,8 @@ class SparseBinary(CellsById):
         sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns"
         return f"{sides}, {self.num_missing:,} cells missing"
 
-    def fingerprint(self) -> str:
-        arrays = {"rows": self.rows, "columns": self.columns}
-        if self.missing_rows is not None and self.missing_columns is not None:
-            arrays |= {"missing_rows": self.missing_rows, "missing_columns": self.missing_columns}
-        return digest("SparseBinary", self.shape, arrays)
+    def _arrays(self) -> dict[str, object]:
+        return {n: getattr(self, n) for n in self.leaves if getattr(self, n) is not None}
 
     def __repr__(self) -> str:
         gaps = f", {self.num_missing} missing" if self.num_missing else ""

@@ -174,6 +174,19 @@ def _gathered(words: np.ndarray) -> np.ndarray:
     return np.asarray(multihost_utils.process_allgather(words))
 
 
+def from_process(arrays: tuple[np.ndarray, ...], process: int) -> tuple[np.ndarray, ...]:
+    """Arrays of a process, in all; each passes some of the same shapes and dtypes."""
+    if jax.process_count() == 1:
+        return arrays
+    # as bits, for a sum with zeros would lose the sign of a zero
+    words = tuple(array.view(f"uint{8 * array.dtype.itemsize}") for array in arrays)
+    found = multihost_utils.broadcast_one_to_all(words, is_source=jax.process_index() == process)
+    return tuple(
+        np.asarray(one).astype(word.dtype, copy=False).view(array.dtype)
+        for one, word, array in zip(found, words, arrays, strict=True)
+    )
+
+
 def gather_texts(text: str) -> list[str]:
     """What each process passes, in order; all of them call it."""
     if jax.process_count() == 1:

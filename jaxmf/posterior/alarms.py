@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from typing import TypeVar
 
-from jaxmf.data.elsewhere import DenseElsewhere
+from jaxmf.data.elsewhere import are_elsewhere
 from jaxmf.engine.processes import is_first
 from jaxmf.posterior import data_alarms, run_alarms, structure_alarms
 from jaxmf.posterior.convergence import Convergence
@@ -53,7 +53,7 @@ def alarms(posterior: Convergence) -> tuple[Alarm, ...]:
     """See `Posterior.alarms`."""
     if posterior.num_draws == 0:
         return (Alarm("no draws", NO_DRAWS),)
-    has_cells = not isinstance(posterior.data, DenseElsewhere)
+    has_cells = not are_elsewhere(posterior.data)
     checks = [check for check in _CHECKS if has_cells or check not in _OF_CELLS]
     return tuple(alarm for check in checks for alarm in check(posterior))
 

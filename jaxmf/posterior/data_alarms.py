@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxmf.data import Container, Dense, Entries, suspects, units
 from jaxmf.data.checks import shown_id
-from jaxmf.data.elsewhere import DenseElsewhere
+from jaxmf.data.elsewhere import are_elsewhere
 from jaxmf.model import HasRowGroups, ScalesColumns, settings_of
 from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.leave_one_out import known_cells
@@ -152,7 +152,7 @@ def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
 
 def observed_values(data: Container) -> np.ndarray | None:
     """(M,) values of the observed cells of a matrix; None for other data."""
-    known = None if isinstance(data, DenseElsewhere) else known_cells(data)
+    known = None if are_elsewhere(data) else known_cells(data)
     return None if known is None else known[2]
 
 

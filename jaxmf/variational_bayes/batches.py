@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -50,11 +51,14 @@ def make(
     return Batches(jnp.asarray(members, jnp.int32), jax.tree.map(jnp.asarray, stack(layouts)))
 
 
-def stack(layouts: list[Layout]) -> Layout:
-    """Layouts of one shape as one of numpy's arrays, filled up with empty pieces."""
+def stack(layouts: list[Layout], largest: Callable[[int], int] = int) -> Layout:
+    """Layouts of one shape as one of numpy's arrays, filled up with empty pieces.
+
+    Args: largest: of a length, where others stack layouts to the same one.
+    """
 
     def level(leaves: list[Array], value: int = 0) -> PyTree:
-        longest = max(leaf.shape[0] for leaf in leaves)
+        longest = largest(max(leaf.shape[0] for leaf in leaves))
         return np.stack([fill(leaf, longest, value) for leaf in leaves])
 
     def pieces(parts: list[Pieces], num_lines: int) -> Pieces:

@@ -54,20 +54,17 @@ def default_num_held_out(num_ones: int) -> int:
     return num_held_out if num_held_out >= _FEWEST else 0
 
 
-def choose(
-    rows: np.ndarray, *, num_rows: int, num_held_out: int, generator: np.random.Generator
-) -> np.ndarray:
+def choose(counts: np.ndarray, *, num_held_out: int, generator: np.random.Generator) -> np.ndarray:
     """Which of the ones are held out: one of a row that has two or more, (M,) int positions.
 
     Args:
-      rows: (T,) int, the rows of the ones, in increasing order.
+      counts: (N,) int, how many ones the rows have, which stand in the order of the rows.
       num_held_out: M; fewer where fewer rows have two ones.
     """
-    counts = np.bincount(rows, minlength=num_rows)
     able = np.flatnonzero(counts >= 2)
     chosen = np.sort(generator.choice(able, min(num_held_out, able.size), replace=False))
-    starts = np.searchsorted(rows, chosen)
-    return starts + generator.integers(0, counts[chosen])
+    starts = np.cumsum(counts) - counts
+    return starts[chosen] + generator.integers(0, counts[chosen])
 
 
 def leave_out(layout: Layout, row: np.ndarray, column: np.ndarray) -> tuple[Layout, HeldOut]:
@@ -128,7 +125,7 @@ def comparison(unknowing: Unknowing, data: SparseBinary) -> dict[str, np.ndarray
     parameters: Parameters = jax.tree.map(np.asarray, unknowing.parameters)
     view = jax.tree.map(np.asarray, half(parameters, "rows"))
     row, column = np.asarray(unknowing.row), np.asarray(unknowing.column)
-    counts = np.bincount(np.asarray(data.columns), minlength=data.num_columns).astype(float)
+    counts = data.column_counts.astype(float)
     counts -= np.bincount(column, minlength=data.num_columns)
     block = max(1, _MOST_SCORES // data.num_columns)
     found: dict[str, list[np.ndarray]] = {"held_out_score": [], "held_out_popularity": []}
@@ -158,9 +155,8 @@ def _known(data: SparseBinary, row: np.ndarray) -> np.ndarray:
     known = np.zeros((row.size, data.num_columns), bool)
     position = np.full(data.num_rows, -1)
     position[row] = np.arange(row.size)
-    for rows, columns in ((data.rows, data.columns), data.missing_cells()):
-        line = position[np.asarray(rows)]
-        known[line[line >= 0], np.asarray(columns)[line >= 0]] = True
+    for rows, columns in data.cells_of_rows(row):
+        known[position[rows], columns] = True
     return known
 
 

@@ -7,19 +7,23 @@ shares (`row_shards`), and what belongs to columns is the same on all of them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
 from jaxmf import row_shards
+from jaxmf.data import SparseBinary
+from jaxmf.data.process_cells import cells_of_lines, devices_here, largest, put_shares
 from jaxmf.devices import block_size
 from jaxmf.engine.chunk import leaf_names
+from jaxmf.engine.processes import gather_texts
 from jaxmf.engine.sharding import refuse_uneven_rows
 from jaxmf.types import PyTree
 from jaxmf.variational_bayes.batches import fill, stack
@@ -76,44 +80,120 @@ def lay_out_shares(
       held_out: positions (M,) of the ones that are left out at first.
     Raises ValueError: the devices cannot have equally many rows.
     """
+    cells = _Cells(
+        shape=shape,
+        rows=rows,
+        columns=columns,
+        missing=missing,
+        held_out=(rows[held_out], columns[held_out]),
+        num_missing=missing[0].size,
+        row_counts=np.bincount(rows, minlength=shape[0]),
+        column_counts=np.bincount(columns, minlength=shape[1]),
+    )
+    return _lay_out(cells, num_devices)
+
+
+def lay_out_shares_of_processes(
+    data: SparseBinary, *, held_out: np.ndarray, num_devices: int
+) -> tuple[Layout, HeldOut | None]:
+    """As `lay_out_shares`, of rows of which each process has a part: it makes its devices' shares.
+
+    Args: held_out: positions (M,) among the ones of all processes.
+    """
+    assert data.elsewhere is not None
+    part, gaps = data.elsewhere.cells, data.elsewhere.missing
+    assert part is not None
+    refuse_uneven_rows(data.num_rows, num_devices)
+    num_rows = data.num_rows // num_devices
+    here = held_out - part.first_cell
+    here = here[(here >= 0) & (here < len(part.arrays[0]))]
+    left = np.stack([array[here] for array in part.arrays]) if here.size else np.zeros((2, 0), int)
+    every = [json.loads(text) for text in gather_texts(json.dumps(left.tolist()))]
+    nothing = np.zeros(0, np.int32), np.zeros(0, np.int32)
+    rows, columns = cells_of_lines(part, num_rows)
+    missing: Any = nothing if gaps is None else cells_of_lines(gaps, num_rows)
+    cells = _Cells(
+        shape=data.shape,
+        rows=rows,
+        columns=columns,
+        missing=missing,
+        held_out=tuple(np.concatenate([np.array(one[i], int) for one in every]) for i in (0, 1)),
+        num_missing=data.num_missing,
+        row_counts=data.row_counts,
+        column_counts=data.column_counts,
+        mesh=part.mesh,
+    )
+    return _lay_out(cells, num_devices)
+
+
+class _Cells(NamedTuple):
+    """The cells of the rows of some devices, and how many all of them have."""
+
+    shape: tuple[int, int]  # of the whole matrix, as the rows and columns of cells
+    rows: np.ndarray  # (T,) int, as columns: of the ones of the devices here
+    columns: np.ndarray
+    missing: tuple[np.ndarray, np.ndarray]  # of the devices here
+    held_out: tuple[np.ndarray, ...]  # rows and columns (M,) of all devices
+    num_missing: int  # of all devices
+    row_counts: np.ndarray  # (N,) int, ones of all devices
+    column_counts: np.ndarray  # (D,) int
+    mesh: Mesh | None = None  # of rows of which each process has a part
+
+
+def _lay_out(cells: _Cells, num_devices: int) -> tuple[Layout, HeldOut | None]:
+    shape, mesh = cells.shape, cells.mesh
     refuse_uneven_rows(shape[0], num_devices)
-    num_rows = shape[0] // num_devices
-    lengths = piece_length(len(rows), shape[0]), piece_length(len(rows) // num_devices, shape[1])
+    num_rows, num_ones = shape[0] // num_devices, int(cells.row_counts.sum())
+    lengths = piece_length(num_ones, shape[0]), piece_length(num_ones // num_devices, shape[1])
     layouts, counts = [], []
-    for first in range(0, shape[0], num_rows):
-        here = partial(_cells_of_share, first=first, num_rows=num_rows)
+    first, num_here = (0, num_devices) if mesh is None else devices_here(mesh)
+    for device in range(first, first + num_here):
+        here = partial(_cells_of_share, first=device * num_rows, num_rows=num_rows)
         layout = lay_out(
-            *here(rows, columns),
+            *here(cells.rows, cells.columns),
             shape=(num_rows, shape[1]),
-            missing=here(*missing) if missing[0].size else None,
+            missing=here(*cells.missing) if cells.num_missing else None,
             chunk_pieces=block_size("sparse pieces"),
             lengths=lengths,
         )
-        layout, without = leave_out(layout, *here(rows[held_out], columns[held_out]))
+        layout, without = leave_out(layout, *here(*cells.held_out))
         layouts.append(jax.tree.map(np.asarray, _without_taken(layout)))
         counts.append((np.asarray(without.row_counts), np.asarray(without.column_counts)))
-    stacked = stack(layouts)
-    flat = jax.tree.map(_one_after_another, stacked)
-    by_columns = np.argsort(np.bincount(columns, minlength=shape[1]), kind="stable")
-    by_rows = np.argsort(np.bincount(rows, minlength=shape[0]), kind="stable")
-    num_observed = float(shape[0]) * float(shape[1]) - missing[0].size
+    stacked = stack(layouts, largest=int if mesh is None else largest)
+
+    def put(leaf: PyTree) -> PyTree:
+        flat = _one_after_another(leaf)
+        return flat if mesh is None else put_shares(mesh, flat)
+
+    num_observed = float(shape[0]) * float(shape[1]) - cells.num_missing
     # numpy's, which go straight to their devices
-    sizes: Any = [np.asarray(n, flat.num_ones.dtype) for n in (len(rows), num_observed)]
-    layout = Layout(
-        flat.rows._replace(order=by_columns.astype(np.int32)),
-        flat.columns._replace(order=by_rows.astype(np.int32)),
-        *sizes,
-    )
-    if not held_out.size:
+    dtype = stacked.num_ones.dtype
+    sizes: Any = [np.asarray(n, dtype) for n in (num_ones, num_observed)]
+    orders: Any = [
+        np.argsort(each, kind="stable").astype(np.int32)
+        for each in (cells.column_counts, cells.row_counts)
+    ]
+    tables: Any = [
+        table._replace(
+            ones=jax.tree.map(put, table.ones),
+            missing=jax.tree.map(put, table.missing),
+            starts=put(table.starts),
+            taken=table.taken[0],
+            order=order,
+        )
+        for table, order in ((stacked.rows, orders[0]), (stacked.columns, orders[1]))
+    ]
+    layout = Layout(*tables, *sizes)
+    if not cells.held_out[0].size:
         return layout, None
     left: Any = [
-        _one_after_another(np.stack([fill(each, table.ones.counts.shape[1], 0) for each in part]))
+        put(np.stack([fill(each, table.ones.counts.shape[1], 0) for each in part]))
         for table, part in zip(
             (stacked.rows, stacked.columns), zip(*counts, strict=True), strict=True
         )
     ]
-    cells: Any = (each[held_out].astype(np.int32) for each in (rows, columns))
-    return layout, HeldOut(*cells, *left)
+    out: Any = (each.astype(np.int32) for each in cells.held_out)
+    return layout, HeldOut(*out, *left)
 
 
 def _cells_of_share(

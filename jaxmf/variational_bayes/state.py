@@ -15,7 +15,7 @@ from jaxmf.variational_bayes.batches import Batches
 from jaxmf.variational_bayes.held_out import HeldOut, Unknowing, choose, leave_out
 from jaxmf.variational_bayes.parameters import Normal, Parameters, Priors
 from jaxmf.variational_bayes.pieces import Layout, lay_out
-from jaxmf.variational_bayes.shares import SharedOnes, lay_out_shares
+from jaxmf.variational_bayes.shares import SharedOnes, lay_out_shares, lay_out_shares_of_processes
 
 
 class Validation(NamedTuple):
@@ -84,6 +84,17 @@ def prepare(
     is_key = isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
     words = np.asarray(jax.random.key_data(seed)) if is_key else [int(seed) % 2**64]
     generator = np.random.default_rng([*np.ravel(words).tolist(), 7])
+    if data.elsewhere is not None:
+        if num_validation:
+            raise ValueError(
+                "num_validation: the rows lie in several processes, which do not rank them; leave "
+                "it out, or hold ones out (hold_out=)"
+            )
+        index = choose(data.row_counts, num_held_out=hold_out, generator=generator)
+        layout, held_out = lay_out_shares_of_processes(
+            data, held_out=index, num_devices=num_devices
+        )
+        return SharedOnes(PreparedOnes(layout, None, held_out=held_out), num_devices)
     rows, columns = np.asarray(data.rows), np.asarray(data.columns)
     gaps, validation = data.missing_cells(), None
     if num_validation:
@@ -102,7 +113,8 @@ def prepare(
         )
     index = np.zeros(0, int)
     if hold_out:
-        index = choose(rows, num_rows=data.num_rows, num_held_out=hold_out, generator=generator)
+        counts = np.bincount(rows, minlength=data.num_rows)
+        index = choose(counts, num_held_out=hold_out, generator=generator)
     cells: dict[str, Any] = {"shape": data.shape, "missing": gaps}
     if num_devices > 1:
         cells |= {"held_out": index, "num_devices": num_devices}

@@ -44,6 +44,7 @@ from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.model import Model, Pair, Value
 from jaxmf.models.bpmf import bpmf_checks, chain, density, queries, simulation, unknown
 from jaxmf.models.bpmf.state import BPMFState, Observed, PreparedRatings
+from jaxmf.models.bpmf.units import mean_of, unit_of
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.scales import squared
@@ -52,7 +53,7 @@ from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.factors.coefficients import CoefficientParts
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
-from jaxmf.samplers.factors.shares import shared_out
+from jaxmf.samplers.factors.shares import shared_out, shared_out_of_processes
 from jaxmf.samplers.factors.vectors import Known
 from jaxmf.types import Array, ArrayLike, Draw, Key, PyTree
 
@@ -306,17 +307,22 @@ class BPMF(ColumnUnits, Readable, Model[Entries]):
         """The cells about the offset of their column, in its unit; as they are without both."""
         if not self.has_column_units:
             return data
-        dtype = data.values.dtype
-        offset, unit = (of(data.columns).astype(dtype) for of in (self.offset_at, self.unit_at))
         present = {field.name: getattr(data, field.name) for field in fields(data)}
-        return bare(Entries, **present | {"values": (data.values - offset) / unit})
+        values = self._in_column_units(data.values, data.columns)
+        return bare(Entries, **present | {"values": values})
+
+    def _in_column_units(self, values: Array, columns: Array) -> Array:
+        if not self.has_column_units:
+            return values
+        offset, unit = (of(columns).astype(values.dtype) for of in (self.offset_at, self.unit_at))
+        return (values - offset) / unit
 
     def prepare(self, data: Observed) -> PreparedRatings:
         """The observed cells as the sampler goes through them; prepared ones as they are."""
         if isinstance(data, PreparedRatings):
             return data
         cells = arranged(data, (self.row_width(), self.column_width()))
-        cells = cells._replace(values=self.standardised(data, data))
+        cells = cells._replace(values=self.standardised(data.values, data.columns, data))
         features = jnp.zeros((cells.values.shape[0], 0), cells.values.dtype)
         if self.cell_features is not None:
             features = self.cell_features.take(data.rows, data.columns)
@@ -331,13 +337,13 @@ class BPMF(ColumnUnits, Readable, Model[Entries]):
         Args:
           num_devices: over which rows and columns are spread.
         """
-        cells = shared_out(
-            data,
-            (self.row_width(), self.column_width()),
-            values=self.standardised(data, data),
-            num_devices=num_devices,
-        )
-        known = self.known(*data.shape, jnp.zeros((0, 0), data.values.dtype))
+        sizes, standardised = (self.row_width(), self.column_width()), self.standardised
+        if data.elsewhere is not None:
+            cells = shared_out_of_processes(data, sizes, standardised, num_devices)
+        else:
+            values = standardised(data.values, data.columns, data)
+            cells = shared_out(data, sizes, values=values, num_devices=num_devices)
+        known = self.known(*data.shape, jnp.zeros((0, 0), cells.values.dtype))
         return PreparedRatings(cells, *self._taken_out(data), known)
 
     def _taken_out(self, data: Entries) -> tuple[Array, Array, Array]:
@@ -360,8 +366,8 @@ class BPMF(ColumnUnits, Readable, Model[Entries]):
         if isinstance(data, PreparedRatings):
             return data.centre
         if not self.is_normal or self.has_column_units:
-            return jnp.zeros((), data.values.dtype)
-        return _mean(data.values) if self.offset is None else jnp.asarray(self.offset)
+            return jnp.zeros((), jnp.result_type(float))
+        return mean_of(data.values) if self.offset is None else jnp.asarray(self.offset)
 
     def unit(self, data: Observed) -> Array:
         """What cells without their offset, in units of columns, are divided by: () float.
@@ -370,20 +376,18 @@ class BPMF(ColumnUnits, Readable, Model[Entries]):
         """
         if isinstance(data, PreparedRatings):
             return data.unit
+        dtype = jnp.result_type(float) if data.spans_processes else data.values.dtype
         if not self.is_normal:
-            return jnp.ones((), data.values.dtype)
+            return jnp.ones((), dtype)
         if self.scale is not None:
-            return jnp.asarray(self.scale, data.values.dtype)
-        values = self.centred(data).values
-        mean = _mean(values)
-        spread = jnp.sqrt(jnp.mean((values - mean) ** 2))
-        size = jnp.where(mean == 0, 1, jnp.abs(mean))
-        rounding = 4 * jnp.finfo(values.dtype).eps * jnp.abs(mean)
-        return jnp.where(spread > rounding, spread, size).astype(values.dtype)
+            return jnp.asarray(self.scale, dtype)
+        values = self._in_column_units(data.values, data.columns)
+        mean = mean_of(values)
+        return unit_of(mean, jnp.sqrt(jnp.mean((values - mean) ** 2))).astype(dtype)
 
-    def standardised(self, cells: Entries, data: Observed) -> Array:
-        """The values of some cells without the offset, in the units of the data: (T,) float."""
-        values = self.centred(cells).values
+    def standardised(self, values: Array, columns: Array, data: Observed) -> Array:
+        """Values (T,) of cells of these columns without the offset, in the units of the data."""
+        values = self._in_column_units(values, columns)
         return (values - self.centre(data).astype(values.dtype)) / self.unit(data)
 
     # --- densities and simulation -----------------------------------------------------------------
@@ -492,6 +496,8 @@ class BPMF(ColumnUnits, Readable, Model[Entries]):
             share_out=None if bpmf_checks.not_spread(self) else self.shared_out,
         )
 
+    takes_process_rows = "sample"
+
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """Rows and columns of normal cells are spread over "data", each with its cells."""
         del options
@@ -596,8 +602,3 @@ class BPMF(ColumnUnits, Readable, Model[Entries]):
                 if name.startswith(prefix):
                     turned[name] = other + name.removeprefix(prefix)
         return {turned.get(name, name): value for name, value in draws.items()}
-
-
-def _mean(values: Array) -> Array:
-    """The mean () of values (T,), far from zero too: a sum of large numbers costs digits."""
-    return values[0] + jnp.mean(values - values[0])

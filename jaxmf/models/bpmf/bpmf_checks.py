@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.arguments import MOST_SLOTS, check_count, check_flag, check_number
@@ -17,6 +18,7 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.ordinal import Ordinal
 from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.models.bpmf.units import moments_of_processes, unit_of
 from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partition_prior import PartitionPrior
@@ -227,16 +229,19 @@ def data(model: BPMF, entries: Entries, name: str) -> None:
     Raises:
       ValueError: values that the likelihood does not have.
     """
+    if entries.elsewhere is not None:
+        _spread(moments_of_processes(entries)[1], name)
+        return
     if model.is_normal:
-        _values(np.asarray(entries.values), name)
+        values = np.asarray(entries.values)
+        # less one of them: the standard deviation of equal numbers is not always zero
+        _spread(float(np.std(values.astype(float) - float(values[0]))), name)
         return
     model.likelihood.check(entries.values, name)
 
 
-def _values(values: np.ndarray, name: str) -> None:
+def _spread(spread: float, name: str) -> None:
     """Refuses values so large, small or alike that their squares are no 32-bit floats."""
-    # less one of them: the standard deviation of equal numbers is not always zero
-    spread = float(np.std(values.astype(float) - float(values[0])))
     if spread and not _SMALLEST <= spread <= 1 / _SMALLEST:
         raise ValueError(
             f"{name}: the values have a standard deviation of {spread:.2g}, whose square is no "
@@ -246,6 +251,13 @@ def _values(values: np.ndarray, name: str) -> None:
 
 def matched(model: BPMF, entries: Entries) -> BPMF:
     """The model with its features in the order of the data; see `BPMF.matched`."""
+    if model.is_normal and entries.elsewhere is not None:
+        # what no process can compute afterwards
+        mean, spread = moments_of_processes(entries)
+        offset = mean if model.offset is None else model.offset
+        scale = float(unit_of(*map(jnp.asarray, (mean, spread))))
+        scale = scale if model.scale is None else model.scale
+        model = replace(model, offset=offset, scale=scale)
     sides = {
         "row_features": (entries.row_names, entries.num_rows),
         "column_features": (entries.column_names, entries.num_columns),
@@ -269,7 +281,16 @@ def matched(model: BPMF, entries: Entries) -> BPMF:
 
 def _units_of_columns(model: BPMF, entries: Entries) -> dict[str, object]:
     """Offset, unit of columns and scale, where columns have these; see `BPMF`."""
-    if not isinstance(model.likelihood, Gaussian) or is_traced(entries.values):
+    if not isinstance(model.likelihood, Gaussian):
+        return {}
+    if entries.elsewhere is not None:
+        if model.column_unit is not None or np.ndim(model.offset):
+            raise ValueError(
+                "column_unit, offset: one number a column is not taken with data of which each "
+                "process has a part; pass cells that are divided already"
+            )
+        return {}
+    if is_traced(entries.values):
         return {}
     offset: Any = hyper.by_column("offset", model.offset, entries)
     unit: Any = hyper.by_column("column_unit", model.column_unit, entries)

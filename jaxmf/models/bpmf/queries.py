@@ -153,7 +153,7 @@ def fold_in(
     cells = new_data.rows, new_data.columns
     chunks = in_chunks(*cells, new_data.shape, inverses.shape[1])
     noise, unit = noise_of(model, draw), model.unit(data)
-    values = model.standardised(new_data, data).astype(v.dtype)
+    values = model.standardised(new_data.values, new_data.columns, data).astype(v.dtype)
     shifts, log_shares = linked(model, prior), _log_shares(model, draw, new_data.num_rows)
     if shifts.ndim:
         shifts = jnp.pad(shifts, ((0, 0), (0, inverses.shape[1] - shifts.shape[1])))

@@ -312,7 +312,7 @@ class LinearGaussianIBP(ColumnUnits, BuffetModel):
             check_whole_rows(num_slots, remedy=chain.WHOLE_ROWS_REMEDY)
         return num_slots
 
-    takes_process_rows = True
+    takes_process_rows = "sample"
 
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """The parallel sweep spreads rows over "data"; splits and merges go row by row."""

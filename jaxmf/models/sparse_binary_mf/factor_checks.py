@@ -94,7 +94,7 @@ def hold_out(
             "hold_out goes neither with batch_size nor with num_validation, which ranks ones that "
             "are left out too; state one of them"
         )
-    num_able = int(np.sum(np.bincount(np.asarray(data.rows), minlength=data.num_rows) >= 2))
+    num_able = int(np.sum(data.row_counts >= 2))
     if num_held_out > num_able:
         raise ValueError(
             f"hold_out={num_held_out}: only {num_able} rows have two ones or more, of which one "

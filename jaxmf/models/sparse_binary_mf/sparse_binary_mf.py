@@ -249,6 +249,8 @@ class SparseBinaryMF(Readable, ScoredCells, Model[SparseBinary]):
             row_arrays=shares.row_arrays,
         )
 
+    takes_process_rows = "variational"
+
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """Rows are spread over "data", each with its ones."""
         return () if factor_checks.not_spread(self, options) else (DATA_AXIS,)

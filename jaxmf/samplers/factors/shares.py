@@ -11,6 +11,7 @@ The number of cells that a device has room for is that of the device with most.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,10 +19,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxmf import row_shards
 from jaxmf._kernels.special import uniforms_at
 from jaxmf.data import Entries
+from jaxmf.data.process_cells import cells_of_lines, devices_here, largest, put_shares
 from jaxmf.samplers.factors.layout import Chunks, Design, RowPriors, chunk_width, piece_size
 from jaxmf.samplers.factors.rows import Residuals, draw_rows
 from jaxmf.samplers.factors.vectors import in_pieces
@@ -89,7 +92,7 @@ def shared_out(data: Entries, sizes: tuple[int, int], *, values: Array, num_devi
     Made on the host, for how many cells a device has depends on where they lie; values may be
     traced.
 
-    Args: sizes: entries of a row's vector, and of a column's; values (T,) float, in the place of
+    Args: sizes: entries of a row's vector, and of a column's; values (T,) float, in place of
     the data's own.
     """
     rows, columns = np.asarray(data.rows), np.asarray(data.columns)
@@ -97,9 +100,10 @@ def shared_out(data: Entries, sizes: tuple[int, int], *, values: Array, num_devi
     if not isinstance(padded, jax.core.Tracer):
         padded = np.asarray(padded)
     num_rows, num_columns = data.shape
+    owner = _Owner(num_devices, len(rows))
     return Shares(
-        by_row=_side(rows, columns, padded, data.shape, sizes[0], num_devices),
-        by_column=_side(columns, rows, padded, data.shape[::-1], sizes[1], num_devices),
+        by_row=_side(rows, columns, padded, data.shape, sizes[0], owner),
+        by_column=_side(columns, rows, padded, data.shape[::-1], sizes[1], owner),
         num_devices=num_devices,
         num_rows=num_rows,
         num_columns=num_columns,
@@ -107,20 +111,66 @@ def shared_out(data: Entries, sizes: tuple[int, int], *, values: Array, num_devi
     )
 
 
+def shared_out_of_processes(
+    data: Entries,
+    sizes: tuple[int, int],
+    values_of: Callable[[Array, Array, Entries], Array],
+    num_devices: int,
+) -> Shares:
+    """As `shared_out`, of cells of which each process has a part: it makes its devices' shares.
+
+    Args: values_of: what stands in place of the values (t,) of cells of columns (t,) of the data.
+    """
+    assert data.elsewhere is not None
+    part = data.elsewhere.cells
+    assert part is not None
+    owner = _Owner(num_devices, part.num_cells, part.mesh)
+    found: list[SideShares] = []
+    for by_column in (False, True):
+        shape = data.shape[::-1] if by_column else data.shape
+        cells = cells_of_lines(part, -(-shape[0] // num_devices), by_column=by_column)
+        taken = values_of(jnp.asarray(cells[2]), jnp.asarray(cells[1]), data)
+        values = np.asarray(jnp.append(taken, 0))
+        lines, others = cells[by_column], cells[not by_column]
+        side = _side(lines, others, values, shape, sizes[by_column], owner)
+        found.append(SideShares(*(put_shares(part.mesh, np.asarray(one)) for one in side)))
+    return Shares(found[0], found[1], num_devices, *data.shape, part.num_cells)
+
+
+class _Owner(NamedTuple):
+    """Which devices the shares of one side are for."""
+
+    num_devices: int  # all of them
+    num_cells: int  # of all of them
+    mesh: Mesh | None = None  # of cells of which each process has a part
+
+    @property
+    def here(self) -> tuple[int, int]:
+        """The first device of this process, and how many it has."""
+        return (0, self.num_devices) if self.mesh is None else devices_here(self.mesh)
+
+    def largest(self, value: int) -> int:
+        """The largest value of all processes."""
+        return value if self.mesh is None else largest(value)
+
+
 def _side(
     rows: np.ndarray,
     others: np.ndarray,
-    values: Array | np.ndarray,  # (T + 1,), and zero where there is no cell
+    values: Array | np.ndarray,  # (t + 1,), and zero where there is no cell
     shape: tuple[int, int],
     size: int,
-    num_devices: int,
+    owner: _Owner,
 ) -> SideShares:
-    num_cells, num_rows = len(rows), -(-shape[0] // num_devices)
-    width = chunk_width(num_cells, shape[0], size)
+    """The shares of the devices here, whose rows have these cells."""
+    num_cells, num_rows = len(rows), -(-shape[0] // owner.num_devices)
+    first, num_devices = owner.here
+    rows = rows - first * num_rows
+    width = chunk_width(owner.num_cells, shape[0], size)
     counts = np.bincount(rows, minlength=num_devices * num_rows)
     starts = np.zeros((num_devices, num_rows + 1), np.int32)
     np.cumsum(-(-counts // width).reshape(num_devices, num_rows), axis=1, out=starts[:, 1:])
-    most = int(starts[:, -1].max())
+    most = owner.largest(int(starts[:, -1].max()))
     # a piece may be read from wherever a row starts, see `layout.in_chunks`
     num_chunks = most + piece_size(2 * most, width)
     order = np.argsort(rows, kind="stable")
