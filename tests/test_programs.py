@@ -88,6 +88,8 @@ def not_full(lines):
         "bi-hdp/sample",
         "bi-lda/sample",
         "dcm/sample",
+        "flexible-mixture/sample",
+        "hdp/sample",
         "hfp/sample",
         "lda/sample",
         "mixture-of-gaussians/sample",
@@ -205,7 +207,9 @@ def strict_caller():
     jax.clear_caches()
 
 
-@pytest.mark.tiers(slow=["bi-hdp", "binary-mf", "bpmf", "hfp", "multi-hdp", "noisy-or-ibp"])
+@pytest.mark.tiers(
+    slow=["binary-mf", "bpmf", "noisy-or-ibp"], exhaustive=["bi-hdp", "hfp", "multi-hdp"]
+)
 @pytest.mark.parametrize(
     "entry", [e for e in registry.ENTRIES if "sample" in e.methods], ids=lambda e: e.name
 )

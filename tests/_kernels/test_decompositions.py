@@ -96,11 +96,20 @@ MORE = [
 ]
 MORE += [("linear-gaussian-ibp", "sample", {"split_merge": 1, "sweep": "parallel"})]
 MORE += [(entry.name, method, {}) for entry in registry.ENTRIES for method in entry.methods]
+# Networks of counts, whose sweep factorises nothing: one of them stands for all.
+COUNTS = {"lda", "hfp", "pam", "dcm", "urp", "bi-lda", "bi-hdp", "multi-lda", "multi-hdp"}
+
+
+def marks(name):
+    return [pytest.mark.slow, *([pytest.mark.exhaustive] if name in COUNTS else [])]
 
 
 @pytest.mark.parametrize(
     ("name", "method", "options"),
-    [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE if case not in CASES)],
+    [
+        *CASES,
+        *(pytest.param(*case, marks=marks(case[0])) for case in MORE if case not in CASES),
+    ],
 )
 def test_decompositions_wait_for_one_another(name, method, options):
     for program in programs_of(name, method, options):

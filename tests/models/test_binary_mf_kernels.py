@@ -86,7 +86,7 @@ def test_a_move_alone(name, likelihood):
     Setup(model).check(move(model, name))
 
 
-@pytest.mark.tiers(exhaustive=["diagonal", "logistic by rows", "poisson"])
+@pytest.mark.tiers(exhaustive=["diagonal", "gaussian", "logistic by rows", "poisson"])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "model",

@@ -49,6 +49,7 @@ def check(model, name, kernel=None, **options):
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_step_without_features_leaves_the_joint_distribution_alone():
     check(plain(), "plain", num_replicates=2_048)

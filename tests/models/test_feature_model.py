@@ -18,7 +18,7 @@ from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers import explicit_rows
 from jaxmf.samplers.resampling import multinomial, optimal, systematic
 from jaxmf.testing import check_means, enumerate_features
-from tests import FULL_COMPILE
+from tests import LONG_RUNS
 from tests.support.oracles import (
     all_matrices,
     log_likelihood,
@@ -187,9 +187,7 @@ def check(model, data, exact, *, num_particles, num_runs=10_000, most_error, **o
         }, jnp.any(overflow)
 
     keys = jax.random.split(jax.random.key(7), num_runs)
-    many = jax.jit(
-        lambda keys: jax.lax.map(one, keys, batch_size=500), compiler_options=FULL_COMPILE
-    )
+    many = jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=500), compiler_options=LONG_RUNS)
     samples, overflow = many(keys)
     assert not np.any(overflow), "the test needs a larger capacity"
     report = check_means(samples, means, max_standard_error=most_error)

@@ -35,6 +35,9 @@ def model_of(name, prior=FINITE):
     return mf.FeatureModel(likelihood=likelihood, feature_prior=feature_prior, prior=prior)
 
 
+# Gaussian cells and the noisy-OR have whole steps in test_feature_model_sampler.py; zeros and ones
+# differ from those of the probit in their density alone.
+@pytest.mark.tiers(exhaustive=["bernoulli", "gaussian", "noisy or"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTS)
 def test_the_whole_step_with_a_likelihood_object(name):

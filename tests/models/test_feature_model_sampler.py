@@ -17,7 +17,7 @@ from jaxmf.models.feature_model.hyperparameters import bind
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers import explicit_rows, feature_births, feature_values
 from jaxmf.testing import check_kernel, check_means, check_prior
-from tests import FAST_COMPILE, FULL_COMPILE
+from tests import FAST_COMPILE, LONG_RUNS
 from tests.models.test_feature_model import (
     GAUSSIAN,
     SCALES,
@@ -248,7 +248,7 @@ def averages(model, data, *, num_chains, num_steps, measure, warm_up=60):
         return total, overflow
 
     keys = jax.random.split(jax.random.key(5), num_chains)
-    found, overflow = jax.jit(jax.vmap(one), compiler_options=FULL_COMPILE)(keys)
+    found, overflow = jax.jit(jax.vmap(one), compiler_options=LONG_RUNS)(keys)
     assert not np.any(overflow), "the test needs a larger capacity"
     return found
 

@@ -20,10 +20,9 @@ from jaxmf.samplers.resampling import (
     systematic,
 )
 from jaxmf.testing import check_means, enumerate_features
-from tests import FULL_COMPILE
+from tests import LONG_RUNS
 
 NUM_RUNS = 10_000
-FAST_COMPILE = {"xla_backend_optimization_level": 1}  # for runs that are short
 NUM_ROWS = 3
 MOST_SHOWN = 4
 
@@ -143,10 +142,10 @@ def run_filter(algorithm, data, key, num_steps):
     return jax.lax.scan(one, cloud, jnp.arange(num_steps))
 
 
-filtered = jax.jit(run_filter, static_argnums=3, compiler_options=FAST_COMPILE)
+filtered = jax.jit(run_filter, static_argnums=3, compiler_options=LONG_RUNS)
 
 
-def samples_of(algorithm, data, log_evidence, key, *, num_steps, start, num_runs, compiler_options):
+def samples_of(algorithm, data, log_evidence, key, *, num_steps, start, num_runs):
     """Evidence ratio, and ratio times the mean of each statistic: unbiased, run by run."""
 
     def one(key):
@@ -163,9 +162,7 @@ def samples_of(algorithm, data, log_evidence, key, *, num_steps, start, num_runs
         }, jnp.any(overflow)
 
     keys = jax.random.split(key, num_runs)
-    run = jax.jit(
-        lambda keys: jax.lax.map(one, keys, batch_size=500), compiler_options=compiler_options
-    )
+    run = jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=500), compiler_options=LONG_RUNS)
     samples, overflow = run(keys)
     assert not np.any(overflow), "the test needs a larger capacity"
     return samples
@@ -181,7 +178,6 @@ def check(
     num_runs=NUM_RUNS,
     capacity=12,
     max_standard_error=0.003,
-    compiler_options=FULL_COMPILE,
     **options,
 ):
     model = LinearGaussianIBP(**(PRIORS if hyper else FIXED), bias=bias)
@@ -200,7 +196,6 @@ def check(
         num_steps=NUM_ROWS + anneal_steps,
         start=model.first_slot(),
         num_runs=num_runs,
-        compiler_options=compiler_options,
     )
     report = check_means(samples, means, max_standard_error=max_standard_error)
     print(report)
@@ -211,7 +206,7 @@ def check(
 
 
 def test_prior_proposal():
-    check(num_particles=16, compiler_options=FAST_COMPILE)
+    check(num_particles=16)
 
 
 @pytest.mark.exhaustive
@@ -283,10 +278,7 @@ def test_counting_imputed_cells_is_caught(monkeypatch):
     honest = proposals._fit_of
     monkeypatch.setattr(proposals, "_fit_of", fit_of)
     with pytest.raises(AssertionError, match="evidence"):
-        check(
-            num_particles=16, missing=True, num_runs=2000, max_standard_error=None,
-            compiler_options=FAST_COMPILE,
-        )  # fmt: skip
+        check(num_particles=16, missing=True, num_runs=2000, max_standard_error=None)
 
 
 # --- structure ----------------------------------------------------------------------------------
@@ -391,7 +383,7 @@ def test_bad_options(options, words):
 
 def test_growing_past_what_can_be_enumerated_is_refused():
     algorithm = LinearGaussianIBP(**FIXED).filter(num_particles=2, proposal="exact", capacity=16)
-    init = jax.jit(algorithm.init, compiler_options=FAST_COMPILE)
+    init = jax.jit(algorithm.init, compiler_options=LONG_RUNS)
     cloud = init(jax.random.key(0), small_data())
     with pytest.raises(ValueError, match="proposal='prior'"):
         algorithm.grow(cloud, {"features": 32})

@@ -34,7 +34,10 @@ UNITS = [(1, 0), (1e-8, 0), (1e8, 0), (1, 1e4), (1e-3, 1e8), (1e4, -1e8)]
 
 @pytest.mark.tiers(
     exhaustive=[
+        "given-an outlier",
+        "given-collinear",
         "given-integers",
+        "given-normal",
         "given-one column constant",
         "given-two rows over and over",
         "given-zeros",

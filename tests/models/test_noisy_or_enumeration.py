@@ -17,7 +17,7 @@ from jaxmf.models.noisy_or import NoisyOrIBP
 from jaxmf.models.noisy_or.state import NoisyOrState
 from jaxmf.models.noisy_or.updates import update_features
 from jaxmf.testing import check_means
-from tests import FULL_COMPILE
+from tests import LONG_RUNS
 from tests.support import noisy_or_oracles as oracles
 
 X = np.array([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
@@ -130,7 +130,7 @@ def chain_averages(kernel, state, *, num_steps, seed=17, measure=statistics):
         return jax.tree.map(lambda sums: sums / num_steps, total), overflow
 
     keys = jax.random.split(jax.random.key(seed), state.z.shape[0])
-    averages, overflow = jax.jit(jax.vmap(one_chain), compiler_options=FULL_COMPILE)(keys, state)
+    averages, overflow = jax.jit(jax.vmap(one_chain), compiler_options=LONG_RUNS)(keys, state)
     assert not overflow.any()
     return jax.device_get(averages)
 

@@ -16,7 +16,7 @@ from jaxmf.models.noisy_or import NoisyOrIBP
 from jaxmf.models.noisy_or import filter as noisy_or_filter
 from jaxmf.samplers.resampling import multinomial, optimal, residual, stratified, systematic
 from jaxmf.testing import check_means, enumerate_features
-from tests import FULL_COMPILE
+from tests import LONG_RUNS
 from tests.support import noisy_or_oracles as oracles
 from tests.support.oracles import log_prior_of_classes
 
@@ -143,9 +143,7 @@ def check(
         }, jnp.any(overflow)
 
     keys = jax.random.split(jax.random.key(7), num_runs)
-    many = jax.jit(
-        lambda keys: jax.lax.map(one, keys, batch_size=500), compiler_options=FULL_COMPILE
-    )
+    many = jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=500), compiler_options=LONG_RUNS)
     samples, overflow = many(keys)
     assert not np.any(overflow), "the test needs a larger capacity"
     report = check_means(samples, means, max_standard_error=max_standard_error)

@@ -263,7 +263,7 @@ def plain_factorisation() -> mf.Posterior:
     return mf.sample(mf.BinaryMF(), with_a_missing_cell(blocks()), **QUICK, weights="explicit")
 
 
-@pytest.mark.tiers(exhaustive=["0.0-1e-08", "10.0-1.0", "100.0-1.0"])
+@pytest.mark.tiers(exhaustive=["0.0-1e-08", "10.0-1.0", "100.0-1.0", "100000.0-1.0"])
 @pytest.mark.slow
 @pytest.mark.parametrize(("location", "unit"), LOCATIONS_AND_UNITS)
 def test_a_factorisation_takes_any_location_and_unit(plain_factorisation, location, unit):

@@ -195,9 +195,22 @@ def page(request, tmp_path_factory):
     return path.read_text(encoding="utf-8")
 
 
+# The width decides how a page is laid out, the scheme its colours: each value of both is seen.
+SCREENS = {"360-dark": (360, True), "1400-light": (1400, False)}
+FURTHER_SCREENS = {"360-light": (360, False), "1400-dark": (1400, True)}
+
+
 @pytest.mark.filterwarnings("ignore::jaxmf.RunWarning")
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1400])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [
+        *(pytest.param(*screen, id=name) for name, screen in SCREENS.items()),
+        *(
+            pytest.param(*screen, id=name, marks=pytest.mark.exhaustive)
+            for name, screen in FURTHER_SCREENS.items()
+        ),
+    ],
+)
 def test_a_report_fits_its_screen_and_can_be_read(page, tmp_path, width, dark):
     measures, errors = measured(page, tmp_path, width=width, dark=dark)
     assert measures["dark"] == dark

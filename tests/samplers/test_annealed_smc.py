@@ -355,6 +355,7 @@ MODELS = {
     exhaustive=[
         "any likelihood",
         "linear-Gaussian",
+        "linear-Gaussian, noise",
         "linear-Gaussian, parallel",
         "linear-Gaussian, whole rows",
         "missing",

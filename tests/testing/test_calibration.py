@@ -203,8 +203,8 @@ CONTINUED = {
 
 
 @pytest.mark.tiers(
-    slow=["BPMF", "MixtureOfGaussians", "LDA", "LinearGaussianIBP"],
-    exhaustive=["bias, missing", "NoisyOrIBP", "FeatureModel", "HDPLDA"],
+    slow=["BPMF", "LDA", "LinearGaussianIBP"],
+    exhaustive=["bias, missing", "NoisyOrIBP", "FeatureModel", "HDPLDA", "MixtureOfGaussians"],
 )
 @pytest.mark.parametrize("name", CONTINUED)
 def test_samplers_of_models_are_calibrated_given_data(name):
