@@ -32,7 +32,7 @@ CELLS = {"PredictsCells", "TakesNewRows", "TransformsRows"}
 BINARY = CELLS | {"HasFeatures", "TrimsDraws"}
 SPARSE = CELLS | {"HasAscent", "ScoresCells", "ScoresNewRows", "WarnsOfFits"}
 OF_MODELS = {
-    "linear-gaussian-ibp": BINARY | {"Anneals", "HasBias", "HasParticles"},
+    "linear-gaussian-ibp": BINARY | {"Anneals", "HasBias", "HasParticles", "ScalesColumns"},
     "noisy-or-ibp": BINARY | {"Anneals", "HasParticles"},
     "binary-mf": BINARY | {"Anneals", "HasBias", "HasBiclusters", "ScalesColumns"},
     "sparse-binary": SPARSE | {"HasFactors", "HoldsOutOnes", "SolvesInClosedForm"},
@@ -63,6 +63,7 @@ OF_MODELS = {
         "NarrowsDraws",
         "PredictsWholeRows",
         "RanksColumns",
+        "ScalesColumns",
     }
     | {"TakesNewColumns", "TakesNewRowsOfCategories", "TakesRowFeatures", "TakesUnknownIds"},
 }
