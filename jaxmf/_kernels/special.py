@@ -40,6 +40,45 @@ def poisson(key: Array, rate: Array) -> Array:
     return count
 
 
+def binomial(key: Array, num_trials: Array, share: Array) -> Array:
+    """Binomial draws, certain ones included.
+
+    Those of a mean up to ten, of what is rarer, ones or zeros, by counting up the probabilities
+    against one uniform; the others by `jax.random.binomial`, in a loop that is not entered where
+    there are none: it makes uniforms for all of the draws at every attempt.
+
+    Args: num_trials (...) float, whole numbers; share (...) float, 0 to 1.
+    Returns float of the shape of `num_trials`.
+    """
+    rarer = jnp.minimum(share, 1 - share)
+    is_few = num_trials * rarer <= _MOST_COUNTED
+    uniform = jax.random.uniform(jax.random.fold_in(key, 0), num_trials.shape, num_trials.dtype)
+    few_trials = jnp.where(is_few, num_trials, 0)
+    odds = rarer / (1 - rarer)
+
+    def count_up(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        count, probability, left = carry
+        beyond = (left >= probability) & (count < few_trials)
+        left = jnp.where(beyond, left - probability, -1)
+        probability = probability * odds * (few_trials - count) / (count + 1)
+        return jnp.where(beyond, count + 1, count), probability, left
+
+    start = (jnp.zeros_like(few_trials), jnp.exp(few_trials * jnp.log1p(-rarer)), uniform)
+    count, _, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[2] >= 0), count_up, start)
+
+    def draw_many(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        drawn = jax.random.binomial(
+            jax.random.fold_in(key, 1),
+            jnp.where(is_few, 1, num_trials),
+            jnp.where(is_few, 0.5, rarer),
+            dtype=num_trials.dtype,
+        )
+        return jnp.asarray(True), jnp.where(is_few, carry[1], drawn)
+
+    _, count = jax.lax.while_loop(lambda carry: ~carry[0], draw_many, (jnp.all(is_few), count))
+    return jnp.where(share > 0.5, num_trials - count, count)
+
+
 def loggamma(key: Array, shape: Array) -> Array:
     """The logarithm of a Gamma(shape, 1) draw.
 
@@ -115,6 +154,7 @@ def loggammas(key: Array, shapes: Array) -> Array:
     return jnp.where(is_shape, drawn, jnp.nan).reshape(shapes.shape)
 
 
+_MOST_COUNTED = 10  # the mean of binomial draws that are counted up; the probability of 0 is e^-14
 _FEW = 1_024  # draws of which all are tried again
 
 

@@ -11,6 +11,7 @@ from scipy.special import poch
 from jaxmf._kernels.special import (
     accepts,
     as_normals,
+    binomial,
     log_rising,
     loggamma,
     loggammas,
@@ -25,12 +26,40 @@ from jaxmf.testing import LEVEL
 def test_poisson_draws_have_the_poisson_distribution(rate):
     keys = jax.random.split(jax.random.key(15), 20_000)
     draws = np.asarray(jax.jit(jax.vmap(poisson, in_axes=(0, None)))(keys, jnp.asarray(rate)))
-    expected = 20_000 * stats.poisson.pmf(np.arange(draws.max() + 1), rate)
-    found = np.bincount(draws)
+    assert agrees(draws, stats.poisson(rate))
+
+
+def agrees(draws, distribution):
+    expected = draws.size * distribution.pmf(np.arange(draws.max() + 1))
+    found = np.bincount(draws.astype(int))
     common = expected > 20
     found = np.append(found[common], found[~common].sum())
-    expected = np.append(expected[common], 20_000 - expected[common].sum())
-    assert stats.chisquare(found, expected).pvalue > LEVEL
+    expected = np.append(expected[common], draws.size - expected[common].sum())
+    return stats.chisquare(found, expected).pvalue > LEVEL
+
+
+@pytest.fixture(scope="module")
+def binomials():
+    draws = jax.jit(binomial)(jax.random.key(22), *(jnp.asarray(part) for part in BINOMIALS))
+    return np.asarray(draws)
+
+
+CASES = [(3.0, 0.2), (12.0, 0.7), (40.0, 0.97), (60.0, 0.1), (300.0, 0.5), (0.0, 0.4), (7.0, 0.0)]
+CASES += [(2e6, 1.0), (2e6, 0.0)]
+BINOMIALS = np.tile(np.array(CASES, np.float32).T[:, None], (1, 20_000, 1))
+
+
+def test_binomial_draws_have_the_binomial_distribution(binomials):
+    for draws, (num_trials, share) in zip(binomials.T, CASES, strict=True):
+        if num_trials * share * (1 - share) == 0:
+            assert np.all(draws == num_trials * share)
+        else:
+            assert agrees(draws, stats.binom(num_trials, share)), (num_trials, share)
+
+
+def test_binomial_draws_of_another_share_are_caught(binomials):
+    for draws, (num_trials, share) in zip(binomials.T[:5], CASES, strict=False):
+        assert not agrees(draws, stats.binom(num_trials, 0.9 * share)), (num_trials, share)
 
 
 def test_poisson_of_rate_zero_is_zero():

@@ -1,5 +1,6 @@
 """Joint-distribution tests of every kernel of binary matrix factorisation, and broken twins."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -7,10 +8,11 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 import pytest
 
+import jaxmf as mf
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
-from jaxmf.models.binary_mf import updates
+from jaxmf.models.binary_mf import chain, updates
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.samplers.bilinear import explicit, singletons
 from jaxmf.samplers.bilinear import weights as weight_moves
@@ -19,6 +21,7 @@ from jaxmf.testing import check_prior
 from tests import FAST_COMPILE
 from tests.support.binary_mf_setups import (
     BOTH,
+    CAPACITY,
     FINITE,
     FREE,
     KNOWN,
@@ -246,3 +249,77 @@ def test_a_base_rate_that_counts_missing_cells_is_caught():
         return update_hyperparameters(model, key, state, Dense(data.values))
 
     must_fail(Setup(model), twin)
+
+
+class TemperedSetup(Setup):
+    """Gaussian cells to a power below one: p(noise) p(U, V) times the power of N(x; U W V', noise).
+
+    As densities of cells with noise over the root of the power, and of the noise under another
+    prior: the power of N(x; m, s^2) is N(x; m, s^2 / power) times s^(1 - power). Cells that are
+    missing have no factor.
+    """
+
+    def wide(self, state):
+        return state._replace(noise_scale=state.noise_scale * NOISE_FACTOR)
+
+    def sample_prior(self, key):
+        power = (1 - 1 / NOISE_FACTOR**2) * jnp.sum(OBSERVED)
+        prior = self.model.likelihood.noise_scale
+        tilted = dist.LogNormal(prior.loc + power * prior.scale**2, prior.scale)
+        model = replace(self.model, likelihood=mf.Gaussian(tilted))
+        state = Setup(model, self.missing, collapsed=False).sample_prior(key)
+        if not self.collapsed:
+            return state
+        x = model.simulate_data(jax.random.fold_in(key, 1), self.wide(state))
+        return state._replace(weights=None, x=x)
+
+    def simulate(self, key, state):
+        return super().simulate(key, self.wide(state))
+
+
+NOISE_FACTOR = 1.8
+
+
+def tempered_kernel(model, *, collapsed, **options):
+    plan = chain.BinaryMFPlan(
+        row_slots=CAPACITY,
+        column_slots=CAPACITY,
+        collapsed=collapsed,
+        whole_rows=False,
+        anneal=True,
+        several=1,
+        **options,
+    )
+
+    def kernel(key, state, data):
+        factor = jnp.asarray(NOISE_FACTOR)
+        powers = {"noise_factor": factor, "power": factor**-2}
+        return chain.tempered_step(plan, model, key, state, data, **powers)
+
+    return kernel
+
+
+@pytest.mark.tiers(exhaustive=["explicit"])
+@pytest.mark.slow
+@pytest.mark.parametrize("collapsed", [True, False], ids=["collapsed", "explicit"])
+def test_a_step_of_the_annealing_leaves_its_tempered_density_invariant(collapsed):
+    model = make("gaussian", priors=FINITE, hyperparameters=PRIORS)
+    kernel = tempered_kernel(model, collapsed=collapsed, split_merge=int(not collapsed))
+    TemperedSetup(model, True, collapsed).check(kernel, key=jax.random.key(32))
+
+
+@pytest.mark.tiers(exhaustive=["missing cells counted"])
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["power one", "missing cells counted"])
+def test_annealed_missing_cells_in_the_noise_are_caught(monkeypatch, fault):
+    """Imputed under the noise of the sweeps, they used to raise the noise scale."""
+    right = chain.update_hyperparameters
+
+    def twin(model, key, state, data, *, power):
+        if fault == "power one":
+            return right(model, key, state, data)
+        return right(model, key, state, Dense(state.x), power=power)
+
+    monkeypatch.setattr(chain, "update_hyperparameters", twin)
+    model = make("gaussian", priors=FINITE, hyperparameters=PRIORS)
+    must_fail(TemperedSetup(model, True, True), tempered_kernel(model, collapsed=True))

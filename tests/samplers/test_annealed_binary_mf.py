@@ -13,7 +13,7 @@ import pytest
 from scipy.special import logsumexp
 
 import jaxmf as mf
-from jaxmf.models.binary_mf import annealed, updates
+from jaxmf.models.binary_mf import chain, updates
 from jaxmf.samplers.annealed_smc import annealed_smc
 from jaxmf.testing import check_means
 from tests.models.test_binary_mf_enumeration import (
@@ -121,12 +121,12 @@ def test_a_noise_scale_that_is_learned_against_quadrature(weights):
 @pytest.mark.slow
 @pytest.mark.parametrize("weights", ["collapsed", "explicit"])
 def test_a_noise_scale_moved_at_the_wrong_power_is_caught(monkeypatch, weights):
-    right = annealed.update_hyperparameters
+    right = chain.update_hyperparameters
 
     def wrong(model, key, state, data, *, power):
         return right(model, key, state, data)
 
-    monkeypatch.setattr(annealed, "update_hyperparameters", wrong)
+    monkeypatch.setattr(chain, "update_hyperparameters", wrong)
     with pytest.raises(AssertionError, match="annealed noise"):
         check_noise(weights)
 

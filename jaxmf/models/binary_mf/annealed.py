@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
@@ -19,9 +18,7 @@ from jaxmf.engine import Info
 from jaxmf.likelihoods import bilinear, plaid
 from jaxmf.models.binary_mf import binary_mf_checks, chain, density, simulation
 from jaxmf.models.binary_mf import state as states
-from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState
-from jaxmf.models.binary_mf.updates import update_weights
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.types import Array, Key
 
@@ -107,13 +104,9 @@ def step(
     power: Array,
 ) -> tuple[BinaryMFState, Info]:
     """W where it is kept, U, V and hyperparameters, with the likelihood to a power."""
-    data = model.centred(data)
-    state, _ = update_weights(model, jax.random.fold_in(key, 0), state, data, power=power)
-    state, info = chain.move_features(
-        plan, model, key, state, data, noise_factor=1 / jnp.sqrt(power)
+    return chain.tempered_step(
+        plan, model, key, state, model.centred(data), noise_factor=1 / jnp.sqrt(power), power=power
     )
-    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 3), state, data, power=power)
-    return state, info
 
 
 def measure(model: BinaryMF, state: BinaryMFState, data: Dense) -> BilinearTerms:

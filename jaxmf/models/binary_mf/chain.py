@@ -164,18 +164,45 @@ def step(
 ) -> tuple[BinaryMFState, Info]:
     """W where it is kept, U, V, splits and merges, hyperparameters."""
     data = model.centred(data)
-    direction = _direction(model, data, progress) if plan.anneal else None
-    noise_factor = _noise_factor(state, progress, direction) if plan.anneal else 1.0
-    state, _ = update_weights(model, jax.random.fold_in(key, 0), state, data)
+    if not plan.anneal:
+        return tempered_step(plan, model, key, state, data, noise_factor=1.0)
+    direction = _direction(model, data, progress)
+    noise_factor = _noise_factor(state, progress, direction)
+    # of other cells U and V alone see the power: W given them is drawn at one, where it is simple
+    power = 1 / jnp.square(noise_factor) if isinstance(model.likelihood, Gaussian) else None
+    state, info = tempered_step(
+        plan, model, key, state, data, noise_factor=noise_factor, power=power
+    )
+    state = _keep_features(model, jax.random.fold_in(key, 5), state, progress, direction)
+    state = _move_to_front(model, state, progress)
+    return _bounded(model, state, data, progress), info
+
+
+def tempered_step(
+    plan: BinaryMFPlan,
+    model: BinaryMF,
+    key: Key,
+    state: BinaryMFState,
+    data: Dense,
+    *,
+    noise_factor: Array | float,
+    power: Array | None = None,
+) -> tuple[BinaryMFState, Info]:
+    """Every kernel once, with the likelihood of observed cells to the power 1 / noise_factor^2.
+
+    That density is left invariant. Imputed cells have the noise that the sweeps see, and no part in
+    the noise scale.
+
+    Args:
+      data: about the offset.
+      power: the same once more, as W and the hyperparameters see it; None: they see one.
+    """
+    state, _ = update_weights(model, jax.random.fold_in(key, 0), state, data, power=power)
     state, info = move_features(plan, model, key, state, data, noise_factor=noise_factor)
-    if plan.anneal:
-        keep_key = jax.random.fold_in(key, 5)
-        state = _keep_features(model, keep_key, state, progress, direction)
-        state = _move_to_front(model, state, progress)
-    new, _ = update_hyperparameters(model, jax.random.fold_in(key, 3), state, data)
-    if plan.anneal:
-        new = _bounded(model, new, data, progress)
-    return new, info
+    state, _ = update_hyperparameters(
+        model, jax.random.fold_in(key, 3), state, data, power=1.0 if power is None else power
+    )
+    return state, info
 
 
 def move_features(

@@ -75,7 +75,8 @@ def scale_density(
 
     With W summed out log p(X | U, V), missing cells as imputed; else that of the observed Gaussian
     cells and of the weights that are there, up to a constant. `power` is that of the likelihood of
-    a cell given W: N(x; m, s^2)^b is N(x; m, s^2 / b) times a constant and s^(1 - b).
+    an observed cell given W: N(x; m, s^2)^b is N(x; m, s^2 / b) times a constant and s^(1 - b).
+    Imputed cells are N(m, s^2 / b), without that factor.
     """
     if state.weights is not None:
         return _explicit(model, state, data, power)
@@ -85,10 +86,13 @@ def scale_density(
     )
     start = state.noise_scale
     widening = 1 / jnp.sqrt(jnp.asarray(power, start.dtype))
+    num_observed = statistics.num_cells
+    if data.observed is not None:
+        num_observed = jnp.sum(data.observed, dtype=start.dtype)
 
     def change(noise: Array, weight: Array) -> Array:
         before, after = (start * widening, state.weight_scale), (noise * widening, weight)
-        cells_change = statistics.num_cells * (1 - power) * log_ratio(noise, start)
+        cells_change = num_observed * (1 - power) * log_ratio(noise, start)
         return bilinear.log_marginal_change(statistics, before, after) + cells_change
 
     return change

@@ -132,9 +132,10 @@ def split_or_merge(
     p(U, V, W, X_m | observed cells) again. W as it was does not belong to the new U and V, so
     nothing that looks at W may come before that draw.
     """
+    likelihood = model.likelihood_at(state).annealed(noise_factor)
     summed_out = state
     if state.weights is not None:
-        x = _imputed(model, jax.random.fold_in(key, 3), state, data)
+        x = _imputed(likelihood, jax.random.fold_in(key, 3), state, data)
         summed_out = state._replace(weights=None, x=x)
     options = {"num_proposals": num_proposals, "noise_factor": noise_factor}
     moved, info = _split_or_merge_both(model, key, summed_out, data, options)
@@ -147,7 +148,7 @@ def split_or_merge(
         state.weights,
         complete(moved, data),
         None,
-        likelihood=model.likelihood_at(state),
+        likelihood=likelihood,
         weight_prior=model.weight_prior(state),
         row_exists=model.row_exists(moved),
         column_exists=model.column_exists(moved),
@@ -155,11 +156,11 @@ def split_or_merge(
     return moved._replace(weights=weights, x=None), info
 
 
-def _imputed(model: BinaryMF, key: Key, state: BinaryMFState, data: Dense) -> Array | None:
+def _imputed(likelihood: Likelihood, key: Key, state: BinaryMFState, data: Dense) -> Array | None:
     """X (I, J), its missing cells drawn given U, V and W; None when nothing is missing."""
     if data.observed is None:
         return None
-    drawn = model.likelihood_at(state).sample(key, entries(state))
+    drawn = likelihood.sample(key, entries(state))
     return jnp.where(data.observed, data.values, drawn)
 
 

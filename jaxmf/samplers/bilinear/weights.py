@@ -20,6 +20,7 @@ from jax.scipy.linalg import cho_solve
 
 from jaxmf import slots
 from jaxmf._kernels.linalg import after
+from jaxmf._kernels.special import binomial
 from jaxmf.likelihoods import bilinear
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import Likelihood
@@ -261,11 +262,11 @@ def _split_counts(
     basis = weights @ v.T
     rate = base_rate + u @ basis
 
-    def split_rows(k: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
+    def split_rows(k: Array, _: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
         left, rate, totals = carry
         contribution = u[:, k, None] * basis[k]
         share = jnp.clip(contribution / jnp.maximum(rate, jnp.finfo(x.dtype).tiny), 0, 1)
-        drawn = _binomial(jax.random.fold_in(jax.random.fold_in(key, 0), k), left, share)
+        drawn = binomial(jax.random.fold_in(jax.random.fold_in(key, 0), k), left, share)
         # what is left has at least the base rate, whatever rounding says
         return (
             left - drawn,
@@ -274,30 +275,23 @@ def _split_counts(
         )
 
     start = (left, rate, jnp.zeros_like(basis))
-    totals = jax.lax.fori_loop(0, u.shape[1], split_rows, start)[2]
+    order = jnp.arange(u.shape[1], dtype=x.dtype)
+    totals = slots.visit(split_rows, start, order=order, allowed=jnp.any(u, axis=0))[2]
 
     contribution = weights.T[:, :, None] * v.T[:, None, :]
     # sums from the first feature up to each: the share of the first one there is exactly one
     upto = jnp.cumsum(contribution, axis=0)
 
-    def split_columns(step: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
+    def split_columns(column: Array, _: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
         left, counts = carry
-        column = v.shape[1] - 1 - step
         share = contribution[column] / jnp.where(upto[column] > 0, upto[column], 1)
         keys = jax.vmap(
             lambda k: jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, 1), column), k)
         )(jnp.arange(u.shape[1]))
-        drawn = jax.vmap(_binomial)(keys, left, jnp.clip(share, 0, 1))
+        drawn = jax.vmap(binomial)(keys, left, jnp.clip(share, 0, 1))
         return left - drawn, counts.at[:, column].set(drawn.sum(1))
 
     nothing = jnp.zeros_like(weights)
-    return jax.lax.fori_loop(0, v.shape[1], split_columns, (totals, nothing))[1]
-
-
-def _binomial(key: Key, num_trials: Array, share: Array) -> Array:
-    """Binomial draws; certain ones without a draw."""
-    inside = (share > 0) & (share < 1) & (num_trials > 0)
-    drawn = jax.random.binomial(
-        key, jnp.where(inside, num_trials, 1), jnp.where(inside, share, 0.5), dtype=num_trials.dtype
-    )
-    return jnp.where(inside, drawn, jnp.where(share >= 1, num_trials, 0))
+    from_last = -jnp.arange(v.shape[1], dtype=x.dtype)
+    in_use = jnp.any(v, axis=0)
+    return slots.visit(split_columns, (totals, nothing), order=from_last, allowed=in_use)[1]
