@@ -188,8 +188,8 @@ def _shared_out(
         is_over = index > last
         forced = is_over | (~splits & (index == last))
         sides = jnp.where(is_over, scan.sides, now)
-        numbers = jax.lax.dynamic_index_in_dim(uniforms, index, 1, keepdims=False)
-        settings = (discount, sides, num_members, forced, numbers)
+        draws = jax.lax.dynamic_index_in_dim(uniforms, index, 1, keepdims=False)
+        settings = (discount, sides, num_members, forced, draws)
         after = jax.lax.cond(
             (index == 0) | is_over,
             lambda scan: from_nothing(columns, empty, *settings),

@@ -112,7 +112,7 @@ def update_bits_and_new(
     """The row's shared bits by Gibbs, then all features that the row alone has by Metropolis."""
     z, y = state
     num_slots, dtype = z.shape[0], jnp.result_type(float)
-    uniform_key, number_key, draw_key = jax.random.split(key, 3)
+    uniform_key, count_key, draw_key = jax.random.split(key, 3)
     (last,), (order, uniforms) = row_uniforms(uniform_key, 1, num_slots, 2, dtype)
 
     def log_likelihood(z: Array, y: Array) -> Array:
@@ -129,7 +129,7 @@ def update_bits_and_new(
     start = (z, log_likelihood(z, y))
     z, before = slots.visit(flip, start, order=order, allowed=conditional.movable)
 
-    claim = slots.claim(~conditional.free, poisson(number_key, conditional.rate))
+    claim = slots.claim(~conditional.free, poisson(count_key, conditional.rate))
     z_new = (z & ~conditional.free) | claim.claimed
     drawn = model.draw_features(draw_key, num_slots)
     y_new = where_slots(claim.claimed, drawn, y)

@@ -322,7 +322,7 @@ def test_short_forms_refuse_another_likelihood_and_one_that_is_there_twice(make,
 
 def test_gamma_rows_come_from_their_prior_whatever_the_slots():
     prior = dist.Gamma(jnp.array([0.5, 4.0]), 2.0).to_event(1)
-    few, many = (draw_rows(prior, jax.random.key(2), number) for number in (3, 4_000))
+    few, many = (draw_rows(prior, jax.random.key(2), size) for size in (3, 4_000))
     np.testing.assert_allclose(few, many[:3], rtol=1e-5)
     check_means(
         {f"{power}, {column}": many[:, column] ** power for power in (1, 2) for column in (0, 1)},
