@@ -378,7 +378,8 @@ class FeatureModel(Readable, Model[Dense]):
                 of its prior, or rows would need too many of such features, it starts with the
                 likelihood to the power 1/25.
             num_value_moves: moves of all rows of Y a step.
-            capacity: slots for features to begin with, by default 16; they double when a step needs more.
+            capacity: slots for features to begin with, by default 16; they double when a step needs
+                more.
         Returns:
             Algorithm with the growing axis "features".
         Raises:
