@@ -35,8 +35,9 @@ def poisson(key: Array, rate: Array) -> Array:
         count, time = carry
         return count + 1, time + gap(count + 1)
 
-    first = jnp.asarray(0, jnp.int32)
-    count, _ = jax.lax.while_loop(lambda carry: carry[1] < rate, arrive, (first, gap(first)))
+    # from before the first gap, which the loop makes too: one generator is compiled
+    start = (jnp.asarray(-1, jnp.int32), jnp.zeros_like(rate))
+    count, _ = jax.lax.while_loop(lambda carry: (carry[0] < 0) | (carry[1] < rate), arrive, start)
     return count
 
 
@@ -54,11 +55,14 @@ def binomial(key: Array, num_trials: Array, share: Array) -> Array:
     is_few = num_trials * rarer <= _MOST_COUNTED
     uniform = jax.random.uniform(jax.random.fold_in(key, 0), num_trials.shape, num_trials.dtype)
     few_trials = jnp.where(is_few, num_trials, 0)
-    odds = rarer / (1 - rarer)
+    odds, mean = rarer / (1 - rarer), few_trials * rarer
+    smallest = jnp.finfo(num_trials.dtype).eps / 16
 
     def count_up(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         count, probability, left = carry
-        beyond = (left >= probability) & (count < few_trials)
+        # rounded probabilities may add up to less than the uniform: then this far tail is the end
+        is_end = (count > mean) & (probability < smallest)
+        beyond = (left >= probability) & (count < few_trials) & ~is_end
         left = jnp.where(beyond, left - probability, -1)
         probability = probability * odds * (few_trials - count) / (count + 1)
         return jnp.where(beyond, count + 1, count), probability, left
@@ -144,46 +148,44 @@ def loggammas(key: Array, shapes: Array) -> Array:
     is_shape = jnp.isfinite(flat) & (flat >= 0)
     flat = jnp.where(is_shape, flat, 1)  # no attempt at another would ever succeed
     index = jnp.arange(size, dtype=jnp.uint32)
-    drawn, done = _attempt(words, index, jnp.asarray(0, jnp.uint32), flat)
-    most = size if size <= _FEW else size // 12 + _FEW
-    drawn, _ = jax.lax.while_loop(
-        lambda carry: ~jnp.all(carry[1]),
-        lambda carry: _try_rejected(words, flat, *carry, most=most),
-        (drawn, done),
-    )
+    if size <= _FEW:
+        nothing = jnp.zeros_like(flat), jnp.zeros((size,), bool)
+        drawn, _ = _until_accepted(words, index, flat, *nothing, count=0)
+    else:
+        drawn, _ = jax.lax.while_loop(
+            lambda carry: ~jnp.all(carry[1]),
+            lambda carry: _try_rejected(words, flat, *carry),
+            _attempt(words, index, jnp.asarray(0, jnp.uint32), flat),
+        )
     return jnp.where(is_shape, drawn, jnp.nan).reshape(shapes.shape)
 
 
 _MOST_COUNTED = 10  # the mean of binomial draws that are counted up; the probability of 0 is e^-14
-_FEW = 1_024  # draws of which all are tried again
+_FEW = 1_024  # draws that are tried all together, by a loop of which every turn is the same
 
 
-def _try_rejected(
-    words: Array, shapes: Array, drawn: Array, done: Array, *, most: int
-) -> tuple[Array, Array]:
-    """Draws and which are done, after attempts at `most` of the others until all of these are."""
+def _try_rejected(words: Array, shapes: Array, drawn: Array, done: Array) -> tuple[Array, Array]:
+    """Draws and which are done, after attempts at some of the others until all of these are."""
     size = shapes.shape[0]
-    if most == size:
-        index = jnp.arange(size, dtype=jnp.uint32)
-        return _until_accepted(words, index, shapes, drawn, done)
+    most = size // 12 + _FEW
     few = jnp.nonzero(~done, size=most, fill_value=size)[0]
     inside, index = jnp.minimum(few, size - 1), few.astype(jnp.uint32)
     done_of_few = (few == size) | done[inside]
-    new, _ = _until_accepted(words, index, shapes[inside], drawn[inside], done_of_few)
+    new, _ = _until_accepted(words, index, shapes[inside], drawn[inside], done_of_few, count=1)
     return drawn.at[few].set(new, mode="drop"), done.at[few].set(True, mode="drop")
 
 
 def _until_accepted(
-    words: Array, index: Array, shapes: Array, drawn: Array, done: Array
+    words: Array, index: Array, shapes: Array, drawn: Array, done: Array, *, count: int
 ) -> tuple[Array, Array]:
-    """Draws of these indices and which are done, all of them, after further attempts."""
+    """Draws of these indices and which are done, all of them, after attempts from `count` on."""
 
     def again(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         count, old, done = carry
         new, accepted = _attempt(words, index, count, shapes)
         return count + 1, jnp.where(done, old, new), done | accepted
 
-    first = (jnp.asarray(1, jnp.uint32), drawn, done)
+    first = (jnp.asarray(count, jnp.uint32), drawn, done)
     return jax.lax.while_loop(lambda carry: ~jnp.all(carry[2]), again, first)[1:]
 
 

@@ -54,7 +54,7 @@ _SIDES = 3  # a, b, and both together
 class Scan(NamedTuple):
     """What a pass over the members leaves, tokens or, of `split_merge_shared`, tables."""
 
-    sides: Array  # (T,) int32, 0 in a and 1 in b, of the members in order
+    sides: Array  # (T,) int32, 0 in a and 1 in b, in the order of the visits
     counts: Array  # (3,) float, members of a, b and c
     cache: dict[str, PyTree]  # child -> what a sweep works on, for the groups a, b and c
     log_ratio: Array  # () float, the sum over t in the log of A, of a first pass
@@ -119,17 +119,17 @@ def _propose(
     in_pair = same_batch & ((labels == labels[first]) | (labels == labels[second]))
     members = in_pair & (position != first) & (position != second)
     order = jnp.argsort(jnp.where(members, draws[:, 1], 2))
+    in_order = jnp.concatenate([jnp.stack([first, second]), order])
     scan = _shared_out(
         network,
         name,
         state,
         (data, slots),
-        pair=(first, second),
-        order=order,
+        in_order=in_order,
         num_members=jnp.sum(members),
-        now=jnp.where(labels[order] == labels[first], 0, 1),
+        now=jnp.where(labels[in_order] == labels[first], 0, 1),
         splits=splits,
-        uniforms=draws[order, 2:],
+        uniforms=draws[in_order, 2:],
     )
     occupied = jnp.zeros((slots[name],), bool).at[labels].max(same_batch)
     hyperparameters = state.hyperparameters[name]
@@ -142,7 +142,7 @@ def _propose(
     uniform = jax.random.uniform(accepted_key, (), log_split.dtype)
     accepted = accepts(uniform, jnp.where(splits, log_split, -log_split)) & jnp.any(others)
     new = tables.lowest(~occupied)
-    sides = jnp.zeros((num_tokens,), jnp.int32).at[order].set(scan.sides)
+    sides = jnp.zeros((num_tokens,), jnp.int32).at[order].set(scan.sides[2:])
     to_b = splits & ((members & (sides == 1)) | (position == second))
     after = jnp.where(to_b, new, jnp.where(in_pair, labels[first], labels)).astype(labels.dtype)
     no_room = accepted & splits & (new == slots[name])
@@ -155,18 +155,20 @@ def _shared_out(
     state: NetworkState,
     where: tuple[Tokens, dict[str, int]],
     *,
-    pair: tuple[Array, Array],
-    order: Array,
+    in_order: Array,
     num_members: Array,
     now: Array,
     splits: Array,
     uniforms: Array,
 ) -> Scan:
-    """All passes: the sides that a split proposes, or the present ones with their probability."""
+    """All passes: the sides that a split proposes, or the present ones with their probability.
+
+    Args: in_order (T + 2,), the tokens i and j and then all, members first; now (T + 2,), their
+    sides; uniforms (T + 2, passes).
+    """
     data, slots = where
     values = all_values(state, data)
     partitioned = below(network, name, network.sizes(data, slots | {name: _SIDES}))
-    in_order = jnp.concatenate([jnp.stack(pair), order])
     columns = {one: values[one][in_order] for one in partitioned.columns}
     empty = {
         role.name: role.distribution.begin(
@@ -176,23 +178,31 @@ def _shared_out(
     }
     hyperparameters = state.hyperparameters[name]
     discount = hyperparameters.get("discount", jnp.zeros_like(hyperparameters["concentration"]))
-    passes = _MemberPasses(partitioned)
-    num_passes = uniforms.shape[1]
-    sides, forced = now, ~splits
-    first_pass = partial(fused_on_cpu(passes.first, sequential=True), look_up_of(partitioned.roles))
-    scan_again = partial(fused_on_cpu(passes.again, sequential=True), look_up_of(partitioned.roles))
-    is_last = forced if num_passes == 1 else jnp.zeros((), bool)
-    scan = first_pass(columns, empty, discount, now, num_members, is_last, uniforms[:, 0])
-    for index in range(1, num_passes):
-        is_last = forced if index == num_passes - 1 else jnp.zeros((), bool)
-        scan = scan._replace(log_proposal=jnp.zeros_like(scan.log_proposal))
-        scan = scan_again(columns, scan, discount, now, num_members, is_last, uniforms[:, index])
-    if num_passes > 1:
-        sides, log_proposal = scan.sides, scan.log_proposal
-        always = jnp.ones((), bool)
-        scan = first_pass(columns, empty, discount, sides, num_members, always, uniforms[:, 0])
-        scan = scan._replace(log_proposal=log_proposal)
-    return scan
+    passes, look_up = _MemberPasses(partitioned), look_up_of(partitioned.roles)
+    from_nothing = partial(fused_on_cpu(passes.first, sequential=True), look_up)
+    scan_again = partial(fused_on_cpu(passes.again, sequential=True), look_up)
+    last, zero = uniforms.shape[1] - 1, jnp.zeros((), uniforms.dtype)
+
+    def one_pass(index: Array, scan: Scan) -> Scan:
+        """One of the passes; after the last the log of A, of its sides."""
+        is_over = index > last
+        forced = is_over | (~splits & (index == last))
+        sides = jnp.where(is_over, scan.sides, now)
+        draws = jax.lax.dynamic_index_in_dim(uniforms, index, 1, keepdims=False)
+        settings = (discount, sides, num_members, forced, draws)
+        after = jax.lax.cond(
+            (index == 0) | is_over,
+            lambda scan: from_nothing(columns, empty, *settings),
+            lambda scan: scan_again(columns, scan._replace(log_proposal=zero), *settings),
+            scan,
+        )
+        return after._replace(
+            log_proposal=jnp.where(is_over, scan.log_proposal, after.log_proposal)
+        )
+
+    # a loop, of which either kind of pass is compiled once; a first pass alone has its log of A
+    start = Scan(jnp.zeros_like(now), jnp.zeros((_SIDES,), zero.dtype), empty, zero, zero)
+    return jax.lax.fori_loop(0, last + (2 if last else 1), one_pass, start)
 
 
 class _MemberPasses(NamedTuple):
@@ -214,35 +224,31 @@ class _MemberPasses(NamedTuple):
         """Assigns the members one after another, or as `sides_before` where that is forced."""
         moved = partial(self.below.moved, look_up=look_up)
         predicted = partial(self.below.log_predicted, look_up=look_up)
-        tokens = [{one: column[line] for one, column in columns.items()} for line in (0, 1)]
-        cache = moved(empty, tokens[0], group=jnp.asarray(0), amount=1)
-        cache = moved(cache, tokens[0], group=jnp.asarray(2), amount=1)
-        log_second = predicted(cache, tokens[1])
-        cache = moved(cache, tokens[1], group=jnp.asarray(1), amount=1)
-        cache = moved(cache, tokens[1], group=jnp.asarray(2), amount=1)
         zero = jnp.zeros((), uniforms.dtype)
-        counts = jnp.asarray([1, 1, 2], uniforms.dtype)
-        start = Scan(
-            jnp.zeros_like(sides_before), counts, cache, log_second[1] - log_second[2], zero
-        )
+        nobody = jnp.zeros((_SIDES,), uniforms.dtype)
+        start = Scan(jnp.zeros_like(sides_before), nobody, empty, zero, zero)
 
         def one(index: Array, scan: Scan) -> Scan:
-            token = {one: tables.row(column, index + 2) for one, column in columns.items()}
-            logs = jnp.log(scan.counts - discount) + predicted(scan.cache, token)
+            token = {one: tables.row(column, index) for one, column in columns.items()}
+            is_chosen = index < 2  # i and j, the first of a and of b
+            log_sizes = jnp.log(jnp.where(is_chosen, 1, scan.counts - discount))
+            logs = log_sizes + predicted(scan.cache, token)
             side, log_chance = choose_side(logs, tables.row(uniforms, index))
             side = jnp.where(forced, tables.row(sides_before, index), side)
+            side = jnp.where(is_chosen, index, side)
             cache = moved(scan.cache, token, group=side, amount=1)
             cache = moved(cache, token, group=jnp.asarray(2), amount=1)
             log_side = jnp.where(side == 0, logs[0], logs[1])
+            chosen = jnp.where(is_chosen, 0, jnp.where(side == 0, *log_chance))
             return Scan(
                 sides=tables.put(scan.sides, index, side),
                 counts=scan.counts + _one_at(side) + _one_at(2),
                 cache=cache,
                 log_ratio=scan.log_ratio + log_side - logs[2],
-                log_proposal=scan.log_proposal + jnp.where(side == 0, *log_chance),
+                log_proposal=scan.log_proposal + chosen,
             )
 
-        return jax.lax.fori_loop(0, num_members, one, start)
+        return jax.lax.fori_loop(0, num_members + 2, one, start)
 
     def again(
         self,
@@ -260,7 +266,7 @@ class _MemberPasses(NamedTuple):
         predicted = partial(self.below.log_predicted, look_up=look_up)
 
         def one(index: Array, scan: Scan) -> Scan:
-            token = {one: tables.row(column, index + 2) for one, column in columns.items()}
+            token = {one: tables.row(column, index) for one, column in columns.items()}
             before = tables.row(scan.sides, index)
             counts = scan.counts - _one_at(before)
             cache = moved(scan.cache, token, group=before, amount=-1)
@@ -274,7 +280,7 @@ class _MemberPasses(NamedTuple):
                 log_proposal=scan.log_proposal + jnp.where(side == 0, *log_chance),
             )
 
-        return jax.lax.fori_loop(0, num_members, one, scan)
+        return jax.lax.fori_loop(2, num_members + 2, one, scan)
 
 
 def _one_at(side: Array | int) -> Array:

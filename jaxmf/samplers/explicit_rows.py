@@ -19,7 +19,7 @@ The order in which slots are visited depends on nothing but the key.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import jax
@@ -30,12 +30,15 @@ from jaxmf._kernels.special import accepts, poisson
 from jaxmf.data import Dense
 from jaxmf.priors.features import RowByRowPrior
 from jaxmf.samplers import particle_rows, row_sweep
-from jaxmf.samplers.feature_layout import RowPrior
+from jaxmf.samplers.feature_layout import RowPrior, row_uniforms
 from jaxmf.types import Array, Key
 
 
 class ExplicitFeatures(Protocol):
-    """What the sweeps ask of a model; `FeatureModel` at numbers for its hyperparameters has it."""
+    """What the sweeps ask of a model; `FeatureModel` at numbers for its hyperparameters has it.
+
+    The likelihood may lack terms that depend on neither z nor y.
+    """
 
     @property
     def prior(self) -> RowByRowPrior:
@@ -68,13 +71,14 @@ def sweep_rows(
     y: Array,
     data: Dense,
     *,
-    update_row: UpdateModelRow,
+    update_row: UpdateModelRow | Sequence[UpdateModelRow],
     num_rows: Array | int | None = None,
 ) -> tuple[Array, Array, Array]:
-    """`row_sweep.sweep_rows` with a kernel that asks the model for the likelihood of the row.
+    """`row_sweep.sweep_rows` with kernels that ask the model for the likelihood of the row.
 
     Args:
         key: typed PRNG key; row n has fold_in(key, n).
+        update_row: a kernel of one row, or several, all for one row before the next.
         z: (N, K) bool, empty after the first `num_rows` rows.
         y: (K, ...).
         num_rows: how many rows there are, as in a filter; None for all.
@@ -85,9 +89,14 @@ def sweep_rows(
     def update(
         row_key: Key, row: Array, z_row: Array, y: Array, conditional: RowPrior, /
     ) -> tuple[Array, Array, Array]:
-        state = RowState(z_row, y)
-        state, overflow = update_row(row_key, model, state, *data.row(row), conditional)
+        state, overflow = RowState(z_row, y), jnp.zeros((), bool)
+        for index, kernel in enumerate(kernels):
+            kernel_key = jax.random.fold_in(row_key, index)
+            state, needed = kernel(kernel_key, model, state, *data.row(row), conditional)
+            overflow = overflow | needed
         return *state, overflow
+
+    kernels = [update_row] if callable(update_row) else update_row
 
     return row_sweep.sweep_rows(key, z, y, update_row=update, prior=model.prior, num_rows=num_rows)
 
@@ -103,9 +112,8 @@ def update_bits_and_new(
     """The row's shared bits by Gibbs, then all features that the row alone has by Metropolis."""
     z, y = state
     num_slots, dtype = z.shape[0], jnp.result_type(float)
-    streams = [jax.random.fold_in(key, index) for index in range(5)]
-    order = jax.random.uniform(streams[0], (num_slots,), dtype)
-    uniforms = jax.random.uniform(streams[1], (num_slots,), dtype)
+    uniform_key, count_key, draw_key = jax.random.split(key, 3)
+    (last,), (order, uniforms) = row_uniforms(uniform_key, 1, num_slots, 2, dtype)
 
     def log_likelihood(z: Array, y: Array) -> Array:
         return model.row_log_likelihood(x, observed, z, y)
@@ -121,12 +129,12 @@ def update_bits_and_new(
     start = (z, log_likelihood(z, y))
     z, before = slots.visit(flip, start, order=order, allowed=conditional.movable)
 
-    claim = slots.claim(~conditional.free, poisson(streams[2], conditional.rate))
+    claim = slots.claim(~conditional.free, poisson(count_key, conditional.rate))
     z_new = (z & ~conditional.free) | claim.claimed
-    drawn = model.draw_features(streams[3], num_slots)
+    drawn = model.draw_features(draw_key, num_slots)
     y_new = where_slots(claim.claimed, drawn, y)
     log_ratio = log_likelihood(z_new, y_new) - before
-    accepted = accepts(jax.random.uniform(streams[4], (), dtype), log_ratio)
+    accepted = accepts(last, log_ratio)
     state = RowState(jnp.where(accepted, z_new, z), jnp.where(accepted, y_new, y))
     return state, claim.overflow
 
@@ -160,10 +168,9 @@ def replace_features(
     likelihood.
     """
     num_slots, dtype = z.shape[1], jnp.result_type(float)
-    streams = [jax.random.fold_in(key, index) for index in range(3)]
-    order = jax.random.uniform(streams[0], (num_slots,), dtype)
-    uniforms = jax.random.uniform(streams[1], (num_slots,), dtype)
-    drawn = model.draw_features(streams[2], num_slots)
+    uniform_key, draw_key = jax.random.split(key)
+    _, (order, uniforms) = row_uniforms(uniform_key, 0, num_slots, 2, dtype)
+    drawn = model.draw_features(draw_key, num_slots)
     present = jnp.arange(z.shape[0]) < num_rows
     over_rows = jax.vmap(model.row_log_likelihood, in_axes=(0, 0, 0, None))
 

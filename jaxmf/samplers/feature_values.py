@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import slots
+from jaxmf._kernels.special import loggammas
 from jaxmf.samplers.slice import slice_sample
 from jaxmf.types import Array, Key
 
@@ -80,6 +81,26 @@ def independent_entries(prior: dist.Distribution) -> dist.Distribution | None:
     return entries if len(entries.batch_shape) == 1 and entries.event_shape == () else None
 
 
+def draw_rows(prior: dist.Distribution, key: Key, num_slots: int) -> Array:
+    """Rows of Y (K, ...) from their prior; more slots leave the first ones as they are.
+
+    Gamma variables all at once: numpyro's draws take as long as the rest of a sweep over rows.
+    """
+    import numpyro.distributions as dist
+
+    gamma = prior
+    while isinstance(gamma, dist.Independent | dist.ExpandedDistribution):
+        gamma = gamma.base_dist
+    if isinstance(gamma, dist.Gamma):
+        shape = (num_slots, *prior.shape())
+        concentration = jnp.broadcast_to(gamma.concentration, shape)
+        draws = jnp.exp(loggammas(key, concentration.astype(jnp.result_type(float))))
+        # a vague prior alone would round to zero, where no density is finite
+        return jnp.maximum(draws / gamma.rate, jnp.finfo(draws.dtype).tiny)
+    keys = jax.vmap(lambda slot: jax.random.fold_in(key, slot))(jnp.arange(num_slots))
+    return jax.vmap(prior.sample)(keys)
+
+
 def _move_of(prior: dist.Distribution, values: Values) -> RowMove | None:
     """The move for a prior; None where there is none."""
     entries = independent_entries(prior) if values.by_column is not None else None
@@ -87,7 +108,9 @@ def _move_of(prior: dist.Distribution, values: Values) -> RowMove | None:
         return _flip_columns(entries, values) if entries is not None else _flip_some(prior, values)
     if prior.is_discrete:
         return None
-    return _slice_columns(entries, values) if entries is not None else _slice_some(prior, values)
+    if entries is None:
+        return _slice_some(prior, values)
+    return _slice_columns(entries, values)
 
 
 def is_binary(prior: dist.Distribution) -> bool:
@@ -157,12 +180,15 @@ def _flip_some(prior: dist.Distribution, values: Values) -> RowMove:
 
 def _slice_columns(entries: dist.Distribution, values: Values) -> RowMove:
     """All entries of a continuous row, which are independent given the others."""
+    import numpyro.distributions as dist
     from numpyro.distributions import biject_to
 
     assert values.by_column is not None
     by_column = values.by_column
     bijection = biject_to(entries.support)
-    widths = _widths(bijection.inv(entries.sample(jax.random.key(0), (_NUM_WIDTH_DRAWS,))))
+    each = entries.base_dist if isinstance(entries, dist.ExpandedDistribution) else entries
+    draws = draw_rows(each, jax.random.key(0), _NUM_WIDTH_DRAWS)
+    widths = jnp.broadcast_to(_widths(bijection.inv(draws)), entries.batch_shape)
 
     def move(key: Key, row: Array, placed: Callable[[Array], Array]) -> Array:
         start = bijection.inv(row) / widths
@@ -185,7 +211,7 @@ def _slice_some(prior: dist.Distribution, values: Values) -> RowMove:
     from numpyro.distributions import biject_to
 
     bijection = biject_to(prior.support)
-    widths = _widths(bijection.inv(prior.sample(jax.random.key(0), (_NUM_WIDTH_DRAWS,))))
+    widths = _widths(bijection.inv(draw_rows(prior, jax.random.key(0), _NUM_WIDTH_DRAWS)))
     shape, size = widths.shape, math.prod(widths.shape)
 
     def move(key: Key, row: Array, placed: Callable[[Array], Array]) -> Array:

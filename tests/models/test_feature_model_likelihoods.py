@@ -11,6 +11,8 @@ from scipy import stats
 import jaxmf as mf
 from jaxmf.posterior import pointwise
 from jaxmf.posterior.records import Meta
+from jaxmf.samplers.feature_values import draw_rows
+from jaxmf.testing import check_means
 from tests.models.test_feature_model_sampler import NUM_COLUMNS, Setup
 
 NORMAL = dist.Normal(0.0, 1.0).expand([NUM_COLUMNS]).to_event(1)
@@ -319,3 +321,13 @@ def test_short_forms_take_the_likelihood_that_they_are_short_for():
 def test_short_forms_refuse_another_likelihood_and_one_that_is_there_twice(make, message):
     with pytest.raises((TypeError, ValueError), match=message):
         make()
+
+
+def test_gamma_rows_come_from_their_prior_whatever_the_slots():
+    prior = dist.Gamma(jnp.array([0.5, 4.0]), 2.0).to_event(1)
+    few, many = (draw_rows(prior, jax.random.key(2), size) for size in (3, 4_000))
+    np.testing.assert_allclose(few, many[:3], rtol=1e-5)
+    check_means(
+        {f"{power}, {column}": many[:, column] ** power for power in (1, 2) for column in (0, 1)},
+        {"1, 0": 0.25, "1, 1": 2.0, "2, 0": 0.1875, "2, 1": 5.0},
+    )

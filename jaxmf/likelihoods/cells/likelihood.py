@@ -152,6 +152,16 @@ class Tempered(Likelihood):
         return self.likelihood.in_support(values)
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Unnormalised(Tempered):
+    """The same without terms that do not depend on the predictor, for moves of nothing else."""
+
+    def log_density(self, x: Array, eta: Array) -> Array:
+        """The power times log p(x | eta), up to terms of x and the hyperparameters."""
+        return self.log_kernel(x, eta)
+
+
 def is_binary(values: np.ndarray) -> np.ndarray:
     """Which values are 0 or 1: bool of their shape."""
     return np.isin(values, (0, 1))

@@ -39,13 +39,16 @@ class NegativeBinomial(Likelihood):
     def __post_init__(self) -> None:
         self._validate()
 
-    def log_density(self, x: Array, eta: Array) -> Array:
+    def log_kernel(self, x: Array, eta: Array) -> Array:
         mean = self.mean(eta)
         size = 1 / jnp.asarray(self.dispersion, mean.dtype)
         # of (1 + dispersion m)^(-size - x): log1p keeps what a small dispersion leaves
-        spread = jnp.log1p(mean / size)
+        return x * jnp.log(mean / size) - (size + x) * jnp.log1p(mean / size)
+
+    def log_density(self, x: Array, eta: Array) -> Array:
+        size = 1 / jnp.asarray(self.dispersion, jnp.result_type(float, eta))
         log_choose = gammaln(x + size) - gammaln(size) - gammaln(x + 1)
-        return log_choose - (size + x) * spread + x * jnp.log(mean / size)
+        return log_choose + self.log_kernel(x, eta)
 
     def sample(self, key: Key, eta: Array) -> Array:
         rate_key, count_key = jax.random.split(key)

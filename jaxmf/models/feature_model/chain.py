@@ -102,7 +102,7 @@ def annealing_at(prior: dist.Distribution, data: Dense, progress: Array) -> Anne
     full = annealed_factor(progress)
     if not feature_values.can_shrink(prior):
         return Annealed(full**2)
-    drawn = prior.sample(jax.random.key(0), (_NUM_SCALE_DRAWS,))
+    drawn = feature_values.draw_rows(prior, jax.random.key(0), _NUM_SCALE_DRAWS)
     scale = jnp.sqrt(jnp.mean(drawn**2))
     weight = annealed_factor(progress, start_with_few_features(row_mean_squares(data), scale))
     return Annealed((full / weight) ** 2, weight)

@@ -31,7 +31,7 @@ from jaxmf.data import Dense
 from jaxmf.data.container import bare
 from jaxmf.devices import AUTO
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.likelihoods.cells.likelihood import Likelihood
+from jaxmf.likelihoods.cells.likelihood import Likelihood, Unnormalised
 from jaxmf.model import Model, Pair
 from jaxmf.models.feature_model import (
     chain,
@@ -42,6 +42,7 @@ from jaxmf.models.feature_model import (
 from jaxmf.models.feature_model.state import FeatureState
 from jaxmf.priors.features import IndianBuffet, sample_by_rows
 from jaxmf.readable import Readable
+from jaxmf.samplers import feature_values
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.samplers.cloud import TriggerFn
 from jaxmf.samplers.feature_layout import num_features
@@ -166,6 +167,13 @@ class FeatureModel(Readable, Model[Dense]):
         }
         return bare(FeatureModel, **(fields | changed))
 
+    def without_constants(self) -> FeatureModel:
+        """The model without terms of its likelihood that depend on neither Z nor Y."""
+        if self.likelihood is None:
+            return self
+        fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return bare(FeatureModel, **(fields | {"likelihood": Unnormalised(self.likelihood, 1.0)}))
+
     @property
     def has_discrete_cells(self) -> bool:
         """Of a likelihood by its values, else by `cell_distribution`."""
@@ -202,15 +210,11 @@ class FeatureModel(Readable, Model[Dense]):
         feature_model_checks.check_likelihood(self.at_start, data, name)
 
     def draw_features(self, key: Key, num_slots: int) -> Array:
-
-        def draw(slot: Array) -> Array:
-            return self.feature_prior.sample(jax.random.fold_in(key, slot))
-
-        return jax.vmap(draw)(jnp.arange(num_slots))
+        return feature_values.draw_rows(self.feature_prior, key, num_slots)
 
     def filling(self, num_slots: int) -> Array:
         """Rows of Y (K, ...) for slots without a feature: one fixed draw, a sound value."""
-        one = self.at_start.feature_prior.sample(jax.random.key(0))
+        one = self.at_start.draw_features(jax.random.key(0), 1)[0]
         return jnp.broadcast_to(one, (num_slots, *one.shape))
 
     def log_densities(self, x: Array, z: Array, y: Array, /) -> Array:
@@ -374,7 +378,8 @@ class FeatureModel(Readable, Model[Dense]):
                 of its prior, or rows would need too many of such features, it starts with the
                 likelihood to the power 1/25.
             num_value_moves: moves of all rows of Y a step.
-            capacity: slots for features to begin with; they double when a step needs more.
+            capacity: slots for features to begin with, by default 16; they double when a step needs
+                more.
         Returns:
             Algorithm with the growing axis "features".
         Raises:
@@ -393,7 +398,8 @@ class FeatureModel(Readable, Model[Dense]):
     ) -> chain.FeatureModelPlan:
         feature_model_checks.check_density(self.prior)
         return chain.FeatureModelPlan(
-            num_slots=self.num_slots(capacity),
+            # a start with weak features needs more than 8, and each growth compiles anew
+            num_slots=self.num_slots(16 if capacity is None else capacity),
             anneal=anneal,
             num_value_moves=check_count("num_value_moves", num_value_moves),
             sweep=feature_model_checks.sweep_option(sweep),

@@ -113,7 +113,9 @@ def rejuvenate(
 ) -> tuple[FeatureParticle, dict[str, Array]]:
     """Kernel: all rows so far and Y, one after another."""
     assert particle.z is not None
-    z, y, overflow = update_particle(key, model, particle.z, particle.y, data, row + 1)
+    z, y, overflow = update_particle(
+        key, model.without_constants(), particle.z, particle.y, data, row + 1
+    )
     # what a feature that is gone has left behind must not depend on the way there
     counts = jnp.sum(z, axis=0, dtype=particle.counts.dtype)
     y = where_slots(model.prior.exists(counts), y, model.filling(z.shape[1]))

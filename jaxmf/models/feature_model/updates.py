@@ -48,16 +48,14 @@ def update_rows(
 
     Args: annealed: how an annealed start weakens the model.
     """
-    fixed = hyperparameters.at_values(model, state.hyperparameters).tempered(*annealed)
-    overflow = jnp.zeros((), bool)
-    z, y = state.z, state.y
+    fixed = hyperparameters.at_values(model, state.hyperparameters)
+    fixed = fixed.without_constants().tempered(*annealed)
     kernels = [explicit_rows.update_bits_and_new, feature_births.birth_or_death]
     if sweep == "particle_gibbs":
         kernels.append(explicit_rows.update_bits_together)
-    for index, update_row in enumerate(kernels):
-        row_key = jax.random.fold_in(key, index)
-        z, y, needed = explicit_rows.sweep_rows(row_key, fixed, z, y, data, update_row=update_row)
-        overflow = overflow | needed
+    z, y, overflow = explicit_rows.sweep_rows(
+        key, fixed, state.z, state.y, data, update_row=kernels
+    )
     y = filled(model, z, y)
     return state._replace(z=z, y=y), Info(overflow={"features": overflow})
 
@@ -77,7 +75,8 @@ def update_values(
     annealed: Annealed = WHOLE,
 ) -> tuple[FeatureState, Info]:
     """Kernel: rows of Y, by moves of their entries and by whole rows from their prior."""
-    fixed = hyperparameters.at_values(model, state.hyperparameters).tempered(*annealed)
+    fixed = hyperparameters.at_values(model, state.hyperparameters)
+    fixed = fixed.without_constants().tempered(*annealed)
     z = state.z
     exists = fixed.prior.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
 
