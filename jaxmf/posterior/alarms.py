@@ -34,6 +34,7 @@ from jaxmf.posterior.agreement import LARGEST_RHAT
 from jaxmf.posterior.draws import NO_DRAWS
 from jaxmf.posterior.evidence import annealing_fault
 from jaxmf.posterior.leave_one_out import known_cells
+from jaxmf.posterior.particle_paths import path_doubt
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -54,6 +55,8 @@ _SHORT_DOCUMENT = 20  # words
 _FEWEST_CELLS = 5  # of a column whose sd is compared with the noise
 _FALSE_UNITS = 0.01  # the probability that chance alone puts the sd of some column below the noise
 _PREDICTION_ERRORS = 3.0
+_LEAST_DOUBT = 0.05  # probability of other features of a row, below which particles may agree
+_LEAST_SHARE_OF_DOUBT = 0.25  # of it that particles should have among them
 _NEARLY_ALL_ROWS = 0.95  # share of the rows from which on a feature is rather a level
 _STEPS_OF_ROUND_TRIPS = 20  # for each replica, after which one should have come back
 
@@ -554,6 +557,22 @@ def _evidence(posterior: Summaries) -> Iterator[Alarm]:
     )
 
 
+def _paths(posterior: Summaries) -> Iterator[Alarm]:
+    """Particles that agree on features of rows although their own weights say they may differ."""
+    doubt = path_doubt(posterior)
+    if doubt is None or doubt.by_conditionals < _LEAST_DOUBT:
+        return
+    if doubt.among_particles < _LEAST_SHARE_OF_DOUBT * doubt.by_conditionals:
+        yield Alarm(
+            "particles",
+            f"The particles descend from few of the first ones: in {doubt.num_rows} rows the "
+            f"probability of other features than the commonest is {doubt.among_particles:.1%} by "
+            f"the particles and {doubt.by_conditionals:.1%} given everything else. Predictions of "
+            "cells are surer than they should be, and may be worse than simple means. Try "
+            "rejuvenate_every=10, or mf.sample",
+        )
+
+
 def _prediction(posterior: Summaries) -> Iterator[Alarm]:
     """Observed cells predicted from all others worse than simple means predict them."""
     comparison = posterior.leave_one_out()
@@ -589,6 +608,7 @@ _CHECKS = (
     _drift,
     _free_energy,
     _evidence,
+    _paths,
     _prediction,
     _support,
 )
