@@ -140,7 +140,7 @@ _AS_OPTIONS = (
     (r"form='(\w+)'", r"--form \1"),
     (r"num_warmup=(\d+),(\s+)num_samples=(\d+)", r"--warmup \1\2--samples \3"),
     (r"num_(warmup|samples|chains|epochs|particles|runs)=(\d+)", r"--\1 \2"),
-    (r"split_merge=(\d+)", r"--set split_merge=\1"),
+    (r"(split_merge|rejuvenate_every)=(\d+)(, or mf\.sample)?", r"--set \1=\2"),
     (
         r"\w+\((word_concentration)=dist\.(\w+\([^()]*\))\)(,\s+which is\s+learned)",
         r"--set '\1=\2'\3",

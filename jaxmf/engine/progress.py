@@ -73,12 +73,15 @@ class Display:
             waited = f"{round(seconds)} s in this step"
             self._bar.update(self._task, waited=waited, refresh=True)
 
-    def show(self, report: ProgressReport) -> None:
-        """Shows one report."""
+    def show(self, report: ProgressReport, phase: str = "") -> None:
+        """Shows one report.
+
+        Args: phase: what is done; empty for warm-up or sampling, by the step.
+        """
         if self._call is not None:
             self._call(report)
         if self._bar is not None:
-            phase = "warm-up" if report.step < report.num_warmup else "sampling"
+            phase = phase or ("warm-up" if report.step < report.num_warmup else "sampling")
             self._bar.update(
                 self._task,
                 waited="",

@@ -33,6 +33,7 @@ _CHECKS = (
     run_alarms.drift,
     run_alarms.unfinished_ascent,
     run_alarms.unknown_evidence,
+    run_alarms.agreeing_particles,
     run_alarms.poor_prediction,
     data_alarms.outside_support,
 )

@@ -29,6 +29,17 @@ _MOST_PRODUCTS = 2**24  # numbers of one draw: tokens by combinations of groups 
 Draw = Mapping[str, Any]
 
 
+def fixed_hyperparameters(network: Network, draws: Draw) -> dict[str, np.ndarray]:
+    """Hyperparameters that draws lack, as the model has them, so that they are found once."""
+    found: dict[str, np.ndarray] = {}
+    for name in network.blocks:
+        known = {label: value for label, value in draws.items() if label.startswith(f"{name}_")}
+        for label, value in hyperparameters_of(network, known, name).items():
+            if f"{name}_{label}" not in draws:
+                found[f"{name}_{label}"] = np.asarray(value)
+    return found
+
+
 class LeftOut(NamedTuple):
     """Tokens given a draw and all other tokens."""
 
@@ -91,16 +102,7 @@ def leave_out(
         _Side(network, draw, parent, (columns, data), axis, len(latent))
         for axis, parent in enumerate(latent)
     ]
-    is_possible = value_counts > 0
-    for side in sides:
-        is_possible = is_possible & (side.counts > 0)
-    chance = _normalised(is_possible.astype(float))
-    for _ in range(_NUM_ROUNDS):
-        weights = _product([side.without(chance) for side in sides])
-        density = (value_counts - chance + pseudo_of_value) / (
-            totals - chance + pseudo_counts.sum()
-        )
-        chance = _normalised(np.where(is_possible, weights * density, 0))
+    chance = _chances(sides, value_counts, totals, pseudo_of_value, pseudo_counts.sum())
     weights = _product([side.without(chance) for side in sides])
     remaining = totals - chance + pseudo_counts.sum()
     density = (value_counts - chance + pseudo_of_value) / remaining
@@ -115,6 +117,54 @@ def leave_out(
     table = (table - chance[..., None] * at_value) / remaining[..., None]
     probabilities = np.sum(weights[..., None] * table, axis=axes)
     return LeftOut(log_probability, probabilities, log_replicate)
+
+
+def _chances(
+    sides: list[_Side],
+    value_counts: np.ndarray,
+    totals: np.ndarray,
+    pseudo_of_value: np.ndarray,
+    pseudo_total: float,
+) -> np.ndarray:
+    """The fixed point: probabilities of the groups that a token may be in, (M, K_1, ..., K_L).
+
+    A draw counts the token, so it may be in a group only where all counts of it are positive. These
+    are few, and half of the tokens of a text have one, so the rounds are over them alone.
+    """
+    is_possible = value_counts > 0
+    for side in sides:
+        is_possible = is_possible & (side.counts > 0)
+    result = is_possible.astype(float)
+    # a token that may be in one group is in it
+    is_open = is_possible & (result.sum(axis=tuple(range(1, result.ndim)), keepdims=True) > 1)
+    token, *groups = np.nonzero(is_open)
+    num_tokens = len(value_counts)
+    value = value_counts[is_open] + pseudo_of_value.ravel()[token]
+    total = np.broadcast_to(totals, value_counts.shape)[is_open] + pseudo_total
+    index = [token * counts.shape[axis] + groups[axis - 1] for axis, counts in _by_axis(sides)]
+    counts = [
+        side.counts.ravel()[at] + side.pseudo.ravel()[groups[axis - 1]]
+        for at, side, (axis, _) in zip(index, sides, _by_axis(sides), strict=True)
+    ]
+
+    def normalised(weights: np.ndarray) -> np.ndarray:
+        sums = np.bincount(token, weights, num_tokens)
+        return weights / np.maximum(sums, 1e-300)[token]
+
+    chance = normalised(np.ones(token.size))
+    for _ in range(_NUM_ROUNDS):
+        weights = (value - chance) / (total - chance)
+        for at, count in zip(index, counts, strict=True):
+            share = chance if len(sides) == 1 else np.bincount(at, chance)[at]
+            weights *= np.maximum(count - share, 0)
+        chance = normalised(weights)
+    result[is_open] = chance
+    return result
+
+
+def _by_axis(sides: list[_Side]) -> list[tuple[int, np.ndarray]]:
+    """The axis of each indicator's groups, and its counts."""
+    return [(axis, side.counts) for axis, side in enumerate(sides, 1)]
 
 
 class _Side:
@@ -156,7 +206,7 @@ class _Side:
 
     def without(self, chance: np.ndarray) -> np.ndarray:
         """Probabilities of the groups for a token whose groups have the probabilities `chance`."""
-        share = chance.sum(axis=self.others, keepdims=True)
+        share = chance.sum(axis=self.others, keepdims=True) if self.others else chance
         return np.maximum(self.counts - share + self.pseudo, 0) / self.total
 
     def whole(self) -> np.ndarray:
@@ -168,11 +218,6 @@ def value_concentrations(network: Network, draw: Draw, name: str, num_values: in
     """The concentrations of the values of an observed block of categories in a draw: (V,) float."""
     concentration = hyperparameters_of(network, draw, name)["concentration"]
     return np.broadcast_to(np.asarray(concentration, float), (num_values,))
-
-
-def _normalised(weights: np.ndarray) -> np.ndarray:
-    axes = tuple(range(1, weights.ndim))
-    return weights / np.maximum(weights.sum(axis=axes, keepdims=True), 1e-300)
 
 
 def _product(parts: list[np.ndarray]) -> np.ndarray:

@@ -9,6 +9,7 @@ out of them.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -214,16 +215,22 @@ def num_combinations(posterior: Draws, units: Units) -> int:
 
 
 def evaluate(
-    posterior: Draws, units: Units, draws: Arrays, chosen: np.ndarray
+    posterior: Draws,
+    units: Units,
+    draws: Arrays,
+    chosen: np.ndarray,
+    *,
+    after_draw: Callable[[], None] = lambda: None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Log likelihoods (S, M) of some units given draws, and those of replicates of them.
 
-    Args: draws: name -> (S, ...); chosen (M,) positions among the units.
+    Args: draws: name -> (S, ...); chosen (M,) positions among the units; after_draw: called after
+    each draw of tokens, which take long.
     Returns log p(x | draw, all others), and log p(x | draw, all) of one more unit of the same
     position that happens to have the same value.
     """
     if units.kind == "token":
-        return _evaluate_tokens(posterior, units, draws, chosen)
+        return _evaluate_tokens(posterior, units, draws, chosen, after_draw)
     if units.kind == "row":
         answer = _rows_of_draws(posterior.model, posterior.data, draws, jnp.asarray(chosen))
         log_density, log_replicate = (np.asarray(values, float) for values in answer)
@@ -243,7 +250,11 @@ def _rows_of_draws(
 
 
 def _evaluate_tokens(
-    posterior: Draws, units: Units, draws: Arrays, chosen: np.ndarray
+    posterior: Draws,
+    units: Units,
+    draws: Arrays,
+    chosen: np.ndarray,
+    after_draw: Callable[[], None],
 ) -> tuple[np.ndarray, np.ndarray]:
     network, data = posterior.model.over(posterior.data)
     name = str(left_out_tokens.observed_block(network))
@@ -254,8 +265,9 @@ def _evaluate_tokens(
     step = max(1, _BLOCK // num_combinations(posterior, units))
     num_draws = len(next(iter(draws.values())))
     log_density, log_replicate = np.empty((2, num_draws, first.size))
+    fixed = left_out_tokens.fixed_hyperparameters(network, draws)
     for index in range(num_draws):
-        draw = {label: values[index] for label, values in draws.items()}
+        draw = fixed | {label: values[index] for label, values in draws.items()}
         for start in range(0, first.size, step):
             some = slice(start, start + step)
             part = {label: column[first[some]] for label, column in columns.items()}
@@ -264,6 +276,7 @@ def _evaluate_tokens(
             )
             log_density[index, some] = answer.log_probability
             log_replicate[index, some] = answer.log_replicate
+        after_draw()
     inverse = inverse.ravel()
     return log_density[:, inverse], log_replicate[:, inverse]
 

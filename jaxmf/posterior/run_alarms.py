@@ -13,6 +13,7 @@ from jaxmf.model import HasNetwork
 from jaxmf.posterior.agreement import LARGEST_RHAT
 from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.evidence import annealing_fault
+from jaxmf.posterior.particle_paths import path_doubt
 from jaxmf.posterior.records import Alarm
 
 _FEWEST_DRAWS = 4  # R-hat is not defined for fewer
@@ -21,6 +22,8 @@ _DRIFT_ERRORS = 4.0
 _CONVERGED = 1e-4
 _SHORT_DOCUMENT = 20  # words
 _PREDICTION_ERRORS = 3.0
+_LEAST_DOUBT = 0.05  # probability of other features of a row, below which particles may agree
+_LEAST_SHARE_OF_DOUBT = 0.25  # of it that particles should have among them
 _STEPS_OF_ROUND_TRIPS = 20  # for each replica, after which one should have come back
 
 
@@ -180,6 +183,22 @@ def unknown_evidence(posterior: Convergence) -> Iterator[Alarm]:
         f"The log evidence ({posterior.evidence.value:.1f}) has no error that can be trusted: "
         f"{fault}. Do not compare models by it",
     )
+
+
+def agreeing_particles(posterior: Convergence) -> Iterator[Alarm]:
+    """Particles that agree on features of rows although their own weights say they may differ."""
+    doubt = path_doubt(posterior)
+    if doubt is None or doubt.by_conditionals < _LEAST_DOUBT:
+        return
+    if doubt.among_particles < _LEAST_SHARE_OF_DOUBT * doubt.by_conditionals:
+        yield Alarm(
+            "particles",
+            f"The particles descend from few of the first ones: in {doubt.num_rows} rows the "
+            f"probability of other features than the commonest is {doubt.among_particles:.1%} by "
+            f"the particles and {doubt.by_conditionals:.1%} given everything else. Predictions of "
+            "cells are surer than they should be, and may be worse than simple means. Try "
+            "rejuvenate_every=10, or mf.sample",
+        )
 
 
 def poor_prediction(posterior: Convergence) -> Iterator[Alarm]:

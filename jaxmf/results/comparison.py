@@ -8,7 +8,9 @@ data. Differences are paired: by cell, with the standard error of their sum.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ import numpy as np
 from jaxmf import diagnostics
 from jaxmf.arguments import check_object, check_word
 from jaxmf.diagnostics import Summary, weights_effective_size
+from jaxmf.engine.progress import Display, ProgressReport
 from jaxmf.model import CompletesDocuments
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior import leave_one_out, pareto, pointwise, same_data
@@ -113,6 +116,7 @@ def compare(
     held_out: object = None,
     cells: object = None,
     criterion: str = "loo",
+    progress: bool | Callable[[ProgressReport], None] | None = None,
 ) -> ModelComparison:
     """Which of several models of the same data predicts best, and whether that can be known.
 
@@ -140,6 +144,7 @@ def compare(
         cells: the cells to be scored: observed ones, or of `held_out` the missing ones. Named as in
             `Posterior.predict`; by default all.
         criterion: ``"loo"``, or ``"waic"`` for models whose cells are independent given a draw.
+        progress: whether to show a bar, as in `jaxmf.sample`.
     Returns:
         A table that prints itself and ends in a conclusion.
     Raises:
@@ -159,10 +164,11 @@ def compare(
     check_word("criterion", criterion, CRITERIA)
     if held_out is not None and criterion != "loo":
         raise ValueError("criterion: held_out data are scored as they are; leave criterion out")
-    if held_out is None:
-        scored = _score_observed(posts, cells, criterion)
-    else:
-        scored = _score_held_out(posts, held_out, cells)
+    with Display(progress) as display:
+        if held_out is None:
+            scored = _score_observed(posts, cells, criterion, display)
+        else:
+            scored = _score_held_out(posts, held_out, cells, display)
     return _table(posts, scored, _worries(posts, scored))
 
 
@@ -184,7 +190,34 @@ def _check(posteriors: object) -> dict[str, Posterior]:
     return dict(posteriors)
 
 
-def _score_observed(posts: dict[str, Posterior], cells: object, criterion: str) -> Scored:
+class _Steps:
+    """Draws that were scored, of all posteriors, for the progress bar."""
+
+    def __init__(self, display: Display, sizes: Mapping[str, int]) -> None:
+        self._display, self._total = display, sum(sizes.values())
+        self._step, self._ends = 0, dict(zip(sizes, np.cumsum([*sizes.values()]), strict=True))
+        self._began = time.perf_counter()
+
+    def add(self, name: str) -> None:
+        """One more draw of a posterior."""
+        self._show(name, self._step + 1)
+
+    def end(self, name: str) -> None:
+        """All draws of a posterior."""
+        self._show(name, int(self._ends[name]))
+
+    def _show(self, name: str, step: int) -> None:
+        if step == self._step:
+            return
+        self._step = step
+        left = (time.perf_counter() - self._began) / step * (self._total - step)
+        report = ProgressReport(step, self._total, 0, left, {}, repr(name))
+        self._display.show(report, "comparing")
+
+
+def _score_observed(
+    posts: dict[str, Posterior], cells: object, criterion: str, display: Display
+) -> Scored:
     """Leave-one-out or WAIC of the same cells, or tokens, of all posteriors."""
     units = {name: pointwise.units_of(posterior) for name, posterior in posts.items()}
     first = next(iter(units))
@@ -222,7 +255,12 @@ def _score_observed(posts: dict[str, Posterior], cells: object, criterion: str) 
                 f"posteriors: {name!r} has {num_draws} draws, and {criterion} needs "
                 f"{_FEWEST_DRAWS} at least; a larger num_samples has more"
             )
-    scores = {name: _score(posts[name], units[name], chosen[name], criterion) for name in posts}
+    display.say("comparing")
+    steps, scores = _Steps(display, {n: _draws_used(post)[0].size for n, post in posts.items()}), {}
+    for name, posterior in posts.items():
+        after_draw = partial(steps.add, name)
+        scores[name] = _score(posterior, units[name], chosen[name], criterion, after_draw)
+        steps.end(name)
     scored_cells = units[first].rows[chosen[first]], units[first].columns[chosen[first]]
     return Scored(scores, scored_cells, num_units, f"{units[first].kind}s")
 
@@ -240,14 +278,22 @@ def _draws_used(posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
     return kept, weights[kept]
 
 
-def _score(posterior: Posterior, units: Units, chosen: np.ndarray, criterion: str) -> Score:
+def _score(
+    posterior: Posterior,
+    units: Units,
+    chosen: np.ndarray,
+    criterion: str,
+    after_draw: Callable[[], None] = lambda: None,
+) -> Score:
     """The score of some units by one posterior."""
     index, weights = _draws_used(posterior)
     draws = {
         name: values.reshape(-1, *values.shape[2:])[index]
         for name, values in posterior.draws.items()
     }
-    log_density, log_replicate = pointwise.evaluate(posterior, units, draws, chosen)
+    log_density, log_replicate = pointwise.evaluate(
+        posterior, units, draws, chosen, after_draw=after_draw
+    )
     log_weights = np.log(weights / weights.sum())[:, None]
     expected = np.logaddexp.reduce(log_weights + log_replicate, axis=0)
     if criterion == "waic":
@@ -261,7 +307,9 @@ def _score(posterior: Posterior, units: Units, chosen: np.ndarray, criterion: st
     return Score(each, shapes, expected - each, pareto.largest_shape(index.size))
 
 
-def _score_held_out(posts: dict[str, Posterior], held_out: object, cells: object) -> Scored:
+def _score_held_out(
+    posts: dict[str, Posterior], held_out: object, cells: object, display: Display
+) -> Scored:
     """The scores of data that the runs did not see."""
     first = next(iter(posts))
     for name in posts:
@@ -269,19 +317,29 @@ def _score_held_out(posts: dict[str, Posterior], held_out: object, cells: object
     if all(isinstance(posterior.model, CompletesDocuments) for posterior in posts.values()):
         if cells is not None:
             raise ValueError("cells: held-out documents have words and no cells; leave it out")
-        scores = {
-            name: Score(posterior.document_completion(held_out).log_likelihood)
-            for name, posterior in posts.items()
-        }
+        scores = _scores(
+            posts, display, lambda post: post.document_completion(held_out).log_likelihood
+        )
         return Scored(scores, None, scores[first].each.size, "held-out words")
-    scores = {
-        name: Score(posterior.held_out_log_likelihood(held_out, cells).log_likelihood)
-        for name, posterior in posts.items()
-    }
+    scores = _scores(
+        posts, display, lambda post: post.held_out_log_likelihood(held_out, cells).log_likelihood
+    )
     if cell_questions.is_of_rows(posts[first], cells):
         return Scored(scores, None, scores[first].each.size, "held-out rows")
     where, _ = cell_questions.held_out_cells(posts[first], held_out, cells)
     return Scored(scores, where, where[0].size, "held-out cells")
+
+
+def _scores(
+    posts: dict[str, Posterior], display: Display, score: Callable[[Posterior], np.ndarray]
+) -> dict[str, Score]:
+    """The scores of held-out data by each posterior."""
+    display.say("comparing")
+    steps, scores = _Steps(display, dict.fromkeys(posts, 1)), {}
+    for name, posterior in posts.items():
+        scores[name] = Score(score(posterior))
+        steps.end(name)
+    return scores
 
 
 def _check_measure(posts: dict[str, Posterior], first: str, name: str) -> None:

@@ -137,6 +137,15 @@ def test_a_model_that_predicts_worse_is_called_so(x):
     assert -difference > 2 * error > 0
 
 
+def test_progress_counts_the_draws_of_all_posteriors(posts):
+    reports = []
+    mf.compare(posts, progress=reports.append)
+    mf.compare(posts, progress=False)
+    counts = [(report.step, report.num_steps) for report in reports]
+    assert counts == [(1_000, 2_000), (2_000, 2_000)]
+    assert [report.note for report in reports] == [repr(name) for name in posts]
+
+
 def test_a_model_is_not_better_than_itself(x, posts):
     table = mf.compare({"a": posts["wide"], "b": posts["wide"]})
     assert table["b", "difference"] == 0

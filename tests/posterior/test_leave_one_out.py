@@ -79,7 +79,7 @@ def test_weighted_draws_of_a_mean_give_the_mean_without_a_cell():
 @pytest.mark.parametrize("shape", [0.1, 0.5, 0.9])
 def test_the_shape_of_a_pareto_tail_is_estimated(shape):
     rng = np.random.default_rng(2)
-    sample = pareto.pareto_quantiles(np.sort(rng.random(2000)), shape, 2.0)
+    sample = pareto.pareto_quantiles(np.sort(rng.random((2000, 1)), axis=0), np.array([shape]), 2.0)
     found, scale = pareto.pareto_fit(sample)
     assert abs(found - shape) < 0.12
     assert abs(scale - 2) < 0.3

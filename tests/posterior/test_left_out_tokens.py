@@ -70,6 +70,44 @@ def test_a_word_of_a_clear_topic_is_left_out_exactly():
             np.testing.assert_allclose(np.exp(found.log_probability[token]), exact, rtol=0.02)
 
 
+def test_the_rounds_over_possible_groups_are_those_over_all():
+    """Two indicators: the same fixed point as by arrays of all pairs of groups."""
+    rng = np.random.default_rng(4)
+    rows, columns = (part.ravel() for part in np.indices((8, 6)))
+    data = mf.Entries(rows, columns, rng.integers(1, 6, rows.size).astype(float), (8, 6))
+    model = mf.BiLDA(3, 4)
+    labels = {"user_group": rng.integers(0, 3, 48), "item_group": rng.integers(0, 4, 48)}
+    network, tokens = model.over(data)
+    draw = posterior(model, data, labels).reference_draw()
+    at = {name: np.asarray(column) for name, column in tokens.columns.items()}
+    found = left_out_tokens.leave_out(network, draw, "rating", at, all_values=False)
+    cells, totals = draw["rating_cells"][at["rating"]].astype(float), draw["rating_totals"]
+    users, items = (draw[f"{side}_group_counts"][at[side]] for side in ("user", "item"))
+    alphas = [
+        float(left_out_tokens.hyperparameters_of(network, draw, f"{side}_group")["concentration"])
+        for side in ("user", "item")
+    ]
+    beta = left_out_tokens.value_concentrations(network, draw, "rating", 5)
+
+    def conditional(chance):
+        shares = [chance.sum(axis=2), chance.sum(axis=1)]
+        sides = [
+            (counts - share + alpha)
+            / (counts.sum(axis=1, keepdims=True) - 1 + alpha * share.shape[1])
+            for counts, share, alpha in zip((users, items), shares, alphas, strict=True)
+        ]
+        density = (cells - chance + beta[0]) / (totals - chance + beta.sum())
+        return sides[0][:, :, None] * sides[1][:, None] * density
+
+    is_possible = (cells > 0) & (users > 0)[:, :, None] & (items > 0)[:, None]
+    weights = is_possible.astype(float)
+    for _ in range(9):
+        chance = weights / weights.sum(axis=(1, 2), keepdims=True)
+        weights = conditional(chance) * is_possible
+    expected = np.log(conditional(chance).sum(axis=(1, 2)))
+    np.testing.assert_allclose(found.log_probability, expected, rtol=1e-10)
+
+
 @pytest.mark.parametrize("model", [mf.LDA(30), mf.HDPLDA()], ids=["LDA", "HDP"])
 def test_topics_that_predict_words_worse_than_their_frequencies_are_said(model):
     """A topic for each document, of words that have nothing to do with documents."""

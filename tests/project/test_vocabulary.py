@@ -101,6 +101,7 @@ ALLOWED = {
     "jaxmf/model.py": {"cells_given_draw"},
     "jaxmf/models": {"cells_given_draw"},
     "jaxmf/posterior/leave_one_out.py": {"cells_given_draw"},
+    "jaxmf/posterior/particle_paths.py": {"cells_given_draw"},
     "jaxmf/posterior/pointwise.py": {"cells_given_draw"},
     "jaxmf/variational_bayes/fit_checks.py": {"numbers"},
     # fields of statistics: draws in saved runs are named by them

@@ -1,0 +1,105 @@
+"""Whether the particles of a filter say how sure their features are, or have one path in common.
+
+After some resampling all particles descend from one, and have the same features in all rows but the
+last ones. That is right where the data leave no doubt. Where they do, predictions are surer than
+they may be, and no weights of these particles can show it: what a particle with other features in a
+row would weigh is computed here, with everything else as it is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxmf.model import PredictsCells
+from jaxmf.posterior import leave_one_out
+from jaxmf.posterior.draws import Draws
+
+_MOST_ROWS = 32
+_MOST_CELLS = 2**14
+_NUM_DRAWS = 4
+_FEWEST = 20  # rows, and particles
+_MOST_ENTRIES = 2**25
+
+
+class PathDoubt(NamedTuple):
+    """Probabilities that the features of a row are others than the commonest, over some rows.
+
+    Args:
+        among_particles: by the weights of the particles.
+        by_conditionals: by the particles' own conditional distributions, one feature changed.
+        num_rows: how many rows were looked at.
+    """
+
+    among_particles: float
+    by_conditionals: float
+    num_rows: int
+
+
+def path_doubt(posterior: Draws) -> PathDoubt | None:
+    """How much the particles of the heaviest run of a filter differ, beside how much they should.
+
+    Returns:
+        None where draws are no particles of a filter or keep no features ``z``, where cells are not
+        independent given a draw, and where rows or particles are few or draws large.
+    """
+    model, data = posterior.model, posterior.data
+    is_filter = posterior.meta.method == "particle_filter" and "z" in posterior.draws
+    if not is_filter or model.cells_given_draw != "independent":
+        return None
+    known = leave_one_out.known_cells(data) if isinstance(model, PredictsCells) else None
+    run = int(np.argmax(posterior.weights.sum(axis=1)))
+    draws = {name: values[run] for name, values in posterior.draws.items()}
+    num_particles, num_rows, num_features = draws["z"].shape
+    size = (num_features + 1) * num_rows * num_features
+    if known is None or min(num_rows, num_particles) < _FEWEST or size > _MOST_ENTRIES:
+        return None
+    weights = posterior.weights[run] / posterior.weights[run].sum()
+    random = np.random.default_rng(0)
+    count = min(_MOST_ROWS, num_rows, max(1, _MOST_CELLS // data.num_columns))
+    rows = np.sort(random.permutation(num_rows)[:count])
+    doubts = [
+        _conditional_doubt(posterior, {name: x[at] for name, x in draws.items()}, known, rows)
+        for at in random.choice(num_particles, _NUM_DRAWS, p=weights)
+    ]
+    shares = [_largest_share(draws["z"][:, row].astype(bool), weights) for row in rows]
+    return PathDoubt(max(0.0, 1 - float(np.mean(shares))), float(np.mean(doubts)), count)
+
+
+def _largest_share(features: np.ndarray, weights: np.ndarray) -> float:
+    """The weight of the commonest set of features: of (S, K) bool with weights (S,)."""
+    _, index = np.unique(np.packbits(features, axis=1), axis=0, return_inverse=True)
+    return float(np.bincount(index.ravel(), weights).max())
+
+
+def _conditional_doubt(
+    posterior: Draws,
+    draw: dict[str, np.ndarray],
+    known: tuple[np.ndarray, np.ndarray, np.ndarray],
+    rows: np.ndarray,
+) -> np.ndarray:
+    """The probability that a row has one feature more or less than in a draw: (R,) float.
+
+    By the likelihood of the row and the share of the other rows that have the feature, one half
+    added. Features that no row has are left out.
+    """
+    is_chosen = np.isin(known[0], rows)
+    cell_rows, columns, values = (part[is_chosen] for part in known)
+    z = draw["z"].astype(bool)
+    num_features = z.shape[1]
+    changed = np.repeat(z[None], num_features + 1, axis=0)
+    for feature in range(num_features):
+        changed[feature + 1, rows, feature] ^= True
+    draws = {name: np.repeat(x[None], num_features + 1, axis=0) for name, x in draw.items()}
+    draws["z"] = changed.astype(draw["z"].dtype)
+    cells = cell_rows, columns
+    found = leave_one_out.conditionals(posterior.model, posterior.data, draws, cells, values)
+    log_weights = np.zeros((rows.size, num_features + 1))
+    np.add.at(log_weights, np.searchsorted(rows, cell_rows), found.log_density.T)
+    others = z.sum(axis=0) - z[rows]
+    log_odds = np.log((others + 0.5) / (len(z) - others - 0.5))
+    log_weights[:, 1:] += np.where(z[rows], -log_odds, log_odds)
+    log_weights[:, 1:][:, ~z.any(axis=0)] = -np.inf
+    weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
+    return 1 - weights[:, 0] / weights.sum(axis=1)

@@ -1,0 +1,65 @@
+"""Particles of a filter with one path in common: how much they should differ, and the alarm."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmf as mf
+from jaxmf.posterior import Posterior, particle_paths
+from jaxmf.posterior.records import Meta
+
+ROWS, COLUMNS, PARTICLES = 40, 12, 60
+Y = np.kron(np.eye(2), np.ones((1, COLUMNS // 2))).astype(bool)
+
+
+def filtered(*, efficacy, leak, spread=0.0):
+    """A filter's posterior on cells of two causes; each particle has `spread` of the rows anew."""
+    random = np.random.default_rng(0)
+    z = random.random((ROWS, 2)) < 0.4
+    x = random.random((ROWS, COLUMNS)) < 1 - (1 - leak) * (1 - efficacy) ** (z @ Y.astype(int))
+    differs = random.random((PARTICLES, ROWS, 1)) < spread
+    draws = {
+        "z": np.where(differs, random.random((PARTICLES, ROWS, 2)) < 0.4, z)[None],
+        "y": np.broadcast_to(Y, (1, PARTICLES, *Y.shape)),
+        "log_joint": np.zeros((1, PARTICLES)),
+    }
+    model = mf.NoisyOrIBP(alpha=1.0, cause_probability=0.5, efficacy=efficacy, leak=leak)
+    for name in ("alpha", "concentration", "cause_probability", "efficacy", "leak"):
+        draws[name] = np.full((1, PARTICLES), getattr(model, name), np.float32)
+    meta = Meta("particle_filter", 0, {}, {"num_particles": PARTICLES}, {}, "", 1.0, 1.0, True, {})
+    data = mf.Dense.from_array(jnp.asarray(x, jnp.float32))
+    return Posterior(model, data, draws, meta, particle_log_weights=np.zeros((1, PARTICLES)))
+
+
+def test_the_doubt_of_a_row_is_that_of_its_features_changed_one_at_a_time():
+    post = filtered(efficacy=0.5, leak=0.2)
+    x, z = np.asarray(post.data.values), post.draws["z"][0, 0]
+    rows = np.array([3, 8, 30])
+    known = (*(part.ravel() for part in np.indices(x.shape)), x.ravel())
+    draw = {name: values[0, 0] for name, values in post.draws.items()}
+    found = particle_paths._conditional_doubt(post, draw, known, rows)
+    for row, doubt in zip(rows, found, strict=True):
+        others = np.delete(z, row, axis=0).sum(axis=0) + 0.5
+        density = []
+        for change in ((0, 0), (1, 0), (0, 1)):
+            features = z[row] ^ np.array(change, bool)
+            on = 1 - 0.8 * 0.5 ** (features @ Y.astype(int))
+            prior = np.where(features, others, ROWS - others)
+            density.append(np.prod(np.where(x[row] == 1, on, 1 - on)) * np.prod(prior))
+        np.testing.assert_allclose(doubt, 1 - density[0] / np.sum(density), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "raises"),
+    [
+        ({"efficacy": 0.5, "leak": 0.2}, True),
+        ({"efficacy": 0.5, "leak": 0.2, "spread": 0.6}, False),
+        ({"efficacy": 0.95, "leak": 0.01}, False),
+    ],
+    ids=["one path", "particles that differ", "nothing to doubt"],
+)
+def test_particles_with_one_path_are_said_where_features_may_be_others(settings, raises):
+    post = filtered(**settings)
+    assert ("particles" in [alarm.kind for alarm in post.alarms()]) == raises
+    doubt = particle_paths.path_doubt(post)
+    assert (doubt.among_particles < 1e-9) == ("spread" not in settings)
