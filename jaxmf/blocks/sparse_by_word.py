@@ -102,7 +102,7 @@ def sweep(
         first = _FirstLevel(counts, concentration, cache.pseudo.sum())
     order, sizes = tables.sorted_by(values[word], num_words)
     in_use, kinds = tables.sorted_by((sizes == 0).astype(jnp.int32), 2)
-    tokens = _WordTokens(order, documents, paths, in_use, kinds[0], jnp.cumsum(sizes))
+    tokens = _WordTokens(order, documents, in_use, kinds[0], jnp.cumsum(sizes))
     packing = Packing.of(num_paths)
     lists = _lists(packing, documents, paths, parts.num_parts, num_paths)
     concentration = state.hyperparameters[word]["concentration"]
@@ -110,9 +110,10 @@ def sweep(
     compiled = _SweepByWord(distribution, num_topics, bool(above), packing)
     loop = fused_on_cpu(compiled.loop, sequential=True)
     words_of_key = jax.random.bits(key, (2,), jnp.uint32)
-    paths, totals, prior_share, no_room = loop(
-        tokens, (lists, totals[0], cache, first), settings, words_of_key
+    paths, totals, prior_share, no_room, _ = loop(
+        tokens, paths[:, None], (lists, totals[0], cache, first), settings, words_of_key
     )
+    paths = paths[:, 0]
     drawn = {name: paths}
     for parent in above:
         drawn = {parent: paths // num_topics, name: paths % num_topics}
@@ -130,7 +131,6 @@ class _WordTokens(NamedTuple):
 
     order: Array  # (T,) int32
     documents: Array  # (T,) int32
-    paths: Array  # (T,) int32, their topics; of two levels j K + k
     in_use: Array  # (V,) int32, the words, those that have tokens first
     num_in_use: Array  # () int32
     ends: Array  # (V,) int32, where the tokens of a word end in the order
@@ -281,21 +281,27 @@ class _SweepByWord(NamedTuple):
     def loop(
         self,
         tokens: _WordTokens,
+        paths: Array,
         start: tuple[_DocumentLists, Array, CountCache, _FirstLevel | None],
         settings: tuple[Array, Array],
         words_of_key: Array,
-    ) -> tuple[Array, Array, dict[str, Array], Array]:
-        """Topics of all tokens (T,), tokens of topics (K,), hyperparameters, no room."""
+    ) -> tuple[Array, Array, dict[str, Array], Array, Array]:
+        """Topics of all tokens (T, 1), tokens of topics (K,), hyperparameters, no room, lists.
+
+        Args: paths (T, 1) int32, the topics of the tokens, of two levels j K + k. Each is read
+        before it is drawn, so that the new ones take their places. Tables that a kernel changes
+        are not copied if they have two axes and are among what it returns, see `fused_on_cpu`.
+        """
         concentration, whole = settings
         lists, totals, cache, first = start
 
         def one_word(index: Array, carry: PyTree) -> PyTree:
-            begin, drawn, lists, totals, cache, first, chunk, no_room = carry
+            begin, paths, lists, totals, cache, first, chunk, no_room = carry
             word = tables.row(tokens.in_use, index)
             end, b = tables.row(tokens.ends, word), _concentration_of(concentration, word)
 
             def count(index: Array, counts: Array) -> Array:
-                path = tables.row(tokens.paths, tables.row(tokens.order, index))
+                path = tables.row(paths, tables.row(tokens.order, index))[0]
                 zero, topic = jnp.zeros((), jnp.int32), self.topic(path)
                 return tables.add_entry(counts, zero, topic, 1)
 
@@ -304,8 +310,8 @@ class _SweepByWord(NamedTuple):
             table = self.table(cache, totals, (b, whole))
 
             def one_token(index: Array, carry: PyTree) -> PyTree:
-                drawn, lists, totals, cache, table, first, chunk, no_room = carry
-                chunk = _chunk(tokens, drawn, lists, words_of_key, index, chunk)
+                paths, lists, totals, cache, table, first, chunk, no_room = carry
+                chunk = _chunk(tokens, paths, lists, words_of_key, index, chunk)
                 token, document, path, start, chance = (
                     tables.row(leaf, index % _CHUNK) for leaf in chunk[:5]
                 )
@@ -320,10 +326,10 @@ class _SweepByWord(NamedTuple):
                     totals, cache, table, (b, whole), self.topic(path), chance[3]
                 )
                 first = self.moved_first(first, document, path, 1)
-                drawn = tables.put(drawn, token, path)
-                return drawn, lists, totals, cache, table, first, chunk, no_room | ~room
+                paths = tables.put(paths, token, path[None])
+                return paths, lists, totals, cache, table, first, chunk, no_room | ~room
 
-            begun = (drawn, lists, totals, cache, table, first, chunk, no_room)
+            begun = (paths, lists, totals, cache, table, first, chunk, no_room)
             done = jax.lax.fori_loop(begin, end, one_token, begun)
             return end, *done[:4], *done[5:]
 
@@ -332,12 +338,12 @@ class _SweepByWord(NamedTuple):
         zero, zeros = jnp.zeros((), jnp.int32), jnp.zeros((_CHUNK,), jnp.int32)
         uniforms = jnp.zeros((_CHUNK, 4), cache.counts.dtype)
         chunk = _TokenChunk(zeros, zeros, zeros, zeros, uniforms, zero)
-        empty, has_room = jnp.zeros_like(tokens.paths), jnp.zeros((), bool)
-        begun = (zero, empty, lists, totals, cache, first, chunk, has_room)
+        has_room = jnp.zeros((), bool)
+        begun = (zero, paths, lists, totals, cache, first, chunk, has_room)
         done = jax.lax.fori_loop(0, tokens.num_in_use, one_word, begun)
         # no bit is negative; but what was touched has to be used
         no_room = done[7] | (done[6].touched < 0)
-        return done[1], done[3], done[4].hyperparameters, no_room
+        return done[1], done[3], done[4].hyperparameters, no_room, done[2].rows
 
     def table(self, cache: CountCache, totals: Array, word: tuple[Array, Array]) -> _WordTable:
         """All of it afresh."""
@@ -478,7 +484,7 @@ def _at(table: Array, positions: Array) -> Array:
 
 def _chunk(
     tokens: _WordTokens,
-    drawn: Array,
+    paths_of_all: Array,
     lists: _DocumentLists,
     words_of_key: Array,
     index: Array,
@@ -489,12 +495,12 @@ def _chunk(
     def fresh(carry: PyTree) -> PyTree:
         across = jnp.arange(_CHUNK, dtype=jnp.int32)
         order = _at(tokens.order, jnp.minimum(index + across, tokens.order.shape[0] - 1))
-        documents, paths = _at(tokens.documents, order), _at(tokens.paths, order)
+        documents, paths = _at(tokens.documents, order), _at(paths_of_all, order)[:, 0]
         starts = _at(lists.starts, documents)
         last = jnp.maximum(-(-_at(lists.lengths, documents) // _LANES) - 1, 0)
         rows = jnp.minimum(jnp.arange(_NUM_READ)[:, None], last) + starts
         touched = lists.rows.at[rows, 0].get(mode="promise_in_bounds") >> 31
-        touched = jnp.minimum(jnp.min(touched).astype(jnp.int32), jnp.min(_at(drawn, order)))
+        touched = jnp.min(touched).astype(jnp.int32)
         pairs = jnp.arange(2 * _CHUNK, dtype=jnp.uint32)
         block = (index // _CHUNK).astype(jnp.uint32)
         both = special.pairs_of_uniforms(words_of_key, pairs, block, old.uniforms.dtype)
