@@ -73,6 +73,18 @@ def entry(table: Array, row: Array, column: Array) -> Array:
     return _slice(table, (row, column), (1, 1))[0, 0]
 
 
+def entries_at(table: Array, positions: Array) -> Array:
+    """Entries of a table (M, ...) at positions () or (...) that are known to be inside.
+
+    Of a table whose size is a power of two the compiler need not check that they are, which takes
+    longer than to read them.
+    """
+    size = table.shape[0]
+    if size & (size - 1) == 0:
+        positions = positions & (size - 1)
+    return table.at[positions].get(mode="promise_in_bounds")
+
+
 def put(table: Array, index: Array, value: Array) -> Array:
     """The table (M, ...) with `value` for row `index`."""
     return _update(table, jnp.asarray(value, table.dtype)[None], (index,))
@@ -252,6 +264,30 @@ def in_runs(table: Array, *, axis: int) -> list[Array]:
     num_rows = max(1, _LONGEST_SUM // table.shape[1])
     starts = range(0, table.shape[0], num_rows)
     return [jnp.sum(table[start : start + num_rows], axis=axis) for start in starts]
+
+
+def sum_in_lanes(run: Array) -> Array:
+    """The sum () of a run of entries, a multiple of eight: eight sums side by side, then of these.
+
+    One after the other each addition waits for the last; the compiler may not change their order.
+    """
+    lanes = jnp.sum(run.reshape(-1, 8), axis=0) if run.shape[0] > 8 else run
+    return _running_sums(_entries(lanes, 0, stride=1, count=8))[-1]
+
+
+def sums_of_pieces(table: Array, size: int) -> Array:
+    """Sums (P,) over pieces of a table, whose size is a multiple of theirs.
+
+    With zeros at the end, so that P is a multiple of eight as `sum_in_lanes` asks.
+    """
+    sums = jnp.concatenate(in_runs(table.reshape(-1, size), axis=1))
+    return jnp.pad(sums, (0, -sums.shape[0] % 8))
+
+
+def to_power_of_two(table: Array) -> Array:
+    """The table (M,) with zeros at the end up to the next power of two, for `entries_at`."""
+    size = table.shape[0]
+    return jnp.pad(table, (0, (1 << (size - 1).bit_length()) - size))
 
 
 def either(condition: Array, first: PyTree, second: PyTree) -> PyTree:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _MANY_CELLS = 2**28
 """From how many counts of topics of documents on the sweep is sparse: it would keep two, 2 GB."""
 
+_MANY_TOPICS = 1_000
+"""From how many topics of documents on, of a fixed number, the sparse sweep is the faster one."""
+
 
 class NetworkModel(Readable, Model[ModelData], ABC):
     """Base of the models that are short descriptions of a network.
@@ -146,7 +149,15 @@ class NetworkModel(Readable, Model[ModelData], ABC):
             num_tokens,
             can_be_parallel=platform == "cpu" or chain.can_be_parallel(network),
         )
-        return found | {"sweep": "sparse" if platform == "cpu" and is_large else sweep}
+        if platform == "cpu" and (is_large or (sparse and self._has_many_topics())):
+            sweep = "sparse"
+        return found | {"sweep": sweep}
+
+    def _has_many_topics(self) -> bool:
+        """Whether a single indicator has a fixed number of groups, and many."""
+        network = self.network()
+        priors = [network.blocks[name].distribution for name in network.indicators]
+        return len(priors) == 1 and not priors[0].grows and priors[0].num_groups(1) >= _MANY_TOPICS
 
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """The parallel sweep spreads tokens over "data": see `Model`."""
@@ -178,10 +189,10 @@ class NetworkModel(Readable, Model[ModelData], ABC):
                 and remove groups. "sparse", for LDA, HDPLDA and PAM of two levels on a CPU: as
                 "sequential", with work a token that follows the topics of its word (the paths, and
                 from 10^7 tokens on the topics, of its document) instead of all of them; for LDA
-                slower below 1,000 topics, as fast there, faster with more.
+                slower below some 700 topics, faster with more.
                 "auto": the first on a CPU and where the network has no other, "sparse" there for
-                more than 2^28 topics of documents, of which the first has two tables; "parallel"
-                on accelerators but for few tokens.
+                1,000 topics of LDA and more, and for more than 2^28 topics of documents, of which
+                the first has two tables; "parallel" on accelerators but for few tokens.
             split_merge: proposals a sweep to split a group or merge two, for every indicator with a
                 DirichletProcess, PitmanYor or HDP prior whose groups partition observed blocks
                 only; a few are worth their time where a chain stays in a wrong mode. Of an HDP they

@@ -6,7 +6,7 @@ as a sum of two parts (Yao, Mimno & McCallum 2009; Yu et al. 2015):
     p(k) ~ n_wk G_k + b_w G_k,    G_k = (n_dk + a_k) / (n_k + sum b).
 
 The first has the topics that the word has now: a list of each word's topics and their counts, built
-afresh before every sweep. The second has all topics; G and sums of it over pieces of 64 are kept
+afresh before every sweep. The second has all topics; G and sums of it over pieces of 32 are kept
 ready for the document that is worked on, and brought up to date where a count changes. Documents
 come one after the other, and there is no table of documents or words times topics.
 
@@ -17,6 +17,7 @@ distributed algorithm for topic modeling.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -25,6 +26,7 @@ import jax.numpy as jnp
 from jaxmf._kernels import special, tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
+from jaxmf.blocks.packing import Packing
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
@@ -33,7 +35,7 @@ from jaxmf.priors.partition_prior import CountCache, PartitionPrior
 from jaxmf.types import Array, Key, PyTree
 
 _LANES = tables.NUM_LANES
-_PIECE = 64  # topics whose weights have one sum; the same at every capacity, see `tables.choose`
+_PIECE = 32  # topics whose weights have one sum; the same at every capacity, see `tables.choose`
 
 
 def sweep(
@@ -52,14 +54,15 @@ def sweep(
     batches, topics = part_of(parts, values, data.num_tokens), values[name]
     order, sizes = tables.sorted_by(batches, parts.num_parts)
     tokens = _DocumentTokens(order, values[word][order], topics[order])
-    lists, slot = _lists(tokens, num_words, num_topics)
+    packing = Packing.of(num_topics)
+    lists, slot = _lists(packing, tokens, num_words, num_topics)
     totals = tables.count_pairs(jnp.zeros_like(topics), topics, (1, num_topics))
     cache = distribution.begin(totals, state.hyperparameters[name], with_sizes=False)
     concentration = state.hyperparameters[word]["concentration"]
     uniforms = special.uniforms(key, (data.num_tokens, 4 if distribution.grows else 3))
     start = (lists, totals[0], cache)
     settings = (concentration, jnp.sum(jnp.broadcast_to(concentration, (num_words,))))
-    loop = fused_on_cpu(_Sweep(distribution, num_topics).loop, sequential=True)
+    loop = fused_on_cpu(_Sweep(distribution, num_topics, packing).loop, sequential=True)
     drawn, totals, prior_share, no_room = loop(
         tokens, slot, jnp.cumsum(sizes), start, settings, uniforms
     )
@@ -83,42 +86,44 @@ class _DocumentTokens(NamedTuple):
 class _Lists(NamedTuple):
     """The topics of every word.
 
-    A topic stands at most once in a list. One whose count has fallen to zero leaves a hole, which
-    the next new one takes; a list never has more entries than the word has tokens or there are
-    topics.
+    An entry is a topic and its count in one word, see `Packing`. One whose count has fallen to zero
+    leaves a hole, which the next new one takes; a list never has more entries than the word has
+    tokens, nor than there are topics while counts are below the largest that an entry can hold.
     """
 
     starts: Array  # (V,) int32, where the list of a word starts
     lengths: Array  # (V,) int32, how many entries it has, holes included
-    topics: Array  # (M,) int32
-    counts: Array  # (M,) float, exact up to 2^24; zero behind the end of a list
+    entries: Array  # (M,) uint32; zero behind the end of a list
 
 
-def _lists(tokens: _DocumentTokens, num_words: int, num_topics: int) -> tuple[_Lists, Array]:
+def _lists(
+    packing: Packing, tokens: _DocumentTokens, num_words: int, num_topics: int
+) -> tuple[_Lists, Array]:
     """The lists, and of each token (T,) int32 the entry of its word and topic."""
     num_tokens = tokens.words.shape[0]
     order, sizes = tables.sorted_by(tokens.words, num_words)
-    room = -(-jnp.minimum(sizes, num_topics) // _LANES) * _LANES
-    widest = -(-min(num_tokens, num_topics) // _LANES) * _LANES
-    most = min(num_tokens + (_LANES - 1) * min(num_words, num_tokens), num_words * widest)
-    most = max(most, _LANES)  # where there is no token
+    room = -(-packing.room(sizes, num_topics) // _LANES) * _LANES
+    most = num_tokens + (_LANES - 1) * min(num_words, num_tokens)
+    if num_tokens <= packing.most:
+        most = min(most, num_words * (-(-min(num_tokens, num_topics) // _LANES) * _LANES))
     lists = _Lists(
         starts=jnp.cumsum(room) - room,
         lengths=jnp.zeros((num_words,), jnp.int32),
-        topics=jnp.zeros((most,), jnp.int32),
-        counts=jnp.zeros((most,), jnp.result_type(float)),
+        # there may be no token
+        entries=jnp.zeros((max(most, _LANES),), jnp.uint32),
     )
     last = jnp.full((num_topics,), -1, jnp.int32)
-    return fused_on_cpu(_build, sequential=True)(tokens.words, tokens.topics, order, lists, last)
+    build = fused_on_cpu(partial(_build, packing), sequential=True)
+    return build(tokens.words, tokens.topics, order, lists, last)
 
 
 def _build(
-    words: Array, topics: Array, order: Array, lists: _Lists, last: Array
+    packing: Packing, words: Array, topics: Array, order: Array, lists: _Lists, last: Array
 ) -> tuple[_Lists, Array]:
     """Word after word; `last` is the entry that each topic had last, in this list or before it."""
 
     def one(index: Array, carry: PyTree) -> PyTree:
-        lengths, entry_counts, counts, last, entries = carry
+        lengths, entries, last, entry_of = carry
         token = tables.row(order, index)
         word, topic = tables.row(words, token), tables.row(topics, token)
         start = tables.row(lists.starts, word)
@@ -129,22 +134,23 @@ def _build(
 
         # a loop that turns once or not at all, and whose result is not computed again for each use
         entry = tables.row(last, topic)
-        new = (entry < start, entry, lengths)
+        is_full = packing.counts(tables.row(entries, jnp.maximum(entry, 0))) == packing.most
+        new = ((entry < start) | is_full, entry, lengths)
         _, entry, lengths = jax.lax.while_loop(lambda carry: carry[0], append, new)
-        last, entries = tables.put(last, topic, entry), tables.put(entries, token, entry)
-        entry_counts = tables.put(entry_counts, entry, topic)
-        return lengths, entry_counts, tables.add(counts, entry, 1), last, entries
+        last, entry_of = tables.put(last, topic, entry), tables.put(entry_of, token, entry)
+        entries = tables.put(entries, entry, packing.raised(tables.row(entries, entry), topic))
+        return lengths, entries, last, entry_of
 
-    begin = (lists.lengths, lists.topics, lists.counts, last, jnp.zeros_like(words))
+    begin = (lists.lengths, lists.entries, last, jnp.zeros_like(words))
     done = jax.lax.fori_loop(0, words.shape[0], one, begin)
-    return _Lists(lists.starts, *done[:3]), done[4]
+    return _Lists(lists.starts, *done[:2]), done[3]
 
 
 class _Table(NamedTuple):
     """G_k of the document that is worked on, and its sums."""
 
-    weights: Array  # (64 P,) float; zeros at the end
-    sums: Array  # (P,) float, over pieces of 64
+    weights: Array  # (M,) float; zeros at the end; M is a power of two, see `tables.entries_at`
+    sums: Array  # (P,) float, over pieces of 32; zeros at the end, P is a multiple of eight
 
 
 class _Sweep(NamedTuple):
@@ -152,6 +158,7 @@ class _Sweep(NamedTuple):
 
     distribution: PartitionPrior
     num_topics: int
+    packing: Packing
 
     def loop(
         self,
@@ -181,12 +188,14 @@ class _Sweep(NamedTuple):
                 drawn, word_lists, totals, cache, table, no_room = carry
                 word, topic = tables.row(tokens.words, index), topic_at(index)
                 chance = tables.row(uniforms, index)
-                counts = tables.add(word_lists.counts, tables.row(entries, index), -1)
-                word_lists = word_lists._replace(counts=counts)
+                entry = tables.row(entries, index)
+                without = tables.row(word_lists.entries, entry) - 1
+                without = tables.put(word_lists.entries, entry, without)
+                word_lists = word_lists._replace(entries=without)
                 totals, cache, table = self.moved(totals, cache, table, whole, topic, None)
                 _, room = self.distribution.pseudo(cache)
                 b = tables.row(concentration, word) if concentration.ndim else concentration
-                topic, word_lists = _drawn(word_lists, word, table, b, chance)
+                topic, word_lists = _drawn(self.packing, word_lists, word, table, b, chance)
                 birth = chance[-1]
                 totals, cache, table = self.moved(totals, cache, table, whole, topic, birth)
                 drawn = tables.put(drawn, tables.row(tokens.order, index), topic)
@@ -213,8 +222,8 @@ class _Sweep(NamedTuple):
         pseudo, _ = self.distribution.pseudo(cache)
         weights = (cache.counts[0] + pseudo) / (totals + whole)
         weights = jnp.pad(weights, (0, -self.num_topics % _PIECE))
-        sums = tables.in_runs(weights.reshape(-1, _PIECE), axis=1)
-        return _Table(weights, jnp.concatenate(sums))
+        sums = tables.sums_of_pieces(weights, _PIECE)
+        return _Table(tables.to_power_of_two(weights), sums)
 
     def moved(
         self,
@@ -238,7 +247,8 @@ class _Sweep(NamedTuple):
             total + whole
         )
         weights, piece = tables.put(table.weights, topic, weight), topic // _PIECE
-        sums = tables.put(table.sums, piece, jnp.sum(_run(weights, piece * _PIECE, _PIECE)))
+        sums = tables.sum_in_lanes(_run(weights, piece * _PIECE, _PIECE))
+        sums = tables.put(table.sums, piece, sums)
         table = _Table(weights, sums)
         if not self.distribution.grows:
             return totals, cache, table
@@ -253,74 +263,78 @@ class _Sweep(NamedTuple):
 
 
 def _drawn(
-    lists: _Lists, word: Array, table: _Table, concentration: Array, chance: Array
+    packing: Packing,
+    lists: _Lists,
+    word: Array,
+    table: _Table,
+    concentration: Array,
+    chance: Array,
 ) -> tuple[Array, _Lists]:
     """A topic for a token of a word, and the lists with it."""
     start, length = tables.row(lists.starts, word), tables.row(lists.lengths, word)
     num_rows = -(-length // _LANES)
 
     def add_row(index: Array, lanes: Array) -> Array:
-        first = start + index * _LANES
-        topics = _run(lists.topics, first, _LANES)
-        return lanes + _run(lists.counts, first, _LANES) * table.weights.at[topics].get(
-            mode="promise_in_bounds"
-        )
+        found = _run(lists.entries, start + index * _LANES, _LANES)
+        weights = tables.entries_at(table.weights, packing.topics(found))
+        return lanes + packing.counts(found) * weights
 
     lanes = jax.lax.fori_loop(0, num_rows, add_row, jnp.zeros((_LANES,), table.weights.dtype))
-    list_weight, smooth_weight = jnp.sum(lanes), concentration * jnp.sum(table.sums)
+    list_weight = tables.sum_in_lanes(lanes)
+    smooth_weight = concentration * tables.sum_in_lanes(table.sums)
     is_listed = chance[0] * (list_weight + smooth_weight) < list_weight
-    entry = _down_lane(lists, table, start, num_rows, lanes, chance)
-    topic = tables.row(lists.topics, entry)
-
-    def smooth_topic(carry: PyTree) -> PyTree:
-        piece = tables.choose(table.sums, chance[1])
-        inside = _run(table.weights, piece * _PIECE, _PIECE)
-        topic = piece * _PIECE + tables.choose(inside, chance[2])
-        return jnp.zeros((), bool), topic, _entry_for(lists, start, num_rows, topic)
-
-    begin = (~is_listed, topic, entry)
-    _, topic, entry = jax.lax.while_loop(lambda carry: carry[0], smooth_topic, begin)
-    return topic, lists._replace(
-        lengths=tables.put(lists.lengths, word, jnp.maximum(length, entry - start + 1)),
-        topics=tables.put(lists.topics, entry, topic),
-        counts=tables.add(lists.counts, entry, 1),
-    )
-
-
-def _down_lane(
-    lists: _Lists, table: _Table, start: Array, num_rows: Array, lanes: Array, chance: Array
-) -> Array:
-    """An entry of a list with probability proportional to its weight, by the sums of lanes."""
     lane = tables.choose(lanes, chance[1])
     goal = chance[2] * tables.row(lanes, lane)
 
-    def follow(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-        index, passed, chosen, _ = carry
+    def follow(carry: PyTree) -> PyTree:
+        index, passed, chosen, word_of_chosen, _ = carry
         entry = start + index * _LANES + lane
-        weight = tables.row(lists.counts, entry) * tables.row(
-            table.weights, tables.row(lists.topics, entry)
-        )
+        found = tables.row(lists.entries, entry)
+        weight = packing.counts(found) * tables.entries_at(table.weights, packing.topics(found))
         passed = passed + weight
         # rounding may let the sum end short of the goal: then it is the last one with weight
-        return index + 1, passed, jnp.where(weight > 0, entry, chosen), passed > goal
+        chosen, word_of_chosen = tables.either(weight > 0, (entry, found), (chosen, word_of_chosen))
+        return index + 1, passed, chosen, word_of_chosen, passed > goal
 
-    nothing = jnp.zeros((), goal.dtype)
-    begin = (jnp.zeros((), jnp.int32), nothing, start, jnp.zeros((), bool))
-    return jax.lax.while_loop(lambda carry: ~carry[3] & (carry[0] < num_rows), follow, begin)[2]
+    nothing, nowhere = jnp.zeros((), goal.dtype), jnp.zeros((), jnp.uint32)
+    begin = (jnp.zeros((), jnp.int32), nothing, start, nowhere, ~is_listed)
+    done = jax.lax.while_loop(lambda carry: ~carry[4] & (carry[0] < num_rows), follow, begin)
+
+    listed, listed_word = packing.topics(done[3]), done[3]
+
+    def find_entry(carry: PyTree) -> PyTree:
+        piece = tables.choose(table.sums, chance[1])
+        inside = _run(table.weights, piece * _PIECE, _PIECE)
+        topic = piece * _PIECE + tables.choose(inside, chance[2])
+        topic = jnp.where(is_listed, listed, topic)
+        entry = _entry_for(packing, lists, start, num_rows, topic)
+        return jnp.zeros((), bool), topic, entry, tables.row(lists.entries, entry)
+
+    # what stands in the entry comes out of the loops: read beside them, all would be copied
+    is_full = packing.counts(listed_word) == packing.most
+    begun = (~is_listed | is_full, listed, done[2], listed_word)
+    _, topic, entry, found = jax.lax.while_loop(lambda carry: carry[0], find_entry, begun)
+    entries = tables.put(lists.entries, entry, packing.raised(found, topic))
+    length = jnp.maximum(length, entry - start + 1)
+    return topic, lists._replace(lengths=tables.put(lists.lengths, word, length), entries=entries)
 
 
-def _entry_for(lists: _Lists, start: Array, num_rows: Array, topic: Array) -> Array:
-    """The entry of a topic in a list, or that which it takes: the first hole, or behind the end."""
-    size = lists.topics.shape[0]
+def _entry_for(
+    packing: Packing, lists: _Lists, start: Array, num_rows: Array, topic: Array
+) -> Array:
+    """The entry of a topic with room, or that which it takes: the first hole, or behind the end."""
+    size = lists.entries.shape[0]
     across = jnp.arange(_LANES, dtype=jnp.int32)
+    least = packing.entry(topic, 0)
 
     def look(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         there, hole = carry
         first = start + index * _LANES
-        is_topic = _run(lists.topics, first, _LANES) == topic
-        is_empty = _run(lists.counts, first, _LANES) == 0
+        found = _run(lists.entries, first, _LANES)
+        # in whole numbers without sign those of other topics are far away on either side
+        is_topic, is_hole = found - least < packing.most, packing.counts(found) == 0
         there = jnp.minimum(there, jnp.min(jnp.where(is_topic, first + across, size)))
-        return there, jnp.minimum(hole, jnp.min(jnp.where(is_empty, first + across, size)))
+        return there, jnp.minimum(hole, jnp.min(jnp.where(is_hole, first + across, size)))
 
     none = jnp.full((), size, jnp.int32)
     there, hole = jax.lax.fori_loop(0, num_rows, look, (none, none))

@@ -7,7 +7,7 @@ as a sum of two parts (Yao, Mimno & McCallum 2009; Yu et al. 2015, section 4.2, 
 
 The first has the topics that the document has now: a list of each document's topics and their
 counts, built afresh before every sweep. The second has all topics; Q, and sums of a Q over pieces
-of 64, are kept ready for the word that is worked on, and brought up to date where a count changes.
+of 32, are kept ready for the word that is worked on, and brought up to date where a count changes.
 Words come one after the other, and there is no table of documents or words times topics. Lists of
 documents are short where those of words have a thousand topics.
 
@@ -33,6 +33,7 @@ import jax.numpy as jnp
 from jaxmf._kernels import special, tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
+from jaxmf.blocks.packing import Packing
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
@@ -43,8 +44,8 @@ from jaxmf.priors.partition_prior import CountCache, PartitionPrior, is_kind
 from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import Array, Key, PyTree
 
-_LANES = 8  # of a list; with their counts they are a line of the cache
-_PIECE = 64  # topics whose weights have one sum; the same at every capacity, see `tables.choose`
+_LANES = 16  # entries of a list that are a line of the cache
+_PIECE = 32  # topics whose weights have one sum; the same at every capacity, see `tables.choose`
 _CHUNK = 64  # tokens that are read together,
 _NUM_READ = 8  # and how many rows of the lists of their documents
 
@@ -101,15 +102,18 @@ def sweep(
         first = _FirstLevel(counts, concentration, cache.pseudo.sum())
     order, sizes = tables.sorted_by(values[word], num_words)
     in_use, kinds = tables.sorted_by((sizes == 0).astype(jnp.int32), 2)
-    tokens = _WordTokens(order, documents, paths, in_use, kinds[0], jnp.cumsum(sizes))
-    lists = _lists(documents, paths, parts.num_parts, num_paths)
+    tokens = _WordTokens(order, documents, in_use, kinds[0], jnp.cumsum(sizes))
+    packing = Packing.of(num_paths)
+    lists = _lists(packing, documents, paths, parts.num_parts, num_paths)
     concentration = state.hyperparameters[word]["concentration"]
     settings = (concentration, jnp.sum(jnp.broadcast_to(concentration, (num_words,))))
-    loop = fused_on_cpu(_SweepByWord(distribution, num_topics, bool(above)).loop, sequential=True)
+    compiled = _SweepByWord(distribution, num_topics, bool(above), packing)
+    loop = fused_on_cpu(compiled.loop, sequential=True)
     words_of_key = jax.random.bits(key, (2,), jnp.uint32)
-    paths, totals, prior_share, no_room = loop(
-        tokens, (lists, totals[0], cache, first), settings, words_of_key
+    paths, totals, prior_share, no_room, _ = loop(
+        tokens, paths[:, None], (lists, totals[0], cache, first), settings, words_of_key
     )
+    paths = paths[:, 0]
     drawn = {name: paths}
     for parent in above:
         drawn = {parent: paths // num_topics, name: paths % num_topics}
@@ -127,7 +131,6 @@ class _WordTokens(NamedTuple):
 
     order: Array  # (T,) int32
     documents: Array  # (T,) int32
-    paths: Array  # (T,) int32, their topics; of two levels j K + k
     in_use: Array  # (V,) int32, the words, those that have tokens first
     num_in_use: Array  # () int32
     ends: Array  # (V,) int32, where the tokens of a word end in the order
@@ -136,15 +139,14 @@ class _WordTokens(NamedTuple):
 class _DocumentLists(NamedTuple):
     """The topics of every document, or paths.
 
-    One stands at most once in a list. One whose count has fallen to zero leaves a hole, which the
-    next new one takes; a list never has more entries than the document has tokens or there are
-    topics.
+    An entry is a topic and its count in one word, see `Packing`. One whose count has fallen to zero
+    leaves a hole, which the next new one takes; a list never has more entries than the document has
+    tokens, nor than there are topics while counts are below the largest that an entry can hold.
     """
 
     starts: Array  # (D,) int32, the row where the list of a document starts
     lengths: Array  # (D,) int32, how many entries it has, holes included
-    # (R, 2 L) int32: L topics and then their counts, which are zero behind the end of a list
-    rows: Array
+    rows: Array  # (R, L) uint32, zero behind the end of a list
 
 
 class _FirstLevel(NamedTuple):
@@ -166,35 +168,38 @@ class _TokenChunk(NamedTuple):
     paths: Array  # (C,) int32
     starts: Array  # (C,) int32, the row where the list of the document starts
     uniforms: Array  # (C, 4) float
-    touched: Array  # () int32, the least of some counts of their lists, which are now at hand
+    touched: Array  # () int32, the least bit of some entries of their lists, now at hand
 
 
 class _WordTable(NamedTuple):
     """Of the word that is worked on; zeros at the end."""
 
-    weights: Array  # (64 P,) float, Q_k
-    smooth: Array  # (64 P,) float, a_k Q_k
+    weights: Array  # (M,) float, Q_k; M is a power of two, see `tables.entries_at`
+    smooth: Array  # (32 P,) float, a_k Q_k
     sums: Array  # (P,) float, of these, over pieces of 64
 
 
-def _lists(documents: Array, paths: Array, num_documents: int, num_paths: int) -> _DocumentLists:
+def _lists(
+    packing: Packing, documents: Array, paths: Array, num_documents: int, num_paths: int
+) -> _DocumentLists:
     num_tokens = documents.shape[0]
     zeros = jnp.zeros_like(documents)
     sizes = tables.count_pairs(zeros, documents, (1, num_documents))[0]
-    room = -(-jnp.minimum(sizes, num_paths) // _LANES)
+    room = -(-packing.room(sizes, num_paths) // _LANES)
     most = (num_tokens + (_LANES - 1) * min(num_documents, num_tokens)) // _LANES
-    most = max(1, min(most, num_documents * -(-min(num_tokens, num_paths) // _LANES)))
+    if num_tokens <= packing.most:
+        most = min(most, num_documents * -(-min(num_tokens, num_paths) // _LANES))
     lists = _DocumentLists(
         starts=jnp.cumsum(room) - room,
         lengths=jnp.zeros((num_documents,), jnp.int32),
-        rows=jnp.zeros((most, 2 * _LANES), jnp.int32),
+        rows=jnp.zeros((max(1, most), _LANES), jnp.uint32),
     )
 
     def build(documents: Array, paths: Array, lists: _DocumentLists) -> _DocumentLists:
         def one(index: Array, lists: _DocumentLists) -> _DocumentLists:
             document, path = tables.row(documents, index), tables.row(paths, index)
             span = _span_of(lists, document, tables.row(lists.starts, document))
-            return _added(lists, span, _entry_for(lists, span, path), path)
+            return _added(packing, lists, span, _entry_for(packing, lists, span, path), path)
 
         return jax.lax.fori_loop(0, documents.shape[0], one, lists)
 
@@ -215,23 +220,38 @@ def _span_of(lists: _DocumentLists, document: Array, start: Array) -> _ListSpan:
     return _ListSpan(document, start, length, -(-length // _LANES))
 
 
-def _row(lists: _DocumentLists, row: Array) -> tuple[Array, Array]:
-    """Topics and counts (L,) each."""
-    both = tables.row(lists.rows, row)
-    return both[:_LANES], both[_LANES:]
+def _entry_of(packing: Packing, lists: _DocumentLists, span: _ListSpan, path: Array) -> Array:
+    """The first entry of a topic that has tokens."""
+    across = jnp.arange(_LANES, dtype=jnp.int32)
+    first = packing.entry(path, 1)
+
+    def look(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        index = carry[0] + 1
+        # in whole numbers without sign those of other topics are far away on either side
+        is_it = tables.row(lists.rows, span.start + index) - first < packing.most
+        return index, jnp.min(jnp.where(is_it, across, _LANES))
+
+    def goes_on(carry: tuple[Array, Array]) -> Array:
+        return (carry[1] == _LANES) & (carry[0] + 1 < span.num_rows)
+
+    begin = (jnp.full((), -1, jnp.int32), jnp.full((), _LANES, jnp.int32))
+    index, lane = jax.lax.while_loop(goes_on, look, begin)
+    return index * _LANES + lane
 
 
-def _entry_for(lists: _DocumentLists, span: _ListSpan, path: Array) -> Array:
-    """The entry of a topic in a list, or that which it takes: the first hole, or behind the end."""
+def _entry_for(packing: Packing, lists: _DocumentLists, span: _ListSpan, path: Array) -> Array:
+    """The entry of a topic with room, or that which it takes: the first hole, or behind the end."""
     most = jnp.iinfo(jnp.int32).max
     across = jnp.arange(_LANES, dtype=jnp.int32)
 
     def look(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         there, hole = carry
-        paths, counts = _row(lists, span.start + index)
+        found = tables.row(lists.rows, span.start + index)
         entries = index * _LANES + across
-        there = jnp.minimum(there, jnp.min(jnp.where(paths == path, entries, most)))
-        return there, jnp.minimum(hole, jnp.min(jnp.where(counts == 0, entries, most)))
+        is_it = found - packing.entry(path, 0) < packing.most
+        there = jnp.minimum(there, jnp.min(jnp.where(is_it, entries, most)))
+        is_hole = packing.counts(found) == 0
+        return there, jnp.minimum(hole, jnp.min(jnp.where(is_hole, entries, most)))
 
     # what goes into the loop is not read again after it, when the length may have changed
     begin = (jnp.full((), most, jnp.int32), span.num_rows * _LANES)
@@ -239,12 +259,14 @@ def _entry_for(lists: _DocumentLists, span: _ListSpan, path: Array) -> Array:
     return jnp.where(there < most, there, hole)
 
 
-def _added(lists: _DocumentLists, span: _ListSpan, entry: Array, path: Array) -> _DocumentLists:
+def _added(
+    packing: Packing, lists: _DocumentLists, span: _ListSpan, entry: Array, path: Array
+) -> _DocumentLists:
     """A token more in an entry, which is or becomes that of its topic."""
     row, lane = span.start + entry // _LANES, entry % _LANES
     length = jnp.maximum(span.length, entry + 1)
-    rows = tables.put_entry(lists.rows, row, lane, path)
-    rows = tables.add_entry(rows, row, _LANES + lane, 1)
+    found = packing.raised(tables.entry(lists.rows, row, lane), path)
+    rows = tables.put_entry(lists.rows, row, lane, found)
     return lists._replace(lengths=tables.put(lists.lengths, span.document, length), rows=rows)
 
 
@@ -254,25 +276,32 @@ class _SweepByWord(NamedTuple):
     distribution: PartitionPrior
     num_topics: int
     is_path: bool
+    packing: Packing
 
     def loop(
         self,
         tokens: _WordTokens,
+        paths: Array,
         start: tuple[_DocumentLists, Array, CountCache, _FirstLevel | None],
         settings: tuple[Array, Array],
         words_of_key: Array,
-    ) -> tuple[Array, Array, dict[str, Array], Array]:
-        """Topics of all tokens (T,), tokens of topics (K,), hyperparameters, no room."""
+    ) -> tuple[Array, Array, dict[str, Array], Array, Array]:
+        """Topics of all tokens (T, 1), tokens of topics (K,), hyperparameters, no room, lists.
+
+        Args: paths (T, 1) int32, the topics of the tokens, of two levels j K + k. Each is read
+        before it is drawn, so that the new ones take their places. Tables that a kernel changes
+        are not copied if they have two axes and are among what it returns, see `fused_on_cpu`.
+        """
         concentration, whole = settings
         lists, totals, cache, first = start
 
         def one_word(index: Array, carry: PyTree) -> PyTree:
-            begin, drawn, lists, totals, cache, first, chunk, no_room = carry
+            begin, paths, lists, totals, cache, first, chunk, no_room = carry
             word = tables.row(tokens.in_use, index)
             end, b = tables.row(tokens.ends, word), _concentration_of(concentration, word)
 
             def count(index: Array, counts: Array) -> Array:
-                path = tables.row(tokens.paths, tables.row(tokens.order, index))
+                path = tables.row(paths, tables.row(tokens.order, index))[0]
                 zero, topic = jnp.zeros((), jnp.int32), self.topic(path)
                 return tables.add_entry(counts, zero, topic, 1)
 
@@ -281,8 +310,8 @@ class _SweepByWord(NamedTuple):
             table = self.table(cache, totals, (b, whole))
 
             def one_token(index: Array, carry: PyTree) -> PyTree:
-                drawn, lists, totals, cache, table, first, chunk, no_room = carry
-                chunk = _chunk(tokens, drawn, lists, words_of_key, index, chunk)
+                paths, lists, totals, cache, table, first, chunk, no_room = carry
+                chunk = _chunk(tokens, paths, lists, words_of_key, index, chunk)
                 token, document, path, start, chance = (
                     tables.row(leaf, index % _CHUNK) for leaf in chunk[:5]
                 )
@@ -297,10 +326,10 @@ class _SweepByWord(NamedTuple):
                     totals, cache, table, (b, whole), self.topic(path), chance[3]
                 )
                 first = self.moved_first(first, document, path, 1)
-                drawn = tables.put(drawn, token, path)
-                return drawn, lists, totals, cache, table, first, chunk, no_room | ~room
+                paths = tables.put(paths, token, path[None])
+                return paths, lists, totals, cache, table, first, chunk, no_room | ~room
 
-            begun = (drawn, lists, totals, cache, table, first, chunk, no_room)
+            begun = (paths, lists, totals, cache, table, first, chunk, no_room)
             done = jax.lax.fori_loop(begin, end, one_token, begun)
             return end, *done[:4], *done[5:]
 
@@ -309,12 +338,12 @@ class _SweepByWord(NamedTuple):
         zero, zeros = jnp.zeros((), jnp.int32), jnp.zeros((_CHUNK,), jnp.int32)
         uniforms = jnp.zeros((_CHUNK, 4), cache.counts.dtype)
         chunk = _TokenChunk(zeros, zeros, zeros, zeros, uniforms, zero)
-        empty, has_room = jnp.zeros_like(tokens.paths), jnp.zeros((), bool)
-        begun = (zero, empty, lists, totals, cache, first, chunk, has_room)
+        has_room = jnp.zeros((), bool)
+        begun = (zero, paths, lists, totals, cache, first, chunk, has_room)
         done = jax.lax.fori_loop(0, tokens.num_in_use, one_word, begun)
-        # counts are not negative; but what was touched has to be used
+        # no bit is negative; but what was touched has to be used
         no_room = done[7] | (done[6].touched < 0)
-        return done[1], done[3], done[4].hyperparameters, no_room
+        return done[1], done[3], done[4].hyperparameters, no_room, done[2].rows
 
     def table(self, cache: CountCache, totals: Array, word: tuple[Array, Array]) -> _WordTable:
         """All of it afresh."""
@@ -322,8 +351,8 @@ class _SweepByWord(NamedTuple):
         padding = (0, -self.num_topics % _PIECE)
         weights = (cache.counts[0] + word[0]) / (totals + word[1])
         smooth = jnp.pad(weights * pseudo, padding)
-        sums = tables.in_runs(smooth.reshape(-1, _PIECE), axis=1)
-        return _WordTable(jnp.pad(weights, padding), smooth, jnp.concatenate(sums))
+        sums = tables.sums_of_pieces(smooth, _PIECE)
+        return _WordTable(tables.to_power_of_two(weights), smooth, sums)
 
     def moved(
         self,
@@ -347,7 +376,7 @@ class _SweepByWord(NamedTuple):
         smooth = tables.put(table.smooth, topic, weight * tables.row(pseudo, topic))
         piece = topic // _PIECE
         run = tables.take(smooth, tables.Lanes(piece * _PIECE, 1, _PIECE))
-        sums = tables.put(table.sums, piece, jnp.sum(run))
+        sums = tables.put(table.sums, piece, tables.sum_in_lanes(run))
         table = _WordTable(tables.put(table.weights, topic, weight), smooth, sums)
         if not self.distribution.grows:
             return totals, cache, table
@@ -390,36 +419,34 @@ class _SweepByWord(NamedTuple):
             shares = (counts + first.concentration) / (counts + first.below)
 
         def weigh(paths: Array) -> Array:
-            weights = _at(table.weights, self.topic(paths))
-            return weights if shares is None else weights * _at(shares, paths // self.num_topics)
+            weights = tables.entries_at(table.weights, self.topic(paths))
+            if shares is None:
+                return weights
+            return weights * tables.entries_at(shares, paths // self.num_topics)
 
-        def add_row(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-            lanes, rows = carry
-            paths, counts = _row(lists, start + index)
-            is_there = (paths == path) & (counts > 0)
-            weights = (counts - is_there) * weigh(paths)
-            return lanes + weights, jnp.where(is_there, index, rows)
+        # what is read from here on is the list without the token, or all of it would be copied
+        left = _entry_of(self.packing, lists, span, path)
+        row, lane = start + left // _LANES, left % _LANES
+        rows = tables.put_entry(lists.rows, row, lane, tables.entry(lists.rows, row, lane) - 1)
+        without = lists._replace(rows=rows)
 
-        begin = (jnp.zeros((_LANES,), table.weights.dtype), jnp.full((_LANES,), -1, jnp.int32))
-        lanes, rows = jax.lax.fori_loop(0, num_rows, add_row, begin)
-        across = jnp.arange(_LANES, dtype=jnp.int32)
-        left = jnp.max(jnp.where(rows >= 0, rows * _LANES + across, -1))
-        list_weight, smooth_weight = jnp.sum(lanes), jnp.sum(table.sums)
+        def add_row(index: Array, lanes: Array) -> Array:
+            entries = tables.row(without.rows, start + index)
+            return lanes + self.packing.counts(entries) * weigh(self.packing.topics(entries))
+
+        nothing = jnp.zeros((_LANES,), table.weights.dtype)
+        lanes = jax.lax.fori_loop(0, num_rows, add_row, nothing)
+        list_weight, smooth_weight = tables.sum_in_lanes(lanes), tables.sum_in_lanes(table.sums)
         if shares is not None:
             smooth_weight = smooth_weight * jnp.sum(shares)
         is_listed = chance[0] * (list_weight + smooth_weight) < list_weight
         lane = tables.choose(lanes, chance[1], num_lanes=_LANES)
         goal = chance[2] * tables.row(lanes, lane)
 
-        # what is read from here on is the list without the token, or all of it would be copied
-        row = start + left // _LANES
-        without = lists._replace(rows=tables.add_entry(lists.rows, row, _LANES + left % _LANES, -1))
-
         def follow(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
             index, passed, chosen, _ = carry
-            row = start + index
-            count = tables.entry(without.rows, row, _LANES + lane)
-            weight = count * weigh(tables.entry(without.rows, row, lane))
+            found = tables.entry(without.rows, start + index, lane)
+            weight = self.packing.counts(found) * weigh(self.packing.topics(found))
             passed, entry = passed + weight, index * _LANES + lane
             # rounding may let the sum end short of the goal: then it is the last one with weight
             return index + 1, passed, jnp.where(weight > 0, entry, chosen), passed > goal
@@ -429,18 +456,22 @@ class _SweepByWord(NamedTuple):
         done = jax.lax.while_loop(lambda carry: ~carry[3] & (carry[0] < num_rows), follow, begun)
         entry = done[2]
 
-        def draw_smooth(carry: PyTree) -> PyTree:
+        listed = tables.entry(without.rows, start + entry // _LANES, entry % _LANES)
+        is_full = self.packing.counts(listed) == self.packing.most
+        listed = self.packing.topics(listed)
+
+        def find_entry(carry: PyTree) -> PyTree:
             piece = tables.choose(table.sums, chance[1])
             inside = tables.take(table.smooth, tables.Lanes(piece * _PIECE, 1, _PIECE))
             path = piece * _PIECE + tables.choose(inside, chance[2])
             if shares is not None:
                 path = path + self.num_topics * tables.choose(shares, chance[3])
-            return jnp.zeros((), bool), path, _entry_for(without, span, path)
+            path = jnp.where(is_listed, listed, path)
+            return jnp.zeros((), bool), path, _entry_for(self.packing, without, span, path)
 
-        listed = tables.entry(without.rows, start + entry // _LANES, entry % _LANES)
-        from_list = (~is_listed, listed, entry)
-        _, path, entry = jax.lax.while_loop(lambda carry: carry[0], draw_smooth, from_list)
-        return path, _added(without, span, entry, path)
+        from_list = (~is_listed | is_full, listed, entry)
+        _, path, entry = jax.lax.while_loop(lambda carry: carry[0], find_entry, from_list)
+        return path, _added(self.packing, without, span, entry, path)
 
 
 def _concentration_of(concentration: Array, word: Array) -> Array:
@@ -453,7 +484,7 @@ def _at(table: Array, positions: Array) -> Array:
 
 def _chunk(
     tokens: _WordTokens,
-    drawn: Array,
+    paths_of_all: Array,
     lists: _DocumentLists,
     words_of_key: Array,
     index: Array,
@@ -464,12 +495,12 @@ def _chunk(
     def fresh(carry: PyTree) -> PyTree:
         across = jnp.arange(_CHUNK, dtype=jnp.int32)
         order = _at(tokens.order, jnp.minimum(index + across, tokens.order.shape[0] - 1))
-        documents, paths = _at(tokens.documents, order), _at(tokens.paths, order)
+        documents, paths = _at(tokens.documents, order), _at(paths_of_all, order)[:, 0]
         starts = _at(lists.starts, documents)
         last = jnp.maximum(-(-_at(lists.lengths, documents) // _LANES) - 1, 0)
         rows = jnp.minimum(jnp.arange(_NUM_READ)[:, None], last) + starts
-        touched = lists.rows.at[rows, _LANES].get(mode="promise_in_bounds")
-        touched = jnp.minimum(jnp.min(touched), jnp.min(_at(drawn, order)))
+        touched = lists.rows.at[rows, 0].get(mode="promise_in_bounds") >> 31
+        touched = jnp.min(touched).astype(jnp.int32)
         pairs = jnp.arange(2 * _CHUNK, dtype=jnp.uint32)
         block = (index // _CHUNK).astype(jnp.uint32)
         both = special.pairs_of_uniforms(words_of_key, pairs, block, old.uniforms.dtype)

@@ -11,6 +11,7 @@ from scipy import sparse
 import jaxmf as mf
 from benchmarks import by_hand
 from jaxmf._kernels import fusion, tables
+from jaxmf.blocks import sparse_by_word
 from jaxmf.blocks.sequential import sweep
 from jaxmf.data import Tokens
 from jaxmf.priors.hdp import HDP
@@ -143,6 +144,23 @@ def test_a_sweep_copies_no_table(name):
     assert not copied_tables(text)
 
 
+@pytest.mark.skipif(
+    not fusion.is_available(), reason="one kernel only for releases it was tried with"
+)
+def test_the_sweep_word_by_word_draws_topics_in_their_place_and_copies_no_list():
+    network, _ = CASES["lda"]
+    state, tokens = started(network)
+
+    def run(key, state, tokens):
+        return sparse_by_word.sweep(network, key, state, tokens)[0]
+
+    run = jax.jit(run, donate_argnums=1)
+    text = run.lower(jax.random.key(2), state, tokens).compile().as_text()
+    assert not copied_tables(text)
+    # nor is there another array for the topics than that of the order, and what is passed
+    assert not re.findall(rf"s32\[{NUM_TOKENS}\]\S* copy\(", text)
+
+
 def test_a_table_read_before_it_is_changed_is_found_out():
     def careless(table, slots):
         def one(index, carry):
@@ -162,7 +180,7 @@ def test_a_table_read_before_it_is_changed_is_found_out():
 
 def copied_tables(text):
     """Shapes of the tables that a compiled program copies."""
-    found = re.findall(r"f32\[(\d+),(\d+)\]\S* copy\(", text)
+    found = re.findall(r"[fsu]32\[(\d+),(\d+)\]\S* copy\(", text)
     return {tuple(map(int, shape)) for shape in found}
 
 

@@ -81,7 +81,9 @@ def left_in(moved):
     return moved_without_leaving
 
 
-def test_sweeps_of_five_tokens_against_enumeration():
+def test_sweeps_of_five_tokens_against_enumeration(monkeypatch):
+    # an entry holds one token, so that topics with more have several
+    monkeypatch.setattr(sparse.Packing, "of", lambda num_topics: sparse.Packing(1))
     check_five_tokens()
 
 
@@ -91,7 +93,8 @@ def test_a_token_that_is_not_taken_out_first_is_caught(monkeypatch):
         check_five_tokens()
 
 
-def test_the_first_token_of_a_word_with_forty_topics_among_150_has_its_conditional():
+def test_the_first_token_of_a_word_with_forty_topics_among_150_has_its_conditional(monkeypatch):
+    monkeypatch.setattr(sparse.Packing, "of", lambda num_topics: sparse.Packing(2))
     generator = np.random.default_rng(1)
     columns = {"document": np.repeat([0, 1, 2], 20), "word": generator.integers(0, 2, 60)}
     columns["word"][0] = 0
@@ -163,6 +166,17 @@ def test_a_growing_number_of_topics_asks_for_more_slots_and_finishes():
     )
     assert post.meta.options["sweep"] == "sparse"
     assert np.max(post.draws["num_topic"]) > 1
+
+
+def test_it_is_chosen_for_a_fixed_number_of_many_topics():
+    for model, expected in {
+        mf.LDA(999): "sequential",
+        mf.LDA(1_000): "sparse",
+        mf.HDPLDA(): "sequential",
+        mf.PAM((2, 1_000)): "sequential",
+    }.items():
+        assert model.device_options({}, platform="cpu") == {"sweep": expected}
+    assert mf.LDA(1_000).device_options({}, platform="gpu")["sweep"] != "sparse"
 
 
 def test_networks_without_the_sweep_are_refused():
