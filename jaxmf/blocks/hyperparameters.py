@@ -11,7 +11,14 @@ import jax.numpy as jnp
 
 from jaxmf._kernels.special import loggammas
 from jaxmf._kernels.tables import count_pairs
-from jaxmf.blocks.counts import all_parts, all_values, part_of, slot_sizes, statistics_of_block
+from jaxmf.blocks.counts import (
+    all_parts,
+    all_values,
+    large_blocks,
+    part_of,
+    slot_sizes,
+    statistics_of_block,
+)
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
@@ -29,7 +36,7 @@ from jaxmf.priors.partitions import (
     log_of_settings,
 )
 from jaxmf.samplers.hyper import update_probability, update_rate, update_scale
-from jaxmf.samplers.restaurants import count_tables, count_tables_at_once
+from jaxmf.samplers.restaurants import count_tables, count_tables_at_once, count_tables_of_sorted
 from jaxmf.types import Array, Key, PyTree
 
 Hyperparameters = dict[str, Array]
@@ -70,7 +77,8 @@ def update_hyperparameters(
         size = slots.get(name) or distribution.size
         batches = part_of(parts[name], values, data.num_tokens)
         counts_sets = bool(network.blocks[name].per)
-        if at_once or counts_sets:
+        is_large = name in large_blocks(network, data, slots)
+        if (at_once and not is_large) or counts_sets:
             counts = (
                 statistics_of_block(network, name, parts[name], state, data)
                 if counts_sets
@@ -79,13 +87,9 @@ def update_hyperparameters(
             draw = partial(count_tables_at_once, counts=counts, num_items=data.num_tokens)
             items = _Items(draw, jnp.sum(counts, axis=1))
         else:
-            sizes = jnp.zeros((parts[name].num_parts,), jnp.int32).at[batches].add(1)
-            draw = partial(
-                count_tables,
-                batches=batches,
-                groups=values[name],
-                num_batches=parts[name].num_parts,
-            )
+            num_batches, both = parts[name].num_parts, (batches, values[name])
+            sizes = jnp.zeros((num_batches,), jnp.int32).at[batches].add(1)
+            draw = partial(_tables_without_counts, both, num_batches=num_batches, at_once=at_once)
             items = _Items(draw, sizes)
         if is_kind(distribution, HDP):
             hyperparameters[name] = _update_hdp(
@@ -96,6 +100,15 @@ def update_hyperparameters(
                 index_key, distribution, hyperparameters[name], items, size
             )
     return state._replace(hyperparameters=hyperparameters), Info(overflow={})
+
+
+def _tables_without_counts(
+    items: tuple[Array, Array], key: Key, *, pseudo: Array, num_batches: int, at_once: bool
+) -> Array:
+    """Counts of tables (K,) int32 from the batches and groups of items, without a table of both."""
+    if at_once:
+        return count_tables_of_sorted(key, *items, pseudo)
+    return count_tables(key, *items, pseudo, num_batches=num_batches)
 
 
 def _update_other(

@@ -71,6 +71,23 @@ def count_tables_at_once(key: Key, counts: Array, pseudo: Array, *, num_items: i
     return jnp.zeros(pseudo.shape, jnp.int32).at[group].add(opens)
 
 
+def count_tables_of_sorted(key: Key, batches: Array, groups: Array, pseudo: Array) -> Array:
+    """As `count_tables_at_once`, with the same draws, where counts are too many for a table.
+
+    Sorted by cells the items stand as the customers there: a cell is where neighbours are alike.
+
+    Args: batches, groups (T,) int32, pseudo (K,) float, as of `count_tables`.
+    Returns (K,) int32.
+    """
+    batches, groups = jax.lax.sort((batches, groups), num_keys=2)
+    index = jnp.arange(groups.shape[0], dtype=jnp.int32)
+    is_first = (jnp.diff(batches, prepend=-1) != 0) | (jnp.diff(groups, prepend=-1) != 0)
+    before = index - jax.lax.cummax(jnp.where(is_first, index, 0))
+    uniforms = jax.random.uniform(key, groups.shape, pseudo.dtype)
+    opens = _opens(uniforms, pseudo[groups], before)
+    return jnp.zeros(pseudo.shape, jnp.int32).at[groups].add(opens)
+
+
 def _customers(counts: Array, num_items: int) -> tuple[Array, Array, Array]:
     """Group, number of those before in the cell, and number in the cell of customers, (T,) each."""
     flat = counts.reshape(-1)

@@ -84,16 +84,18 @@ def leave_out(layout: Layout, row: np.ndarray, column: np.ndarray) -> tuple[Layo
 
 
 def _last(pieces: Pieces, lines: np.ndarray, index: np.ndarray) -> tuple[Pieces, Array]:
-    indices, counts = np.asarray(pieces.indices), np.asarray(pieces.counts)
-    size = int(indices.max(initial=0)) + 1
-    code = np.asarray(pieces.line, np.int64)[..., None] * size + indices
-    is_cell = np.arange(indices.shape[-1]) < counts[..., None]
+    all_indices, counts = np.array(pieces.indices), np.array(pieces.counts)
+    # of the few lines that lose a cell
+    touched = np.isin(np.asarray(pieces.line), lines)
+    indices, size = all_indices[touched], int(all_indices.max(initial=0)) + 1
+    code = np.asarray(pieces.line, np.int64)[touched][:, None] * size + indices
+    is_cell = np.arange(indices.shape[-1]) < counts[touched][:, None]
     is_out = is_cell & np.isin(code, lines.astype(np.int64) * size + index)
     # cells that stay, those left out, padding
     order = np.argsort(np.where(is_cell, is_out, 2), axis=-1, kind="stable")
-    moved = np.take_along_axis(indices, order, axis=-1)
-    kept = counts - is_out.sum(axis=-1)
-    return pieces._replace(indices=jnp.asarray(moved)), jnp.asarray(kept, jnp.int32)
+    all_indices[touched] = np.take_along_axis(indices, order, axis=-1)
+    counts[touched] -= is_out.sum(axis=-1)
+    return pieces._replace(indices=jnp.asarray(all_indices)), jnp.asarray(counts, jnp.int32)
 
 
 def as_known(layout: Layout, held_out: HeldOut | None, is_known: Array) -> Layout:

@@ -14,6 +14,7 @@ import numpy as np
 from jax.experimental.layout import Layout as AxisOrder
 from jax.experimental.layout import with_layout_constraint
 
+from jaxmf.data.lean import BLOCK, aligned_empty, are_increasing, blocks, sort_cells
 from jaxmf.devices import block_size, default_platform
 from jaxmf.types import Array, PyTree
 
@@ -81,9 +82,20 @@ def cut(
     first = starts[known] + within * length
     count = xp.where(line < num_lines, xp.clip(ends[known] - first, 0, length), 0)
     offset = xp.arange(length)
-    position = xp.minimum(first[:, None] + offset, max(num_cells - 1, 0))
-    cells = xp.where(offset < count[:, None], index[position], 0) if num_cells else 0 * position
+
+    def cells_of(some: slice) -> PyTree:
+        position = xp.minimum(first[some, None] + offset, max(num_cells - 1, 0))
+        if not num_cells:
+            return 0 * position
+        return xp.where(offset < count[some, None], index[position], 0)
+
     shape = (num_chunks, batch)
+    if xp is np:  # in the form that is kept, beside which a block of pieces is made at a time
+        cells = aligned_empty((len(piece), length), np.dtype(np.int32))
+        for some in blocks(len(piece), BLOCK // length):
+            cells[some] = cells_of(some)
+    else:
+        cells = cells_of(slice(None))
     return Pieces(
         indices=jnp.asarray(cells.reshape(*shape, length), jnp.int32),
         line=jnp.asarray(line.reshape(shape), jnp.int32),
@@ -158,15 +170,15 @@ def _table(
     length: int | None,
 ) -> PieceTable:
     num_lines, num_others = shape
-    lines, index = _sorted(np.asarray(lines), np.asarray(index))
+    lines, index = _sorted(lines, index, num_others)
     counts = np.bincount(index, minlength=num_others)
     order = np.argsort(counts, kind="stable")
     pieces: Any = {"num_lines": num_lines, "chunk_pieces": chunk_pieces, "length": length}
     taken, gaps = (lines, index), None
     if missing is not None and (len(missing[0]) or chunk_pieces is not None):
-        gaps = cut(*_sorted(*missing), **pieces)
+        gaps = cut(*_sorted(missing[0], missing[1], num_others), **pieces)
         both = [np.concatenate(pair) for pair in zip(taken, missing, strict=True)]
-        taken = _sorted(*both)
+        taken = _sorted(both[0], both[1], num_others)
     return PieceTable(
         ones=cut(lines, index, **pieces),
         missing=gaps,
@@ -176,9 +188,12 @@ def _table(
     )
 
 
-def _sorted(lines: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    order = np.lexsort((index, lines))
-    return lines[order], index[order]
+def _sorted(lines: np.ndarray, index: np.ndarray, num_others: int) -> tuple[np.ndarray, np.ndarray]:
+    if are_increasing(lines, index, num_others):
+        return lines, index
+    cells = np.array(lines, np.int32), np.array(index, np.int32)
+    sort_cells(*cells, num_others)
+    return cells
 
 
 def num_lines(table: PieceTable) -> int:

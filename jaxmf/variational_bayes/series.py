@@ -25,7 +25,7 @@ from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, Priors
 from jaxmf.variational_bayes.paths import Paths, Quadratic
 from jaxmf.variational_bayes.pieces import Layout
-from jaxmf.variational_bayes.sums import CellSums
+from jaxmf.variational_bayes.sums import CellSums, positions
 from jaxmf.variational_bayes.zeros import Zeros
 
 _MOST_SPANS, _LEAST_GAPS = 10.0, 0.1
@@ -149,9 +149,7 @@ def quadratic(view: Half, sums: CellSums, *, num_times: int) -> Quadratic:
     Args: view: the stacked parameters seen from the rows; sums: block sums of the rows.
     """
     width = int(np.sum(view.free))
-    upper = np.triu_indices(view.free.size)
-    pair = np.zeros((view.free.size,) * 2, int)
-    pair[upper] = pair[upper[::-1]] = np.arange(upper[0].size)
+    pair = positions(sums.square, view.free.size)
     num_lines = view.factors.mean.shape[0]
     slope = (sums.residual_cross + view.factors.mean * sums.spread)[:, :width]
     diagonal = sums.spread[:, :width, None] * jnp.eye(width, dtype=slope.dtype)

@@ -59,7 +59,17 @@ class CellSums(NamedTuple):
     weight: Array  # (N, 1), sum of q
     cross: Array  # (N, L), sum of q s
     spread: Array  # (N, L), sum of q times the variance of s
-    square: Array  # (N, M), sum of q s s', its upper triangle by rows; or its diagonal alone
+    # (N, M), sum of q s s', its upper triangle by rows; or its diagonal alone. In the block form it
+    # may be the last M columns of more, see `positions`
+    square: Array
+
+
+def positions(square: Array, width: int) -> np.ndarray:
+    """Where in `CellSums.square` the entries (L, L) of a line's matrix are, in the block form."""
+    rows, columns = np.triu_indices(width)
+    found = np.zeros((width, width), int)
+    found[rows, columns] = found[columns, rows] = np.arange(rows.size)
+    return found + square.shape[1] - rows.size
 
 
 def side_sums(
@@ -102,6 +112,9 @@ def side_sums(
         for pieces, is_one in gathered:
             packed = _add_gathered(cells, packed, view, pieces, c, is_one)
         total = _unpack(packed, others.mean.shape[1])
+        if block and not over_rows:
+            # what all devices add is as short as it can be; elsewhere no copy of most of the sums
+            total = total._replace(square=packed)
     if isinstance(zeros, All):
         total = _add_linear(cells, total, view, table)
     return CellSums(*row_shards.add_over_devices(total)) if over_rows else total

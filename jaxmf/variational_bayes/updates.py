@@ -17,13 +17,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxmf import row_shards
 from jaxmf.types import Array
 from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, Priors
-from jaxmf.variational_bayes.sums import CellSums, map_lines
+from jaxmf.variational_bayes.sums import CellSums, map_lines, positions
 
 
 class EnergySlopes(NamedTuple):
@@ -37,17 +36,13 @@ def slopes(view: Half, sums: CellSums, *, block: bool) -> EnergySlopes:
     """Derivatives of the free energy in the means of one side."""
     mean, precision = view.factors.mean, 1 / view.prior.variance
     gradient = (mean - view.prior.mean) * precision + sums.residual_cross + mean * sums.spread
-    square = sums.square[:, _diagonal(mean.shape[1])] if block else sums.square
+    square = sums.square
+    if block:
+        square = square[:, positions(square, mean.shape[1]).diagonal()]
     curvature = jnp.broadcast_to(precision + sums.spread + square, mean.shape)
     return EnergySlopes(
         gradient=jnp.where(view.free, gradient, 0), curvature=jnp.where(view.free, curvature, 1)
     )
-
-
-def _diagonal(width: int) -> np.ndarray:
-    """Where the diagonal stands in an upper triangle by rows."""
-    rows, columns = np.triu_indices(width)
-    return np.flatnonzero(rows == columns)
 
 
 def new_variances(view: Half, slopes: EnergySlopes, *, likelihood: Likelihood) -> Array:
@@ -139,12 +134,9 @@ def newton_step(view: Half, sums: CellSums, slopes: EnergySlopes) -> Array:
 
 
 def _curvature(view: Half, square: Array, diagonal: Array) -> Array:
-    """H of lines, (B, L, L), from upper triangles by rows, (B, M), and what is added: (B, L)."""
+    """H of lines, (B, L, L), from upper triangles by rows, (B, ...), and what is added: (B, L)."""
     width = view.factors.mean.shape[1]
-    rows, columns = np.triu_indices(width)
-    pair = np.zeros((width, width), int)
-    pair[rows, columns] = pair[columns, rows] = np.arange(rows.size)
-    matrix = square[:, pair.ravel()].reshape(-1, width, width)
+    matrix = square[:, positions(square, width).ravel()].reshape(-1, width, width)
     both_free = view.free[:, None] & view.free[None, :]
     matrix = jnp.where(both_free, matrix, 0)
     return matrix + diagonal[:, :, None] * jnp.eye(width, dtype=diagonal.dtype)

@@ -9,7 +9,10 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.blocks import chain, counts, starting
+from jaxmf import devices
+from jaxmf._kernels import tables
+from jaxmf.blocks import batches, chain, counts, starting, tile_layout
+from jaxmf.samplers.restaurants import count_tables_at_once, count_tables_of_sorted
 from tests.support.jaxprs import all_shapes
 
 GAMMA = dist.Gamma(1.0, 1.0)
@@ -99,10 +102,10 @@ def test_tokens_left_out_have_the_same_probabilities(both):
     np.testing.assert_allclose(with_tables, compact, rtol=1e-5)
 
 
-def of_many_documents(model, **options):
+def of_many_documents(model, platform, **options):
     """Plan, state and data of a chain with a million documents, few of which have tokens."""
     data = tokens(NUM_DOCUMENTS, 50, 300)
-    found = model.device_options(options, platform="cpu", data=data)
+    found = model.device_options(options, platform=platform, data=data)
     network, data = model.over(data)
     plan = chain.plan(network, joint=model.joint, **{"capacity": None, **found, **options})
     shapes = jax.eval_shape(starting.init, plan, model, jax.random.key(0), data)
@@ -114,17 +117,25 @@ def largest(fn, *args):
     return max(map(math.prod, all_shapes(jax.make_jaxpr(fn)(*args).jaxpr)))
 
 
-@pytest.mark.parametrize("name", ["lda", "hdp", "pam"])
-def test_no_program_has_a_table_of_documents_and_topics(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "platform"), [("lda", "cpu"), ("hdp", "cpu"), ("pam", "cpu"), ("lda", "gpu")]
+)
+def test_no_program_has_a_table_of_documents_and_topics(name, platform, monkeypatch):
+    if platform != "cpu":
+        for module in (batches, tables, tile_layout):
+            monkeypatch.setattr(module, "default_platform", lambda: platform)
     model = {
         "lda": mf.LDA(NUM_TOPICS, topic_concentration=GAMMA, word_concentration=GAMMA),
         "hdp": mf.HDPLDA(),
         "pam": mf.PAM((4, NUM_TOPICS), GAMMA),
     }[name]
     options = {"capacity": NUM_TOPICS} if name == "hdp" else {}
-    plan, state, data = of_many_documents(model, **options)
-    assert (plan.sweep, plan.keep) == ("sparse", "compact")
+    plan, state, data = of_many_documents(model, platform, **options)
+    sweep = "sparse" if platform == "cpu" else "parallel"
+    assert (plan.sweep, plan.keep) == (sweep, "compact")
     key, most = jax.random.key(0), 8 * NUM_DOCUMENTS
+    if platform != "cpu":  # a block of documents
+        most = 2 * devices.block_size("token cells")
 
     def init(key):
         return starting.init(plan, model, key, data)
@@ -140,3 +151,16 @@ def test_no_program_has_a_table_of_documents_and_topics(name, monkeypatch):
     assert largest(recorded(), key, state) <= most
     monkeypatch.setattr(counts, "MOST_CELLS", 2**62)
     assert largest(recorded(), key, state) >= NUM_DOCUMENTS * NUM_TOPICS
+
+
+def test_counts_of_tables_do_not_need_the_table_of_counts():
+    random = np.random.default_rng(0)
+    documents, topics = (jnp.asarray(random.integers(0, n, 500), jnp.int32) for n in (30, 7))
+    table = jnp.zeros((30, 7), jnp.int32).at[documents, topics].add(1)
+    key, pseudo = jax.random.key(1), jnp.asarray(random.gamma(1, size=7))
+    found = count_tables_of_sorted(key, documents, topics, pseudo)
+    np.testing.assert_array_equal(found, count_tables_at_once(key, table, pseudo, num_items=500))
+    # Broken twin: in the order in which they stand.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax.lax, "sort", lambda items, num_keys: items)
+        assert np.any(found != count_tables_of_sorted(key, documents, topics, pseudo))

@@ -9,17 +9,12 @@ import jaxmf as mf
 from tests.support.eight_devices import run_on_eight_devices
 
 CELLS = """
-import os, sys
-
-os.environ["PJRT_NPROC"] = "9"
-import re
-import jax, numpy as np
-from jax.sharding import Mesh
+import sys
+import numpy as np
 import jaxmf as mf
-from jaxmf import row_shards
-from jaxmf.engine.result import Schedule
-from jaxmf.engine.run import _group_keys, _make_program
-from jaxmf.engine.sharding import Placement
+from tests.support.eight_devices import (
+    compiled_chunk, exchanged, leave_out_the_last_device, num_bytes, over
+)
 
 random = np.random.default_rng(0)
 
@@ -29,9 +24,6 @@ def cells(num_rows, num_columns, missing):
     if missing:
         values[random.random(causes.shape) < 0.1] = np.nan
     return values
-
-def over(num_devices):
-    return Mesh(np.array(jax.devices()[:num_devices]), ("data",))
 """
 
 SAME = (
@@ -42,13 +34,7 @@ settings = dict(num_warmup=6, num_samples=3, num_chains=1, seed=1, sweep="parall
 alone = mf.sample(mf.NoisyOrIBP(), values, chain_method="vectorized", **settings)
 assert np.min(alone.draws["num_features"]) > 1
 if sys.argv[2] == "broken":
-    add = row_shards.add_over_devices
-    def without_the_last(sums):
-        if not row_shards.is_share():
-            return sums
-        last = jax.lax.axis_index("data") == row_shards.num_shares() - 1
-        return add(jax.tree.map(lambda one: jax.numpy.where(last, 0, one), sums))
-    row_shards.add_over_devices = without_the_last
+    leave_out_the_last_device()
 for num_devices in map(int, sys.argv[3:]):
     spread = mf.sample(mf.NoisyOrIBP(), values, mesh=over(num_devices), **settings)
     same = all(np.array_equal(spread.draws[name], alone.draws[name]) for name in ("z", "y"))
@@ -83,29 +69,11 @@ NUM_COLUMNS, NUM_SLOTS = 12, 8
 values = cells(1024, NUM_COLUMNS, True)
 algorithm = mf.NoisyOrIBP().sampler(sweep="parallel", capacity=NUM_SLOTS)
 
-def compiled(num_devices):
-    names = algorithm.row_arrays()
-    placement = Placement(over(num_devices), batched=True, row_arrays=names)
-    with placement.context():
-        data = mf.Dense(values)
-        program = _make_program(algorithm, data, placement, Schedule(0, 2, 1), 1, None)
-        keys = _group_keys(0, 1, placement)[0][1]
-        return program.chunk_program(keys, *program.shapes(keys)).compiled
-
-def size(program):
-    memory = program.memory_analysis()
-    return memory.argument_size_in_bytes + memory.temp_size_in_bytes
-
-alone, spread = compiled(1), compiled(8)
-assert size(alone) > 6 * size(spread), (size(alone), size(spread))
+alone, spread = (compiled_chunk(algorithm, mf.Dense(values), count) for count in (1, 8))
+assert num_bytes(alone) > 6 * num_bytes(spread), (num_bytes(alone), num_bytes(spread))
 print("a sixth at most")
-exchanged = re.findall(r"= (.*?) (?:all-[a-z]+|collective-permute)(?:-start)?\\(", spread.as_text())
-sizes = [
-    np.prod([int(n) for n in shape.split(",") if n])
-    for shapes in exchanged for shape in re.findall(r"\\[([0-9,]*)\\]", shapes)
-]
-assert len(exchanged) > 3, len(exchanged)
-assert max(sizes) <= NUM_SLOTS * NUM_COLUMNS, sorted(sizes)[-3:]
+sizes = sorted(size for some in exchanged(spread).values() for size in some)
+assert len(sizes) > 3 and sizes[-1] <= NUM_SLOTS * NUM_COLUMNS, sizes[-3:]
 print("sums alone are exchanged")
 """
 )

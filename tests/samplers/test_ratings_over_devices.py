@@ -15,21 +15,15 @@ from jaxmf._kernels.special import uniforms, uniforms_at
 from jaxmf.samplers.factors.shares import shared_out
 from tests.support.eight_devices import run_on_eight_devices
 
-# a thread beside those of the devices, which factorise several matrices at once
-THREADS = """
+RATINGS = """
 import os, sys
 
-os.environ["PJRT_NPROC"] = "9"
-"""
-
-RATINGS = (
-    THREADS
-    + """
 if "unfused" in sys.argv:
     os.environ["JAXMF_FUSE_LOOPS"] = "0"
 import jax, numpy as np
 from jax.sharding import Mesh
 import jaxmf as mf
+from tests.support.eight_devices import compiled_chunk, exchanged, num_bytes, over
 
 def ratings(num_rows, num_columns, num_cells):
     random = np.random.default_rng(0)
@@ -39,15 +33,11 @@ def ratings(num_rows, num_columns, num_cells):
     values = 3 + np.sum(u[rows] * v[columns], 1) + 0.3 * random.normal(size=num_cells)
     return mf.Entries(rows, columns, values, (num_rows, num_columns))
 
-def over(num_devices):
-    return Mesh(np.array(jax.devices()[:num_devices]), ("data",))
-
 def assert_alike(spread, alone):
     assert set(spread.draws) == set(alone.draws)
     for name, draws in alone.draws.items():
         np.testing.assert_allclose(spread.draws[name], draws, rtol=2e-4, atol=2e-4, err_msg=name)
 """
-)
 
 SAME = (
     RATINGS
@@ -73,40 +63,15 @@ def test_ratings_on_one_two_and_eight_devices_have_the_same_draws(arguments):
 PROGRAM = (
     RATINGS
     + """
-import re
-from jaxmf.engine.result import Schedule
-from jaxmf.engine.run import _group_keys, _make_program
-from jaxmf.engine.sharding import Placement
-
 NUM_ROWS, NUM_COLUMNS, NUM_FACTORS = 20_000, 4_000, 32
 data = ratings(NUM_ROWS, NUM_COLUMNS, 1_000_000)
 algorithm = mf.BPMF(NUM_FACTORS).sampler()
 
-def compiled(num_devices):
-    names = algorithm.row_arrays()
-    placement = Placement(over(num_devices), batched=True, row_arrays=names)
-    with placement.context():
-        program = _make_program(algorithm, data, placement, Schedule(0, 2, 1), 1, None)
-        keys = _group_keys(0, 1, placement)[0][1]
-        return program.chunk_program(keys, *program.shapes(keys)).compiled
-
-def size(program):
-    memory = program.memory_analysis()
-    return memory.argument_size_in_bytes + memory.temp_size_in_bytes
-
-alone, spread = compiled(1), compiled(8)
-assert size(alone) > 6 * size(spread), (size(alone), size(spread))
+alone, spread = (compiled_chunk(algorithm, data, num_devices) for num_devices in (1, 8))
+assert num_bytes(alone) > 6 * num_bytes(spread), (num_bytes(alone), num_bytes(spread))
 print("a sixth at most")
-
-text = spread.as_text()
-kinds = "all-[a-z]+|reduce-scatter|collective-permute"
-found = re.findall(rf"= (.*?) ((?:{kinds})(?:-start)?)\\(", text)
-sizes = {"all-gather": [], "all-reduce": []}
-for shapes, name in found:  # another kind is a KeyError
-    for shape in re.findall(r"\\[([0-9,]*)\\]", shapes):
-        numbers = np.prod([int(n) for n in shape.split(",") if n])
-        sizes[name.removesuffix("-start")].append(numbers)
-width = NUM_FACTORS + 1
+sizes, width = exchanged(spread), NUM_FACTORS + 1
+assert set(sizes) == {"all-gather", "all-reduce"}, sizes
 assert max(sizes["all-gather"]) == NUM_ROWS * width, sizes
 assert max(sizes["all-reduce"]) == width**2, sizes
 print("vectors and sums alone are exchanged")
@@ -181,22 +146,17 @@ def test_a_run_over_chains_and_ratings_has_the_draws_of_one_device():
     assert run_on_eight_devices(CHAINS) == ["agrees"]
 
 
-JOINT = (
-    THREADS
-    + """
+JOINT = """
+import sys
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh
-from jaxmf import row_shards
 from jaxmf.data import Entries
 from jaxmf.testing import check_kernel
 from tests.support import bpmf_setups as setups
+from tests.support.eight_devices import leave_out_the_last_device
 
 if sys.argv[1] == "broken":
-    def without_the_last(sums):
-        last = jax.lax.axis_index("data") == 7
-        return jax.lax.psum(jax.tree.map(lambda one: jnp.where(last, 0, one), sums), "data")
-
-    row_shards.add_over_devices = without_the_last
+    leave_out_the_last_device()
 
 SHAPE = (16, 8)
 # the last row and the last column have no cells
@@ -226,7 +186,6 @@ with jax.set_mesh(Mesh(np.array(jax.devices()), ("data",))):
     except AssertionError:
         print("caught")
 """
-)
 
 
 @pytest.mark.slow

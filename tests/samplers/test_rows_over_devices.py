@@ -13,12 +13,13 @@ from jaxmf import row_shards
 from tests.support.eight_devices import run_on_eight_devices
 
 PROGRAM = """
-import re, sys
+import sys
 import jax, jax.numpy as jnp, numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.feature_layout import Scales
 from jaxmf.samplers.parallel_sweep import parallel_sweep
+from tests.support.eight_devices import exchanged, num_bytes, over
 
 NUM_ROWS, NUM_COLUMNS, NUM_SLOTS = 1024, 12, 8
 MISSING = sys.argv[1] == "missing"
@@ -40,7 +41,7 @@ def sweeps(key, z, x, observed=None):
     return jax.lax.scan(once, (z, x), jnp.arange(3))
 
 def run_on(num_devices):
-    mesh = Mesh(np.array(jax.devices()[:num_devices]), ("data",))
+    mesh = over(num_devices)
     rows = NamedSharding(mesh, PartitionSpec("data"))
     with jax.set_mesh(mesh):
         arguments = (jax.random.key(1), *(jax.device_put(one, rows) for one in arrays))
@@ -60,21 +61,12 @@ for others, cells in zip(zs[1:], xs[1:]):
     np.testing.assert_allclose(np.asarray(cells), np.asarray(xs[0]), rtol=1e-4, atol=1e-4)
 print("same draws")
 
-def size(program):
-    memory = program.memory_analysis()
-    return memory.argument_size_in_bytes + memory.temp_size_in_bytes
-
-assert size(programs[0]) > 6 * size(programs[-1]), (size(programs[0]), size(programs[-1]))
+sizes = [num_bytes(programs[0]), num_bytes(programs[-1])]
+assert sizes[0] > 6 * sizes[1], sizes
 print("an eighth")
 # nothing as long as the rows passes between devices: the largest is Z'X
-text = programs[-1].as_text()
-exchanged = re.findall(r"= (.*?) (?:all-[a-z]+|collective-permute)(?:-start)?\\(", text)
-sizes = [
-    np.prod([int(n) for n in shape.split(",") if n])
-    for shapes in exchanged for shape in re.findall(r"\\[([0-9,]*)\\]", shapes)
-]
-assert len(exchanged) > 3, len(exchanged)
-assert max(sizes) <= NUM_SLOTS * max(NUM_SLOTS, NUM_COLUMNS), sorted(sizes)[-3:]
+sizes = sorted(size for some in exchanged(programs[-1]).values() for size in some)
+assert len(sizes) > 3 and sizes[-1] <= NUM_SLOTS * max(NUM_SLOTS, NUM_COLUMNS), sizes[-3:]
 print("sums alone are exchanged")
 """
 

@@ -1,6 +1,10 @@
-"""Programs that need several devices, which a process has to ask for before jax starts."""
+"""Programs that need several devices, which a process has to ask for before jax starts.
+
+What they share is here too: a mesh, the program of a chunk, its bytes, and what devices exchange.
+"""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +25,68 @@ def run_on_eight_devices(program: str, *arguments: str) -> list[str]:
             "PYTHONPATH": str(ROOT),
             "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=8",
             "JAX_PLATFORMS": "cpu",
+            # a thread beside those of the devices, which factorise several matrices at once
+            "PJRT_NPROC": "9",
         },
         timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()
+
+
+def over(num_devices):
+    """A mesh of the first devices, which spreads rows."""
+    import jax
+    import numpy as np
+
+    return jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), ("data",))
+
+
+def compiled_chunk(algorithm, data, num_devices):
+    """The compiled program of a chunk over so many devices."""
+    from jaxmf.engine.result import Schedule
+    from jaxmf.engine.run import _group_keys, _make_program
+    from jaxmf.engine.sharding import Placement
+
+    placement = Placement(over(num_devices), batched=True, row_arrays=algorithm.row_arrays())
+    with placement.context():
+        program = _make_program(algorithm, data, placement, Schedule(0, 2, 1), 1, None)
+        keys = _group_keys(0, 1, placement)[0][1]
+        return program.chunk_program(keys, *program.shapes(keys)).compiled
+
+
+def num_bytes(program):
+    """Of the arguments and temporaries of a compiled program, on a device."""
+    memory = program.memory_analysis()
+    return memory.argument_size_in_bytes + memory.temp_size_in_bytes
+
+
+def exchanged(program):
+    """Elements of each array that passes between devices, by the kind of the exchange."""
+    kinds = "all-[a-z]+|reduce-scatter|collective-permute"
+    found = {}
+    for shapes, kind in re.findall(rf"= (.*?) ({kinds})(?:-start)?\(", program.as_text()):
+        for shape in re.findall(r"\[([0-9,]*)\]", shapes):
+            size = 1
+            for length in filter(None, shape.split(",")):
+                size *= int(length)
+            found.setdefault(kind, []).append(size)
+    return found
+
+
+def leave_out_the_last_device():
+    """The broken twin of sums over rows: what the last device adds is left out."""
+    import jax
+
+    from jaxmf import row_shards
+
+    add = row_shards.add_over_devices
+
+    def without_the_last(sums):
+        if not row_shards.is_share():
+            return sums
+        last = jax.lax.axis_index("data") == row_shards.num_shares() - 1
+        return add(jax.tree.map(lambda one: jax.numpy.where(last, 0, one), sums))
+
+    row_shards.add_over_devices = without_the_last

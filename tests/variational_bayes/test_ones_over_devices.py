@@ -13,14 +13,14 @@ from tests.support.eight_devices import run_on_eight_devices
 ONES = """
 import os, sys
 
-# a thread beside those of the devices, which factorise several matrices at once
-os.environ["PJRT_NPROC"] = "9"
 os.environ["JAX_ENABLE_X64"] = "1"
 import warnings
 import jax, numpy as np
 from jax.sharding import Mesh
 import jaxmf as mf
-from jaxmf import row_shards
+from tests.support.eight_devices import (
+    compiled_chunk, exchanged, leave_out_the_last_device, num_bytes, over
+)
 
 warnings.simplefilter("ignore", mf.RunWarning)
 random = np.random.default_rng(0)
@@ -52,9 +52,6 @@ FITS = {
     ),
 }
 
-def over(num_devices):
-    return Mesh(np.array(jax.devices()[:num_devices]), ("data",))
-
 def are_alike(spread, alone):
     assert set(spread.draws) == set(alone.draws)
     return all(
@@ -70,13 +67,7 @@ model, data, settings = FITS[sys.argv[1]]
 alone = mf.variational(model, data, seed=1, **settings)
 assert np.all(np.ptp(alone.draws["row_mean"][0, 0], axis=0) > 0.1)
 if sys.argv[2] == "broken":
-    add = row_shards.add_over_devices
-    def without_the_last(sums):
-        if not row_shards.is_share():
-            return sums
-        last = jax.lax.axis_index("data") == row_shards.num_shares() - 1
-        return add(jax.tree.map(lambda one: jax.numpy.where(last, 0, one), sums))
-    row_shards.add_over_devices = without_the_last
+    leave_out_the_last_device()
 for num_devices in (2, 8):
     spread = mf.variational(model, data, seed=1, mesh=over(num_devices), **settings)
     print("alike" if are_alike(spread, alone) else "another")
@@ -99,45 +90,25 @@ def test_sums_without_those_of_the_last_device_give_another_fit():
 PROGRAM = (
     ONES.replace('"JAX_ENABLE_X64"] = "1"', '"JAX_ENABLE_X64"] = "0"')
     + """
-import re
-from jaxmf.engine.result import Schedule
-from jaxmf.engine.run import _group_keys, _make_program
-from jaxmf.engine.sharding import Placement
-
-NUM_ROWS, NUM_COLUMNS, WIDTH = 40_000, 1_000, 22
-cells = np.unique(random.integers(NUM_ROWS * NUM_COLUMNS, size=600_000))
+NUM_ROWS, NUM_COLUMNS, WIDTH = 120_000, 1_000, 22
+cells = np.unique(random.integers(NUM_ROWS * NUM_COLUMNS, size=1_800_000))
 data = mf.SparseBinary(*np.divmod(cells, NUM_COLUMNS), (NUM_ROWS, NUM_COLUMNS))
 model = mf.SparseBinaryMF(WIDTH - 2).matched(data)
 algorithm = model.ascent(num_epochs=5)
 
-def compiled(num_devices):
-    names = algorithm.row_arrays()
-    placement = Placement(over(num_devices), batched=True, row_arrays=names)
-    prepared = model.prepare(data, num_devices=num_devices)
-    with placement.context():
-        program = _make_program(algorithm, prepared, placement, Schedule(0, 2, 1), 1, None)
-        keys = _group_keys(0, 1, placement)[0][1]
-        return program.chunk_program(keys, *program.shapes(keys)).compiled
-
-def size(program):
-    memory = program.memory_analysis()
-    return memory.argument_size_in_bytes + memory.temp_size_in_bytes
-
-alone, spread = compiled(1), compiled(8)
-assert size(alone) > 7 * size(spread), (size(alone), size(spread))
+alone, spread = (
+    compiled_chunk(algorithm, model.prepare(data, num_devices=num_devices), num_devices)
+    for num_devices in (1, 8)
+)
+assert num_bytes(alone) > 7 * num_bytes(spread), (num_bytes(alone), num_bytes(spread))
 print("a seventh at most")
-
-text = spread.as_text()
-kinds = "all-[a-z]+|reduce-scatter|collective-permute"
-found = re.findall(rf"= (.*?) ((?:{kinds})(?:-start)?)\\(", text)
-assert {name for _, name in found} == {"all-reduce"}, found
-sizes = [
-    np.prod([int(n) for n in shape.split(",") if n])
-    for shapes, _ in found
-    for shape in re.findall(r"\\[([0-9,]*)\\]", shapes)
-]
+# the sums of the rows are there once, and of the factors a few
+assert num_bytes(alone) < 2.2 * 4 * NUM_ROWS * (WIDTH * (WIDTH + 1) // 2 + 3 * WIDTH + 2)
+sizes = exchanged(spread)
+assert set(sizes) == {"all-reduce"}, sizes
 # the matrices of the columns: half of the square of a column's factors
-assert max(sizes) == NUM_COLUMNS * WIDTH * (WIDTH + 1) // 2 < NUM_ROWS * WIDTH, sizes
+most = NUM_COLUMNS * WIDTH * (WIDTH + 1) // 2
+assert max(sizes["all-reduce"]) == most < NUM_ROWS * WIDTH, sizes
 print("sums of columns alone are exchanged")
 """
 )
