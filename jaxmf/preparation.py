@@ -145,7 +145,7 @@ def meta_of(
 ) -> Meta:
     """The facts of a run that is over.
 
-    `fields` are those of `assemble.outcome`, `notes` those of `Model.notes`.
+    `fields` are those of `extension.outcome`, `notes` those of `Model.notes`.
     """
     environment = describe_environment()
     return Meta(

@@ -209,16 +209,11 @@ class Folder:
         manifest.write(self.path / MANIFEST, content)
 
 
-def is_fresh(path: str | os.PathLike[str]) -> bool:
-    """Whether nothing was saved in the folder: it is not there, or holds no checkpoint or data.
+def is_fresh(path: Path) -> bool:
+    """Whether nothing was saved in the folder: it holds no checkpoint or data.
 
-    Raises ValueError: if it holds files but no manifest, or is no folder.
+    Raises ValueError: if it holds files but no manifest.
     """
-    path = Path(path)
-    if not path.exists():
-        return True
-    if not path.is_dir():
-        raise ValueError(f"checkpoint: {path} is a file; give a folder")
     names = [entry.name for entry in _content(path) if not entry.name.endswith(".partial")]
     if MANIFEST in names:
         return False
@@ -231,12 +226,9 @@ def is_fresh(path: str | os.PathLike[str]) -> bool:
     return True
 
 
-def require_empty(path: str | os.PathLike[str]) -> None:
+def require_empty(path: Path) -> None:
     """Refuses a folder in which a new run would mix with an earlier one."""
-    path = Path(path)
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"checkpoint: {path} is a file; give a folder")
-    if path.exists() and _content(path):
+    if _content(path):
         raise ValueError(
             f"checkpoint: the folder {path} is not empty; pass resume=True to continue the run "
             "in it, or give another folder"

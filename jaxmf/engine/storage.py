@@ -9,7 +9,6 @@ import time
 import warnings
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -59,12 +58,7 @@ class Storage:
     def __enter__(self) -> Storage:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._lock is not None:
             self._lock.release()
             self._lock = None

@@ -63,24 +63,38 @@ def gram_statistics(z: Array, x: Array) -> tuple[Array, Array]:
 
 
 def _gram_in_pieces(z: Array, x: Array) -> tuple[Array, Array]:
-    num_rows, num_slots = z.shape
-    size = devices.block_size("gaussian rows")
-    if num_rows <= size:
+    num_slots = z.shape[1]
+    if z.shape[0] <= devices.block_size("gaussian rows"):
         z_float = z.astype(x.dtype)
         return z_float.T @ z_float, z_float.T @ x
 
-    def add_piece(piece: Array, statistics: compensated.Sum) -> compensated.Sum:
-        start, first = piece_start(piece, size, num_rows)
-        x_piece = jax.lax.dynamic_slice_in_dim(x, start, size)
-        z_piece = jax.lax.dynamic_slice_in_dim(z, start, size)
-        fresh = start + jnp.arange(size) >= first
-        z_piece = (z_piece & fresh[:, None]).astype(x.dtype)
-        return compensated.add(statistics, (z_piece.T @ z_piece, z_piece.T @ x_piece))
+    def sum_piece(z: Array, x: Array, fresh: Array) -> tuple[Array, Array]:
+        z_float = (z & fresh).astype(x.dtype)
+        return z_float.T @ z_float, z_float.T @ x
 
     empty = (
         jnp.zeros((num_slots, num_slots), x.dtype),
         jnp.zeros((num_slots, x.shape[1]), x.dtype),
     )
+    return _sum_over_pieces(sum_piece, z, x, empty)
+
+
+def _sum_over_pieces(
+    sum_piece: Callable[[Array, Array, Array], PyTree], z: Array, x: Array, empty: PyTree
+) -> PyTree:
+    """The sum of a function of some rows of z and x over pieces of all.
+
+    Args: sum_piece: its third argument (R, 1) bool says which of its rows no earlier piece had.
+    """
+    num_rows, size = x.shape[0], devices.block_size("gaussian rows")
+
+    def add_piece(piece: Array, total: compensated.Sum) -> compensated.Sum:
+        start, first = piece_start(piece, size, num_rows)
+        x_piece = jax.lax.dynamic_slice_in_dim(x, start, size)
+        z_piece = jax.lax.dynamic_slice_in_dim(z, start, size)
+        fresh = start + jnp.arange(size) >= first
+        return compensated.add(total, sum_piece(z_piece, x_piece, fresh[:, None]))
+
     num_pieces = -(-num_rows // size)
     return jax.lax.fori_loop(0, num_pieces, add_piece, compensated.start(empty)).total
 
@@ -357,21 +371,14 @@ def _sums_of_squares(z: Array, x: Array, coefficients: Array) -> Array:
 
 
 def _squares_in_pieces(z: Array, x: Array, coefficients: Array) -> Array:
-    num_rows, size = x.shape[0], devices.block_size("gaussian rows")
-    if num_rows <= size:
+    if x.shape[0] <= devices.block_size("gaussian rows"):
         return jnp.sum((x - z.astype(x.dtype) @ coefficients) ** 2, axis=0)
 
-    def add_piece(piece: Array, total: compensated.Sum) -> compensated.Sum:
-        start, first = piece_start(piece, size, num_rows)
-        x_piece = jax.lax.dynamic_slice_in_dim(x, start, size)
-        z_piece = jax.lax.dynamic_slice_in_dim(z, start, size)
-        squares = (x_piece - z_piece.astype(x.dtype) @ coefficients) ** 2
-        fresh = start + jnp.arange(size) >= first
-        return compensated.add(total, jnp.sum(jnp.where(fresh[:, None], squares, 0), axis=0))
+    def sum_piece(z: Array, x: Array, fresh: Array) -> Array:
+        squares = (x - z.astype(x.dtype) @ coefficients) ** 2
+        return jnp.sum(jnp.where(fresh, squares, 0), axis=0)
 
-    num_pieces = -(-num_rows // size)
-    empty = compensated.start(jnp.zeros((x.shape[1],), x.dtype))
-    return jax.lax.fori_loop(0, num_pieces, add_piece, empty).total
+    return _sum_over_pieces(sum_piece, z, x, jnp.zeros((x.shape[1],), x.dtype))
 
 
 def log_marginal(statistics: Spectrum, noise_scale: Array, feature_scale: Array) -> Array:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxmf.plot.style import CHAIN_COLOURS, GRID, MUTED, figure_of
+from jaxmf.plot.style import CHAIN_COLOURS, GRID, MUTED, figure_of, figure_of_panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,14 +35,12 @@ def ecdf_differences(
     between 0 and 1; bounds: of the band, (P,) each.
     """
     per_line = min(_PER_LINE, len(differences))
-    num_lines = -(-len(differences) // per_line)
-    figure, axes = figure_of(
-        num_lines, per_line, width=2.7 * per_line + 0.4, height=1.9 * num_lines + 0.3
-    )
+    figure, axes = figure_of_panels(
+        len(differences), per_line, width=2.7, height=1.9, more=(0.4, 0.3),
+        label="rank of the true value, as a share",
+    )  # fmt: skip
     x = np.concatenate([[0.0], points, [1.0]])
     lower, upper = (np.pad(bound, 1) for bound in bounds)
-    for each in axes[len(differences) :]:
-        each.set_axis_off()
     for each, (name, line) in zip(axes, differences.items(), strict=False):
         failed = name in failures
         each.fill_between(x, lower, upper, color=GRID, linewidth=0)
@@ -52,8 +50,6 @@ def ecdf_differences(
         label = name.replace("_", " ")
         each.set_title(f"{label}: not uniform" if failed else label, loc="left")
         each.set(xlim=(0, 1))
-    for each in axes[max(0, len(differences) - per_line) : len(differences)]:
-        each.set_xlabel("rank of the true value, as a share")
     axes[0].set_ylabel("ECDF less uniform")
     return figure
 
@@ -90,12 +86,7 @@ def coverage_picture(values: np.ndarray, prediction: Prediction, kind: str) -> F
     axes[0].set_title(title, loc="left", fontsize=9)
     by_sd = np.argsort(prediction.sd, kind="stable")
     bins = [some for some in np.array_split(by_sd, _NUM_BINS) if some.size]
-    _bars(
-        axes[1],
-        np.array([prediction.sd[some].mean() for some in bins]),
-        np.array([covered[some].mean() for some in bins]),
-        np.array([some.size for some in bins]),
-    )
+    _bars(axes[1], prediction.sd, covered, bins)
     axes[1].axhline(_SHOWN_LEVEL, color=MUTED, linewidth=1, linestyle="--")
     axes[1].set(xlabel="predicted standard deviation", ylim=(0, 1.02))
     axes[1].set_ylabel(f"share in the {shown}")
@@ -109,19 +100,19 @@ def reliability_picture(values: np.ndarray, probabilities: np.ndarray, kind: str
     order = np.argsort(probabilities, kind="stable")
     bins = [some for some in np.array_split(order, 2 * _NUM_BINS) if some.size]
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle="--")
-    _bars(
-        axes,
-        np.array([probabilities[some].mean() for some in bins]),
-        np.array([values[some].mean() for some in bins]),
-        np.array([some.size for some in bins]),
-    )
+    _bars(axes, probabilities, values, bins)
     axes.set(xlabel="predicted probability of a one", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     axes.set_ylabel(f"share of ones, {kind} cells")
     return figure
 
 
-def _bars(axes: Axes, x: np.ndarray, shares: np.ndarray, counts: np.ndarray) -> None:
-    """Shares of counts with their intervals, which stay inside 0 and 1 (Agresti & Coull 1998)."""
+def _bars(axes: Axes, along: np.ndarray, is_one: np.ndarray, bins: list[np.ndarray]) -> None:
+    """Shares in bins with their intervals, which stay inside 0 and 1 (Agresti & Coull 1998).
+
+    Args: along, is_one (M,) of cells; bins: positions of the cells of each.
+    """
+    x, shares = (np.array([values[some].mean() for some in bins]) for values in (along, is_one))
+    counts = np.array([some.size for some in bins])
     centre = (shares * counts + 2) / (counts + 4)
     half = _half_width(centre, counts + 4)
     ends = np.clip([centre - half, centre + half], 0, 1)

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxmf.arguments import check_count
-from jaxmf.plot.style import CHAIN_COLOURS, GRID, INK, MUTED, bare, colour_scale, figure_of
+from jaxmf.plot.style import (
+    CHAIN_COLOURS,
+    GRID,
+    INK,
+    MUTED,
+    bare,
+    colour_scale,
+    figure_of,
+    figure_of_panels,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -127,11 +136,10 @@ def trace_panels(quantities: dict[str, np.ndarray], *, along: str) -> Figure:
     """A panel for each quantity (chains, steps), a line for each chain; `along` names the steps."""
     from matplotlib.ticker import MaxNLocator
 
-    per_line = min(2, len(quantities))
-    lines = -(-len(quantities) // per_line)
-    figure, axes = figure_of(lines, per_line, width=4.4 * per_line, height=1.75 * lines + 0.2)
-    for each in axes[len(quantities) :]:
-        each.set_axis_off()
+    size, per_line = len(quantities), min(2, len(quantities))
+    figure, axes = figure_of_panels(
+        size, per_line, width=4.4, height=1.75, more=(0, 0.2), label=along
+    )
     for each, (name, values) in zip(axes, quantities.items(), strict=False):
         for chain, line in enumerate(values):
             colour = CHAIN_COLOURS[chain % len(CHAIN_COLOURS)]
@@ -140,20 +148,17 @@ def trace_panels(quantities: dict[str, np.ndarray], *, along: str) -> Figure:
         each.xaxis.set_major_locator(MaxNLocator(integer=True))
         each.grid(axis="y", color=GRID, linewidth=0.6)
         each.margins(x=0.01)
-    for each in axes[max(0, len(quantities) - per_line) : len(quantities)]:
-        each.set_xlabel(along)
     return figure
 
 
 def topics_over_panels(over: TopicsOver, titles: list[str]) -> Figure:
     """A panel for each title, that of a topic: its part by bin with two standard deviations."""
-    per_line = min(3, len(titles))
-    lines = -(-len(titles) // per_line)
-    figure, axes = figure_of(lines, per_line, width=3.1 * per_line, height=1.9 * lines + 0.2)
+    size, per_line = len(titles), min(3, len(titles))
+    figure, axes = figure_of_panels(
+        size, per_line, width=3.1, height=1.9, more=(0, 0.2), label="value"
+    )
     middles = over.lower + (over.upper - over.lower) / 2
     highest = np.nanmax(np.minimum(over.mean + 2 * over.sd, 1)[:, : len(titles)])
-    for each in axes[len(titles) :]:
-        each.set_axis_off()
     for topic, (each, title) in enumerate(zip(axes, titles, strict=False)):
         mean, sd = over.mean[:, topic], over.sd[:, topic]
         low, high = np.maximum(mean - 2 * sd, 0), np.minimum(mean + 2 * sd, 1)
@@ -163,8 +168,6 @@ def topics_over_panels(over: TopicsOver, titles: list[str]) -> Figure:
         each.grid(axis="y", color=GRID, linewidth=0.6)
         each.set_ylim(0, 1.05 * float(highest) or 1)
         each.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    for each in axes[max(0, len(titles) - per_line) : len(titles)]:
-        each.set_xlabel("value")
     for each in axes[: len(titles) : per_line]:
         each.set_ylabel("part of the tokens")
     return figure

@@ -44,6 +44,30 @@ def figure_of(
     return figure, axes
 
 
+def figure_of_panels(
+    size: int,
+    per_line: int,
+    *,
+    width: float,
+    height: float,
+    more: tuple[float, float],
+    label: str,
+) -> tuple[Figure, list[Axes]]:
+    """A figure of `size` panels, some a line, with a label below the last of each column.
+
+    Args: width, height: of a panel, in inches; more: of the whole figure.
+    """
+    lines = -(-size // per_line)
+    figure, axes = figure_of(
+        lines, per_line, width=width * per_line + more[0], height=height * lines + more[1]
+    )
+    for each in axes[size:]:
+        each.set_axis_off()
+    for each in axes[max(0, size - per_line) : size]:
+        each.set_xlabel(label)
+    return figure, axes
+
+
 def bare(axes: Axes) -> None:
     """Takes the ticks away and leaves a light frame."""
     axes.set(xticks=[], yticks=[])

@@ -30,7 +30,7 @@ Paths = list[dict[str, np.ndarray]]
 """What was kept of every row, for each run: name -> (particles, rows, ...)."""
 
 
-def fields_of_chains(model: Model, run: Run) -> dict[str, Any]:
+def fields_of_chains(model: Model, run: Run) -> dict[str, PyTree]:
     """Of a finished sampler.
 
     Chains reserve slots for features that they may pass through; questions cost what is in use.
@@ -40,7 +40,7 @@ def fields_of_chains(model: Model, run: Run) -> dict[str, Any]:
     return {"draws": run.draws, "run": run, "averages": run.averages}
 
 
-def fields_of_ascent(model: Model, data: Container, run: Run) -> dict[str, Any]:
+def fields_of_ascent(model: Model, data: Container, run: Run) -> dict[str, PyTree]:
     """Of a finished variational fit: one draw, the parameters of Q."""
     state = jax.tree.map(lambda leaf: leaf[0], run.state)
     assert isinstance(model, HasAscent)  # as the registry has seen to
@@ -50,7 +50,7 @@ def fields_of_ascent(model: Model, data: Container, run: Run) -> dict[str, Any]:
     return {"draws": _one_draw(draw), "trace": run.draws}
 
 
-def fields_of_solution(draw: Mapping[str, object]) -> dict[str, Any]:
+def fields_of_solution(draw: Mapping[str, object]) -> dict[str, PyTree]:
     """Of a fit in closed form, given what an ascent keeps of its last state."""
     draws = _one_draw(draw)
     return {"draws": draws, "trace": {"free_energy": draws["free_energy"]}}
@@ -62,7 +62,7 @@ def _one_draw(draw: Mapping[str, object]) -> dict[str, np.ndarray]:
 
 def fields_of_filter(
     model: Model, data: Container, run: Run, *, before: Draws | None = None
-) -> dict[str, Any]:
+) -> dict[str, PyTree]:
     """Of a finished filter; the data are those up to the last row that it took in.
 
     Particles of several runs are pooled: a particle's weight is its share of its run times the
@@ -96,7 +96,7 @@ def fields_of_filter(
 
 def fields_of_annealing(
     model: Model, data: Container, run: Run, options: Mapping[str, object]
-) -> dict[str, Any]:
+) -> dict[str, PyTree]:
     """Of finished annealed runs: their particles at power one, pooled by evidence.
 
     Args: run: its draws are the scalars of every power, its state the last generation of each run.

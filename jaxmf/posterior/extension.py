@@ -164,7 +164,7 @@ def _extend_filter(
     return dataclasses.replace(posterior, meta=meta, **fields)
 
 
-def outcome(run: Run, began: float) -> dict[str, Any]:
+def outcome(run: Run, began: float) -> dict[str, PyTree]:
     """The fields of `Meta` that a run decides; `began` is the performance counter at its call."""
     return {
         "seconds": float(run.seconds),

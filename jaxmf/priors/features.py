@@ -118,17 +118,37 @@ def sample_by_rows(
     return z, overflow
 
 
-def _check_hyperparameters(prior: object) -> None:
-    """Refuses a mass or concentration that is none; arrays of a state are not looked at."""
-    for name in ("alpha", "concentration"):
-        value = getattr(prior, name)
-        if not isinstance(value, jax.Array):
-            hyper.validate(name, value)
+class _TwoParameters(Readable):
+    """What the priors with a mass and a concentration share."""
+
+    alpha: Array | float
+    concentration: Array | float
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "concentration"):
+            value = getattr(self, name)
+            if not isinstance(value, jax.Array):  # arrays of a state are not looked at
+                hyper.validate(name, value)
+
+    def sample(
+        self: RowByRowPrior, key: Array, num_rows: int, capacity: int
+    ) -> tuple[Array, Array]:
+        """Draws a matrix row by row (Algorithm 1), probabilities of features summed out.
+
+        Args:
+            key: typed PRNG key.
+            num_rows: N.
+            capacity: K, the number of slots.
+        Returns:
+            z (N, K) bool, features in the order in which they appear, and overflow () bool,
+            whether more slots were needed.
+        """
+        return sample_by_rows(self, key, num_rows, capacity)
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class IndianBuffet(Readable):
+class IndianBuffet(_TwoParameters):
     """The Indian buffet process with numbers of features without bound.
 
     The first row has Poisson(alpha) features; row i has feature k of the rows before it with
@@ -141,9 +161,6 @@ class IndianBuffet(Readable):
 
     alpha: Array | float
     concentration: Array | float = 1.0
-
-    def __post_init__(self) -> None:
-        _check_hyperparameters(self)
 
     def exists(self, counts: Array) -> Array:
         """(K,) bool: the slots that are features, those some row has."""
@@ -219,19 +236,6 @@ class IndianBuffet(Readable):
             + jnp.sum(jnp.where(occupied, log_beta, 0.0))
         )
 
-    def sample(self, key: Array, num_rows: int, capacity: int) -> tuple[Array, Array]:
-        """Draws a matrix row by row (Algorithm 1).
-
-        Args:
-            key: typed PRNG key.
-            num_rows: N.
-            capacity: K, the number of slots.
-        Returns:
-            z (N, K) bool, features in the order in which they appear, and overflow () bool,
-            whether more slots were needed.
-        """
-        return sample_by_rows(self, key, num_rows, capacity)
-
 
 @partial(
     jax.tree_util.register_dataclass,
@@ -239,7 +243,7 @@ class IndianBuffet(Readable):
     meta_fields=["num_features"],
 )
 @dataclass(frozen=True)
-class BetaBernoulli(Readable):
+class BetaBernoulli(_TwoParameters):
     """The finite model whose limit for many features is the Indian buffet process.
 
     pi_k ~ Beta(alpha beta / K, beta); z_nk ~ Bernoulli(pi_k), with pi integrated out. The first
@@ -256,7 +260,7 @@ class BetaBernoulli(Readable):
     num_features: int = 1
 
     def __post_init__(self) -> None:
-        _check_hyperparameters(self)
+        super().__post_init__()
         check_count("num_features", self.num_features, most=MOST_SLOTS)
 
     @property
@@ -272,11 +276,7 @@ class BetaBernoulli(Readable):
     def log_odds(self, counts_without_row: Array, num_rows: Array | int) -> Array:
         """Log odds that a row has each feature: (m_k + alpha beta / K) / (beta + N - 1 - m_k).
 
-        Args:
-            counts_without_row: (K,) counts among the other N - 1 rows.
-            num_rows: () N, this row included.
-        Returns:
-            (K,) float; -inf at slots that are not features.
+        Arguments as of `IndianBuffet.log_odds`. (K,) float; -inf at slots that are not features.
         """
         counts = counts_without_row.astype(jnp.result_type(float))
         log_odds = jnp.log(counts + self._pseudo_count) - jnp.log(
@@ -302,11 +302,7 @@ class BetaBernoulli(Readable):
 
         log P = sum_k log B(m_k + alpha beta / K, N - m_k + beta) - log B(alpha beta / K, beta)
 
-        Args:
-            counts: (K,) counts of all N rows.
-            num_rows: () N.
-        Returns:
-            () float.
+        Arguments as of `IndianBuffet.log_prob_labelled`. () float.
         """
         dtype = jnp.result_type(float)
         counts = counts.astype(dtype)
@@ -316,14 +312,8 @@ class BetaBernoulli(Readable):
         return jnp.sum(jnp.where(self.exists(counts), log_prob, 0.0))
 
     def sample(self, key: Array, num_rows: int, capacity: int) -> tuple[Array, Array]:
-        """Draws a matrix row by row, pi integrated out.
+        """As `IndianBuffet.sample`; overflow is always False.
 
-        Args:
-            key: typed PRNG key.
-            num_rows: N.
-            capacity: the number of slots, at least `num_features`.
-        Returns:
-            z (N, capacity) bool, and overflow () bool, always False.
         Raises:
             ValueError: if `capacity` is smaller than `num_features`.
         """
@@ -331,4 +321,4 @@ class BetaBernoulli(Readable):
             raise ValueError(
                 f"capacity {capacity} is smaller than num_features {self.num_features}"
             )
-        return sample_by_rows(self, key, num_rows, capacity)
+        return super().sample(key, num_rows, capacity)

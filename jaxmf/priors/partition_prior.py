@@ -32,7 +32,7 @@ class CountCache(NamedTuple):
     # (K,) int32, items of a group, of a prior whose groups are shared by batches and come and go;
     # otherwise None
     totals: Array | None
-    hyperparameters: Hyperparameters  # the hyperparameters
+    hyperparameters: Hyperparameters
     # (K,) float, what is added to the counts of a batch; of priors whose groups are shared by
     # batches, otherwise None
     pseudo: Array | None = None
@@ -45,9 +45,10 @@ class CountCache(NamedTuple):
 class PartitionPrior(Readable, ABC):
     """What a network asks of a prior of partitions, and what all of them share.
 
-    In the methods G is the number of batches, K the number of groups (slots); ``counts`` (G, K) has
-    the items of each batch in each group, ``batch`` and ``group`` are () int32, ``hyperparameters``
-    is a dict of () float by name. A ``cache`` is what `begin` returns and a sweep carries along.
+    In the methods G is the number of batches, K the number of groups (slots); ``counts`` (G, K)
+    int32 has the items of each batch in each group, ``batch`` and ``group`` are () int32,
+    ``hyperparameters`` is a dict of () float by name. A ``cache`` is what `begin` returns and a
+    sweep carries along.
     A prior needs `weights` and `log_prob`; the rest has defaults (Porteous 2010, chapter 4).
 
     Attributes:
@@ -89,13 +90,7 @@ class PartitionPrior(Readable, ABC):
     def begin(
         self, counts: Array, hyperparameters: Hyperparameters, *, with_sizes: bool
     ) -> CountCache:
-        """Counts as a sweep works on them.
-
-        Args:
-            counts: (G, K) int32.
-            hyperparameters: () float each.
-            with_sizes: whether the number of items of each batch is needed.
-        """
+        """Counts as a sweep works on them, with the number of items of each batch if asked for."""
         dtype = jnp.result_type(float)
         return CountCache(
             counts=counts.astype(dtype),
@@ -168,12 +163,7 @@ class PartitionPrior(Readable, ABC):
 
     @abstractmethod
     def log_prob(self, counts: Array, hyperparameters: Hyperparameters) -> Array:
-        """Log probability of all items in some order, by the chain rule of `weights`: () float.
-
-        Args:
-            counts: (G, K) int32.
-            hyperparameters: () float each.
-        """
+        """Log probability of all items in some order, by the chain rule of `weights`: () float."""
 
     def weight_shapes(
         self, counts: Array, hyperparameters: Hyperparameters
@@ -182,9 +172,6 @@ class PartitionPrior(Readable, ABC):
 
         Of priors that are Dirichlet conditionally, for `sweep="parallel"`.
 
-        Args:
-            counts: (G, K) int32.
-            hyperparameters: the hyperparameters.
         Returns:
             Parameters (G, K), 0 where a group is not in use, and that of all other groups together,
             () or (G,); None if there are no others.
@@ -199,13 +186,6 @@ class PartitionPrior(Readable, ABC):
         """A draw of the hyperparameters from a kernel that leaves their conditional invariant.
 
         Without it those that are single positive numbers are slice sampled by `log_prob`.
-
-        Args:
-            key: typed PRNG key.
-            hyperparameters: before.
-            counts: (G, K) int32.
-        Returns:
-            The hyperparameters after.
         """
         raise missing_hook(
             self, "update_hyperparameters", "learning hyperparameters", "numbers for them"

@@ -67,8 +67,7 @@ class Entry:
 
     def example(self) -> tuple[Model, object]:
         """A tiny model and tiny data, for tests and docs: `jaxmf.registry.examples`."""
-        examples = importlib.import_module("jaxmf.registry.examples")
-        return getattr(examples, self.name.replace("-", "_"))()
+        return importlib.import_module("jaxmf.registry.examples").EXAMPLES[self.name]()
 
     def builder(self, model: object, method: str) -> Callable[..., Algorithm]:
         """The bound function of `model` that makes the algorithm of a method."""

@@ -5,6 +5,8 @@ Those of data alone are shared by several models.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from jaxmf.blocks import Block, Network
@@ -146,7 +148,7 @@ def hfp() -> tuple[Model, object]:
     return HFP(tables, topics, 0.1), documents
 
 
-def network() -> tuple[Network, Tokens]:
+def network() -> tuple[Model, object]:
     """The corpus with a network written out."""
     model = Network(
         topic=Block(HDP(1.0, 1.0), by="document"),
@@ -168,56 +170,27 @@ def sparse_binary_series() -> tuple[Model, object]:
     return model, SparseSeries.from_matrices(list(1 * ones), times)
 
 
-def mixture_of_gaussians() -> tuple[Model, object]:
-    """Two groups of rows."""
-    return MixtureOfGaussians(2, concentration=1.0), rows()
-
-
-def dp_mixture() -> tuple[Model, object]:
-    """Groups of rows, as many as they need."""
-    return DPMixture(concentration=1.0), rows()
-
-
-def lda() -> tuple[Model, object]:
-    """Two topics of a tiny corpus."""
-    return LDA(2, topic_concentration=0.5), corpus()
-
-
-def hdp() -> tuple[Model, object]:
-    """Topics of a tiny corpus, as many as it needs."""
-    return HDPLDA(topic_concentration=1.0), corpus()
-
-
-def pam() -> tuple[Model, object]:
-    """Topics of topics of a tiny corpus."""
-    return PAM((2, 3), level_concentration=0.5), corpus()
-
-
-def bi_lda() -> tuple[Model, object]:
-    """Groups of users and of items behind ratings."""
-    return BiLDA(2, 2, user_concentration=0.5), ratings()
-
-
-def bi_hdp() -> tuple[Model, object]:
-    """The same, as many groups as they need."""
-    return BiHDP(), ratings()
-
-
-def urp() -> tuple[Model, object]:
-    """Groups of users behind ratings."""
-    return URP(2, user_concentration=0.5), ratings()
-
-
-def bpmf() -> tuple[Model, object]:
-    """Factors of users and items behind stars."""
-    return BPMF(2, offset=3.0), stars()
-
-
-def multi_lda() -> tuple[Model, object]:
-    """Groups of authors and years behind words."""
-    return MultiLDA({"author": 2, "year": 2}, "word", 0.5), written()
-
-
-def multi_hdp() -> tuple[Model, object]:
-    """The same, as many groups as they need."""
-    return MultiHDP(("author", "year"), "word", 1.0), written()
+EXAMPLES: dict[str, Callable[[], tuple[Model, object]]] = {
+    "linear-gaussian-ibp": linear_gaussian_ibp,
+    "noisy-or-ibp": noisy_or_ibp,
+    "binary-mf": binary_mf,
+    "feature-model": feature_model,
+    "sparse-binary": sparse_binary,
+    "sparse-binary-series": sparse_binary_series,
+    "dcm": dcm,
+    "flexible-mixture": flexible_mixture,
+    "hfp": hfp,
+    "network": network,
+    "mixture-of-gaussians": lambda: (MixtureOfGaussians(2, concentration=1.0), rows()),
+    "dp-mixture": lambda: (DPMixture(concentration=1.0), rows()),
+    "lda": lambda: (LDA(2, topic_concentration=0.5), corpus()),
+    "hdp": lambda: (HDPLDA(topic_concentration=1.0), corpus()),
+    "pam": lambda: (PAM((2, 3), level_concentration=0.5), corpus()),
+    "bi-lda": lambda: (BiLDA(2, 2, user_concentration=0.5), ratings()),
+    "bi-hdp": lambda: (BiHDP(), ratings()),
+    "urp": lambda: (URP(2, user_concentration=0.5), ratings()),
+    "bpmf": lambda: (BPMF(2, offset=3.0), stars()),
+    "multi-lda": lambda: (MultiLDA({"author": 2, "year": 2}, "word", 0.5), written()),
+    "multi-hdp": lambda: (MultiHDP(("author", "year"), "word", 1.0), written()),
+}
+"""A model and data by the name of its entry in the registry."""

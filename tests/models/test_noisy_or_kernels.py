@@ -13,10 +13,11 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods.noisy_or import NoisyOrParameters
 from jaxmf.models.noisy_or import NoisyOrIBP
-from jaxmf.models.noisy_or.state import HYPERPARAMETERS, parameters_of
+from jaxmf.models.noisy_or.state import HYPERPARAMETERS
 from jaxmf.models.noisy_or.updates import (
     move_features,
     propose,
+    target_of,
     update_features,
     update_hyperparameters,
 )
@@ -108,23 +109,16 @@ def alone(kernel, model):
     """One kernel of `moves` or one part of a sweep as a kernel of the model."""
 
     def apply(key, state, data):
-        z, y, overflow = kernel(
-            key,
-            state.z,
-            state.y,
-            data.values,
-            data.observed,
-            prior=model.prior(state),
-            parameters=parameters_of(state),
-        )
+        target = target_of(model, state, data, None)
+        z, y, overflow = kernel(key, state.z, state.y, target)
         return state._replace(z=z, y=y), Info(overflow={"features": overflow})
 
     return apply
 
 
-def activity_alone(key, z, y, x, observed, *, prior, parameters):
-    active = prior.exists(jnp.sum(z, axis=0))
-    y = sequential.draw_activity(key, z, y, x, observed, active=active, parameters=parameters)
+def activity_alone(key, z, y, target):
+    active = target.prior.exists(jnp.sum(z, axis=0))
+    y = sequential.draw_activity(key, z, y, target, active=active)
     return z, y, jnp.zeros((), bool)
 
 

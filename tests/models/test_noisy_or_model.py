@@ -12,6 +12,7 @@ from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import NoisyOrParameters
 from jaxmf.models.noisy_or.state import NoisyOrState, parameters_of
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS
+from jaxmf.samplers.feature_layout import RowDraws, RowPrior
 from jaxmf.samplers.noisy_or import sweep
 from tests.support import noisy_or_oracles as oracles
 
@@ -200,10 +201,12 @@ def test_fused_and_plain_scans_agree():
     fixed = NoisyOrParameters(*(jnp.asarray(value) for value in (0.3, 0.8, 0.1)))
 
     def scan(order, uniforms, z, y):
+        movable = jnp.arange(num_slots) != 2
+        conditional = RowPrior(jnp.zeros(num_slots), jnp.zeros(()), movable, ~movable)
+        draws = RowDraws(order, uniforms, jnp.zeros(()), None)
         return sweep.scan_bits(
-            order, uniforms, z, y, cells, num_singletons=jnp.asarray(1.0), parameters=fixed,
-            prior_log_odds=jnp.zeros(num_slots), movable=jnp.arange(num_slots) != 2,
-        )  # fmt: skip
+            draws, z, y, cells, conditional, num_singletons=jnp.asarray(1.0), parameters=fixed
+        )
 
     alone = jax.jit(scan)(*arguments.values())
     together = jax.jit(jax.vmap(scan))(*(jnp.stack([x, x]) for x in arguments.values()))

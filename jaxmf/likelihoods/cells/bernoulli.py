@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxmf.arguments import check_word
 from jaxmf.likelihoods.cells import expected_cost
 from jaxmf.likelihoods.cells.expected_cost import CostSlopes
-from jaxmf.likelihoods.cells.likelihood import Likelihood, is_binary
+from jaxmf.likelihoods.cells.likelihood import BinaryCells
 from jaxmf.types import Array, Key
 
 BOUNDS = ("tilted", "quadratic")
@@ -19,7 +18,7 @@ BOUNDS = ("tilted", "quadratic")
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class Bernoulli(Likelihood):
+class Bernoulli(BinaryCells):
     """Cells 0 and 1: p(x = 1 | eta) = 1 / (1 + exp(-eta)).
 
     Args:
@@ -42,10 +41,6 @@ class Bernoulli(Likelihood):
 
     bound: str | None = None
 
-    cell_distribution = "bernoulli"
-    support = "0 or 1"
-    remedy = "Threshold them, for instance x > 0"
-
     def __post_init__(self) -> None:
         if self.bound is not None:
             check_word("bound", self.bound, BOUNDS)
@@ -59,13 +54,6 @@ class Bernoulli(Likelihood):
 
     def mean(self, eta: Array) -> Array:
         return jax.nn.sigmoid(eta)
-
-    def variance(self, eta: Array) -> Array:
-        mean = self.mean(eta)
-        return mean * (1 - mean)
-
-    def in_support(self, values: np.ndarray) -> np.ndarray:
-        return is_binary(values)
 
     # --- cells -1 and 1 given normal scores, as variational Bayes has them ------------------------
 

@@ -14,6 +14,7 @@ import numpy as np
 from jaxmf._kernels import special
 from jaxmf.data.container import bare
 from jaxmf.priors import hyper
+from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
 
@@ -162,14 +163,38 @@ class Unnormalised(Tempered):
         return self.log_kernel(x, eta)
 
 
-def is_binary(values: np.ndarray) -> np.ndarray:
-    """Which values are 0 or 1: bool of their shape."""
-    return np.isin(values, (0, 1))
+class BinaryCells(Likelihood):
+    """Cells 0 and 1, whose mean is the probability of a one."""
+
+    cell_distribution = "bernoulli"
+    support = "0 or 1"
+    remedy = "Threshold them, for instance x > 0"
+
+    def variance(self, eta: Array) -> Array:
+        mean = self.mean(eta)
+        return mean * (1 - mean)
+
+    def in_support(self, values: np.ndarray) -> np.ndarray:
+        return np.isin(values, (0, 1))
 
 
-def is_count(values: np.ndarray) -> np.ndarray:
-    """Which values are 0, 1, 2, ...: bool of their shape."""
-    return np.isfinite(values) & (values >= 0) & (values == np.floor(values))
+class CountCells(Likelihood):
+    """Counts with the mean base_rate + eta, eta >= 0."""
+
+    needs_nonnegative = True
+    support = "counts 0, 1, 2, ..."
+    remedy = "Round them"
+    base_rate: Hyperparameter
+
+    def __post_init__(self) -> None:
+        self._validate()
+
+    def mean(self, eta: Array) -> Array:
+        # sums and differences of weights may round to below nothing
+        return self.base_rate + jnp.maximum(eta, 0)
+
+    def in_support(self, values: np.ndarray) -> np.ndarray:
+        return np.isfinite(values) & (values >= 0) & (values == np.floor(values))
 
 
 def sample_counts(key: Key, rates: Array) -> Array:

@@ -6,17 +6,16 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import gammaln
 
-from jaxmf.likelihoods.cells.likelihood import Likelihood, is_count, sample_counts
+from jaxmf.likelihoods.cells.likelihood import CountCells, sample_counts
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class NegativeBinomial(Likelihood):
+class NegativeBinomial(CountCells):
     """Counts with mean m = base_rate + eta, eta >= 0, and variance m + dispersion m^2.
 
     A Poisson count whose rate is m times a Gamma variable of mean 1 and variance `dispersion`.
@@ -32,12 +31,6 @@ class NegativeBinomial(Likelihood):
     base_rate: Hyperparameter = 0.1
 
     hyperparameters = ("dispersion", "base_rate")
-    needs_nonnegative = True
-    support = "counts 0, 1, 2, ..."
-    remedy = "Round them"
-
-    def __post_init__(self) -> None:
-        self._validate()
 
     def log_kernel(self, x: Array, eta: Array) -> Array:
         mean = self.mean(eta)
@@ -56,12 +49,6 @@ class NegativeBinomial(Likelihood):
         rate = self.mean(eta) * jax.random.gamma(rate_key, size, eta.shape, eta.dtype) / size
         return sample_counts(count_key, rate).astype(eta.dtype)
 
-    def mean(self, eta: Array) -> Array:
-        return self.base_rate + jnp.maximum(eta, 0)
-
     def variance(self, eta: Array) -> Array:
         mean = self.mean(eta)
         return mean + self.dispersion * mean**2
-
-    def in_support(self, values: np.ndarray) -> np.ndarray:
-        return is_count(values)

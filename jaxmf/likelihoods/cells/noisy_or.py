@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxmf.likelihoods.cells.likelihood import Likelihood, is_binary
+from jaxmf.likelihoods.cells.likelihood import BinaryCells
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
@@ -16,7 +15,7 @@ from jaxmf.types import Array, Key
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class NoisyOr(Likelihood):
+class NoisyOr(BinaryCells):
     """Each of eta active causes turns a cell on with probability `efficacy`, nothing with `leak`.
 
     P(x = 1 | eta) = 1 - (1 - leak) (1 - efficacy)^eta      (Wood & Griffiths, eq 8)
@@ -32,10 +31,7 @@ class NoisyOr(Likelihood):
     leak: Hyperparameter = 0.01
 
     hyperparameters = ("efficacy", "leak")
-    cell_distribution = "bernoulli"
     needs_nonnegative = True
-    support = "0 or 1"
-    remedy = "Threshold them, for instance x > 0"
 
     def __post_init__(self) -> None:
         for name in self.hyperparameters:
@@ -50,10 +46,3 @@ class NoisyOr(Likelihood):
 
     def mean(self, eta: Array) -> Array:
         return 1 - (1 - self.leak) * (1 - self.efficacy) ** eta
-
-    def variance(self, eta: Array) -> Array:
-        mean = self.mean(eta)
-        return mean * (1 - mean)
-
-    def in_support(self, values: np.ndarray) -> np.ndarray:
-        return is_binary(values)

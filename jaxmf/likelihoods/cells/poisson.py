@@ -6,17 +6,16 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import gammaln
 
-from jaxmf.likelihoods.cells.likelihood import Likelihood, is_count, sample_counts
+from jaxmf.likelihoods.cells.likelihood import CountCells, sample_counts
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Poisson(Likelihood):
+class Poisson(CountCells):
     """Counts: x ~ Poisson(base_rate + eta), eta >= 0.
 
     Args:
@@ -29,12 +28,6 @@ class Poisson(Likelihood):
 
     hyperparameters = ("base_rate",)
     cell_distribution = "poisson"
-    needs_nonnegative = True
-    support = "counts 0, 1, 2, ..."
-    remedy = "Round them"
-
-    def __post_init__(self) -> None:
-        self._validate()
 
     def log_kernel(self, x: Array, eta: Array) -> Array:
         rate = self.mean(eta)
@@ -46,12 +39,5 @@ class Poisson(Likelihood):
     def sample(self, key: Key, eta: Array) -> Array:
         return sample_counts(key, self.mean(eta)).astype(eta.dtype)
 
-    def mean(self, eta: Array) -> Array:
-        # sums and differences of weights may round to below nothing
-        return self.base_rate + jnp.maximum(eta, 0)
-
     def variance(self, eta: Array) -> Array:
         return self.mean(eta)
-
-    def in_support(self, values: np.ndarray) -> np.ndarray:
-        return is_count(values)

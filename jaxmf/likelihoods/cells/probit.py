@@ -6,17 +6,16 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import log_ndtr, ndtr
 
 from jaxmf._kernels.special import as_normals, uniforms
-from jaxmf.likelihoods.cells.likelihood import Likelihood
+from jaxmf.likelihoods.cells.likelihood import BinaryCells
 from jaxmf.types import Array, Key
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Probit(Likelihood):
+class Probit(BinaryCells):
     """Cells 0 and 1: p(x = 1 | eta) = Phi(eta).
 
     x = 1 where a latent z ~ N(eta, 1) is positive.
@@ -27,17 +26,12 @@ class Probit(Likelihood):
         [[0.5, 0.5]]
     """
 
-    cell_distribution = "bernoulli"
-    support = "0 or 1"
     remedy = "Threshold them, for instance x > 3"
 
     @property
     def levels(self) -> tuple[float, ...]:
         """0 and 1."""
         return (0.0, 1.0)
-
-    def in_support(self, values: np.ndarray) -> np.ndarray:
-        return np.isin(values, self.levels)
 
     def log_density(self, x: Array, eta: Array) -> Array:
         return log_ndtr(jnp.where(x > 0.5, eta, -eta))

@@ -66,13 +66,7 @@ class AdditiveFamily(Family):
     def log_predictive(
         self, statistics: PyTree, value: Array, hyperparameters: Hyperparameters
     ) -> Array:
-        """log p(value | values of a group) of several groups: (n,) float.
-
-        Args:
-            statistics: leaves with n groups first.
-            value: () float, or (D,).
-            hyperparameters: hyperparameters.
-        """
+        """log p(value | values of a group) of several groups: (n,) float."""
         one = self.statistic(value)
         after = jax.tree.map(lambda leaf, more: leaf + more.astype(leaf.dtype), statistics, one)
         return self.log_marginal(after, hyperparameters) - self.log_marginal(

@@ -40,13 +40,7 @@ class SweptFamily(Readable, ABC):
 
     @abstractmethod
     def statistics(self, groups: Array, values: Array, num_groups: int) -> PyTree:
-        """The statistics of G groups from all values.
-
-        Args:
-            groups: (T,) int32.
-            values: (T,) or (T, D).
-            num_groups: G.
-        """
+        """The statistics of G groups from all values; groups (T,) int32."""
 
     def empty(self, num_groups: int) -> PyTree:
         """The statistics of G groups without values."""
@@ -116,13 +110,6 @@ class Family(SweptFamily):
         """A draw of the hyperparameters from a kernel that leaves their conditional invariant.
 
         Without it those that are single positive numbers are slice sampled by `log_marginal`.
-
-        Args:
-            key: typed PRNG key.
-            hyperparameters: before.
-            statistics: of all groups.
-        Returns:
-            The hyperparameters after.
         """
         raise missing_hook(
             self, "update_hyperparameters", "learning hyperparameters", "numbers for them"
@@ -143,15 +130,7 @@ class Family(SweptFamily):
         """log p(value | parameters) of every group: (G,) for one value."""
 
     def log_prob_at(self, parameters: PyTree, groups: Array, values: Array) -> Array:
-        """log p(value | parameters) of each value in some groups.
-
-        Args:
-            parameters: of all groups.
-            groups: (B, n) int32.
-            values: (B,) or (B, D).
-        Returns:
-            (B, n) float.
-        """
+        """log p(value | parameters) of B values in n groups each, (B, n) int32: (B, n) float."""
 
         def log_prob_of_one(groups: Array, value: Array) -> Array:
             return self.log_prob(jax.tree.map(lambda leaf: leaf[groups], parameters), value)

@@ -44,6 +44,7 @@ from jaxmf.samplers.noisy_or.new_causes import (
     new_cause_log_weights,
 )
 from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
+from jaxmf.samplers.noisy_or.target import NoisyOrTarget
 from jaxmf.samplers.smc import ParticleModel
 from jaxmf.types import Array, Key, PyTree
 
@@ -204,16 +205,9 @@ def rejuvenate(
 ) -> tuple[NoisyOrParticle, dict[str, Array]]:
     """Kernel: one Gibbs sweep over all rows so far and Y."""
     assert particle.z is not None
-    z, y, overflow = noisy_or_sweep(
-        key,
-        particle.z,
-        particle.y,
-        data.values,
-        data.observed,
-        prior=model.prior(particle),
-        parameters=parameters_of(particle),
-        num_rows=row + 1,
-    )
+    prior, parameters = model.prior(particle), parameters_of(particle)
+    target = NoisyOrTarget(data.values, data.observed, prior, parameters)
+    z, y, overflow = noisy_or_sweep(key, particle.z, particle.y, target, num_rows=row + 1)
     tally = particle.tally
     if tally is not None:
         # rows that are still to come have no causes, but they do have data

@@ -28,6 +28,7 @@ from jaxmf.samplers.noisy_or import moves
 from jaxmf.samplers.noisy_or.new_causes import most_new_causes
 from jaxmf.samplers.noisy_or.parallel import noisy_or_parallel_sweep
 from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
+from jaxmf.samplers.noisy_or.target import NoisyOrTarget
 from jaxmf.types import Array, Key, PyTree
 
 
@@ -48,12 +49,17 @@ def update_features(
         key,
         state.z,
         state.y,
-        data.values,
-        data.observed,
-        prior=model.prior(state),
-        parameters=powered(state, power),
+        target_of(model, state, data, power),
     )
     return state._replace(z=z, y=y), Info(overflow={"features": overflow})
+
+
+def target_of(
+    model: NoisyOrSpec, state: NoisyOrState, data: Dense, power: Array | None
+) -> NoisyOrTarget:
+    """What kernels of Z and Y leave invariant, with the likelihood to a power if there is one."""
+    parameters = powered(state, power)
+    return NoisyOrTarget(data.values, data.observed, model.prior(state), parameters)
 
 
 def powered(state: NoisyOrState, power: Array | None) -> AnyParameters:
@@ -74,14 +80,11 @@ def move_features(
     power: Array | None = None,
 ) -> tuple[NoisyOrState, Info]:
     """Kernel: blind splits, merges, births and deaths of causes, which the finite model has not."""
-    prior, z, y = model.prior(state), state.z, state.y
-    cells, parameters = (data.values, data.observed), powered(state, power)
+    target, z, y = target_of(model, state, data, power), state.z, state.y
     overflow = jnp.zeros((), bool)
-    if num_moves and isinstance(prior, IndianBuffet):
-        z, y, overflow = moves.repeat_moves(
-            key, z, y, *cells, prior=prior, parameters=parameters, num_moves=num_moves,
-            kernels=(moves.split_or_merge, moves.birth_or_death),
-        )  # fmt: skip
+    if num_moves and isinstance(target.prior, IndianBuffet):
+        kernels = (moves.split_or_merge, moves.birth_or_death)
+        z, y, overflow = moves.repeat_moves(key, z, y, target, num_moves=num_moves, kernels=kernels)
     return state._replace(z=z, y=y), Info(overflow={"features": overflow})
 
 
@@ -96,12 +99,12 @@ def propose(
     power: Array | None = None,
 ) -> tuple[NoisyOrState, Info, Array]:
     """Some proposals of a kernel of `informed.py`, and () int32, how many were accepted."""
-    parts = {"prior": model.prior(state), "parameters": powered(state, power)}
+    target = target_of(model, state, data, power)
 
     def once(index: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
         z, y, overflow, num_accepted = carry
         proposal_key = jax.random.fold_in(jax.random.fold_in(key, index), 0)
-        new, y, more = kernel(proposal_key, z, y, data.values, data.observed, **parts)
+        new, y, more = kernel(proposal_key, z, y, target)
         return new, y, overflow | more, num_accepted + jnp.any(new != z)
 
     start = (state.z, state.y, jnp.zeros((), bool), jnp.zeros((), jnp.int32))

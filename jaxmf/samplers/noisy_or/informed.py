@@ -24,7 +24,7 @@ from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters
 from jaxmf.samplers import shared_births
 from jaxmf.samplers.feature_rows import draw_index
-from jaxmf.samplers.restricted_scans import LabelledPrior
+from jaxmf.samplers.noisy_or.target import NoisyOrTarget
 from jaxmf.samplers.split_merge import propose
 from jaxmf.types import Array, Key
 
@@ -100,16 +100,10 @@ def _added(setting: Array, one: Array, two: Array) -> Array:
 
 
 def split_or_merge(
-    key: Key,
-    z: Array,
-    y: Array,
-    x: Array,
-    observed: Array | None,
-    *,
-    prior: LabelledPrior,
-    parameters: AnyParameters,
+    key: Key, z: Array, y: Array, target: NoisyOrTarget
 ) -> tuple[Array, Array, Array]:
     """One proposal of a split or a merge; arguments and results as `moves.repeat_moves`."""
+    x, observed, prior, parameters = target
     columns, dtype = NoisyOrColumns(y, x, observed, parameters), x.dtype
     proposal = propose(
         jax.random.fold_in(key, 0),
@@ -133,19 +127,13 @@ def split_or_merge(
 
 
 def birth_or_death(
-    key: Key,
-    z: Array,
-    y: Array,
-    x: Array,
-    observed: Array | None,
-    *,
-    prior: LabelledPrior,
-    parameters: AnyParameters,
+    key: Key, z: Array, y: Array, target: NoisyOrTarget
 ) -> tuple[Array, Array, Array]:
     """One proposal of a birth or death of a cause of several rows, see `shared_births.py`.
 
     Arguments and results as `moves.repeat_moves`.
     """
+    x, observed, prior, parameters = target
     columns, dtype = NoisyOrColumns(y, x, observed, parameters), x.dtype
     proposal = shared_births.propose(
         jax.random.fold_in(key, 0), z, prior=prior, likelihood=columns, num_fixed=0

@@ -45,9 +45,9 @@ from jaxmf import row_shards, slots
 from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells
-from jaxmf.priors.features import IndianBuffet
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers.feature_rows import draw_index
-from jaxmf.samplers.restricted_scans import LabelledPrior
+from jaxmf.samplers.noisy_or.target import NoisyOrTarget
 from jaxmf.types import Array, Key, PyTree
 
 
@@ -71,11 +71,8 @@ def repeat_moves(
     key: Key,
     z: Array,
     y: Array,
-    x: Array,
-    observed: Array | None,
+    target: NoisyOrTarget,
     *,
-    prior: LabelledPrior,
-    parameters: AnyParameters,
     num_moves: int,
     kernels: Sequence[Callable[..., tuple[Array, Array, Array]]],
 ) -> tuple[Array, Array, Array]:
@@ -84,8 +81,6 @@ def repeat_moves(
     Args:
       z: (N, K) bool.
       y: (K, D) bool, False in free slots.
-      x: (N, D) float, zeros and ones.
-      observed: (N, D) bool, or None when nothing is missing.
       kernels: as `split_or_merge`, with its arguments and results.
     Returns:
       z, y, and () bool: whether more slots were needed.
@@ -95,15 +90,7 @@ def repeat_moves(
         z, y, overflow = carry
         move_key = jax.random.fold_in(key, index)
         for stream, kernel in enumerate(kernels):
-            z, y, more = kernel(
-                jax.random.fold_in(move_key, stream),
-                z,
-                y,
-                x,
-                observed,
-                prior=prior,
-                parameters=parameters,
-            )
+            z, y, more = kernel(jax.random.fold_in(move_key, stream), z, y, target)
             overflow = overflow | more
         return z, y, overflow
 
@@ -111,16 +98,10 @@ def repeat_moves(
 
 
 def split_or_merge(
-    key: Key,
-    z: Array,
-    y: Array,
-    x: Array,
-    observed: Array | None,
-    *,
-    prior: IndianBuffet,
-    parameters: AnyParameters,
+    key: Key, z: Array, y: Array, target: NoisyOrTarget
 ) -> tuple[Array, Array, Array]:
     """One proposal of a split or a merge; arguments and results as `repeat_moves`."""
+    x, observed, prior, parameters = target
     dtype = x.dtype
     choices = jax.random.uniform(jax.random.fold_in(key, 0), (4,), dtype)
     kinds = jax.random.uniform(jax.random.fold_in(key, 1), (z.shape[0],), dtype)
@@ -250,7 +231,7 @@ def log_split_ratio(
     weights: Activity,
     num_after: Array,
     *,
-    prior: IndianBuffet,
+    prior: IndianBuffet | BetaBernoulli,
     parameters: AnyParameters,
     num_rows: int,
 ) -> Array:
@@ -274,7 +255,7 @@ def log_split_ratio(
     )
 
 
-def log_intensities(prior: IndianBuffet, counts: Array, num_rows: int) -> Array:
+def log_intensities(prior: IndianBuffet | BetaBernoulli, counts: Array, num_rows: int) -> Array:
     """log Lambda of histories with this many ones (K,): (K,) float."""
     nothing = prior.log_prob_labelled(jnp.zeros((1,), counts.dtype), num_rows)
     each = jax.vmap(lambda count: prior.log_prob_labelled(count[None], num_rows))(counts)
@@ -282,16 +263,10 @@ def log_intensities(prior: IndianBuffet, counts: Array, num_rows: int) -> Array:
 
 
 def birth_or_death(
-    key: Key,
-    z: Array,
-    y: Array,
-    x: Array,
-    observed: Array | None,
-    *,
-    prior: IndianBuffet,
-    parameters: AnyParameters,
+    key: Key, z: Array, y: Array, target: NoisyOrTarget
 ) -> tuple[Array, Array, Array]:
     """One proposal of a birth or death of a singleton; arguments as `repeat_moves`."""
+    x, observed, prior, parameters = target
     dtype = x.dtype
     choices = jax.random.uniform(jax.random.fold_in(key, 0), (4,), dtype)
     row = jnp.minimum((choices[0] * z.shape[0]).astype(jnp.int32), z.shape[0] - 1)

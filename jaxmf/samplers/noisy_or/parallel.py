@@ -12,6 +12,8 @@ that is visited, rows of Y for new causes, and for each cause the gain of each c
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logit
@@ -23,24 +25,19 @@ from jaxmf.samplers import feature_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, draws_of_rows, row_prior
 from jaxmf.samplers.noisy_or.new_causes import count_table, new_cause_log_weights
 from jaxmf.samplers.noisy_or.sweep import draw_activity, flip_log_odds
+from jaxmf.samplers.noisy_or.target import NoisyOrTarget
 from jaxmf.samplers.parallel_sweep import draw_log_odds
 from jaxmf.types import Array, Key
 
 
 def noisy_or_parallel_sweep(
-    key: Key,
-    z: Array,
-    y: Array,
-    x: Array,
-    observed: Array | None,
-    *,
-    prior: FeaturePrior,
-    parameters: AnyParameters,
+    key: Key, z: Array, y: Array, target: NoisyOrTarget
 ) -> tuple[Array, Array, Array]:
     """One pass over all rows at once and one over Y; p(Z, Y | observed cells) stays invariant.
 
     Args, Returns: as `sweep.noisy_or_sweep`.
     """
+    x, observed, prior, parameters = target
     num_rows, num_slots = z.shape
     cells = noisy_or.cells_of(x, observed)
     row_key = jax.random.fold_in(key, 1)
@@ -54,10 +51,7 @@ def noisy_or_parallel_sweep(
         jax.random.fold_in(key, 3), draws, z, y, cells, prior=prior, parameters=parameters
     )
     active = prior.exists(row_shards.column_counts(z, x.dtype))
-    y = draw_activity(
-        jax.random.fold_in(key, 4), z, y, x, observed, active=active, parameters=parameters
-    )
-    return z, y, overflow
+    return z, draw_activity(jax.random.fold_in(key, 4), z, y, target, active=active), overflow
 
 
 def draw_all_bits(
@@ -144,11 +138,9 @@ def draw_singleton_causes(
     position = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
     owner = row_shards.sum_over_rows(_num_rows_before, (last,), position)
     before = row_shards.rows_at(last - num_new, jnp.minimum(owner, num_rows - 1))
-    rank = position - before
-    y = _draw_their_activity(
-        key, jnp.where(conditional.free[:, None], False, y), claim.claimed, owner, rank,
-        num_new, eta, cells, parameters,
-    )  # fmt: skip
+    new = _NewCauses(claim.claimed, owner, position - before)
+    y = jnp.where(conditional.free[:, None], False, y)
+    y = _draw_their_activity(key, y, new, num_new, eta, cells, parameters)
     z = shared | (claim.claimed & (jnp.arange(num_rows)[:, None] == owner))
     return z, y, claim.overflow | jnp.any(cut_off)
 
@@ -176,22 +168,29 @@ def _num_rows_before(last: Array, position: Array) -> Array:
     return jnp.sum(last[:, None] <= position, axis=0, dtype=jnp.int32)
 
 
+class _NewCauses(NamedTuple):
+    """Which slots (K,) have new causes: the one number `rank` of row `owner`."""
+
+    claimed: Array  # bool
+    owner: Array  # int
+    rank: Array  # int
+
+
 def _draw_their_activity(
     key: Key,
     y: Array,
-    claimed: Array,
-    owner: Array,
-    rank: Array,
+    causes: _NewCauses,
     num_new: Array,
     eta: Array,
     cells: NoisyOrCells,
     parameters: AnyParameters,
 ) -> Array:
-    """Y with the rows of all new causes: cause `rank` (K,) of row `owner` (K,) in each slot.
+    """Y with the rows of all new causes.
 
     In iteration `new` every row that has this many draws one, those still to come summed out.
     """
     dtype = eta.dtype
+    claimed, owner, rank = causes
     num_rows = eta.shape[0]
     rows = row_shards.spread(jnp.arange(num_rows))
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(rows)

@@ -14,6 +14,7 @@ Missing cells have no factor in the likelihood, so they are never drawn.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,13 +25,14 @@ from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells, Tally
 from jaxmf.samplers import feature_rows, row_sweep
-from jaxmf.samplers.feature_layout import FeaturePrior, RowPrior, row_draws
+from jaxmf.samplers.feature_layout import RowDraws, RowPrior, row_draws
 from jaxmf.samplers.noisy_or.new_causes import (
     count_table,
     draw_new_causes,
     new_cause_log_weights,
 )
 from jaxmf.samplers.noisy_or.shared_bits import draw_shared_bits
+from jaxmf.samplers.noisy_or.target import NoisyOrTarget
 from jaxmf.types import Array, Key, PyTree
 
 # Beyond this many columns XLA refuses to fuse the sums of a scan, and has little to gain by it.
@@ -43,11 +45,8 @@ def noisy_or_sweep(
     key: Key,
     z: Array,
     y: Array,
-    x: Array,
-    observed: Array | None,
+    target: NoisyOrTarget,
     *,
-    prior: FeaturePrior,
-    parameters: AnyParameters,
     num_rows: Array | None = None,
     bits_together: bool = False,
 ) -> tuple[Array, Array, Array]:
@@ -56,8 +55,6 @@ def noisy_or_sweep(
     Args:
       z: (N, K) bool.
       y: (K, D) bool, False in free slots.
-      x: (N, D) float, zeros and ones; what lies in missing cells does not matter.
-      observed: (N, D) bool, or None when nothing is missing.
       num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
         earlier rows once more. The others must have no causes.
       bits_together: whether the shared bits of a row are drawn together first (`shared_bits.py`).
@@ -68,33 +65,25 @@ def noisy_or_sweep(
         jax.random.fold_in(key, 0),
         z,
         y,
-        x,
-        observed,
-        prior=prior,
-        parameters=parameters,
+        target,
         num_rows=num_rows,
         bits_together=bits_together,
     )
-    active = prior.exists(jnp.sum(z, axis=0, dtype=x.dtype))
-    y = draw_activity(
-        jax.random.fold_in(key, 1), z, y, x, observed, active=active, parameters=parameters
-    )
-    return z, y, overflow
+    active = target.prior.exists(jnp.sum(z, axis=0, dtype=target.x.dtype))
+    return z, draw_activity(jax.random.fold_in(key, 1), z, y, target, active=active), overflow
 
 
 def sweep_rows(
     key: Key,
     z: Array,
     y: Array,
-    x: Array,
-    observed: Array | None,
+    target: NoisyOrTarget,
     *,
-    prior: FeaturePrior,
-    parameters: AnyParameters,
     num_rows: Array | None = None,
     bits_together: bool = False,
 ) -> tuple[Array, Array, Array]:
     """The pass over the rows alone; arguments and results as `noisy_or_sweep`."""
+    x, observed, prior, parameters = target
     table = count_table(z.shape[1], parameters)
 
     def update_row(
@@ -155,15 +144,13 @@ def draw_row(
             conditional=conditional,
         )
     bits, eta = scan_bits(
-        draws.order,
-        draws.bits,
+        draws,
         shared,
         y,
         cells,
+        conditional,
         num_singletons=num_singletons,
         parameters=parameters,
-        prior_log_odds=conditional.log_odds,
-        movable=conditional.movable,
     )
     log_weights, cut_off = new_cause_log_weights(
         noisy_or.tally_of(eta, cells, num_slots + 1), conditional.rate, table
@@ -182,18 +169,20 @@ def draw_row(
     return bits | claim.claimed, y, claim.overflow | cut_off
 
 
+class _Slots(NamedTuple):
+    """What a scan knows of the slots (K,) before it visits them."""
+
+    order: Array  # float uniforms; slots are visited from the smallest up
+    threshold: Array  # float, a bit flips where it is below the log odds of that
+    gain_of_zeros: Array  # float, what the bit being on adds to the log likelihood of the zeros
+    prior_log_odds: Array  # float
+    movable: Array  # bool
+
+
 def _scan_bits(
-    order: Array,
-    threshold: Array,
-    z: Array,
-    y: Array,
-    ones: Array,
-    gain_of_zeros: Array,
-    eta: Array,
-    table: Array,
-    prior_log_odds: Array,
-    movable: Array,
+    slots_of_row: _Slots, z: Array, y: Array, ones: Array, eta: Array, table: Array
 ) -> tuple[Array, Array]:
+    order, threshold, gain_of_zeros, prior_log_odds, movable = slots_of_row
     at = jax.lax.dynamic_index_in_dim
 
     def update(k: Array, here: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -224,63 +213,45 @@ def flip_log_odds(on: Array, prior_log_odds: Array, gain: Array) -> Array:
 
 
 def scan_bits(
-    order: Array,
-    uniforms: Array,
+    draws: RowDraws,
     z: Array,
     y: Array,
     cells: NoisyOrCells,
+    conditional: RowPrior,
     *,
     num_singletons: Array,
     parameters: AnyParameters,
-    prior_log_odds: Array,
-    movable: Array,
 ) -> tuple[Array, Array]:
     """Gibbs-samples the bits of a row given Y, one after another.
 
     Args:
-      order: (K,) float uniforms; slots are visited from the smallest up.
-      uniforms: (K,) float, decides the bit of each slot.
       z: (K,) bool.
       y: (K, D) float.
       cells: (D,) bool, of the row.
       num_singletons: () float, causes of the row alone, their activity summed out.
-      prior_log_odds: (K,) float, of each bit being on given the other rows.
-      movable: (K,) bool, the slots to visit.
     Returns:
       The bits (K,) bool, and their number of active causes in each column, (D,) int32.
     """
     scan = _scan_bits_fused if y.shape[1] <= _MOST_FUSED_COLUMNS else _scan_bits
-    return scan(
-        order,
-        # a bit flips where logit(u) < log odds; logit(0) = -inf is as it should be
-        logit(uniforms),
-        z,
-        y,
-        cells.ones,
-        parameters.log_fail * (y @ cells.zeros.astype(y.dtype)),
-        noisy_or.num_active(z, y, y.dtype).astype(jnp.int32),
-        noisy_or.gain_table(z.shape[0] + 1, parameters, num_singletons),
-        prior_log_odds,
-        movable,
+    slots_of_row = _Slots(
+        order=draws.order,
+        threshold=logit(draws.bits),  # logit(0) = -inf is as it should be
+        gain_of_zeros=parameters.log_fail * (y @ cells.zeros.astype(y.dtype)),
+        prior_log_odds=conditional.log_odds,
+        movable=conditional.movable,
     )
+    eta = noisy_or.num_active(z, y, y.dtype).astype(jnp.int32)
+    table = noisy_or.gain_table(z.shape[0] + 1, parameters, num_singletons)
+    return scan(slots_of_row, z, y, cells.ones, eta, table)
 
 
-def draw_activity(
-    key: Key,
-    z: Array,
-    y: Array,
-    x: Array,
-    observed: Array | None,
-    *,
-    active: Array,
-    parameters: AnyParameters,
-) -> Array:
+def draw_activity(key: Key, z: Array, y: Array, target: NoisyOrTarget, *, active: Array) -> Array:
     """Gibbs-samples Y given Z, cause by cause in a fresh random order, all columns at once.
 
-    Args: z (N, K) bool; y (K, D) bool; x (N, D) float, zeros and ones; observed (N, D) bool, or
-    None; active (K,) bool, slots that are causes.
+    Args: active (K,) bool, slots that are causes.
     Returns (K, D) bool, False in the other slots.
     """
+    x, observed, _, parameters = target
     num_columns = x.shape[1]
     order_key, bits_key = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
     order = slots.random_order(order_key, active)
