@@ -171,7 +171,7 @@ def free_energy(model: SparseBinaryMF, data: object) -> FreeEnergy:
         >>> import jax, numpy as np, jaxmf as mf
         >>> X = np.kron(np.eye(2), np.ones((4, 3)))
         >>> energy = mf.free_energy(mf.SparseBinaryMF(1, likelihood=mf.Gaussian()), X)
-        >>> gradient = jax.grad(energy, argnums=1)(*energy.start(jax.random.key(0)))
+        >>> gradient = jax.jit(jax.grad(energy, argnums=1))(*energy.start(jax.random.key(0)))
         >>> gradient["column_prior_scale"].shape
         (1,)
     """

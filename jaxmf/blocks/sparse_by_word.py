@@ -289,7 +289,7 @@ class _SweepByWord(NamedTuple):
         """Topics of all tokens (T, 1), tokens of topics (K,), hyperparameters, no room, lists.
 
         Args: paths (T, 1) int32, the topics of the tokens, of two levels j K + k. Each is read
-        before it is drawn, so that the new ones take their places. Tables that a kernel changes
+        before it is drawn, so that the new ones are written over them. Tables that a kernel changes
         are not copied if they have two axes and are among what it returns, see `fused_on_cpu`.
         """
         concentration, whole = settings

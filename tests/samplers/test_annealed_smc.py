@@ -26,6 +26,7 @@ from jaxmf.samplers.annealed_smc import (
     rising_powers,
 )
 from jaxmf.testing import check_means
+from tests import LONG_RUNS
 from tests.models import test_linear_gaussian_enumeration as linear_gaussian
 from tests.models import test_noisy_or_enumeration as noisy_or
 from tests.support import oracles
@@ -103,7 +104,7 @@ def noise_of_normal(*, fault=None):
     )
 
 
-def many_runs(algorithm, data, *, num_steps, num_runs, seed=0):
+def many_runs(algorithm, data, *, num_steps, num_runs, seed=0, compiler_options=None):
     """The last generations of many runs, their traces, and whether any ran out of slots."""
 
     def one_run(key):
@@ -119,7 +120,8 @@ def many_runs(algorithm, data, *, num_steps, num_runs, seed=0):
         return state, trace, overflow
 
     keys = jax.random.split(jax.random.key(seed), num_runs)
-    state, trace, overflow = jax.device_get(jax.jit(jax.vmap(one_run))(keys))
+    run = jax.jit(jax.vmap(one_run), compiler_options=compiler_options)
+    state, trace, overflow = jax.device_get(run(keys))
     return state, trace, overflow.any()
 
 
@@ -311,7 +313,9 @@ def feature_model():
 
 def runs_of_model(annealed, data, *, num_runs=10_000):
     algorithm = annealed_smc(annealed, num_particles=8, chain_length=4, powers=[0.3, 1.0])
-    state, trace, overflow = many_runs(algorithm, data, num_steps=3, num_runs=num_runs)
+    state, trace, overflow = many_runs(
+        algorithm, data, num_steps=3, num_runs=num_runs, compiler_options=LONG_RUNS
+    )
     assert not overflow
     z = state.particles.z
     num_features = z.any(axis=-2).sum(axis=-1)

@@ -17,7 +17,7 @@ from jaxmf.samplers.annealing import (
     noise_while_annealed,
     start_that_shows,
 )
-from tests import FAST_COMPILE
+from tests import FAST_COMPILE, LONG_RUNS
 
 
 def test_factor_rises_geometrically_from_a_fifth_to_exactly_one():
@@ -99,6 +99,7 @@ def test_annealing_starts_where_the_data_begin_to_show():
     assert np.isfinite(nothing.rows).all()
 
 
+@pytest.mark.tiers(exhaustive=["11"])
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [10, 11])
 def test_a_few_rows_of_noise_do_not_fill_the_slots(seed):
@@ -159,7 +160,8 @@ def test_a_long_warm_up_does_not_take_the_noise_for_features():
 
         return jax.lax.scan(step, sampler.init(key, data), jnp.arange(150.0))[1]
 
-    counts, overflow = jax.jit(jax.vmap(largest))(jax.random.split(jax.random.key(0), 8))
+    run = jax.jit(jax.vmap(largest), compiler_options=LONG_RUNS)
+    counts, overflow = run(jax.random.split(jax.random.key(0), 8))
     assert not overflow.any()
     assert counts.max() < 40
 

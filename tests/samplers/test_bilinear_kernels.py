@@ -13,7 +13,7 @@ from jaxmf.samplers.bilinear import collapsed
 from jaxmf.samplers.bilinear import rows as bilinear_rows
 from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
 from jaxmf.testing import check_kernel, check_prior
-from tests import FAST_COMPILE
+from tests import FAST_COMPILE, LONG_RUNS
 
 NUM_ROWS, NUM_COLUMNS, CAPACITY = 4, 3, 9
 OBSERVED = jnp.array([[1, 1, 0], [0, 1, 1], [1, 1, 1], [0, 0, 1]], bool)
@@ -106,7 +106,9 @@ class Setup(NamedTuple):
             found["two missing"] = x[3, 0] * x[3, 1]
         return found
 
-    def check(self, key, *, num_steps=3, num_replicates=4_096, **options):
+    def check(
+        self, key, *, num_steps=3, num_replicates=4_096, compiler_options=FAST_COMPILE, **options
+    ):
         return check_kernel(
             lambda key, state, data: self.kernel(key, state, data, **options),
             sample_prior=self.sample_prior,
@@ -115,7 +117,7 @@ class Setup(NamedTuple):
             key=jax.random.key(key),
             num_steps=num_steps,
             num_replicates=num_replicates,
-            compiler_options=FAST_COMPILE,
+            compiler_options=compiler_options,
         )
 
 
@@ -184,7 +186,8 @@ def test_forgetting_singletons_is_caught(monkeypatch):
 
     monkeypatch.setattr(collapsed, "draw_row", twin)
     setup = Setup(row_prior=IndianBuffet(1.0), missing=False, noise_scale=0.3, capacity=16)
-    must_fail(setup, 34, columns=False, num_steps=20, num_replicates=4_096)
+    long = {"num_steps": 20, "num_replicates": 4_096, "compiler_options": LONG_RUNS}
+    must_fail(setup, 34, columns=False, **long)
 
 
 @pytest.mark.exhaustive

@@ -18,6 +18,7 @@ from jaxmf.posterior import replicas
 from jaxmf.preparation import with_device_options
 from jaxmf.samplers.tempering import powers_of, swap_probabilities, swapped_order, tempered
 from jaxmf.testing import check_kernel, check_means
+from tests import LONG_RUNS
 from tests.models import test_linear_gaussian_enumeration as linear_gaussian
 from tests.models import test_noisy_or_enumeration as noisy_or
 from tests.samplers.test_annealed_smc import NOISE, NOISE_SCALES, noise_of_normal, normal_mean
@@ -152,7 +153,8 @@ def test_a_tempered_chain_of_the_noisy_or_against_enumeration():
         (_, overflow), found = jax.lax.scan(step, (replicas, False), jnp.arange(60))
         return jax.tree.map(lambda values: values[30:].mean(axis=0), found), overflow
 
-    found, overflow = jax.jit(jax.vmap(one_chain))(jax.random.split(jax.random.key(1), 600))
+    run = jax.jit(jax.vmap(one_chain), compiler_options=LONG_RUNS)
+    found, overflow = run(jax.random.split(jax.random.key(1), 600))
     assert not overflow.any()
     means = case.expectations(posterior)
     check_means(jax.device_get(found), means, title="tempered noisy-OR")
@@ -183,7 +185,8 @@ def check_missing_cells(*, redraws):
         _, found = jax.lax.scan(step, replicas, jnp.arange(160))
         return jax.tree.map(lambda values: values[40:].mean(axis=0), found)
 
-    found = jax.jit(jax.vmap(one_chain))(jax.random.split(jax.random.key(1), 2_000))
+    run = jax.jit(jax.vmap(one_chain), compiler_options=LONG_RUNS)
+    found = run(jax.random.split(jax.random.key(1), 2_000))
     means = case.posterior().expectations()
     check_means(jax.device_get(found), means, title="tempered, a cell missing")
 
@@ -252,7 +255,7 @@ def test_a_saved_run_with_replicas_continues(run, tmp_path):
 @pytest.mark.slow
 def test_replicas_grow_together():
     with pytest.warns(mf.RunWarning):
-        run = mf.sample(mf.NoisyOrIBP(alpha=4.0), ANSWERS, temper=2, capacity=6, **RUN)
+        run = mf.sample(mf.NoisyOrIBP(alpha=1.0), ANSWERS[:8], temper=2, capacity=6, **RUN)
     assert run.meta.capacity["features"] > 6
 
 

@@ -9,7 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+
+from jaxmf.engine.executables import CACHE
+
 ROOT = Path(__file__).parents[2]
+
+
+def forget_programs() -> None:
+    """What runs next is traced anew: by a function that took the place of another, say."""
+    CACHE.clear()
+    jax.clear_caches()
 
 
 def run_on_eight_devices(program: str, *arguments: str) -> list[str]:
@@ -37,7 +47,6 @@ def run_on_eight_devices(program: str, *arguments: str) -> list[str]:
 
 def over(num_devices):
     """A mesh of the first devices, which spreads rows."""
-    import jax
     import numpy as np
 
     return jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), ("data",))
@@ -77,8 +86,6 @@ def exchanged(program):
 
 def leave_out_the_last_device():
     """The broken twin of sums over rows: what the last device adds is left out."""
-    import jax
-
     from jaxmf import row_shards
 
     add = row_shards.add_over_devices
@@ -90,3 +97,4 @@ def leave_out_the_last_device():
         return add(jax.tree.map(lambda one: jax.numpy.where(last, 0, one), sums))
 
     row_shards.add_over_devices = without_the_last
+    forget_programs()
