@@ -424,6 +424,21 @@ def test_equal_cells_do_not_pull_the_noise_to_nothing(model):
         assert notes == ()
 
 
+def test_a_factorisation_says_where_few_cells_hold_most_of_the_squares():
+    def notes(x):
+        data = mf.Dense(x)
+        return mf.BinaryMF().matched(data).notes(data)
+
+    generator = np.random.default_rng(0)
+    zero = generator.random((30, 20)) < 0.9
+    spikes = np.where(zero, 0, generator.standard_t(2, zero.shape))
+    spikes[0, :3] = np.nan
+    assert "6 of 597 cells hold" in notes(spikes)[-1]
+    mild = np.where(zero, 0, generator.normal(size=zero.shape))
+    for other in (mild, generator.standard_t(3, (60, 40)), spikes[:4]):
+        assert not any("hold" in note for note in notes(other))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 2])
 def test_a_factorisation_of_mostly_zeros_keeps_few_features(seed):
