@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,8 +35,7 @@ from jaxmf.types import Array, Draw, Key, PyTree
 
 KEEP = ("statistics", "compact", "assignments", "scalars")
 SWEEPS = ("sequential", "sparse", "parallel")
-_SCANS = 2  # restricted Gibbs scans of a split or merge
-_SHARED_SCANS = 1  # the same where all batches share their groups
+_SHARED_SCANS = 1  # restricted Gibbs scans of a split or merge where all batches share groups
 _SHARE = 40  # of a proposal there: a fortieth of all tokens in the mean at most, and
 _LEAST_TOKENS = 1_000  # of a small corpus as many as that
 _MANY_TOKENS = 10**7  # of which lists of words are longer, and further apart, than of documents
@@ -276,7 +275,7 @@ def _split_merge(
     for index, name in enumerate(network.indicators):
         index_key = jax.random.fold_in(jax.random.fold_in(key, 2 * len(plan.sets) + 1), index)
         if can_split(network, name):
-            move = partial(split_merge, num_scans=_SCANS)
+            move: Callable[..., tuple[NetworkState, Info]] = split_merge
         elif can_split_shared(network, name):
             most_tokens = max(data.num_tokens // _SHARE, _LEAST_TOKENS)
             move = partial(split_merge_shared, num_scans=_SHARED_SCANS, most_tokens=most_tokens)
