@@ -34,7 +34,6 @@ from jaxmf.posterior.agreement import LARGEST_RHAT
 from jaxmf.posterior.draws import NO_DRAWS
 from jaxmf.posterior.evidence import annealing_fault
 from jaxmf.posterior.leave_one_out import known_cells
-from jaxmf.posterior.particle_paths import path_doubt
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -559,7 +558,7 @@ def _evidence(posterior: Summaries) -> Iterator[Alarm]:
 
 def _paths(posterior: Summaries) -> Iterator[Alarm]:
     """Particles that agree on features of rows although their own weights say they may differ."""
-    doubt = path_doubt(posterior)
+    doubt = posterior.path_doubt()
     if doubt is None or doubt.by_conditionals < _LEAST_DOUBT:
         return
     if doubt.among_particles < _LEAST_SHARE_OF_DOUBT * doubt.by_conditionals:

@@ -14,6 +14,7 @@ from jaxmf.posterior import (
     certain_features,
     cooccurrence,
     leave_one_out,
+    particle_paths,
     pointwise,
     tables,
 )
@@ -23,6 +24,7 @@ from jaxmf.posterior.certain_features import CertainFeatures
 from jaxmf.posterior.cooccurrence import Cooccurrence
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.leave_one_out import LeftOutLosses
+from jaxmf.posterior.particle_paths import PathDoubt
 from jaxmf.posterior.pointwise import LogLikelihood
 from jaxmf.posterior.records import DrawFeatures, NumFeatures, NumGroups
 
@@ -101,6 +103,21 @@ class Summaries(Draws):
     @cached_property
     def _leave_one_out(self) -> LeftOutLosses | None:
         return leave_one_out.compare(self)
+
+    def path_doubt(self) -> PathDoubt | None:
+        """How much the particles of a filter differ in features of rows, and should differ.
+
+        By up to 32 rows of the heaviest run, see `Posterior.alarms`. Kept once computed.
+
+        Returns:
+            The probability that the features of a row are others than the commonest, by the weights
+            of the particles and by changing one feature at a time; None for other runs and models.
+        """
+        return self._path_doubt
+
+    @cached_property
+    def _path_doubt(self) -> PathDoubt | None:
+        return particle_paths.path_doubt(self)
 
     def log_likelihood(self, cells: object = None) -> LogLikelihood:
         """The log likelihood of every observed cell, or word, given every draw.
