@@ -163,7 +163,7 @@ def _counted_words(path: Path, headings: list[str]) -> Tokens | None:
         warnings.warn(
             f"{path}: of its columns {document!r} and {word!r} are read, as documents and words"
             f"{f', {found[2][0]!r} times' if found[2] else ', once a line'}; "
-            f"{', '.join(map(repr, others))} do not count. Others are named by "
+            f"the others, {', '.join(map(repr, others))}, do not count. Name other ones by "
             f"{as_option([document, word])}.",
             stacklevel=4,
         )

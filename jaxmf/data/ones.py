@@ -379,7 +379,7 @@ def _pairs_of_log(path: Path, lines: list[list[str]]) -> list[list[str]] | None:
     pairs = [[line[found.row], line[found.column]] for line in full]
     warnings.warn(
         f"{path}: of its columns {pairs[0][0]!r} and {pairs[0][1]!r} are read, as pairs; the "
-        f"others do not count. Others are named by {as_option(pairs[0])}.",
+        f"others do not count. Name other ones by {as_option(pairs[0])}.",
         stacklevel=3,
     )
     return pairs

@@ -13,7 +13,6 @@ from jaxmf.model import HasNetwork
 from jaxmf.posterior.agreement import LARGEST_RHAT
 from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.evidence import annealing_fault
-from jaxmf.posterior.particle_paths import path_doubt
 from jaxmf.posterior.records import Alarm
 
 _FEWEST_DRAWS = 4  # R-hat is not defined for fewer
@@ -187,7 +186,7 @@ def unknown_evidence(posterior: Convergence) -> Iterator[Alarm]:
 
 def agreeing_particles(posterior: Convergence) -> Iterator[Alarm]:
     """Particles that agree on features of rows although their own weights say they may differ."""
-    doubt = path_doubt(posterior)
+    doubt = posterior.path_doubt()
     if doubt is None or doubt.by_conditionals < _LEAST_DOUBT:
         return
     if doubt.among_particles < _LEAST_SHARE_OF_DOUBT * doubt.by_conditionals:

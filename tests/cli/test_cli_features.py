@@ -105,7 +105,7 @@ def test_features_of_new_users_that_cannot_be_are_refused(tmp_path, capsys):
     assert "have no column 'job=0', which those in training have" in capsys.readouterr().err
     plain = SimpleNamespace(model=mf.LDA(2))
     with pytest.raises(ValueError, match="--row-features: the run was fitted without features"):
-        read_new_rows(plain, None, new)
+        read_new_rows(plain, None, new, missing="refuse", reading={})
 
 
 @pytest.mark.exhaustive
