@@ -33,6 +33,16 @@ import jax.numpy as jnp
 from jaxmf._kernels import special, tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
+from jaxmf.blocks.document_lists import (
+    LANES,
+    DocumentLists,
+    ListSpan,
+    added,
+    entry_for,
+    entry_of,
+    lists_of,
+    span_of,
+)
 from jaxmf.blocks.packing import Packing
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.wiring import Wiring
@@ -44,7 +54,6 @@ from jaxmf.priors.partition_prior import CountCache, PartitionPrior, is_kind
 from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import Array, Key, PyTree
 
-_LANES = 16  # entries of a list that are a line of the cache
 _PIECE = 32  # topics whose weights have one sum; the same at every capacity, see `tables.choose`
 _CHUNK = 64  # tokens that are read together,
 _NUM_READ = 8  # and how many rows of the lists of their documents
@@ -104,7 +113,7 @@ def sweep(
     in_use, kinds = tables.sorted_by((sizes == 0).astype(jnp.int32), 2)
     tokens = _WordTokens(order, documents, in_use, kinds[0], jnp.cumsum(sizes))
     packing = Packing.of(num_paths)
-    lists = _lists(packing, documents, paths, parts.num_parts, num_paths)
+    lists = lists_of(packing, documents, paths, parts.num_parts, num_paths)
     concentration = state.hyperparameters[word]["concentration"]
     settings = (concentration, jnp.sum(jnp.broadcast_to(concentration, (num_words,))))
     compiled = _SweepByWord(distribution, num_topics, bool(above), packing)
@@ -134,19 +143,6 @@ class _WordTokens(NamedTuple):
     in_use: Array  # (V,) int32, the words, those that have tokens first
     num_in_use: Array  # () int32
     ends: Array  # (V,) int32, where the tokens of a word end in the order
-
-
-class _DocumentLists(NamedTuple):
-    """The topics of every document, or paths.
-
-    An entry is a topic and its count in one word, see `Packing`. One whose count has fallen to zero
-    leaves a hole, which the next new one takes; a list never has more entries than the document has
-    tokens, nor than there are topics while counts are below the largest that an entry can hold.
-    """
-
-    starts: Array  # (D,) int32, the row where the list of a document starts
-    lengths: Array  # (D,) int32, how many entries it has, holes included
-    rows: Array  # (R, L) uint32, zero behind the end of a list
 
 
 class _FirstLevel(NamedTuple):
@@ -179,97 +175,6 @@ class _WordTable(NamedTuple):
     sums: Array  # (P,) float, of these, over pieces of 64
 
 
-def _lists(
-    packing: Packing, documents: Array, paths: Array, num_documents: int, num_paths: int
-) -> _DocumentLists:
-    num_tokens = documents.shape[0]
-    zeros = jnp.zeros_like(documents)
-    sizes = tables.count_pairs(zeros, documents, (1, num_documents))[0]
-    room = -(-packing.room(sizes, num_paths) // _LANES)
-    most = (num_tokens + (_LANES - 1) * min(num_documents, num_tokens)) // _LANES
-    if num_tokens <= packing.most:
-        most = min(most, num_documents * -(-min(num_tokens, num_paths) // _LANES))
-    lists = _DocumentLists(
-        starts=jnp.cumsum(room) - room,
-        lengths=jnp.zeros((num_documents,), jnp.int32),
-        rows=jnp.zeros((max(1, most), _LANES), jnp.uint32),
-    )
-
-    def build(documents: Array, paths: Array, lists: _DocumentLists) -> _DocumentLists:
-        def one(index: Array, lists: _DocumentLists) -> _DocumentLists:
-            document, path = tables.row(documents, index), tables.row(paths, index)
-            span = _span_of(lists, document, tables.row(lists.starts, document))
-            return _added(packing, lists, span, _entry_for(packing, lists, span, path), path)
-
-        return jax.lax.fori_loop(0, documents.shape[0], one, lists)
-
-    return fused_on_cpu(build, sequential=True)(documents, paths, lists)
-
-
-class _ListSpan(NamedTuple):
-    """Where the list of a document stands; each is () int32."""
-
-    document: Array
-    start: Array
-    length: Array
-    num_rows: Array
-
-
-def _span_of(lists: _DocumentLists, document: Array, start: Array) -> _ListSpan:
-    length = tables.row(lists.lengths, document)
-    return _ListSpan(document, start, length, -(-length // _LANES))
-
-
-def _entry_of(packing: Packing, lists: _DocumentLists, span: _ListSpan, path: Array) -> Array:
-    """The first entry of a topic that has tokens."""
-    across = jnp.arange(_LANES, dtype=jnp.int32)
-    first = packing.entry(path, 1)
-
-    def look(carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        index = carry[0] + 1
-        # in whole numbers without sign those of other topics are far away on either side
-        is_it = tables.row(lists.rows, span.start + index) - first < packing.most
-        return index, jnp.min(jnp.where(is_it, across, _LANES))
-
-    def goes_on(carry: tuple[Array, Array]) -> Array:
-        return (carry[1] == _LANES) & (carry[0] + 1 < span.num_rows)
-
-    begin = (jnp.full((), -1, jnp.int32), jnp.full((), _LANES, jnp.int32))
-    index, lane = jax.lax.while_loop(goes_on, look, begin)
-    return index * _LANES + lane
-
-
-def _entry_for(packing: Packing, lists: _DocumentLists, span: _ListSpan, path: Array) -> Array:
-    """The entry of a topic with room, or that which it takes: the first hole, or behind the end."""
-    most = jnp.iinfo(jnp.int32).max
-    across = jnp.arange(_LANES, dtype=jnp.int32)
-
-    def look(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        there, hole = carry
-        found = tables.row(lists.rows, span.start + index)
-        entries = index * _LANES + across
-        is_it = found - packing.entry(path, 0) < packing.most
-        there = jnp.minimum(there, jnp.min(jnp.where(is_it, entries, most)))
-        is_hole = packing.counts(found) == 0
-        return there, jnp.minimum(hole, jnp.min(jnp.where(is_hole, entries, most)))
-
-    # what goes into the loop is not read again after it, when the length may have changed
-    begin = (jnp.full((), most, jnp.int32), span.num_rows * _LANES)
-    there, hole = jax.lax.fori_loop(0, span.num_rows, look, begin)
-    return jnp.where(there < most, there, hole)
-
-
-def _added(
-    packing: Packing, lists: _DocumentLists, span: _ListSpan, entry: Array, path: Array
-) -> _DocumentLists:
-    """A token more in an entry, which is or becomes that of its topic."""
-    row, lane = span.start + entry // _LANES, entry % _LANES
-    length = jnp.maximum(span.length, entry + 1)
-    found = packing.raised(tables.entry(lists.rows, row, lane), path)
-    rows = tables.put_entry(lists.rows, row, lane, found)
-    return lists._replace(lengths=tables.put(lists.lengths, span.document, length), rows=rows)
-
-
 class _SweepByWord(NamedTuple):
     """The loop over all tokens, as decided when it is traced."""
 
@@ -282,14 +187,14 @@ class _SweepByWord(NamedTuple):
         self,
         tokens: _WordTokens,
         paths: Array,
-        start: tuple[_DocumentLists, Array, CountCache, _FirstLevel | None],
+        start: tuple[DocumentLists, Array, CountCache, _FirstLevel | None],
         settings: tuple[Array, Array],
         words_of_key: Array,
     ) -> tuple[Array, Array, dict[str, Array], Array, Array]:
         """Topics of all tokens (T, 1), tokens of topics (K,), hyperparameters, no room, lists.
 
         Args: paths (T, 1) int32, the topics of the tokens, of two levels j K + k. Each is read
-        before it is drawn, so that the new ones are written over them. Tables that a kernel changes
+        before it is drawn, so that the new ones overwrite the old. Tables that a kernel changes
         are not copied if they have two axes and are among what it returns, see `fused_on_cpu`.
         """
         concentration, whole = settings
@@ -320,7 +225,7 @@ class _SweepByWord(NamedTuple):
                 )
                 first = self.moved_first(first, document, path, -1)
                 _, room = self.distribution.pseudo(cache)
-                span = _span_of(lists, document, start)
+                span = span_of(lists, document, start)
                 path, lists = self.drawn(lists, span, path, table, first, chance)
                 totals, cache, table = self.moved(
                     totals, cache, table, (b, whole), self.topic(path), chance[3]
@@ -404,13 +309,13 @@ class _SweepByWord(NamedTuple):
 
     def drawn(
         self,
-        lists: _DocumentLists,
-        span: _ListSpan,
+        lists: DocumentLists,
+        span: ListSpan,
         path: Array,
         table: _WordTable,
         first: _FirstLevel | None,
         chance: Array,
-    ) -> tuple[Array, _DocumentLists]:
+    ) -> tuple[Array, DocumentLists]:
         """A topic, or a path, for a token that had another, and the lists with it."""
         start, num_rows = span.start, span.num_rows
         shares = None
@@ -425,8 +330,8 @@ class _SweepByWord(NamedTuple):
             return weights * tables.entries_at(shares, paths // self.num_topics)
 
         # what is read from here on is the list without the token, or all of it would be copied
-        left = _entry_of(self.packing, lists, span, path)
-        row, lane = start + left // _LANES, left % _LANES
+        left = entry_of(self.packing, lists, span, path)
+        row, lane = start + left // LANES, left % LANES
         rows = tables.put_entry(lists.rows, row, lane, tables.entry(lists.rows, row, lane) - 1)
         without = lists._replace(rows=rows)
 
@@ -434,20 +339,20 @@ class _SweepByWord(NamedTuple):
             entries = tables.row(without.rows, start + index)
             return lanes + self.packing.counts(entries) * weigh(self.packing.topics(entries))
 
-        nothing = jnp.zeros((_LANES,), table.weights.dtype)
+        nothing = jnp.zeros((LANES,), table.weights.dtype)
         lanes = jax.lax.fori_loop(0, num_rows, add_row, nothing)
         list_weight, smooth_weight = tables.sum_in_lanes(lanes), tables.sum_in_lanes(table.sums)
         if shares is not None:
             smooth_weight = smooth_weight * jnp.sum(shares)
         is_listed = chance[0] * (list_weight + smooth_weight) < list_weight
-        lane = tables.choose(lanes, chance[1], num_lanes=_LANES)
+        lane = tables.choose(lanes, chance[1], num_lanes=LANES)
         goal = chance[2] * tables.row(lanes, lane)
 
         def follow(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
             index, passed, chosen, _ = carry
             found = tables.entry(without.rows, start + index, lane)
             weight = self.packing.counts(found) * weigh(self.packing.topics(found))
-            passed, entry = passed + weight, index * _LANES + lane
+            passed, entry = passed + weight, index * LANES + lane
             # rounding may let the sum end short of the goal: then it is the last one with weight
             return index + 1, passed, jnp.where(weight > 0, entry, chosen), passed > goal
 
@@ -456,7 +361,7 @@ class _SweepByWord(NamedTuple):
         done = jax.lax.while_loop(lambda carry: ~carry[3] & (carry[0] < num_rows), follow, begun)
         entry = done[2]
 
-        listed = tables.entry(without.rows, start + entry // _LANES, entry % _LANES)
+        listed = tables.entry(without.rows, start + entry // LANES, entry % LANES)
         is_full = self.packing.counts(listed) == self.packing.most
         listed = self.packing.topics(listed)
 
@@ -467,11 +372,11 @@ class _SweepByWord(NamedTuple):
             if shares is not None:
                 path = path + self.num_topics * tables.choose(shares, chance[3])
             path = jnp.where(is_listed, listed, path)
-            return jnp.zeros((), bool), path, _entry_for(self.packing, without, span, path)
+            return jnp.zeros((), bool), path, entry_for(self.packing, without, span, path)
 
         from_list = (~is_listed | is_full, listed, entry)
         _, path, entry = jax.lax.while_loop(lambda carry: carry[0], find_entry, from_list)
-        return path, _added(self.packing, without, span, entry, path)
+        return path, added(self.packing, without, span, entry, path)
 
 
 def _concentration_of(concentration: Array, word: Array) -> Array:
@@ -485,7 +390,7 @@ def _at(table: Array, positions: Array) -> Array:
 def _chunk(
     tokens: _WordTokens,
     paths_of_all: Array,
-    lists: _DocumentLists,
+    lists: DocumentLists,
     words_of_key: Array,
     index: Array,
     old: _TokenChunk,
@@ -497,7 +402,7 @@ def _chunk(
         order = _at(tokens.order, jnp.minimum(index + across, tokens.order.shape[0] - 1))
         documents, paths = _at(tokens.documents, order), _at(paths_of_all, order)[:, 0]
         starts = _at(lists.starts, documents)
-        last = jnp.maximum(-(-_at(lists.lengths, documents) // _LANES) - 1, 0)
+        last = jnp.maximum(-(-_at(lists.lengths, documents) // LANES) - 1, 0)
         rows = jnp.minimum(jnp.arange(_NUM_READ)[:, None], last) + starts
         touched = lists.rows.at[rows, 0].get(mode="promise_in_bounds") >> 31
         touched = jnp.min(touched).astype(jnp.int32)
