@@ -19,6 +19,7 @@ from jaxmf.models.linear_gaussian.state import LinearGaussianState
 from jaxmf.models.linear_gaussian.updates import update_features
 from jaxmf.samplers.feature_layout import num_features
 from jaxmf.testing import check_means, enumerate_features
+from tests import LONG_RUNS
 from tests.support import oracles
 
 X = np.array([[1.0, -0.3], [0.7, 0.6], [-0.2, 0.9]])
@@ -119,7 +120,7 @@ def chain_averages(kernel, measure, state, *, num_steps, seed):
 
     num_chains = state.z.shape[0]
     keys = jax.random.split(jax.random.key(seed), num_chains)
-    averages, overflow = jax.jit(jax.vmap(one_chain))(keys, state)
+    averages, overflow = jax.jit(jax.vmap(one_chain), compiler_options=LONG_RUNS)(keys, state)
     assert not overflow.any()
     return jax.device_get(averages)
 
