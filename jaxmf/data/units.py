@@ -23,6 +23,7 @@ _UNEQUAL = 30.0
 # leave; a few lines may differ by chance.
 _LEVEL_SPREAD = 1.3
 _FEWEST_LEVELS = 10
+_FEWEST_CELLS = 10  # of a column whose mean and standard deviation count as known
 _REDUNDANT = 1e-3  # of the standard deviation of a column, what others leave of it
 
 
@@ -252,11 +253,16 @@ def note_of_units(data: Dense | Entries, unit: ArrayLike | None, what: str) -> t
         return ()  # stated by the user
     spreads = column_scales(data)
     varied = spreads[spreads > 0]
+    num_few = int(np.sum(column_counts(data) < _FEWEST_CELLS))
+    about_few = (
+        f"; {num_few} of {data.num_columns} columns have fewer than {_FEWEST_CELLS} cells, too few "
+        "to know their unit by, and their intervals are too narrow"
+    )
     return (
         f"columns are in different units (standard deviations {varied.min():.3g} to "
         f"{varied.max():.3g}), so cells were taken about the mean of their column and divided by "
         f"its standard deviation: {what} are in standard deviations, predictions in the units of "
-        "the data",
+        f"the data{about_few if num_few else ''}",
     )
 
 

@@ -214,6 +214,17 @@ def test_units_that_are_given_or_alike_are_not_announced():
     assert mf.BinaryMF().matched(alike).notes(alike) == ()
 
 
+def test_columns_of_too_few_cells_to_know_their_unit_by_are_counted():
+    values = np.random.default_rng(0).normal(size=(20, 4)) * [1, 1e3, 0.1, 1]
+    values[:11, 0], values[:10, 1] = np.nan, np.nan  # nine and ten cells
+    for model, data in (
+        (mf.BPMF(2), mf.Entries.from_array(values)),
+        (mf.LinearGaussianIBP(), mf.Dense.from_array(values)),
+    ):
+        (note,) = model.matched(data).notes(data)
+        assert "; 1 of 4 columns have fewer than 10 cells" in note
+
+
 # --- the other models of numbers: the same draws, and answers in the units of the data ------------
 
 POWERS = 2.0 ** np.array([-20, 3, 11, 0])  # by these floats are divided exactly
