@@ -22,6 +22,9 @@ _UNEQUAL = 30.0
 # (99 in 100, with 20 lines or more a side; 1.34 with 12 x 6) times as much as what rows and columns
 # leave; a few lines may differ by chance.
 _LEVEL_SPREAD = 1.3
+_FAR_BELOW = 1e3
+_MOST_SMALL = 100  # columns of small spread that are looked at
+_ROUNDING = 1e-5  # of a value, what may be rounding of 32-bit floats and sums of them
 _FEWEST_LEVELS = 10
 _FEWEST_CELLS = 10  # of a column whose mean and standard deviation count as known
 _REDUNDANT = 1e-3  # of the standard deviation of a column, what others leave of it
@@ -208,16 +211,46 @@ def check_magnitude(data: Dense, name: str) -> None:
     )
 
 
-def are_different(scales: np.ndarray) -> bool:
+def are_different(data: Dense | Entries, scales: np.ndarray) -> bool:
     """Whether columns are so unequal that they must be in different units.
 
-    The largest standard deviation is more than 30 times that of half of the columns that vary: in
-    one scale for all, half of the columns have a thousandth of its variance or less.
+    Either the largest standard deviation is more than 30 times that of half of the columns that
+    vary: in one scale for all, half of the columns have a thousandth of its variance or less. Or
+    that of half of the columns is more than 1,000 times that of a column of measurements, which
+    has ten cells, no value in more than half of them, and varies by more than floats are rounded.
 
-    Args: scales (D,) standard deviations of the columns.
+    Args: scales (D,) standard deviations of the columns; 0 of those that do not count.
     """
     varied = np.sort(scales[scales > 0])
-    return bool(varied.size) and bool(varied[-1] > _UNEQUAL * varied[(varied.size - 1) // 2])
+    if not varied.size:
+        return False
+    middle = varied[(varied.size - 1) // 2]
+    if varied[-1] > _UNEQUAL * middle:
+        return True
+    small = np.flatnonzero((scales > 0) & (_FAR_BELOW * scales < middle))
+    small = small[np.argsort(-scales[small])][:_MOST_SMALL]
+    return any(_are_measurements(cells) for cells in _cells_of_columns(data, small))
+
+
+def _are_measurements(cells: np.ndarray) -> bool:
+    """Whether cells (n,) are ten or more that are neither mostly equal nor equal up to rounding."""
+    if cells.size < _FEWEST_CELLS:
+        return False
+    counts = np.unique(cells, return_counts=True)[1]
+    rounding = _ROUNDING * np.abs(cells).max(initial=0)
+    return bool(counts.max() <= cells.size / 2) and bool(np.std(cells, dtype=float) > rounding)
+
+
+def _cells_of_columns(data: Dense | Entries, chosen: np.ndarray) -> list[np.ndarray]:
+    """The observed cells (n,) of some columns."""
+    if not chosen.size:
+        return []
+    if isinstance(data, Entries):
+        columns, values = np.asarray(data.columns), np.asarray(data.values)
+        return [values[columns == column] for column in chosen]
+    pieces = [(values[:, chosen], observed[:, chosen]) for values, observed in _blocks(data)]
+    values, observed = (np.concatenate(each) for each in zip(*pieces, strict=True))
+    return [values[observed[:, j], j] for j in range(chosen.size)]
 
 
 def different_units(data: Dense | Entries) -> tuple[np.ndarray, np.ndarray] | None:
@@ -227,7 +260,7 @@ def different_units(data: Dense | Entries) -> tuple[np.ndarray, np.ndarray] | No
     how wide a column of one cell is but the size of that, and of one of none all other cells.
     """
     spreads = column_scales(data)
-    if not are_different(spreads):
+    if not are_different(data, spreads):
         return None
     means, counts = column_means(data), column_counts(data)
     size = np.where(counts == 1, np.abs(means), 1)

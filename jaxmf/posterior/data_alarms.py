@@ -124,14 +124,14 @@ def _units_of_entries(data: Entries) -> Iterator[Alarm]:
     """Columns far apart in scale; no nearer, for ratings of some columns vary less than others."""
     enough = units.column_counts(data) >= _FEWEST_CELLS
     spreads = np.where(enough, units.column_scales(data), 0)
-    if not units.are_different(spreads):
+    if not units.are_different(data, spreads):
         return
     most, least = int(np.argmax(spreads)), int(np.argmin(np.where(spreads > 0, spreads, np.inf)))
     shown = [f"{shown_id(data.column_names, j)} ({spreads[j]:.3g})" for j in (most, least)]
     yield Alarm(
         "units",
-        f"The sd of column {shown[0]} is far above that of column {shown[1]} and of half of the "
-        "columns: one noise_scale serves all, and those of small sd have next to no influence. "
+        f"The sd of column {shown[0]} is far above that of column {shown[1]}: one "
+        "noise_scale serves all columns, and those of small sd have next to no influence. "
         f"{_REMEDY_OF_UNITS}",
     )
 

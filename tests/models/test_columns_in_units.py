@@ -380,6 +380,25 @@ def test_units_are_taken_where_columns_differ_and_nothing_is_stated(kind):
         in_units(kind, wide, column_unit=[1.0, -1.0])
 
 
+@pytest.mark.parametrize(
+    ("column", "is_different"),
+    [
+        (lambda random: 0.3 * random.random(40), True),
+        (lambda random: 0.1 * (random.random(40) < 0.3), False),  # most cells are 0
+        (lambda random: 1 / 3 + 1e-8 * random.normal(size=40), False),  # rounding
+        (lambda random: np.where(np.arange(40) < 9, random.random(40), np.nan), False),  # few cells
+    ],
+)
+def test_one_column_of_measurements_far_below_the_others_shows_different_units(
+    column, is_different
+):
+    random = np.random.default_rng(0)
+    values = random.normal(size=(40, 4)) * [3e4, 2e4, 1, 1e4]
+    values[:, 2] = column(random)
+    for data in (mf.Dense.from_array(values), mf.Entries.from_array(values)):
+        assert (units.different_units(data) is not None) == is_different
+
+
 def test_columns_that_show_no_unit_have_one_to_be_safe_with():
     x = np.array([[1.0, 5e3, 7.0, -3e6, 0], [2, 9e3, 7, 0, 0], [3, 8e3, 7, 0, 0]], np.float32)
     rows, columns = np.nonzero(np.array([[1, 1, 1, 1, 0], [1, 1, 1, 0, 0], [1, 1, 1, 0, 0]]))
