@@ -22,11 +22,13 @@ _UNEQUAL = 30.0
 # (99 in 100, with 20 lines or more a side; 1.34 with 12 x 6) times as much as what rows and columns
 # leave; a few lines may differ by chance.
 _LEVEL_SPREAD = 1.3
-_FAR_BELOW = 1e3
+_FAR_BELOW = 100.0
 _MOST_SMALL = 100  # columns of small spread that are looked at
 _ROUNDING = 1e-5  # of a value, what may be rounding of 32-bit floats and sums of them
 _FEWEST_LEVELS = 10
 _FEWEST_CELLS = 10  # of a column whose mean and standard deviation count as known
+_FEWEST_OF_SHAPE = 20  # rows, to say anything about the distribution of a column
+_SKEWED = 1.5
 _REDUNDANT = 1e-3  # of the standard deviation of a column, what others leave of it
 
 
@@ -114,6 +116,38 @@ def redundant_columns(data: Dense) -> np.ndarray:
         left = np.abs(np.diag(factor)) / np.sqrt(x.shape[0])
         found = np.sort(np.concatenate([found, columns[left < _REDUNDANT]]))
     return found
+
+
+def two_valued_columns(data: Dense) -> np.ndarray:
+    """Columns of complete data with two values in twenty rows or more, such as 0 and 1: (R,) int.
+
+    At most 4,096 rows are looked at.
+    """
+    x = np.asarray(data.values[:: -(-data.num_rows // ROWS_A_BLOCK)])
+    if x.shape[0] < _FEWEST_OF_SHAPE:
+        return np.zeros(0, int)
+    is_end = (x == x.min(axis=0)) | (x == x.max(axis=0))
+    return np.flatnonzero(is_end.all(axis=0) & (np.ptp(x, axis=0) > 0))
+
+
+def skewed_columns(data: Dense) -> np.ndarray:
+    """Columns of complete data with a long tail that logarithms take away: (R,) int.
+
+    Positive, with a skewness above 1.5 in twenty rows or more, three times that of their
+    logarithms: a few cells far from the others, which may be a group, stay so on that scale. At
+    most 4,096 rows are looked at.
+    """
+    x = np.asarray(data.values[:: -(-data.num_rows // ROWS_A_BLOCK)], float)
+    columns = np.flatnonzero((x > 0).all(axis=0) & (np.ptp(x, axis=0) > 0))
+    if x.shape[0] < _FEWEST_OF_SHAPE or not columns.size:
+        return np.zeros(0, int)
+    skewness, log_skewness = _skewness(x[:, columns]), _skewness(np.log(x[:, columns]))
+    return columns[(skewness > _SKEWED) & (3 * np.abs(log_skewness) < skewness)]
+
+
+def _skewness(x: np.ndarray) -> np.ndarray:
+    deviation = x - x.mean(axis=0)
+    return np.mean(deviation**3, axis=0) / np.mean(deviation**2, axis=0) ** 1.5
 
 
 def row_mean_squares(data: Dense, offset: object = 0.0, scale: object = None) -> np.ndarray:
@@ -215,19 +249,18 @@ def are_different(data: Dense | Entries, scales: np.ndarray) -> bool:
     """Whether columns are so unequal that they must be in different units.
 
     Either the largest standard deviation is more than 30 times that of half of the columns that
-    vary: in one scale for all, half of the columns have a thousandth of its variance or less. Or
-    that of half of the columns is more than 1,000 times that of a column of measurements, which
-    has ten cells, no value in more than half of them, and varies by more than floats are rounded.
+    vary: in one scale for all, half of the columns have a thousandth of its variance or less. Or it
+    is more than 100 times that of a column of measurements, which has ten cells, no value in more
+    than half of them, and varies by more than floats are rounded.
 
     Args: scales (D,) standard deviations of the columns; 0 of those that do not count.
     """
     varied = np.sort(scales[scales > 0])
     if not varied.size:
         return False
-    middle = varied[(varied.size - 1) // 2]
-    if varied[-1] > _UNEQUAL * middle:
+    if varied[-1] > _UNEQUAL * varied[(varied.size - 1) // 2]:
         return True
-    small = np.flatnonzero((scales > 0) & (_FAR_BELOW * scales < middle))
+    small = np.flatnonzero((scales > 0) & (_FAR_BELOW * scales < varied[-1]))
     small = small[np.argsort(-scales[small])][:_MOST_SMALL]
     return any(_are_measurements(cells) for cells in _cells_of_columns(data, small))
 
@@ -364,7 +397,7 @@ def centred(data: Dense, offset: object, scale: object = None) -> Dense:
     return bare(Dense, values=values, observed=data.observed, row_names=None, column_names=None)
 
 
-def _blocks(data: Dense) -> Iterator[tuple[np.ndarray, np.ndarray | bool]]:
+def _blocks(data: Dense) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Blocks of rows on the host: values, and which are observed."""
     for start in range(0, data.num_rows, ROWS_A_BLOCK):
         rows = slice(start, start + ROWS_A_BLOCK)

@@ -10,6 +10,7 @@ import numpy as np
 from jaxmf.data import Container, Dense, Entries, suspects, units
 from jaxmf.data.checks import shown_id
 from jaxmf.data.elsewhere import are_elsewhere
+from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.model import HasRowGroups, ScalesColumns, settings_of
 from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.leave_one_out import known_cells
@@ -27,6 +28,8 @@ _REMEDY_OF_UNITS = (
     "If columns are in different units, give these, column_unit=(one number a column), or divide "
     "each by its standard deviation"
 )
+_FEWEST_RATINGS = 30  # the same of ratings
+_LARGEST_NOISE = 3.0  # the noise over the sd of a column of ratings, from which on it is strange
 _FALSE_UNITS = 0.01  # the probability that chance alone puts the sd of some column below the noise
 
 
@@ -48,6 +51,9 @@ def suspect_data(posterior: Convergence) -> Iterator[Alarm]:
             )
     if isinstance(posterior.model, HasRowGroups) and isinstance(data, Dense):
         yield from _redundant_columns(data)
+        family = settings_of(posterior.model).get("family")
+        if family is None or isinstance(family, NormalInverseWishart):
+            yield from _not_normal_columns(data)
 
 
 def _redundant_columns(data: Dense) -> Iterator[Alarm]:
@@ -66,6 +72,26 @@ def _redundant_columns(data: Dense) -> Iterator[Alarm]:
         f"Columns that hold one number, or follow from the others (copies, totals): {names}{more}. "
         "Each of them holds all rows in one group; drop them",
     )
+
+
+def _not_normal_columns(data: Dense) -> Iterator[Alarm]:
+    """Columns of two values, and long-tailed ones, where each group has a normal distribution.
+
+    A group as narrow as one value, or one more for the tail, is always worth its price.
+    """
+    few, skewed = units.two_valued_columns(data), units.skewed_columns(data)
+    for found, what, remedy in (
+        (few, "hold two values", "leave them out, and look at them by group afterwards"),
+        (skewed, "have a long tail", "take their logarithms, or leave them out"),
+    ):
+        if found.size:
+            names = ", ".join(shown_id(data.column_names, int(column)) for column in found[:5])
+            more = ", ..." if found.size > 5 else ""
+            yield Alarm(
+                what.removeprefix("hold ").removeprefix("have a "),
+                f"Columns {what}: {names}{more}. The cells of a group are taken for normal, so "
+                f"groups will be of these columns alone; {remedy}",
+            )
 
 
 def noise_above_data(posterior: Convergence) -> Iterator[Alarm]:
@@ -97,16 +123,23 @@ def noise_above_data(posterior: Convergence) -> Iterator[Alarm]:
 def unlike_units(posterior: Convergence) -> Iterator[Alarm]:
     """Noise that is surely above the sd of a column: in one noise scale for all it has no say."""
     noise, data = posterior.draws.get("noise_scale"), _in_noise_units(posterior)
-    if noise is not None and isinstance(data, Entries):
-        yield from _units_of_entries(data)
-    if noise is None or not isinstance(data, Dense) or noise.ndim != 2:
+    if noise is None or not isinstance(data, Dense | Entries) or noise.ndim != 2:
         return
     spreads, counts = units.column_scales(data), units.column_counts(data)
-    # an sd of n normal cells is known to one part in sqrt(2 n)
-    errors = NormalDist().inv_cdf(1 - _FALSE_UNITS / len(spreads))
-    most = (1 + errors / np.sqrt(2 * np.maximum(counts, _FEWEST_CELLS))) * spreads
+    if isinstance(data, Entries):
+        unequal = tuple(_unequal_columns(data, np.where(counts >= _FEWEST_CELLS, spreads, 0)))
+        if unequal:
+            yield from unequal
+            return
+        # ratings of some columns vary less than others
+        fewest, most = _FEWEST_RATINGS, _LARGEST_NOISE * spreads
+    else:
+        # an sd of n normal cells is known to one part in sqrt(2 n)
+        errors = NormalDist().inv_cdf(1 - _FALSE_UNITS / len(spreads))
+        most = (1 + errors / np.sqrt(2 * np.maximum(counts, _FEWEST_CELLS))) * spreads
+        fewest = _FEWEST_CELLS
     least = _quantile(noise, posterior.weights, 0.05)
-    drowned = np.flatnonzero((counts >= _FEWEST_CELLS) & (spreads > 0) & (least > most))
+    drowned = np.flatnonzero((counts >= fewest) & (spreads > 0) & (least > most))
     values = observed_values(data)
     if drowned.size == 0 or values is None or least > values.std():  # the last is `_noise`
         return
@@ -120,10 +153,8 @@ def unlike_units(posterior: Convergence) -> Iterator[Alarm]:
     )
 
 
-def _units_of_entries(data: Entries) -> Iterator[Alarm]:
-    """Columns far apart in scale; no nearer, for ratings of some columns vary less than others."""
-    enough = units.column_counts(data) >= _FEWEST_CELLS
-    spreads = np.where(enough, units.column_scales(data), 0)
+def _unequal_columns(data: Entries, spreads: np.ndarray) -> Iterator[Alarm]:
+    """Columns far apart in scale, whatever the noise."""
     if not units.are_different(data, spreads):
         return
     most, least = int(np.argmax(spreads)), int(np.argmin(np.where(spreads > 0, spreads, np.inf)))

@@ -10,7 +10,7 @@ import numpy as np
 from jaxmf.answers import Answer, Lines, long_table
 from jaxmf.data import Container
 from jaxmf.data.names import ids_or_positions
-from jaxmf.model import GroupMoments, HasRowGroups, lacks
+from jaxmf.model import GroupMoments, HasRowGroups, HasSideGroups, lacks
 from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
 from jaxmf.types import Draw, Names
@@ -121,6 +121,11 @@ def _with_error(value: float, error: float) -> str:
 def groups(posterior: Draws) -> RowGroups:
     """See `Posterior.groups`."""
     if not isinstance(posterior.model, HasRowGroups):
+        if isinstance(posterior.model, HasSideGroups):
+            raise ValueError(
+                "groups: those of this model are of rows and of columns of ratings; ask "
+                "preferences(), and num_groups() where their number is learned"
+            )
         raise lacks(posterior.model, HasRowGroups, "groups")
     draw, data = posterior.reference_draw(), posterior.data
     if "group_counts" not in draw:

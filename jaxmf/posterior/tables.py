@@ -21,6 +21,8 @@ from jaxmf.programs import jit
 from jaxmf.samplers import move_schedule
 from jaxmf.types import Draw
 
+_SIDES = ("row_groups", "column_groups")
+
 
 def summary(posterior: Convergence) -> Summary:
     """See `Posterior.summary`."""
@@ -93,9 +95,9 @@ def num_used(posterior: Draws, totals: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _growing(posterior: Draws) -> list[str]:
-    """The indicators whose number of groups the draws have."""
+    """The indicators, or sides of a matrix, whose number of groups the draws have."""
     model = posterior.model
-    indicators = model.network().indicators if isinstance(model, HasNetwork) else ()
+    indicators = model.network().indicators if isinstance(model, HasNetwork) else _SIDES
     return [name for name in indicators if f"num_{name}" in posterior.draws]
 
 

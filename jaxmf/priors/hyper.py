@@ -288,7 +288,8 @@ def validate_columns(name: str, value: object, *, is_positive: bool = False) -> 
     if not is_right.all():
         first = int(np.argmin(is_right))
         needed = "positive and finite" if is_positive else "finite"
-        raise ValueError(f"{name} must be {needed}, got {array[first]} at position {first}")
+        hint = ". A column of equal cells has no unit: give 1" if array[first] == 0 else ""
+        raise ValueError(f"{name} must be {needed}, got {array[first]} at position {first}{hint}")
 
 
 def by_column(name: str, value: Any, data: MatrixContainer) -> np.ndarray | float | None:

@@ -190,6 +190,13 @@ def test_entries_in_different_units_raise_an_alarm_and_ratings_do_not():
         post = posterior(mf.BPMF(2), data, **repeated(noise_scale=0.5))
         kinds.append([alarm.kind for alarm in data_alarms.unlike_units(post)])
     assert kinds == [["units"], [], []]
+    # forty patients: the noise of blood cells is ten times the spread of potassium
+    values = rng.normal(size=(40, 3)) * [60, 15, 1]
+    post = posterior(mf.BPMF(2), mf.Entries.from_array(values), **repeated(noise_scale=10.0))
+    (alarm,) = data_alarms.unlike_units(post)
+    assert "larger than the sd of column 2" in alarm.sentence
+    post = posterior(mf.BPMF(2), mf.Entries.from_array(values), **repeated(noise_scale=2.0))
+    assert not any(data_alarms.unlike_units(post))
 
 
 def test_a_run_says_that_it_took_columns_in_standard_deviations(tmp_path):

@@ -9,6 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
+from jaxmf.posterior import data_alarms
 from jaxmf.posterior.alarms import RunWarning
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.results import Posterior
@@ -387,3 +388,33 @@ def test_a_level_that_is_counted_as_a_feature_raises_an_alarm(share, bias, offse
     scales = {"noise_scale": 0.9 + 0.01 * chains(), "feature_scale": 1 + 0.01 * chains()}
     post = posterior(model, log_joint=chains(), num_features=np.full((4, 500), 1), z=z, **scales)
     assert ("level" in kinds(post)) is is_raised
+
+
+def test_columns_that_no_normal_group_describes_are_named():
+    random = np.random.default_rng(0)
+    x = np.column_stack(
+        [
+            random.normal(140, 3, 120),
+            random.random(120) < 0.3,
+            np.exp(random.normal(1, 1, 120)),
+            np.r_[random.normal(100, 5, 114), random.normal(200, 5, 6)],  # a group, not a tail
+        ]
+    )
+    data = mf.Dense.from_array(x, column_names=["Na", "diabetic", "CRP", "K"])
+    found = list(data_alarms._not_normal_columns(data))
+    assert [alarm.kind for alarm in found] == ["two values", "long tail"]
+    assert "Columns hold two values: 'diabetic'. " in found[0].sentence
+    assert "Columns have a long tail: 'CRP'. " in found[1].sentence
+    assert "take their logarithms" in found[1].sentence
+
+
+def test_normal_groups_raise_no_alarm_of_the_shape_of_columns():
+    named = 0
+    for seed in range(400):
+        random = np.random.default_rng(seed)
+        num_groups = random.integers(1, 6)
+        means = random.normal(size=(num_groups, 4)) * random.choice([1, 3, 10])
+        groups = random.choice(num_groups, 100, p=random.dirichlet(np.ones(num_groups)))
+        x = means[groups] + random.normal(size=(100, 4)) + random.choice([0, 20, 100])
+        named += any(data_alarms._not_normal_columns(mf.Dense.from_array(x)))
+    assert named <= 8  # 2 %

@@ -115,7 +115,7 @@ class BinaryMF(ColumnUnits, SimulatedModel):
         data. None: 1; but where `noise_scale`, `weight_scale` and `offset` are left open,
         `weight_mean` is 0, and columns are in different units, their standard deviations, and
         their means are the offset. They are in different units where the largest standard
-        deviation is more than 30 times that of half of the columns, or this more than 1,000
+        deviation is more than 30 times that of half of the columns, or more than 100
         times that of a column of measurements. Set 1 for cells as they are.
       row_offset: (I,), added to the Gaussian cells of each row, or one number. None: 0; but where
         all these are open and levels of rows spread as those of columns (at least ten rows), the

@@ -121,8 +121,8 @@ class BPMF(ColumnUnits, Readable, Model[Entries]):
         predictions and densities are in those of the data. None: 1; but where `noise_scale`,
         `offset` and `scale` are left open and columns are in different units, their standard
         deviations, and their means are the offset. They are in different units where the largest
-        standard deviation is more than 30 times that of half of the columns, or this more than
-        1,000 times that of a column of measurements. Set 1 for cells as they are.
+        standard deviation is more than 30 times that of half of the columns, or more than
+        100 times that of a column of measurements. Set 1 for cells as they are.
       scale: what the means of cells in these units are to the model; None for their standard
         deviation.
     Raises:

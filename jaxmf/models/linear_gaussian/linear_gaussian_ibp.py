@@ -95,8 +95,8 @@ class LinearGaussianIBP(ColumnUnits, BuffetModel):
         `offset`. Both scales are in this unit; predictions, features and densities in those of the
         data. None: 1; but where `noise_scale`, `feature_scale` and `offset` are left open and
         columns are in different units, their standard deviations. They are in different units where
-        the largest standard deviation is more than 30 times that of half of the columns, or this
-        more than 1,000 times that of a column of measurements. Set 1 for cells as they are.
+        the largest standard deviation is more than 30 times that of half of the columns, or
+        more than 100 times that of a column of measurements. Set 1 for cells as they are.
     Raises:
       TypeError, ValueError: if a hyperparameter is not positive, or its prior is not over positive
         numbers; if `num_features` is not a positive integer; if `offset` is not finite, or

@@ -126,7 +126,8 @@ class _Mixture(NetworkModel[Dense]):
         if data.observed is not None:
             raise ValueError(
                 f"{name}: {data.num_missing} cells are missing; a mixture of rows takes complete "
-                "rows. Drop or fill them"
+                "rows. Drop or fill them, or describe the table by hidden parts: LinearGaussianIBP "
+                "and BPMF take missing cells"
             )
         if not self._takes_rows and data.num_columns != 1:
             raise ValueError(
