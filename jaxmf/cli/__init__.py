@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 import warnings
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 
@@ -68,7 +69,38 @@ def main(arguments: list[str] | None = None) -> None:
     # an id that the output has no letters for (a redirected output of Windows, LANG=C) is no error
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout = cast("TextIO", _Output(sys.stdout))
+    status = run(sys.argv[1:] if arguments is None else arguments)
+    sys.stdout.flush()
+    sys.exit(status)
+
+
+class _Output:
+    """An output whose reader may leave while a command runs (`| head`), which does not end it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Writes a text, or drops it where nobody reads."""
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._drop()
+            return len(text)
+
+    def flush(self) -> None:
+        """Likewise, of what was not written yet."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._drop()
+
+    def _drop(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 # Recent typers bring a click of their own: the error is found through what typer exports.

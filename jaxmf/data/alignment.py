@@ -4,13 +4,13 @@ Columns, items and words are matched by id wherever both sides have ids, and by 
 of them has none. `align_columns` of the containers and `append_rows` of `Dense` stand on this.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from jaxmf.data.names import object_array
 from jaxmf.types import Names
+from jaxmf.user_warnings import warn
 
 UNKNOWN = ("error", "drop", "prior")
 """What to do with an id that the data lacks: refuse it, leave it out, or answer from the prior."""
@@ -94,10 +94,9 @@ def warn_of_dropped(
         if count:
             without += f"; {count:,} {label}{'s' * (count > 1)} had no other token"
     if 2 * num_dropped > kept.size or without:
-        warnings.warn(
+        warn(
             f"{argument}: {num_dropped:,} of {kept.size:,} tokens are unknown to the data and were "
             f"left out{without}",
-            stacklevel=5,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from jaxmf.data.text_tables import (
     stripped_lines,
 )
 from jaxmf.data.tokens import Tokens
+from jaxmf.user_warnings import warn
 
 _CSR = {"indptr", "indices", "shape"}
 _WORDS = ("document", "word")
@@ -160,12 +160,11 @@ def _counted_words(path: Path, headings: list[str]) -> Tokens | None:
         return None  # a matrix of counts that has the word `word`
     others = [heading for heading in headings if heading not in known]
     if sales is not None and others:
-        warnings.warn(
+        warn(
             f"{path}: of its columns {document!r} and {word!r} are read, as documents and words"
             f"{f', {found[2][0]!r} times' if found[2] else ', once a line'}; "
             f"the others, {', '.join(map(repr, others))}, do not count. Name other ones by "
             f"{as_option([document, word])}.",
-            stacklevel=4,
         )
     pairs: dict[str, np.ndarray] = {"document": columns[document], "word": columns[word]}
     if found[2]:

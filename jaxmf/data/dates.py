@@ -50,6 +50,13 @@ def days(values: np.ndarray) -> np.ndarray | None:
     return None if found is None else found / _DAY
 
 
+def are_dates(texts: Sequence[str]) -> bool:
+    """Whether texts are dates, whatever of day and month stands first; see `dates_of`."""
+    if all(map(_YEAR_LAST.fullmatch, texts)):
+        return any(_ordered(texts, _YEAR_LAST, order) for order in ((3, 2, 0), (3, 0, 2)))
+    return dates_of(texts) is not None
+
+
 def dates_of(texts: Sequence[str]) -> list[dt.datetime] | None:
     """Dates as 2022-11-23, 23.11.2022, 23/11/2022 or 11/23/2022, with a time of day or not.
 

@@ -1,6 +1,5 @@
 """Dense: a matrix of numbers, some of them perhaps missing."""
 
-import warnings
 from dataclasses import dataclass
 from functools import partial
 from typing import Self, TypeVar
@@ -15,6 +14,7 @@ from jaxmf.data.cells_by_id import CellsById
 from jaxmf.data.container import assign, bare, peel
 from jaxmf.data.lean import aligned_empty
 from jaxmf.types import Array, Names, PyTree
+from jaxmf.user_warnings import warn
 
 D = TypeVar("D", bound="Dense")
 
@@ -246,11 +246,10 @@ class Dense(CellsById):
             if not seen.all():
                 ids = getattr(self, f"{line}_names")
                 first = checks.shown_id(ids, int(np.argmin(seen)))
-                warnings.warn(
+                warn(
                     f"data: {int(np.sum(~seen))} {line}s have no observed cell, the first is "
                     f"{line} {first}. What is said of them comes from the prior alone; drop them "
                     "if that is not meant.",
-                    stacklevel=4,
                 )
 
     def tree_flatten_with_keys(

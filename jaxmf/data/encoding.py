@@ -1,6 +1,5 @@
 """Columns of a table made into numbers: standardised numbers, and indicators of levels."""
 
-import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ import scipy.sparse
 
 from jaxmf.data import checks, dates
 from jaxmf.data.names import is_missing_id, object_array
+from jaxmf.user_warnings import warn
 
 _REAL_TYPES = (bool, int, float, np.number, Decimal)
 _FEWEST_LINES = 20  # fewer, and levels of one line each may be chance
@@ -198,12 +198,11 @@ def _warn_single_levels(name: str, indicators: scipy.sparse.csc_array) -> None:
     num_lines, num_levels = indicators.shape
     num_single = int(np.sum(np.diff(indicators.indptr) == 1))
     if num_lines >= _FEWEST_LINES and 2 * num_single > num_lines:
-        warnings.warn(
+        warn(
             f"column {name!r}: has {num_levels:,} levels in {num_lines:,} lines: {num_single:,} of "
             "its indicators are of a single line and say nothing of others. Leave titles and free "
             f"text out, or name their words as levels: lists={{{name!r}: ' '}}. "
             f"categorical=[{name!r}] keeps them as they are.",
-            stacklevel=4,
         )
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 _WORDS = {
     "row": "row order invoice receipt transaction basket ticket session user uid customer client "
     "member membernumber person reviewer visitor subject respondent reader account kunde nutzer "
-    "benutzer leser utilisateur lecteur usuario cliente lector utente klant gebruiker "
+    "benutzer leser utilisateur lecteur usuario cliente lector leitor utente klant gebruiker "
     "ユーザー 利用者 顧客 用户",
     "column": "column col item iid movie film product book isbn song track artist asin anime game "
     "joke business restaurant recipe artikel produkt buch itemdescription stockcode produit livre "
@@ -125,6 +125,18 @@ def names_rows(heading: str) -> bool:
     name = re.sub(r"[^a-z]", "", heading.lower())
     is_row = _kind(heading, plural=False) == "row" and name not in _COUNTED
     return is_row or name in _OF_ROWS.split()
+
+
+def are_numbered(headings: Sequence[str]) -> bool:
+    """Whether all cells but perhaps the first are one word followed by 1, 2, ...."""
+    for cells in (headings, headings[1:]):
+        found = [re.fullmatch(r"(.*[^\W\d])[\s_.-]*(\d+)", cell) for cell in cells]
+        if len(cells) > 1 and all(found):
+            words = {each[1] for each in found if each is not None}
+            ends = [int(each[2]) for each in found if each is not None]
+            if len(words) == 1 and ends == list(range(1, len(cells) + 1)):
+                return True
+    return False
 
 
 def _plain(text: str) -> str:

@@ -1,12 +1,12 @@
 """Ratings of the same cell at several times: the last one counts."""
 
-import warnings
 from pathlib import Path
 
 import numpy as np
 
 from jaxmf.data.dates import dates_of, microseconds
 from jaxmf.data.text_tables import as_number
+from jaxmf.user_warnings import warn
 
 
 def latest_of_cells(path: Path, lines: list[list[str]]) -> list[list[str]]:
@@ -29,10 +29,9 @@ def latest_of_cells(path: Path, lines: list[list[str]]) -> list[list[str]]:
         if len({lines[p][2] for p in latest}) > 1:
             return lines
         last.append(latest[0])
-    warnings.warn(
+    warn(
         f"{path}: {len(lines) - len(last):,} of {len(lines):,} lines have a row and a column of "
         "another line; of these the last one by time counts.",
-        stacklevel=3,
     )
     return [lines[position] for position in sorted(last)]
 

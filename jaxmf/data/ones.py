@@ -1,7 +1,6 @@
 """Ones of sparse matrices from files, for the command line: pairs, baskets, matrices, triples."""
 
 import re
-import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 from jaxmf.arguments import check_file
 from jaxmf.data import checks, dates, names
 from jaxmf.data.container import UncheckedTable, is_sparse
-from jaxmf.data.headings import roles
+from jaxmf.data.headings import are_numbered, roles
 from jaxmf.data.names import ids
 from jaxmf.data.readers import read_matrix
 from jaxmf.data.sparse_binary import SparseBinary
@@ -27,6 +26,7 @@ from jaxmf.data.table_columns import (
 )
 from jaxmf.data.text_tables import is_number, is_text, numbered_lines
 from jaxmf.types import Names
+from jaxmf.user_warnings import warn
 
 FORMS = ("pairs", "baskets", "matrix")
 _ITEMS = frozenset(
@@ -95,6 +95,7 @@ def read_ones(
     if form is None:
         form = "matrix" if lines is None else _guessed_form(path, lines)
     known = None if items is None else {str(item) for item in items}
+    lines = _without_numbered_headings(path, lines, form)
     headings = _stated_headings(path, lines, form, headings, known, use_columns)
     if lines is not None and (form == "baskets" or (form == "pairs" and not is_stated)):
         named = _baskets_with_ids(path, lines, form, known)
@@ -150,9 +151,7 @@ def read_series(
     texts = _texts_of(path, lines, headings, _TRIPLE)
     days = dates.days(np.array([line[2] for line in texts]))
     if days is not None and np.isfinite(days).all():
-        warnings.warn(
-            f"{path}: its times are dates; they are read as days since 1970-01-01.", stacklevel=2
-        )
+        warn(f"{path}: its times are dates; they are read as days since 1970-01-01.")
         texts = [[*line[:2], repr(day)] for line, day in zip(texts, days.tolist(), strict=True)]
     for row, column, time in texts:
         if not is_number(time) or not np.isfinite(float(time)):
@@ -377,10 +376,9 @@ def _pairs_of_log(path: Path, lines: list[list[str]]) -> list[list[str]] | None:
                 "basket, say form='baskets'."
             )
     pairs = [[line[found.row], line[found.column]] for line in full]
-    warnings.warn(
+    warn(
         f"{path}: of its columns {pairs[0][0]!r} and {pairs[0][1]!r} are read, as pairs; the "
         f"others do not count. Name other ones by {as_option(pairs[0])}.",
-        stacklevel=3,
     )
     return pairs
 
@@ -396,6 +394,20 @@ def _is_table(lines: list[list[str]]) -> bool:
     columns = [set(column) for column in zip(*lines[1:], strict=True)]
     share_none = sum(map(len, columns)) == len(set().union(*columns))
     return len(lines) > 10 and share_none and not all(map(is_number, lines[1]))
+
+
+def _without_numbered_headings(
+    path: Path, lines: list[list[str]] | None, form: str
+) -> list[list[str]] | None:
+    """Baskets below headings such as item1, item2, item3, which no line has as items."""
+    if lines is None or form != "baskets":
+        return lines
+    first = [cell for cell in lines[0] if cell]
+    others = {cell for line in lines[1:] for cell in line}
+    if not others or not are_numbered(first) or others & set(first):
+        return lines
+    warn(f"{path}: the first line, {', '.join(map(repr, first[:3]))}, is read as headings.")
+    return lines[1:]
 
 
 def _baskets_with_ids(
@@ -424,9 +436,8 @@ def _baskets_with_ids(
     else:
         are_ids = all_differ and len(body) >= 10 and len(body) <= count > 2 * len(further)
     if are_ids:
-        warnings.warn(
+        warn(
             f"{path}: the first cells, {shown}, all differ; they are read as ids of the baskets.",
-            stacklevel=3,
         )
         return dict(zip(firsts, items, strict=True))
     if (
@@ -436,14 +447,13 @@ def _baskets_with_ids(
         and 1 < len(body) < 10
         and count > len(further)
     ):
-        warnings.warn(
+        warn(
             f"{path}: the first cells, {shown}, all differ; they are read as items, as in all "
             "files of fewer than ten lines. If they are ids of baskets, write a pair of id and "
             "item a line.",
-            stacklevel=3,
         )
     if len(full[0]) == 1 and len(body) < len(full):
-        warnings.warn(f"{path}: {full[0][0]!r} is read as a heading.", stacklevel=3)
+        warn(f"{path}: {full[0][0]!r} is read as a heading.")
         return [[cell for cell in line if cell] for line in lines[lines.index(full[0]) + 1 :]]
     return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +28,7 @@ from jaxmf.data.table_columns import (
     warn_roles,
 )
 from jaxmf.data.text_tables import MISSING, as_number, extension, is_number, is_text, stripped_lines
+from jaxmf.user_warnings import warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,11 +100,10 @@ def read_entries(
     rows, row_names = _coded([line[0] for line in lines])
     columns, column_names = _coded([line[1] for line in lines])
     if not reading.is_stated and len(lines) >= 10 and len(row_names) > 0.98 * len(lines):
-        warnings.warn(
+        warn(
             f"{path}: nearly no two lines have the same row; the first column, {lines[0][0]!r} in "
             "the first line, is read as the ids of rows, the third as values. If it holds line "
             "numbers or times, remove it, or give headings such as user,item,rating.",
-            stacklevel=2,
         )
     warn_codes(path, values)
     shape = (len(row_names), len(column_names))
@@ -179,10 +178,9 @@ def _from_frame(path: Path, use: Sequence[str] | None) -> Entries | None:
     row, column, value = (frame.columns[index] for index in order[:3])
     full = frame[frame[value].notna()]
     if len(full) < len(frame):
-        warnings.warn(
+        warn(
             f"{path}: {len(frame) - len(full):,} of {len(frame):,} lines have no value; they are "
             "left out.",
-            stacklevel=3,
         )
     warn_codes(path, full[value].to_numpy(dtype=float))
     return Entries.from_pandas(full, row=row, column=column, value=value)
@@ -193,10 +191,9 @@ def _warn_zeros(path: Path, values: np.ndarray) -> None:
     zeros, known = int(np.sum(values == 0)), int(np.isfinite(values).sum())
     levels = np.unique(values[np.isfinite(values) & (values != 0)])
     if 2 * zeros > known and levels.size > 2 and levels[0] > 0:
-        warnings.warn(
+        warn(
             f"{path}: {zeros:,} of {known:,} cells are 0 and are read as ratings of 0. If they "
             "stand for what was not rated, leave these cells empty.",
-            stacklevel=3,
         )
 
 
@@ -327,10 +324,9 @@ def _with_values(path: Path, lines: list[list[str]]) -> list[list[str]]:
         raise ValueError(f"{path}: no line has a value, the first is {lines[0]}.")
     if len(full) < len(lines):
         gap = next(line for line in lines if line[2].lower() in MISSING)
-        warnings.warn(
+        warn(
             f"{path}: {len(lines) - len(full):,} of {len(lines):,} lines have no value, such as "
             f"{gap}; they are left out.",
-            stacklevel=2,
         )
     return full
 
@@ -348,7 +344,7 @@ def _without_total(path: Path, lines: list[list[str]]) -> list[list[str]]:
         return lines
     if not (last[1] == "" or is_total(last[1])):
         return lines
-    warnings.warn(f"{path}: the last line, {last}, is a total and is left out.", stacklevel=2)
+    warn(f"{path}: the last line, {last}, is a total and is left out.")
     return lines[:-1]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from jaxmf.data.text_tables import (
     extension,
     is_number,
 )
+from jaxmf.user_warnings import warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,18 +181,16 @@ def _are_ids(path: Path, first: list[str], header: list[str] | None, *, counts_w
         return False
     named = names_rows(header[0])
     if (named and not counts_words) or (len(first) >= 10 and count_lines(first)):
-        warnings.warn(
+        warn(
             f"{path}: the first column, {header[0]!r}, is read as ids of rows, by its "
             f"{'heading' if named else 'numbers, which are those of the lines'}. If it is data, "
             "let another column be the first.",
-            stacklevel=3,
         )
         return True
     if named or len(first) >= 10:
-        warnings.warn(
+        warn(
             f"{path}: the numbers of the first column, {header[0]!r}, all differ; they are read as "
             "data. If they are ids of rows, let its heading be id.",
-            stacklevel=3,
         )
     return False
 
@@ -205,7 +203,7 @@ def _as_zeros_and_ones(path: Path, lines: list[list[str]]) -> list[list[str]]:
         return lines
     shown = ", ".join(f"{word} as {known[word]}" for word in sorted(there))
     if there & {"no", "n", "nein"}:
-        warnings.warn(f"{path}: answers are read as numbers: {shown}.", stacklevel=3)
+        warn(f"{path}: answers are read as numbers: {shown}.")
     return [[known.get(cell.strip().lower(), cell) for cell in line] for line in lines]
 
 
@@ -261,7 +259,7 @@ def _are_headings(path: Path, first: list[str], body: list[list[str]]) -> bool:
         and (float(whole[0]) > max(values) or float(whole[-1]) < min(values))
     )
     what = "headings" if beyond else "data"
-    warnings.warn(
+    warn(
         f"{path}: the first line, {_short(','.join(first))}, is read as {what}. "
         + (
             "If it is data, write"
@@ -269,7 +267,6 @@ def _are_headings(path: Path, first: list[str], body: list[list[str]]) -> bool:
             else "If it holds headings, let the first be id; else write"
         )
         + " a line of headings above it.",
-        stacklevel=4,
     )
     return beyond
 

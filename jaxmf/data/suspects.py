@@ -1,6 +1,5 @@
 """What stands in files beside data: totals, codes of missing cells, times in place of values."""
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -8,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxmf.data.text_tables import MISSING
+from jaxmf.user_warnings import warn
 
 _TOTALS = frozenset(
     {"total", "totals", "grand total", "sum", "sums", "mean", "average", "gesamt", "summe"}
@@ -52,17 +52,15 @@ def without_totals(
             if axis == 1 and column_names is not None:
                 column_names = column_names[:-1]
         elif called and axis == 0:
-            warnings.warn(
+            warn(
                 f"{path}: the last row, {name!r}, holds neither the sums nor the means of the "
                 "others and is read as data. Remove it if it is a total.",
-                stacklevel=2,
             )
         elif adds_up:
             shown = f", {name!r}," if name else ""
-            warnings.warn(
+            warn(
                 f"{path}: the last {word}{shown} may hold the sums of the others and is read "
                 "as data. Remove it if it does.",
-                stacklevel=2,
             )
     return values, row_names, column_names
 
@@ -87,10 +85,9 @@ def without_total_line(path: Path, lines: list[list[str]]) -> list[list[str]]:
 
 
 def _warn_total(path: Path, word: str, name: str) -> None:
-    warnings.warn(
+    warn(
         f"{path}: the last {word}, {name!r}, holds the sums or means of the others and is left "
         "out.",
-        stacklevel=3,
     )
 
 
@@ -112,10 +109,9 @@ def without_repeats(path: Path, lines: list[list[str]]) -> list[list[str]]:
     different = dict.fromkeys(map(tuple, lines))
     if len(different) == len(lines):
         return lines
-    warnings.warn(
+    warn(
         f"{path}: {len(lines) - len(different):,} of {len(lines):,} lines repeat an earlier one in "
         "all that is read of them; they count once.",
-        stacklevel=3,
     )
     return [list(line) for line in different]
 
@@ -144,11 +140,10 @@ def warn_codes(path: Path, values: np.ndarray) -> None:
             and count >= 0.002 * values.size
         )
         if gap > spread or (is_scale and gap >= 2):
-            warnings.warn(
+            warn(
                 f"{path}: {count:,} cells are {code:g}, and no other is "
                 f"{'above' if code > outermost else 'below'} {outermost:g}. They are read as "
                 "numbers; if they stand for missing ones, leave these cells empty.",
-                stacklevel=2,
             )
 
 

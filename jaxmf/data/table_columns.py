@@ -3,16 +3,16 @@
 import csv
 import io
 import shlex
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from jaxmf.data.dates import dates_of
+from jaxmf.data.dates import are_dates
 from jaxmf.data.headings import Roles, assign, kinds_of
 from jaxmf.data.suspects import are_times, count_lines
 from jaxmf.data.text_tables import MISSING, as_number, is_number
+from jaxmf.user_warnings import warn
 
 _LINES_SEEN = 1_000  # by which it is seen what a column holds
 _SHARE = 0.9  # of cells that are numbers in a column of numbers
@@ -148,7 +148,7 @@ def what_is_held(cells: Sequence[str]) -> str:
             return "numbers of lines"
         many = 2 * np.unique(values).size > values.size >= 10
         return "seconds since 1970" if many and are_times(values) else "numbers"
-    return "texts" if dates_of(there) is None else "dates"
+    return "dates" if are_dates(there) else "texts"
 
 
 def describe(lines: list[list[str]]) -> str:
@@ -202,10 +202,9 @@ def warn_roles(path: Path, first: Sequence[str], found: Roles) -> None:
         names["times"] = found.time
     chosen = [headings[at] for at in names.values()]
     shown = ", ".join(f"{headings[at]!r} as {word}" for word, at in names.items())
-    warnings.warn(
+    warn(
         f"{path}: its columns are read by what they hold, {shown}. If others are meant, name them "
         f"in this order ({as_option(chosen)}).",
-        stacklevel=4,
     )
 
 

@@ -9,13 +9,14 @@ import gzip
 import io
 import re
 import shlex
-import warnings
+import unicodedata
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
 from jaxmf.arguments import check_file
 from jaxmf.data.headings import are_called_ids
+from jaxmf.user_warnings import warn
 
 MISSING = frozenset(
     {"", "na", "n/a", "n.a.", "nan", "-nan", "null", "none", "#n/a", "#na", "#n/a n/a", "<na>"}
@@ -109,7 +110,15 @@ def numbered_lines(
 
 
 def _text(path: Path) -> str:
-    """The text of a file, compressed or not, in UTF-8, UTF-16 or what Windows writes."""
+    """The text of a file, compressed or not, in UTF-8, UTF-16 or what Windows writes.
+
+    Letters with accents may be written as one character or as two, so that equal ids differ: they
+    are one here.
+    """
+    return unicodedata.normalize("NFC", _decoded(path))
+
+
+def _decoded(path: Path) -> str:
     content = _content(path)
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return content.decode("utf-16")
@@ -128,10 +137,9 @@ def _text(path: Path) -> str:
                 "CP932 is Japanese of Windows; GB18030 is Chinese, CP949 Korean, CP1251 Russian."
             ) from None
         line = content.splitlines()[at - 1].decode("cp1252", "replace")
-        warnings.warn(
+        warn(
             f"{path}: is no text in UTF-8, it is read as Windows-1252 (Latin-1): line {at} is "
             f"{line[:60]!r}. Save it in UTF-8 if letters are wrong.",
-            stacklevel=2,
         )
         return text
 
@@ -263,9 +271,7 @@ def _make_plain(path: Path, lines: list[tuple[int, list[str]]], separator: str) 
     _write_plain(path, full, found, fitting, separator)
     for sign, columns in signs.items():
         which = ", ".join(map(str, columns[:3])) + ", ..." * (len(columns) > 3)
-        warnings.warn(
-            f"{path}: the numbers of column {which} are read without their {sign!r}.", stacklevel=2
-        )
+        warn(f"{path}: the numbers of column {which} are read without their {sign!r}.")
 
 
 def _write_plain(
@@ -296,10 +302,9 @@ def _write_plain(
             cell = line[column].strip()
             line[column] = plain.get(cell, cell)
     if decimals:
-        warnings.warn(
+        warn(
             f"{path}: the points in the numbers of column {decimals[0]} are read as decimal ones. "
             "If they separate thousands, leave them out.",
-            stacklevel=2,
         )
 
 
@@ -350,10 +355,9 @@ def equal_lines(path: Path) -> tuple[list[list[str]], list[int]]:
     while full and len(full[-1][1]) > 1 and not any(map(str.strip, full[-1][1])):
         full.pop()  # spreadsheets end so
     if len(full) < count:
-        warnings.warn(
+        warn(
             f"{path}: the last {count - len(full)} lines have nothing but empty cells; they are "
             "left out.",
-            stacklevel=3,
         )
     for line_number, line in full:
         if lines and len(line) != len(lines[0]):
@@ -374,9 +378,8 @@ def _without_empty_columns(path: Path, lines: list[list[str]]) -> list[list[str]
     extra = len(lines[0]) - width
     if not (width and extra):
         return lines
-    warnings.warn(
+    warn(
         f"{path}: the last {extra} columns have nothing but empty cells; they are left out.",
-        stacklevel=4,
     )
     return [line[:width] for line in lines]
 

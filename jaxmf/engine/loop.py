@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from jaxmf.engine.result import NonFiniteError
 from jaxmf.engine.storage import Storage
 from jaxmf.engine.supervisor import Supervisor
 from jaxmf.engine.turns import num_cores
+from jaxmf.user_warnings import warn
 
 MAX_CHUNK_GROWTH = 8
 
@@ -106,12 +106,11 @@ class Loop:
             if exceeded.is_memory:
                 raise MemoryError(exceeded.reason)
             raise GrowthError(exceeded, folder)
-        warnings.warn(
+        warn(
             f"{exceeded.describe()}. The run ends here, after {now.step} of "
             f"{now.schedule.num_steps} steps, and returns the {now.num_stored} draws so far of "
             "each chain; they lack what comes after, so judge them with care",
             GrowthWarning,
-            stacklevel=4,
         )
 
     def _report(self, chunks: list[Progress], seconds_per_step: float) -> ProgressReport:

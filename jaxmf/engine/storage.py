@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import time
-import warnings
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from jaxmf.engine.program import Group, Program
 from jaxmf.engine.progression import Progression
 from jaxmf.engine.result import Run, Schedule
 from jaxmf.types import Key, PyTree
+from jaxmf.user_warnings import warn
 
 
 class CheckpointWarning(RuntimeWarning):
@@ -212,11 +212,10 @@ class Storage:
             else f"The folder {self.path} is gone, and the checkpoints with it: save the draws "
             "that the run returns elsewhere"
         )
-        warnings.warn(
+        warn(
             f"the checkpoint of step {now.step} could not be written: {error.file}: "
             f"{error.strerror}. {what}",
             CheckpointWarning,
-            stacklevel=5,
         )
 
     def _restore_group(

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 import jax
 
 from jaxmf.engine.environment import config_value
+from jaxmf.user_warnings import warn
 
 # a program of n steps is late when it takes longer than SLOW_STEPS usual steps more than
 # SLOW_PROGRAM times n of them, and longer than LEAST_SECONDS: other work of the machine, which may
@@ -159,6 +159,6 @@ class Supervisor:
                 continue
             if not attempt.was_named:
                 self._attempts[thread] = attempt._replace(was_named=True)
-                warnings.warn(attempt.complain(seconds), SlowStepWarning, stacklevel=2)
+                warn(attempt.complain(seconds), SlowStepWarning)
             if self.is_stopping():
                 self._insist()

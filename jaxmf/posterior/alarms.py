@@ -8,7 +8,6 @@ show them. The checks are in ``data_alarms.py``, ``structure_alarms.py`` and ``r
 
 from __future__ import annotations
 
-import warnings
 from typing import TypeVar
 
 from jaxmf.data.elsewhere import are_elsewhere
@@ -17,6 +16,7 @@ from jaxmf.posterior import data_alarms, run_alarms, structure_alarms
 from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.draws import NO_DRAWS
 from jaxmf.posterior.records import Alarm
+from jaxmf.user_warnings import warn as warn_user
 
 Warned = TypeVar("Warned", bound=Convergence)
 
@@ -68,6 +68,5 @@ def warn(posterior: Warned, mesh: object = None) -> Warned:
     if found:
         more = len(found) - 1
         ending = f" ({more} more: see post.alarms())" if more else ""
-        # the caller of the verb, which called this
-        warnings.warn(f"{found[0].sentence}{ending}", RunWarning, stacklevel=3)
+        warn_user(f"{found[0].sentence}{ending}", RunWarning)
     return posterior

@@ -196,14 +196,14 @@ def outside_support(posterior: Convergence) -> Iterator[Alarm]:
     if values is None or values.size < 50:
         return
     grades, counts = np.unique(values, return_counts=True)
-    usual = grades[counts >= _USUAL * values.size]
+    usual = grades[counts >= max(2, _USUAL * values.size)]
     if 3 <= usual.size <= _MOST_LEVELS and usual.size < grades.size:
         low, high = usual[0], usual[-1]
         is_outside = (grades < low) | (grades > high)
         is_far = (grades < 2 * low - high) | (grades > 2 * high - low)
         size, num_far = int(counts[is_outside].sum()), int(counts[is_far].sum())
         # the tail of counts begins where the usual ones end, and most of it is near them
-        if num_far > size / 2 and size <= _STRANGE * values.size:
+        if num_far > size / 2 and size <= max(1, _STRANGE * values.size):
             shown = ", ".join(f"{x:g}" for x in grades[is_outside][:5])
             yield Alarm(
                 "outside",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from jaxmf import diagnostics, registry
 from jaxmf.model import LimitsDocuments
 from jaxmf.posterior.records import Evidence, Meta
+from jaxmf.user_warnings import warn
 
 if TYPE_CHECKING:
     from jaxmf.engine import Run
@@ -192,7 +192,7 @@ class Draws:
         container = registry.entry_of(self.model).container
         target: Any = as_container(new_rows, container, name, can_be_empty=True)
         if isinstance(target, Tokens) and target.num_tokens == 0:
-            warnings.warn(f"{name}: have no word, so the answer is that of the prior", stacklevel=3)
+            warn(f"{name}: have no word, so the answer is that of the prior")
         target = target.align_columns(self.data, argument=name, unknown=unknown, can_drop=can_drop)
         # of rows of which no cell is known there is nothing to check
         has_cells = getattr(target, "num_entries", 1) > 0

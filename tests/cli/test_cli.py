@@ -243,6 +243,20 @@ def test_the_program_starts_and_fails_as_programs_do():
     assert result.stderr.startswith("jaxmf: there is no folder nowhere")
 
 
+def test_a_reader_who_leaves_does_not_end_a_command():
+    read, write = os.pipe()
+    os.close(read)
+    program = (
+        "import sys; from jaxmf import cli; cli.run = lambda arguments: ("
+        "print('a', flush=True), print('b', flush=True), print('done', file=sys.stderr), 0)[-1]; "
+        "cli.main([])"
+    )
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (result.returncode, result.stderr) == (0, "done\n")
+
+
 @pytest.mark.slow
 def test_the_demo_ends_with_a_result_that_its_chains_agree_on(tmp_path):
     """Compiled as a user's is: it runs for longer than it compiles."""

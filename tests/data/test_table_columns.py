@@ -128,3 +128,13 @@ def test_dates(texts, expected):
             np.datetime64(one, "us").item() for one in expected
         ]
         assert np.isnan(days(np.array([*texts, ""], object))[-1])
+
+
+def test_dates_of_which_day_and_month_cannot_be_told_apart_are_no_ids(tmp_path):
+    lines = [f"r{k // 2};Os Maias {k % 2};0{k % 5 + 1}/02/2025;{k % 4 + 1},5" for k in range(12)]
+    path = tmp_path / "new.csv"
+    path.write_text("\n".join(["quem;obra;quando;quanto", *lines]) + "\n", encoding="utf-8")
+    with pytest.warns(UserWarning, match="columns are read by what they hold"):
+        data = read_entries(path)
+    assert data.shape == (6, 2)
+    assert sorted(np.unique(data.values)) == [1.5, 2.5, 3.5, 4.5]

@@ -488,6 +488,7 @@ EXPECTED = sorted((k, item) for k, basket in enumerate(BASKETS) for item in bask
         ("a.csv", [";".join(each) for each in BASKETS], None),
         ("a.txt", [" ".join(each) for each in BASKETS], None),
         ("a.csv", ["items", *map(",".join, BASKETS)], "'items' is read as a heading"),
+        ("a.csv", ["item1,item2,item3", *map(",".join, BASKETS)], "is read as headings"),
         ("a.csv", [f"T{k}," + ",".join(each) for k, each in enumerate(BASKETS)], "read as ids"),
         (
             "a.csv",
@@ -630,3 +631,10 @@ def test_reviews_with_their_text_are_no_table_of_sales(tmp_path):
     lines = "user,product,text\nu1,p1,good dog food\nu2,p1,bad food\n"
     words = read_tokens(write(tmp_path / "a.csv", lines)).names["word"]
     assert sorted(words) == ["bad", "dog", "food", "good"]
+
+
+def test_an_id_is_one_however_its_accents_are_written(tmp_path):
+    lines = ["reader,book,stars"]
+    lines += [f"{reader},b{k},{k}" for k, reader in enumerate(["Jo\u00e3o", "Joa\u0303o"], 3)]
+    data = read_entries(write(tmp_path / "a.csv", "\n".join(lines) + "\n"))
+    assert data.row_names.tolist() == ["Jo\u00e3o"]

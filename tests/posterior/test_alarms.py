@@ -197,6 +197,13 @@ def test_ratings_far_outside_the_scale_of_all_others_are_named(strange, says):
     assert says is None or any(says in sentence for sentence in found)
 
 
+@pytest.mark.parametrize(("strange", "is_named"), [(45, True), (5.5, False), (8, False)])
+def test_one_rating_far_outside_is_named_in_a_small_table_too(strange, is_named):
+    values = [*np.resize(np.arange(2.0, 11) / 2, 80), strange]
+    post = posterior(mf.BPMF(2), ratings(values), log_joint=chains())
+    assert ("outside" in kinds(post)) == is_named
+
+
 @pytest.mark.parametrize(
     "draw",
     [

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior import Posterior, particle_paths
+from jaxmf.posterior import particle_paths
 from jaxmf.posterior.records import Meta
+from jaxmf.results import Posterior
 
 ROWS, COLUMNS, PARTICLES = 40, 12, 60
 Y = np.kron(np.eye(2), np.ones((1, COLUMNS // 2))).astype(bool)

@@ -7,7 +7,6 @@ itself (empirical Bayes), so that x and a + b x have the same features.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from jaxmf.data import Dense, units
 from jaxmf.data.checks import shown_id
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.user_warnings import warn
 
 if TYPE_CHECKING:
     from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP
@@ -79,13 +79,12 @@ def _warn_of_columns(data: Dense) -> None:
         return
     least, most = varied[np.argmin(spreads[varied])], int(np.argmax(spreads))
     if spreads[most] > _UNEQUAL_SPREADS * spreads[least]:
-        warnings.warn(
+        warn(
             f"data: column {shown_id(data.column_names, most)} has standard deviation "
             f"{spreads[most]:.3g} and column {shown_id(data.column_names, int(least))} "
             f"{spreads[least]:.3g}, but one noise_scale serves all columns: those of small spread "
             "will count as constant. If they are in different units, give these: column_unit=(one "
             "number a column), such as their standard deviations.",
-            stacklevel=4,
         )
 
 
@@ -112,7 +111,7 @@ def _compare_scales(model: Any, data: Dense) -> None:
     )
     if num_needed > _TOO_MANY_FEATURES:
         raise ValueError(message)
-    warnings.warn(message + ".", stacklevel=5)
+    warn(message + ".")
 
 
 def _upper_value(prior: Hyperparameter) -> float:
