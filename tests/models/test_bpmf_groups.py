@@ -231,6 +231,9 @@ def test_clear_clusters_are_found_from_the_default_start(seed):
     for chain in post.draws["row_groups"]:
         assert np.mean([agreement(truth, labels) for labels in chain[::5]]) > 0.97
     assert np.abs(post.draws["num_row_groups"] - 3).mean() < 1
+    assert post.num_groups("row_groups").mode == 3
+    with pytest.raises(ValueError, match="ask preferences"):
+        post.groups()
     # broken twin: without splits and merges it would be this
     assert agreement(truth, np.zeros_like(truth)) < 0.4
 
