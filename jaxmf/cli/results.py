@@ -94,6 +94,7 @@ def predict(
         missing=missing_features,
         reading=reading,
     )
+    _say_dropped(posterior.data, new, unknown)
     chosen = None if cells is None else read_cells(cells, posterior.data, new)
     if chosen is not None and unknown == "error":
         file = f"--row-features, {row_features}" if new_rows is None else f"--new-rows, {new_rows}"
@@ -147,6 +148,7 @@ def recommend(
         missing=missing_features,
         reading=reading,
     )
+    _say_dropped(posterior.data, new, unknown)
     names = _row_names(posterior.data if new is None else new)
     chosen = read_ids(rows, names) if rows else None
     named = None if titles is None else read_titles(titles, posterior.data)
@@ -160,6 +162,18 @@ def recommend(
         titles=named,
     )
     _hand_over(found.table(), out, "recommendations")
+
+
+def _say_dropped(data: Container, new: Container | None, unknown: str) -> None:
+    """Which columns of new rows are left out, as was asked for."""
+    names, known = getattr(new, "column_names", None), getattr(data, "column_names", None)
+    if unknown != "drop" or names is None or known is None:
+        return
+    lacking = [name for name in names.tolist() if name not in set(known.tolist())]
+    if lacking:
+        shown = ", ".join(map(repr, lacking[:5])) + ", ..." * (len(lacking) > 5)
+        count = f"{len(lacking)} of {len(names)} columns of the new rows"
+        print(f"jaxmf: {count} are not in the run and are left out: {shown}", file=sys.stderr)
 
 
 def _row_names(data: Container) -> Names | None:

@@ -394,6 +394,10 @@ def _check_new_rows(folder, new, capsys):
     for option in ("error", "drop"):
         assert cli.run([*ask, "--unknown", option]) == 2
         assert "the run has none of its ids of columns, 77; those" in capsys.readouterr().err
+    new.write_text("user,item,rating\nann,77,5\nann,01,5\n")
+    assert cli.run([*ask, "--unknown", "drop"]) == 0
+    says = "1 of 2 columns of the new rows are not in the run and are left out: '77'"
+    assert says in capsys.readouterr().err
     assert cli.run([*ask, "--unknown", "prior"]) == 2
     assert "--unknown prior: nothing can be said of columns of --new-rows" in (
         capsys.readouterr().err
