@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxmf import diagnostics, registry
+from jaxmf.data.far_cells import warn_of_far_cells
 from jaxmf.model import LimitsDocuments
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.user_warnings import warn
@@ -198,6 +199,7 @@ class Draws:
         has_cells = getattr(target, "num_entries", 1) > 0
         if has_cells and not isinstance(target, Tokens):
             self.model.check_data(target, name)
+            warn_of_far_cells(target, self.data, argument=name)
         if isinstance(self.model, LimitsDocuments):
             self.model.check_documents(target, name)
         return target
