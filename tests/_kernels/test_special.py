@@ -57,6 +57,18 @@ def test_binomial_draws_have_the_binomial_distribution(binomials):
             assert agrees(draws, stats.binom(num_trials, share)), (num_trials, share)
 
 
+def test_the_largest_uniform_is_a_binomial_draw_of_the_tail(monkeypatch):
+    """Rounded probabilities add up to a little less than that, and nothing is left to count to."""
+    largest = 1 - 2.0**-24
+    monkeypatch.setattr(
+        jax.random, "uniform", lambda _, shape, dtype: jnp.full(shape, largest, dtype)
+    )
+    num_trials, share = jnp.array([40.0, 1e5, 3e6]), jnp.array([0.1, 1e-4, 3e-6])
+    draws = np.asarray(binomial(jax.random.key(0), num_trials, share))
+    exact = stats.binom.isf(1e-7, np.asarray(num_trials), np.asarray(share))
+    assert np.all((draws >= exact - 4) & (draws <= exact + 8))
+
+
 def test_binomial_draws_of_another_share_are_caught(binomials):
     for draws, (num_trials, share) in zip(binomials.T[:5], CASES, strict=False):
         assert not agrees(draws, stats.binom(num_trials, 0.9 * share)), (num_trials, share)
