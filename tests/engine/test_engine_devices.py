@@ -140,10 +140,9 @@ spread(1, "particle")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("threads", "answer"), [("1", "PJRT_NPROC=9"), ("9", "ended")])
-def test_devices_of_a_cpu_do_not_wait_for_ever_for_its_threads(monkeypatch, threads, answer):
-    monkeypatch.setenv("PJRT_NPROC", threads)
-    assert run_on_eight_devices(FACTORISING) == [
+@pytest.mark.parametrize(("threads", "answer"), [(1, "PJRT_NPROC=9"), (9, "ended")])
+def test_devices_of_a_cpu_do_not_wait_for_ever_for_its_threads(threads, answer):
+    assert run_on_eight_devices(FACTORISING, threads=threads) == [
         "8 chain ended",
         f"16 chain {answer}",
         f"8 particle {answer}",

@@ -22,8 +22,12 @@ def forget_programs() -> None:
     jax.clear_caches()
 
 
-def run_on_eight_devices(program: str, *arguments: str) -> list[str]:
-    """What a program prints in a process of its own with eight devices; it must end well."""
+def run_on_eight_devices(program: str, *arguments: str, threads: int = 9) -> list[str]:
+    """What a program prints in a process of its own with eight devices; it must end well.
+
+    Args: threads: of XLA; nine are one beside those of the devices, which factorise several
+    matrices at once.
+    """
     flags = os.environ.get("XLA_FLAGS", "")  # as quick to compile as the other tests
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
@@ -35,8 +39,7 @@ def run_on_eight_devices(program: str, *arguments: str) -> list[str]:
             "PYTHONPATH": str(ROOT),
             "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=8",
             "JAX_PLATFORMS": "cpu",
-            # a thread beside those of the devices, which factorise several matrices at once
-            "PJRT_NPROC": "9",
+            "PJRT_NPROC": str(threads),
         },
         timeout=600,
         check=False,
