@@ -172,7 +172,7 @@ class _WordTable(NamedTuple):
 
     weights: Array  # (M,) float, Q_k; M is a power of two, see `tables.entries_at`
     smooth: Array  # (32 P,) float, a_k Q_k
-    sums: Array  # (P,) float, of these, over pieces of 64
+    sums: Array  # (P,) float, of these, over pieces of 32
 
 
 class _SweepByWord(NamedTuple):
@@ -383,10 +383,6 @@ def _concentration_of(concentration: Array, word: Array) -> Array:
     return tables.row(concentration, word) if concentration.ndim else concentration
 
 
-def _at(table: Array, positions: Array) -> Array:
-    return table.at[positions].get(mode="promise_in_bounds")
-
-
 def _chunk(
     tokens: _WordTokens,
     paths_of_all: Array,
@@ -399,10 +395,15 @@ def _chunk(
 
     def fresh(carry: PyTree) -> PyTree:
         across = jnp.arange(_CHUNK, dtype=jnp.int32)
-        order = _at(tokens.order, jnp.minimum(index + across, tokens.order.shape[0] - 1))
-        documents, paths = _at(tokens.documents, order), _at(paths_of_all, order)[:, 0]
-        starts = _at(lists.starts, documents)
-        last = jnp.maximum(-(-_at(lists.lengths, documents) // LANES) - 1, 0)
+        order = tables.entries_at(
+            tokens.order, jnp.minimum(index + across, tokens.order.shape[0] - 1)
+        )
+        documents, paths = (
+            tables.entries_at(tokens.documents, order),
+            tables.entries_at(paths_of_all, order)[:, 0],
+        )
+        starts = tables.entries_at(lists.starts, documents)
+        last = jnp.maximum(-(-tables.entries_at(lists.lengths, documents) // LANES) - 1, 0)
         rows = jnp.minimum(jnp.arange(_NUM_READ)[:, None], last) + starts
         touched = lists.rows.at[rows, 0].get(mode="promise_in_bounds") >> 31
         touched = jnp.min(touched).astype(jnp.int32)

@@ -203,8 +203,8 @@ class _SharingOut(NamedTuple):
         moved = partial(self.below.moved, look_up=look_up)
         predicted = partial(self.below.log_predicted, look_up=look_up)
         zero = jnp.zeros((), uniforms.dtype)
-        nobody = jnp.zeros((_SIDES,), uniforms.dtype)
-        start = Scan(jnp.zeros_like(sides_before), nobody, empty, zero, zero)
+        no_members = jnp.zeros((_SIDES,), uniforms.dtype)
+        start = Scan(jnp.zeros_like(sides_before), no_members, empty, zero, zero)
 
         def one(index: Array, scan: Scan) -> Scan:
             token = {one: tables.row(column, index) for one, column in columns.items()}

@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 class _Output:
-    """An output whose reader may leave while a command runs (`| head`), which does not end it."""
+    """An output whose reader may close the pipe (`| head`) without ending the command."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -85,7 +85,7 @@ class _Output:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Writes a text, or drops it where nobody reads."""
+        """Writes a text, or drops it once the reader has closed the pipe."""
         try:
             return self._stream.write(text)
         except BrokenPipeError:

@@ -169,7 +169,8 @@ def _say_dropped(data: Container, new: Container | None, unknown: str) -> None:
     names, known = getattr(new, "column_names", None), getattr(data, "column_names", None)
     if unknown != "drop" or names is None or known is None:
         return
-    lacking = [name for name in names.tolist() if name not in set(known.tolist())]
+    there = set(known.tolist())
+    lacking = [name for name in names.tolist() if name not in there]
     if lacking:
         shown = ", ".join(map(repr, lacking[:5])) + ", ..." * (len(lacking) > 5)
         count = f"{len(lacking)} of {len(names)} columns of the new rows"

@@ -96,7 +96,7 @@ def warn_of_dropped(
     if 2 * num_dropped > kept.size or without:
         warn(
             f"{argument}: {num_dropped:,} of {kept.size:,} tokens are unknown to the data and were "
-            f"left out{without}",
+            f"left out{without}"
         )
 
 

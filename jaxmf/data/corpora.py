@@ -164,7 +164,7 @@ def _counted_words(path: Path, headings: list[str]) -> Tokens | None:
             f"{path}: of its columns {document!r} and {word!r} are read, as documents and words"
             f"{f', {found[2][0]!r} times' if found[2] else ', once a line'}; "
             f"the others, {', '.join(map(repr, others))}, do not count. Name other ones by "
-            f"{as_option([document, word])}.",
+            f"{as_option([document, word])}."
         )
     pairs: dict[str, np.ndarray] = {"document": columns[document], "word": columns[word]}
     if found[2]:

@@ -249,7 +249,7 @@ class Dense(CellsById):
                 warn(
                     f"data: {int(np.sum(~seen))} {line}s have no observed cell, the first is "
                     f"{line} {first}. What is said of them comes from the prior alone; drop them "
-                    "if that is not meant.",
+                    "if that is not meant."
                 )
 
     def tree_flatten_with_keys(
@@ -279,7 +279,14 @@ def _from_process_rows(cls: type[D], x: object, mesh: Mesh, observed: object, *i
         facts = process_rows.facts_of(*cells, local.row_names, local.column_names)
     except Exception as raised:
         facts, error = None, raised
-    every = process_rows.agree(facts, error)
+    every = process_rows.agree(
+        facts,
+        error,
+        compared=process_rows.Facts._fields[:-2],
+        what="rows",
+        remedy="All need as many rows, the same columns in the same order and the same dtype; move "
+        "rows from one to another, or leave some out",
+    )
     assert local is not None
     result = bare(cls, **process_rows.spread(*cells, mesh, every))
     all_ids = [name for other in every for name in other.row_names or ()]

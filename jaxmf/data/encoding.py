@@ -202,7 +202,7 @@ def _warn_single_levels(name: str, indicators: scipy.sparse.csc_array) -> None:
             f"column {name!r}: has {num_levels:,} levels in {num_lines:,} lines: {num_single:,} of "
             "its indicators are of a single line and say nothing of others. Leave titles and free "
             f"text out, or name their words as levels: lists={{{name!r}: ' '}}. "
-            f"categorical=[{name!r}] keeps them as they are.",
+            f"categorical=[{name!r}] keeps them as they are."
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from jaxmf.data.checks import shown_id
@@ -15,29 +17,53 @@ _FEWEST_CELLS = 10  # of a column whose range is known; of others it is that of 
 _MOST_CELLS = 10_000_000  # that are gone through
 
 
-def warn_of_far_cells(new: object, known: object, *, argument: str) -> None:
+class CellRanges(NamedTuple):
+    """The smallest and the largest known cell (D,) of each column; of all where it has few."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+
+def cell_ranges(known: object) -> CellRanges | None:
+    """The ranges of data that a model was fitted to.
+
+    Returns None for other data than matrices of numbers, without a cell, and for more than 10
+    million cells.
+    """
+    if not isinstance(known, Dense | Entries) or are_elsewhere(known):
+        return None
+    if known.values.size > _MOST_CELLS:
+        return None
+    _, columns, values = _cells(known)
+    if not values.size:
+        return None
+    low = np.full(known.num_columns, np.inf, values.dtype)
+    high = -low
+    np.minimum.at(low, columns, values)
+    np.maximum.at(high, columns, values)
+    few = np.bincount(columns, minlength=known.num_columns) < _FEWEST_CELLS
+    return CellRanges(np.where(few, values.min(), low), np.where(few, values.max(), high))
+
+
+def warn_of_far_cells(new: object, ranges: CellRanges, *, argument: str) -> None:
     """Warns of the new cell that is furthest outside of the known ones of its column.
 
     Args:
-        new: rows with the columns of `known`.
-        known: the data that a model was fitted to.
+        new: rows with the columns of the known ones.
+        ranges: of these.
         argument: what the new ones were passed as.
     Warns:
         UserWarning: a cell is further from the known ones of its column than three times their
-            range. Of matrices of numbers alone, up to 10 million known cells.
+            range.
     """
-    if not (isinstance(new, Dense | Entries) and isinstance(known, Dense | Entries)):
+    if not isinstance(new, Dense | Entries):
         return
-    if are_elsewhere(known) or known.values.size > _MOST_CELLS:
-        return
-    low, high = _ranges(known)
     rows, columns, values = _cells(new)
     if not values.size:
         return
-    width = high - low
-    beyond = np.maximum(low[columns] - values, values - high[columns])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(width[columns] > 0, beyond / width[columns], 0)
+    low, high = ranges.low[columns], ranges.high[columns]
+    beyond, width = np.maximum(low - values, values - high), high - low
+    share = np.divide(beyond, width, out=np.zeros_like(beyond), where=width > 0)
     furthest = int(np.argmax(share))
     if share[furthest] <= _FAR:
         return
@@ -45,8 +71,8 @@ def warn_of_far_cells(new: object, known: object, *, argument: str) -> None:
     warn(
         f"{argument}: the cell of row {shown_id(new.row_names, row)} and column "
         f"{shown_id(new.column_names, column)} is {values[furthest]:g}, and those that the model "
-        f"was fitted to lie between {low[column]:g} and {high[column]:g}. Is it in the same unit? "
-        "What is said of its row depends on it"
+        f"was fitted to lie between {low[furthest]:g} and {high[furthest]:g}. Is it in the same "
+        "unit? What is said of its row depends on it"
     )
 
 
@@ -58,14 +84,3 @@ def _cells(data: Dense | Entries) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     observed = np.ones(values.shape, bool) if data.observed is None else np.asarray(data.observed)
     rows, columns = np.nonzero(observed)
     return rows, columns, values[rows, columns]
-
-
-def _ranges(data: Dense | Entries) -> tuple[np.ndarray, np.ndarray]:
-    """The smallest and the largest cell (D,) of each column; of all where it has few."""
-    _, columns, values = _cells(data)
-    low = np.full(data.num_columns, np.inf, values.dtype)
-    high = -low
-    np.minimum.at(low, columns, values)
-    np.maximum.at(high, columns, values)
-    few = np.bincount(columns, minlength=data.num_columns) < _FEWEST_CELLS
-    return np.where(few, values.min(), low), np.where(few, values.max(), high)

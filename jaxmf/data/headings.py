@@ -128,7 +128,7 @@ def names_rows(heading: str) -> bool:
 
 
 def are_numbered(headings: Sequence[str]) -> bool:
-    """Whether all cells but perhaps the first are one word followed by 1, 2, ...."""
+    """Whether all cells but perhaps the first are one word followed by 1, 2, 3, and so on."""
     for cells in (headings, headings[1:]):
         found = [re.fullmatch(r"(.*[^\W\d])[\s_.-]*(\d+)", cell) for cell in cells]
         if len(cells) > 1 and all(found):

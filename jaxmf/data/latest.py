@@ -31,7 +31,7 @@ def latest_of_cells(path: Path, lines: list[list[str]]) -> list[list[str]]:
         last.append(latest[0])
     warn(
         f"{path}: {len(lines) - len(last):,} of {len(lines):,} lines have a row and a column of "
-        "another line; of these the last one by time counts.",
+        "another line; of these the last one by time counts."
     )
     return [lines[position] for position in sorted(last)]
 

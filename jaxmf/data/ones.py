@@ -378,7 +378,7 @@ def _pairs_of_log(path: Path, lines: list[list[str]]) -> list[list[str]] | None:
     pairs = [[line[found.row], line[found.column]] for line in full]
     warn(
         f"{path}: of its columns {pairs[0][0]!r} and {pairs[0][1]!r} are read, as pairs; the "
-        f"others do not count. Name other ones by {as_option(pairs[0])}.",
+        f"others do not count. Name other ones by {as_option(pairs[0])}."
     )
     return pairs
 
@@ -436,9 +436,7 @@ def _baskets_with_ids(
     else:
         are_ids = all_differ and len(body) >= 10 and len(body) <= count > 2 * len(further)
     if are_ids:
-        warn(
-            f"{path}: the first cells, {shown}, all differ; they are read as ids of the baskets.",
-        )
+        warn(f"{path}: the first cells, {shown}, all differ; they are read as ids of the baskets.")
         return dict(zip(firsts, items, strict=True))
     if (
         known is None
@@ -450,7 +448,7 @@ def _baskets_with_ids(
         warn(
             f"{path}: the first cells, {shown}, all differ; they are read as items, as in all "
             "files of fewer than ten lines. If they are ids of baskets, write a pair of id and "
-            "item a line.",
+            "item a line."
         )
     if len(full[0]) == 1 and len(body) < len(full):
         warn(f"{path}: {full[0][0]!r} is read as a heading.")

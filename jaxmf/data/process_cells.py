@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmf.data.lean import blocks, has_repeats, sort_cells
 from jaxmf.data.names import as_names
+from jaxmf.data.process_rows import agree, check_ids
 from jaxmf.data.process_rows import check_mesh as check_mesh
 from jaxmf.engine.processes import from_process, gather_texts
 from jaxmf.row_shards import DATA_AXIS
@@ -201,7 +202,14 @@ def merge(
         facts = _facts_of(local, [np.asarray(getattr(local, name)) for name in names])
     except Exception as raised:
         error = raised
-    every = _agree(facts, error)
+    every = agree(
+        facts,
+        error,
+        compared=CellFacts._fields[:4],
+        what="cells",
+        remedy="All need the same dtypes, and ids in all or in none; without ids of columns, the "
+        "same columns in the same order",
+    )
     assert local is not None
     process = jax.process_index()
     first = sum(one.num_rows for one in every[:process])
@@ -232,16 +240,11 @@ def merge(
 
 
 def _facts_of(local: PyTree, arrays: list[np.ndarray]) -> CellFacts:
-    for argument, ids in (("row_names", local.row_names), ("column_names", local.column_names)):
-        for name in () if ids is None else ids.tolist():
-            if not isinstance(name, str | int | float):
-                raise TypeError(
-                    f"{argument}: the id {name!r} is a {type(name).__name__}, which cannot be "
-                    "passed to other processes; use texts or numbers"
-                )
     row_names, column_names = (
         None if ids is None else ids.tolist() for ids in (local.row_names, local.column_names)
     )
+    check_ids("row_names", row_names)
+    check_ids("column_names", column_names)
     return CellFacts(
         dtypes=[str(array.dtype) for array in arrays],
         has_row_names=row_names is not None,
@@ -253,28 +256,6 @@ def _facts_of(local: PyTree, arrays: list[np.ndarray]) -> CellFacts:
         row_names=row_names,
         column_names=column_names,
     )
-
-
-def _agree(facts: CellFacts | None, error: Exception | None) -> list[CellFacts]:
-    """What the processes say of their parts, once all of them fit each other."""
-    text = None if error is None else f"{type(error).__name__}: {error}"
-    passed = [json.loads(words) for words in gather_texts(json.dumps([text, facts]))]
-    if error is not None:
-        raise error
-    for process, (text, _) in enumerate(passed):
-        if text is not None:
-            raise ValueError(f"data: the cells of process {process} were refused: {text}")
-    every = [CellFacts(*words) for _, words in passed]
-    for process, other in enumerate(every):
-        for name in CellFacts._fields[:4]:
-            found, first = getattr(other, name), getattr(every[0], name)
-            if found != first:
-                raise ValueError(
-                    f"data: process {process} of jax.distributed has other cells than process 0: "
-                    f"{name} is {found!r}, not {first!r}. All need the same dtypes, and ids in all "
-                    "or in none; without ids of columns, the same columns in the same order"
-                )
-    return every
 
 
 def _together(ids: list[list[Id] | None], argument: str) -> tuple[Names | None, np.ndarray | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import jax
 import numpy as np
@@ -80,6 +80,9 @@ def check_mesh(mesh: object) -> Mesh:
     return Mesh(mesh.devices, mesh.axis_names)
 
 
+SomeFacts = TypeVar("SomeFacts", bound=tuple[object, ...])
+
+
 class Facts(NamedTuple):
     """What a process says of its rows; all but the last two must be the same in all."""
 
@@ -92,31 +95,40 @@ class Facts(NamedTuple):
     is_complete: bool
 
 
-def agree(facts: Facts | None, error: Exception | None) -> list[Facts]:
-    """What the processes say of their rows, once all of them fit each other.
+def agree(
+    facts: SomeFacts | None,
+    error: Exception | None,
+    *,
+    compared: tuple[str, ...],
+    what: str,
+    remedy: str,
+) -> list[SomeFacts]:
+    """What the processes say of their parts of the data, once all of them fit each other.
 
-    Args: facts: of this process; None with the error that its rows raised.
+    Args:
+      facts: a named tuple, of this process; None with the error that its part raised.
+      compared: names of the entries that must be the same in all processes.
+      what: the parts consist of, such as "rows".
+      remedy: what to do where they are not the same.
     Raises:
       ValueError: in all processes, where one has other facts or an error.
     """
     text = None if error is None else f"{type(error).__name__}: {error}"
-    passed = gather_texts(json.dumps([text, facts]))
+    passed = [json.loads(words) for words in gather_texts(json.dumps([text, facts]))]
     if error is not None:
         raise error
-    every = []
-    for process, (text, words) in enumerate(map(json.loads, passed)):
+    assert facts is not None
+    for process, (text, _) in enumerate(passed):
         if text is not None:
-            raise ValueError(f"data: the rows of process {process} were refused: {text}")
-        every.append(Facts(*words))
+            raise ValueError(f"data: the {what} of process {process} were refused: {text}")
+    every = [type(facts)(*words) for _, words in passed]
     for process, other in enumerate(every):
-        for name in Facts._fields[:-2]:
+        for name in compared:
             found, first = getattr(other, name), getattr(every[0], name)
             if found != first:
                 raise ValueError(
-                    f"data: process {process} of jax.distributed has other rows than process 0: "
-                    f"{name} is {_shown(found)}, not {_shown(first)}. All need as many rows, the "
-                    "same columns in the same order and the same dtype; move rows from one to "
-                    "another, or leave some out"
+                    f"data: process {process} of jax.distributed has other {what} than process 0: "
+                    f"{name} is {_shown(found)}, not {_shown(first)}. {remedy}"
                 )
     return every
 
@@ -126,6 +138,16 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def check_ids(argument: str, ids: list[object] | None) -> None:
+    """Refuses ids that cannot be passed to other processes: TypeError."""
+    for name in ids or ():
+        if not isinstance(name, str | int | float):
+            raise TypeError(
+                f"{argument}: the id {name!r} is a {type(name).__name__}, which cannot be passed "
+                "to other processes; use texts or numbers"
+            )
+
+
 def facts_of(values: Array, observed: Array | None, *ids: Names | None) -> Facts:
     """What a process says of its rows to the others.
 
@@ -133,12 +155,7 @@ def facts_of(values: Array, observed: Array | None, *ids: Names | None) -> Facts
     Raises TypeError: ids of rows that are neither texts nor numbers.
     """
     row_names, column_names = (None if names is None else names.tolist() for names in ids)
-    for name in row_names or ():
-        if not isinstance(name, str | int | float):
-            raise TypeError(
-                f"row_names: the id {name!r} is a {type(name).__name__}, which cannot be passed to "
-                "other processes; use texts or numbers"
-            )
+    check_ids("row_names", row_names)
     return Facts(
         num_rows=values.shape[0],
         num_columns=values.shape[1],

@@ -103,7 +103,7 @@ def read_entries(
         warn(
             f"{path}: nearly no two lines have the same row; the first column, {lines[0][0]!r} in "
             "the first line, is read as the ids of rows, the third as values. If it holds line "
-            "numbers or times, remove it, or give headings such as user,item,rating.",
+            "numbers or times, remove it, or give headings such as user,item,rating."
         )
     warn_codes(path, values)
     shape = (len(row_names), len(column_names))
@@ -111,7 +111,7 @@ def read_entries(
 
 
 def _are_triples(lines: list[list[str]], use: Sequence[str] | None) -> bool:
-    """Whether a table in text holds triples, where nobody says."""
+    """Whether a table in text holds triples, where no form is given."""
     if use is not None:
         return len(use) in (3, 4)
     if roles(lines[0]) is not None or (len(lines[0]) in (3, 4) and not _are_measured(lines)):
@@ -127,9 +127,9 @@ def _from_matrix(
     *,
     lines: list[list[str]] | None,
 ) -> Entries:
-    """Entries of a matrix; where nobody said that it is one, an error says what else it may be.
+    """Entries of a matrix; where no form was given, an error says what else it may be.
 
-    Args: lines: of a text of which nobody said it.
+    Args: lines: of a text without a given form.
     """
     try:
         table = read_matrix(path, key=key, use_columns=use, drop_columns=drop)
@@ -180,7 +180,7 @@ def _from_frame(path: Path, use: Sequence[str] | None) -> Entries | None:
     if len(full) < len(frame):
         warn(
             f"{path}: {len(frame) - len(full):,} of {len(frame):,} lines have no value; they are "
-            "left out.",
+            "left out."
         )
     warn_codes(path, full[value].to_numpy(dtype=float))
     return Entries.from_pandas(full, row=row, column=column, value=value)
@@ -193,7 +193,7 @@ def _warn_zeros(path: Path, values: np.ndarray) -> None:
     if 2 * zeros > known and levels.size > 2 and levels[0] > 0:
         warn(
             f"{path}: {zeros:,} of {known:,} cells are 0 and are read as ratings of 0. If they "
-            "stand for what was not rated, leave these cells empty.",
+            "stand for what was not rated, leave these cells empty."
         )
 
 
@@ -326,7 +326,7 @@ def _with_values(path: Path, lines: list[list[str]]) -> list[list[str]]:
         gap = next(line for line in lines if line[2].lower() in MISSING)
         warn(
             f"{path}: {len(lines) - len(full):,} of {len(lines):,} lines have no value, such as "
-            f"{gap}; they are left out.",
+            f"{gap}; they are left out."
         )
     return full
 

@@ -184,13 +184,13 @@ def _are_ids(path: Path, first: list[str], header: list[str] | None, *, counts_w
         warn(
             f"{path}: the first column, {header[0]!r}, is read as ids of rows, by its "
             f"{'heading' if named else 'numbers, which are those of the lines'}. If it is data, "
-            "let another column be the first.",
+            "let another column be the first."
         )
         return True
     if named or len(first) >= 10:
         warn(
             f"{path}: the numbers of the first column, {header[0]!r}, all differ; they are read as "
-            "data. If they are ids of rows, let its heading be id.",
+            "data. If they are ids of rows, let its heading be id."
         )
     return False
 
@@ -208,7 +208,7 @@ def _as_zeros_and_ones(path: Path, lines: list[list[str]]) -> list[list[str]]:
 
 
 def _check_ids(path: Path, texts: Sequence[str], line_numbers: Sequence[int]) -> None:
-    """Refuses ids of rows that are empty or stand twice; `numbers` are those of the lines."""
+    """Refuses ids of rows that are empty or stand twice."""
     seen: dict[str, int] = {}
     for line, text in zip(line_numbers, texts, strict=False):
         if not text:

@@ -54,13 +54,13 @@ def without_totals(
         elif called and axis == 0:
             warn(
                 f"{path}: the last row, {name!r}, holds neither the sums nor the means of the "
-                "others and is read as data. Remove it if it is a total.",
+                "others and is read as data. Remove it if it is a total."
             )
         elif adds_up:
             shown = f", {name!r}," if name else ""
             warn(
                 f"{path}: the last {word}{shown} may hold the sums of the others and is read "
-                "as data. Remove it if it does.",
+                "as data. Remove it if it does."
             )
     return values, row_names, column_names
 
@@ -86,8 +86,7 @@ def without_total_line(path: Path, lines: list[list[str]]) -> list[list[str]]:
 
 def _warn_total(path: Path, word: str, name: str) -> None:
     warn(
-        f"{path}: the last {word}, {name!r}, holds the sums or means of the others and is left "
-        "out.",
+        f"{path}: the last {word}, {name!r}, holds the sums or means of the others and is left out."
     )
 
 
@@ -111,7 +110,7 @@ def without_repeats(path: Path, lines: list[list[str]]) -> list[list[str]]:
         return lines
     warn(
         f"{path}: {len(lines) - len(different):,} of {len(lines):,} lines repeat an earlier one in "
-        "all that is read of them; they count once.",
+        "all that is read of them; they count once."
     )
     return [list(line) for line in different]
 
@@ -143,7 +142,7 @@ def warn_codes(path: Path, values: np.ndarray) -> None:
             warn(
                 f"{path}: {count:,} cells are {code:g}, and no other is "
                 f"{'above' if code > outermost else 'below'} {outermost:g}. They are read as "
-                "numbers; if they stand for missing ones, leave these cells empty.",
+                "numbers; if they stand for missing ones, leave these cells empty."
             )
 
 

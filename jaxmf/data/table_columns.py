@@ -204,7 +204,7 @@ def warn_roles(path: Path, first: Sequence[str], found: Roles) -> None:
     shown = ", ".join(f"{headings[at]!r} as {word}" for word, at in names.items())
     warn(
         f"{path}: its columns are read by what they hold, {shown}. If others are meant, name them "
-        f"in this order ({as_option(chosen)}).",
+        f"in this order ({as_option(chosen)})."
     )
 
 

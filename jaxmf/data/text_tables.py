@@ -139,7 +139,7 @@ def _decoded(path: Path) -> str:
         line = content.splitlines()[at - 1].decode("cp1252", "replace")
         warn(
             f"{path}: is no text in UTF-8, it is read as Windows-1252 (Latin-1): line {at} is "
-            f"{line[:60]!r}. Save it in UTF-8 if letters are wrong.",
+            f"{line[:60]!r}. Save it in UTF-8 if letters are wrong."
         )
         return text
 
@@ -304,7 +304,7 @@ def _write_plain(
     if decimals:
         warn(
             f"{path}: the points in the numbers of column {decimals[0]} are read as decimal ones. "
-            "If they separate thousands, leave them out.",
+            "If they separate thousands, leave them out."
         )
 
 
@@ -357,7 +357,7 @@ def equal_lines(path: Path) -> tuple[list[list[str]], list[int]]:
     if len(full) < count:
         warn(
             f"{path}: the last {count - len(full)} lines have nothing but empty cells; they are "
-            "left out.",
+            "left out."
         )
     for line_number, line in full:
         if lines and len(line) != len(lines[0]):
@@ -378,9 +378,7 @@ def _without_empty_columns(path: Path, lines: list[list[str]]) -> list[list[str]
     extra = len(lines[0]) - width
     if not (width and extra):
         return lines
-    warn(
-        f"{path}: the last {extra} columns have nothing but empty cells; they are left out.",
-    )
+    warn(f"{path}: the last {extra} columns have nothing but empty cells; they are left out.")
     return [line[:width] for line in lines]
 
 

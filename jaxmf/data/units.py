@@ -286,13 +286,16 @@ def _cells_of_columns(data: Dense | Entries, chosen: np.ndarray) -> list[np.ndar
     return [values[observed[:, j], j] for j in range(chosen.size)]
 
 
-def different_units(data: Dense | Entries) -> tuple[np.ndarray, np.ndarray] | None:
+def different_units(
+    data: Dense | Entries, spreads: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
     """Means and units (D,) of columns in different units, of the dtype of the data; None if alike.
 
     The unit of a column is its standard deviation. Of equal cells it is 1, but nothing is known of
     how wide a column of one cell is but the size of that, and of one of none all other cells.
+
+    Args: spreads: the `column_scales` of the data.
     """
-    spreads = column_scales(data)
     if not are_different(data, spreads):
         return None
     means, counts = column_means(data), column_counts(data)
@@ -314,10 +317,12 @@ def note_of_units(data: Dense | Entries, unit: ArrayLike | None, what: str) -> t
 
     Args: unit: those of a model; what: of it is in standard deviations then.
     """
-    found = different_units(data) if unit is not None and np.ndim(unit) else None
+    if unit is None or not np.ndim(unit):
+        return ()
+    spreads = column_scales(data)
+    found = different_units(data, spreads)
     if found is None or not np.array_equal(np.asarray(unit), found[1]):
         return ()  # stated by the user
-    spreads = column_scales(data)
     varied = spreads[spreads > 0]
     num_few = int(np.sum(column_counts(data) < _FEWEST_CELLS))
     about_few = (

@@ -11,7 +11,7 @@ from jaxmf.posterior import agreement, leave_one_out, particle_paths
 from jaxmf.posterior.agreement import CellAgreement
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.leave_one_out import LeftOutLosses
-from jaxmf.posterior.particle_paths import PathDoubt
+from jaxmf.posterior.particle_paths import PathDegeneracy
 from jaxmf.posterior.quantities import NUM_PAIRS, quantities_of
 
 
@@ -64,7 +64,7 @@ class Convergence(Draws):
     def _leave_one_out(self) -> LeftOutLosses | None:
         return leave_one_out.compare(self)
 
-    def path_doubt(self) -> PathDoubt | None:
+    def path_degeneracy(self) -> PathDegeneracy | None:
         """How much the particles of a filter differ in features of rows, and should differ.
 
         By up to 32 rows of the heaviest run, see `Posterior.alarms`. Kept once computed.
@@ -73,8 +73,8 @@ class Convergence(Draws):
             The probability that the features of a row are others than the commonest, by the weights
             of the particles and by changing one feature at a time; None for other runs and models.
         """
-        return self._path_doubt
+        return self._path_degeneracy
 
     @cached_property
-    def _path_doubt(self) -> PathDoubt | None:
-        return particle_paths.path_doubt(self)
+    def _path_degeneracy(self) -> PathDegeneracy | None:
+        return particle_paths.path_degeneracy(self)

@@ -23,12 +23,12 @@ _PILED = 5e-3  # share of the cells at the highest grade of a scale
 _FEWEST_PILED = 10  # fewer cells there may be the tail of rounded measurements
 _USUAL = 1e-3  # share of the cells that a grade of a scale has
 _STRANGE = 1e-2  # most cells outside of a scale; more, and there is none
-_FEWEST_CELLS = 5  # of a column whose sd is compared with the noise
+_FEWEST_CELLS = 5  # of a column whose sd is compared with the noise,
+_FEWEST_RATINGS = 30  # and of a column of ratings
 _REMEDY_OF_UNITS = (
     "If columns are in different units, give these, column_unit=(one number a column), or divide "
     "each by its standard deviation"
 )
-_FEWEST_RATINGS = 30  # the same of ratings
 _LARGEST_NOISE = 3.0  # the noise over the sd of a column of ratings, from which on it is strange
 _FALSE_UNITS = 0.01  # the probability that chance alone puts the sd of some column below the noise
 
@@ -141,7 +141,8 @@ def unlike_units(posterior: Convergence) -> Iterator[Alarm]:
     least = _quantile(noise, posterior.weights, 0.05)
     drowned = np.flatnonzero((counts >= fewest) & (spreads > 0) & (least > most))
     values = observed_values(data)
-    if drowned.size == 0 or values is None or least > values.std():  # the last is `_noise`
+    # noise above the sd of all cells has its own alarm
+    if drowned.size == 0 or values is None or least > values.std():
         return
     column = int(drowned[np.argmin(spreads[drowned])])
     shown = shown_id(posterior.data.column_names, column)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxmf import diagnostics, registry
-from jaxmf.data.far_cells import warn_of_far_cells
+from jaxmf.data.far_cells import CellRanges, cell_ranges, warn_of_far_cells
 from jaxmf.model import LimitsDocuments
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.user_warnings import warn
@@ -173,6 +174,11 @@ class Draws:
 
     # --- data like those of the run --------------------------------------------------------------
 
+    @cached_property
+    def _cell_ranges(self) -> CellRanges | None:
+        """Of the data, so that a new row costs nothing that grows with them."""
+        return cell_ranges(self.data)
+
     def container(
         self, new_rows: object, name: str, *, unknown: str = "error", can_drop: bool = True
     ) -> Any:
@@ -199,7 +205,8 @@ class Draws:
         has_cells = getattr(target, "num_entries", 1) > 0
         if has_cells and not isinstance(target, Tokens):
             self.model.check_data(target, name)
-            warn_of_far_cells(target, self.data, argument=name)
+            if self._cell_ranges is not None:
+                warn_of_far_cells(target, self._cell_ranges, argument=name)
         if isinstance(self.model, LimitsDocuments):
             self.model.check_documents(target, name)
         return target

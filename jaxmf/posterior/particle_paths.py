@@ -23,7 +23,7 @@ _FEWEST = 20  # rows, and particles
 _MOST_ENTRIES = 2**25
 
 
-class PathDoubt(NamedTuple):
+class PathDegeneracy(NamedTuple):
     """Probabilities that the features of a row are others than the commonest, over some rows.
 
     Args:
@@ -37,7 +37,7 @@ class PathDoubt(NamedTuple):
     num_rows: int
 
 
-def path_doubt(posterior: Draws) -> PathDoubt | None:
+def path_degeneracy(posterior: Draws) -> PathDegeneracy | None:
     """How much the particles of the heaviest run of a filter differ, beside how much they should.
 
     Returns:
@@ -64,7 +64,7 @@ def path_doubt(posterior: Draws) -> PathDoubt | None:
         for at in random.choice(num_particles, _NUM_DRAWS, p=weights)
     ]
     shares = [_largest_share(draws["z"][:, row].astype(bool), weights) for row in rows]
-    return PathDoubt(max(0.0, 1 - float(np.mean(shares))), float(np.mean(doubts)), count)
+    return PathDegeneracy(max(0.0, 1 - float(np.mean(shares))), float(np.mean(doubts)), count)
 
 
 def _largest_share(features: np.ndarray, weights: np.ndarray) -> float:

@@ -186,7 +186,7 @@ def unknown_evidence(posterior: Convergence) -> Iterator[Alarm]:
 
 def agreeing_particles(posterior: Convergence) -> Iterator[Alarm]:
     """Particles that agree on features of rows although their own weights say they may differ."""
-    doubt = posterior.path_doubt()
+    doubt = posterior.path_degeneracy()
     if doubt is None or doubt.by_conditionals < _LEAST_DOUBT:
         return
     if doubt.among_particles < _LEAST_SHARE_OF_DOUBT * doubt.by_conditionals:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.data.far_cells import warn_of_far_cells
+from jaxmf.data.far_cells import cell_ranges, warn_of_far_cells
 
 KNOWN = np.random.default_rng(0).normal([140, 4, 0], [3, 0.4, 0], (40, 3))
 CONTAINERS = (mf.Dense.from_array, mf.Entries.from_array)
@@ -15,7 +15,7 @@ CONTAINERS = (mf.Dense.from_array, mf.Entries.from_array)
 def heard(new, known):
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        warn_of_far_cells(new, known, argument="new_rows")
+        warn_of_far_cells(new, cell_ranges(known), argument="new_rows")
     return [str(each.message) for each in found]
 
 

@@ -433,7 +433,7 @@ def test_a_factorisation_says_where_few_cells_hold_most_of_the_squares():
     zero = generator.random((30, 20)) < 0.9
     spikes = np.where(zero, 0, generator.standard_t(2, zero.shape))
     spikes[0, :3] = np.nan
-    assert "6 of 597 cells hold" in notes(spikes)[-1]
+    assert "one cell in a hundred holds 90% of all squares" in notes(spikes)[-1]
     mild = np.where(zero, 0, generator.normal(size=zero.shape))
     for other in (mild, generator.standard_t(3, (60, 40)), spikes[:4]):
         assert not any("hold" in note for note in notes(other))

@@ -62,5 +62,5 @@ def test_the_doubt_of_a_row_is_that_of_its_features_changed_one_at_a_time():
 def test_particles_with_one_path_are_said_where_features_may_be_others(settings, raises):
     post = filtered(**settings)
     assert ("particles" in [alarm.kind for alarm in post.alarms()]) == raises
-    doubt = post.path_doubt()
+    doubt = post.path_degeneracy()
     assert (doubt.among_particles < 1e-9) == ("spread" not in settings)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def forget_programs() -> None:
-    """What runs next is traced anew: by a function that took the place of another, say."""
+    """What runs next is traced anew, for instance after a function was replaced."""
     CACHE.clear()
     jax.clear_caches()
 

@@ -23,7 +23,7 @@ _OF_LIKELIHOODS = ("noise_scale", "base_rate")
 # Of data with features the largest hundredth of the cells holds a tenth of the squares, up to .4
 # where nine cells in ten are zero; of heavy-tailed spikes .6 to 1.
 _LARGE_SHARE = 0.5
-_FEWEST_CELLS = 200
+_FEWEST_CELLS, _MOST_CELLS = 200, 2**22
 
 
 def is_left_open(model: BinaryMF, name: str) -> bool:
@@ -107,15 +107,16 @@ def _notes_of_levels(model: BinaryMF, data: Dense) -> tuple[str, ...]:
 def _note_of_few_cells(model: BinaryMF, data: Dense) -> tuple[str, ...]:
     """That one cell in a hundred holds more than half of all squares about the offset."""
     centred = model.centred(data)
-    observed = slice(None) if centred.observed is None else np.asarray(centred.observed)
-    squares = np.square(np.asarray(centred.values, float)[observed].ravel())
+    some = slice(None, None, -(-centred.values.size // _MOST_CELLS))  # rows
+    observed = slice(None) if centred.observed is None else np.asarray(centred.observed[some])
+    squares = np.square(np.asarray(centred.values[some], float)[observed].ravel())
     num_few = -(-squares.size // 100)
     share = np.partition(squares, -num_few)[-num_few:].sum() / (squares.sum() or 1)
     if squares.size < _FEWEST_CELLS or share <= _LARGE_SHARE:
         return ()
     return (
-        f"{num_few} of {squares.size} cells hold {share:.0%} of all squares about the offset, "
-        "which Gaussian noise does not describe: features mark such cells one by one, and unseen "
+        f"one cell in a hundred holds {share:.0%} of all squares about the offset, which "
+        "Gaussian noise does not describe: features mark such cells one by one, and unseen "
         "cells may be predicted worse than by column means. Hide some and compare, and "
         "bring the cells closer together, as np.arcsinh(x / s) does for cells far beyond s",
     )
@@ -136,7 +137,7 @@ def _units(model: BinaryMF, data: Dense, *, is_open: bool) -> dict[str, object]:
     rows = _row_offset(model, data)
     has_mean = np.ndim(model.weight_mean) > 0 or float(model.weight_mean) != 0
     if is_open and not has_mean and offset is None and scale is None:
-        found = units.different_units(data)
+        found = units.different_units(data, units.column_scales(data))
         if found is not None:
             offset, scale = found
         elif rows is None:

@@ -4,7 +4,7 @@
     V_j ~ N(mu_v + B_v' x_j, Sigma_v)             vectors of the columns (items)
     (mu, Sigma) ~ normal-inverse-Wishart          on either side                  eq 6.22
     mu_ij = U_a' V_a + b_i + c_j + U_b' x_j + V_b' x_i + (U_c + V_c)' z_ij        Table 6.1
-    r_ij = offset + unit_j (scale mu_ij + N(0, noise_scale^2)), or ordered probit eq 6.23
+    r_ij = offset_j + unit_j (scale mu_ij + N(0, noise_scale^2)), or probits     eq 6.23
 
 A row's factors U_a and bias b are the U_i above, with one covariance; B, the link, lets them depend
 on features, so that a row or column never seen is predicted from its own. The coefficients for

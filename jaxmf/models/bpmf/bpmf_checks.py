@@ -295,7 +295,8 @@ def _units_of_columns(model: BPMF, entries: Entries) -> dict[str, object]:
     offset: Any = hyper.by_column("offset", model.offset, entries)
     unit: Any = hyper.by_column("column_unit", model.column_unit, entries)
     if all(each is None for each in (offset, unit, model.scale, model.likelihood.noise_scale)):
-        offset, unit = units.different_units(entries) or (None, None)
+        spreads = units.column_scales(entries)
+        offset, unit = units.different_units(entries, spreads) or (None, None)
     if unit is None and np.ndim(offset) == 0:
         return {}
     if offset is None:

@@ -54,11 +54,11 @@ def matched(model: LinearGaussianIBP, data: Dense) -> LinearGaussianIBP:
     units.check_magnitude(data, "data")
     offset = hyper.by_column("offset", model.offset, data)
     column_unit = hyper.by_column("column_unit", model.column_unit, data)
-    scales = model.noise_scale, model.feature_scale
+    scales, spreads = (model.noise_scale, model.feature_scale), units.column_scales(data)
     if offset is None and column_unit is None and scales == (None, None):
-        offset, column_unit = units.different_units(data) or (None, None)
+        offset, column_unit = units.different_units(data, spreads) or (None, None)
     if column_unit is None:
-        _warn_of_columns(data)
+        _warn_of_columns(data, spreads)
     if offset is None:
         is_centred = model.feature_scale is None or model.bias
         offset = units.column_means(data) if is_centred else 0.0
@@ -71,9 +71,8 @@ def matched(model: LinearGaussianIBP, data: Dense) -> LinearGaussianIBP:
     return result
 
 
-def _warn_of_columns(data: Dense) -> None:
+def _warn_of_columns(data: Dense, spreads: np.ndarray) -> None:
     """One noise scale serves all columns: says so where their spreads are far from each other."""
-    spreads = units.column_scales(data)
     varied = np.flatnonzero(spreads > 0)
     if varied.size == 0:
         return
@@ -84,7 +83,7 @@ def _warn_of_columns(data: Dense) -> None:
             f"{spreads[most]:.3g} and column {shown_id(data.column_names, int(least))} "
             f"{spreads[least]:.3g}, but one noise_scale serves all columns: those of small spread "
             "will count as constant. If they are in different units, give these: column_unit=(one "
-            "number a column), such as their standard deviations.",
+            "number a column), such as their standard deviations."
         )
 
 

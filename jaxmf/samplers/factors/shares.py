@@ -92,8 +92,8 @@ def shared_out(data: Entries, sizes: tuple[int, int], *, values: Array, num_devi
     Made on the host, for how many cells a device has depends on where they lie; values may be
     traced.
 
-    Args: sizes: entries of a row's vector, and of a column's; values (T,) float, in place of
-    the data's own.
+    Args: sizes: entries of a row's vector, and of a column's; values (T,) float, used
+    instead of the data's.
     """
     rows, columns = np.asarray(data.rows), np.asarray(data.columns)
     padded: Array | np.ndarray = jnp.append(values, 0)
@@ -119,7 +119,7 @@ def shared_out_of_processes(
 ) -> Shares:
     """As `shared_out`, of cells of which each process has a part: it makes its devices' shares.
 
-    Args: values_of: what stands in place of the values (t,) of cells of columns (t,) of the data.
+    Args: values_of: of values (t,) and columns (t,) of some cells, what is used instead of values.
     """
     assert data.elsewhere is not None
     part = data.elsewhere.cells
