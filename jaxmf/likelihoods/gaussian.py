@@ -153,13 +153,15 @@ def anew_unless(has_digits: Array, compute: Callable[[Array], PyTree], present: 
     return result
 
 
-def pivots_have_digits(factor: Array, matrix: Array) -> Array:
+def pivots_have_digits(factor: Array, matrix: Array, fewest: float = _FEWEST_OF_PIVOT) -> Array:
     """() bool, whether a Cholesky factor (K, K) keeps enough of the digits of its matrix.
 
     False as well where it is not finite.
+
+    Args: fewest: what must be left of 1, in machine epsilons.
     """
     pivots, diagonal = jnp.diagonal(factor) ** 2, jnp.diagonal(matrix)
-    return jnp.all(pivots > _FEWEST_OF_PIVOT * jnp.finfo(matrix.dtype).eps * diagonal)
+    return jnp.all(pivots > fewest * jnp.finfo(matrix.dtype).eps * diagonal)
 
 
 def row_has_digits(room: Array, noise: Array, shared: Array, widths: Array) -> Array:

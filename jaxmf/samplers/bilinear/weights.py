@@ -25,12 +25,19 @@ from jaxmf.likelihoods import bilinear
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.likelihoods.cells.poisson import Poisson
-from jaxmf.likelihoods.gaussian import piece_start
+from jaxmf.likelihoods.gaussian import (
+    anew_unless,
+    piece_start,
+    pivots_have_digits,
+    spectrum_of_gram,
+)
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.samplers.polya_gamma import polya_gamma
 from jaxmf.types import Array, Key
 
 _ROWS_A_PIECE = 2048
+# What must be left of a pivot, in machine epsilons: answers then have an error of a hundredth.
+_FEWEST_OF_PIVOT = 128.0
 MOST_PAIRS = 400  # up to this many pairs of features a draw of all of W is cheap
 
 
@@ -142,14 +149,38 @@ def weight_conditional(
     """
     u_float, v_float = u.astype(terms.linear.dtype), v.astype(terms.linear.dtype)
     phi = weight_prior.scale**-2
-    right_side = u_float.T @ terms.linear @ v_float + phi * weight_prior.mean
+    data_side = u_float.T @ terms.linear @ v_float
     gram = _weighted_gram(u_float, v_float, terms.precision, diagonal=weight_prior.diagonal)
-    factor = jnp.linalg.cholesky(gram + phi * jnp.eye(gram.shape[0], dtype=gram.dtype))
+    prior_mean = jnp.broadcast_to(jnp.asarray(weight_prior.mean, gram.dtype), data_side.shape)
     if weight_prior.diagonal:
-        mean = jnp.diag(cho_solve((factor, True), jnp.diagonal(right_side)))
-    else:
-        mean = cho_solve((factor, True), right_side.ravel()).reshape(right_side.shape)
-    return WeightConditional(mean=mean, factor=factor)
+        data_side, prior_mean = jnp.diagonal(data_side), jnp.diagonal(prior_mean)
+    data_side, prior_mean = data_side.ravel(), prior_mean.ravel()
+    precision = gram + phi * jnp.eye(gram.shape[0], dtype=gram.dtype)
+    factor = jnp.linalg.cholesky(precision)
+    mean, factor = anew_unless(
+        pivots_have_digits(factor, precision, fewest=_FEWEST_OF_PIVOT),
+        lambda no: _conditional_of_any_prior(jnp.where(no, 0, gram), data_side, prior_mean, phi),
+        (cho_solve((factor, True), data_side + phi * prior_mean), factor),
+    )
+    matrix = jnp.diag(mean) if weight_prior.diagonal else mean.reshape(u.shape[1], v.shape[1])
+    return WeightConditional(mean=matrix, factor=factor)
+
+
+def _conditional_of_any_prior(
+    gram: Array, data_side: Array, prior_mean: Array, phi: Array
+) -> tuple[Array, Array]:
+    """Mean (P,) and factor of the precision matrix (P, P), by the eigenvectors of A' Omega A.
+
+    Where features depend on each other it has zeros among its eigenvalues, and beside them phi may
+    be less than the rounding of the largest one: a Cholesky decomposition then has no digits, or is
+    not finite. Here the zeros stand out, and keep the prior.
+    """
+    eigenvalues, vectors, inverse = spectrum_of_gram(gram)
+    is_above = inverse > 0
+    precision = jnp.where(is_above, eigenvalues, 0) + phi
+    gap = jnp.where(is_above, vectors.T @ (data_side - gram @ prior_mean), 0)
+    root = jnp.linalg.qr(jnp.sqrt(precision)[:, None] * vectors.T, mode="r")
+    return prior_mean + vectors @ (gap / precision), root.T
 
 
 def _weighted_gram(u: Array, v: Array, precision: Array, *, diagonal: bool) -> Array:
