@@ -451,4 +451,5 @@ def _identity(
         "method": method,
         "options": {name: settings.encode(value, name=name) for name, value in options.items()},
         "data": data_identity(data),
+        "data_size": data.describe(),
     }

@@ -128,8 +128,11 @@ def test_a_run_is_resumed_and_another_refused(problem, posterior, tmp_path):
         mf.sample(other, data, checkpoint=tmp_path / "run", resume=True, **SHORT)
     values = data.to_array()
     values[0, 1] += 1
-    with pytest.raises(ValueError, match="another one: data was"):
+    with pytest.raises(ValueError, match="another one: data differ in a value or"):
         mf.sample(model, values, checkpoint=tmp_path / "run", resume=True, **SHORT)
+    shorter = r"data differ .*data size was '12 rows, .* and is now '11 rows, "
+    with pytest.raises(ValueError, match=shorter):
+        mf.sample(model, values[1:], checkpoint=tmp_path / "run", resume=True, **SHORT)
     with pytest.raises(ValueError, match="another one: options anneal was None and is now False"):
         mf.sample(model, data, checkpoint=tmp_path / "run", resume=True, anneal=False, **SHORT)
 

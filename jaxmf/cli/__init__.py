@@ -119,7 +119,7 @@ def run(arguments: list[str]) -> int:
         # those stand in the summary, which is printed
         if not issubclass(category, RunWarning) and str(message) not in said:
             said.add(str(message))
-            _complain(f"warning: {message}")
+            _complain(f"warning: {message}", arguments)
 
     with warnings.catch_warnings():
         warnings.showwarning = warn
@@ -130,18 +130,18 @@ def _run(arguments: list[str]) -> int:
     try:
         status = app(args=arguments or ["--help"], prog_name="jaxmf", standalone_mode=False)
     except _ClickError as error:
-        return _complain(error.format_message())
+        return _complain(error.format_message(), arguments)
     except (typer.Abort, KeyboardInterrupt):
-        return _complain("interrupted", status=130)
+        return _complain("interrupted", arguments, status=130)
     except (ValueError, TypeError, OSError, MemoryError, RuntimeError, LookupError) as error:
-        return _complain(_message(error))
+        return _complain(_message(error), arguments)
     except ImportError as error:
-        return _complain(str(error))
+        return _complain(str(error), arguments)
     return status if isinstance(status, int) else 0
 
 
-def _complain(words: str, status: int = 2) -> int:
-    print("jaxmf: " + " ".join(as_options(words).split()), file=sys.stderr)
+def _complain(words: str, arguments: list[str], status: int = 2) -> int:
+    print("jaxmf: " + " ".join(as_options(words, arguments).split()), file=sys.stderr)
     return status
 
 

@@ -12,6 +12,7 @@ import typer
 
 from jaxmf.arguments import check_file
 from jaxmf.cli.inputs import check_hold_out, check_shape, describe, hide, read_data, read_features
+from jaxmf.cli.new_rows import keep_reading
 from jaxmf.cli.options import (
     Columns,
     Drop,
@@ -178,7 +179,8 @@ def fit(
     description = build(entry, model_values)
     reading = {"form": form, "headings": headings, "mask": mask, "vocab": vocab, "key": key}
     reading |= {"columns": columns, "drop": drop}
-    container = read_data(data, entry.container, description, reading)
+    noted: dict[str, object] = {}
+    container = read_data(data, entry.container, description, reading, noted)
     check_shape(shape, container)
     print(f"{data}: {describe(container)}")
     container, truth = hide(container, hold_out, seed)
@@ -230,6 +232,7 @@ def fit(
     from jaxmf.report import write_notes
 
     posterior.save(out)
+    keep_reading(out, {**reading, **noted})
     write_notes(out, image_shape=shape, truth=truth)
     print(as_options(str(posterior)))
     following = "recommend" if can_recommend(description) else "report"

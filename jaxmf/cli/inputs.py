@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,8 +16,17 @@ if TYPE_CHECKING:
     from jaxmf.types import Names, PyTree
 
 
-def read_data(path: Path, container: Any, model: object, reading: dict[str, Any]) -> Any:
-    """The data of a file; `reading` holds the options that say how, None where not given."""
+def read_data(
+    path: Path,
+    container: Any,
+    model: object,
+    reading: dict[str, Any],
+    noted: dict[str, object] | None = None,
+) -> Any:
+    """The data of a file; `reading` holds the options that say how, None where not given.
+
+    Args: noted: takes what was seen by the file, for files that are to be read likewise.
+    """
     from jaxmf import data as containers
 
     takes = {
@@ -35,7 +45,7 @@ def read_data(path: Path, container: Any, model: object, reading: dict[str, Any]
     if "drop" in options:
         options["drop_columns"] = read_names(options.pop("drop")) or ()
     try:
-        return _read(path, container, model, options)
+        return _read(path, container, model, options, noted)
     except (TypeError, ValueError) as error:
         if path.name in str(error) or any(name in str(error) for name in files):
             raise
@@ -48,16 +58,22 @@ def first_few(texts: list[str]) -> str:
     return ", ".join(texts[:3]) + (", ..." if len(texts) > 3 else "")
 
 
-def _read(path: Path, container: Any, model: Any, options: dict[str, Any]) -> Container:
+def _read(
+    path: Path,
+    container: Any,
+    model: Any,
+    options: dict[str, Any],
+    noted: dict[str, object] | None,
+) -> Container:
     """The data of a file, by the reader of its container."""
     from jaxmf import data as containers
 
     if container is containers.SparseBinary:
-        return containers.read_ones(path, **options)
+        return containers.read_ones(path, **options, noted=noted)
     if container is containers.SparseSeries:
         return containers.read_series(path, **options)
     if container is containers.Entries:
-        return containers.read_entries(path, **options)
+        return containers.read_entries(path, **options, noted=noted)
     if container is containers.Tokens:
         columns, real = model.token_columns()
         vocabulary = options.pop("vocab")
@@ -137,7 +153,7 @@ def read_titles(path: Path, data: Container) -> dict[object, str]:
 
 
 def read_cells(
-    path: Path, data: Any, new: Container | None = None
+    path: Path, data: Any, new: Container | None = None, chosen: str | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of cells from a file with headings, by id where the data has ids.
 
@@ -145,6 +161,7 @@ def read_cells(
         path: the file.
         data: of the run, with the columns.
         new: new rows, in which the cells are; None for those of the data.
+        chosen: the columns that data like these are read from, row and column first.
     Raises:
         ValueError: a file without headings; ids that cannot be those of the data.
     """
@@ -156,7 +173,10 @@ def read_cells(
     words = ("row", "column")
     names = ((data if new is None else cast("Any", new)).row_names, data.column_names)
     headings = read_headings(path)
-    if not any(word in headings for word in words) and len(headings) > 1:
+    named = (read_names(chosen) or [])[:2]
+    if len(named) == 2 and not isinstance(data, Dense) and set(named) <= set(headings):
+        words = (named[0], named[1])
+    elif not any(word in headings for word in words) and len(headings) > 1:
         # headings of one's own, such as those of the ratings: the first two columns
         for text, known in zip(headings, names, strict=False):
             is_cell = is_number(text) if known is None else text in set(map(str, known.tolist()))
@@ -181,28 +201,49 @@ def check_known(
     cells: tuple[np.ndarray, np.ndarray],
     data: MatrixContainer,
     new: Container | None,
-    file: str,
+    files: tuple[Path, str],
+    *,
+    unknown: str,
 ) -> None:
-    """Refuses cells whose row or column is in neither file, with the options that answer them.
+    """Refuses cells whose row or column is in neither file, or says which are left out.
 
-    Args: file: option and path of the new rows, for the message.
-    Raises ValueError: the file of cells has such an id.
+    Args: files: that of the cells, and option and path of the new rows, for the message; unknown:
+    error, drop or prior.
+    Raises ValueError: the file of cells has such an id, and is not to drop it.
     """
-    source = "the run" if new is None else f"the file of {file},"
+    source = "the run" if new is None else f"the file of {files[1]},"
     remedy = ", --unknown prior answers them by the prior where the model can" * (new is None)
     has_rows = data if new is None else cast("MatrixContainer", new)
     sides = ("row", has_rows.row_names, source), ("column", data.column_names, "the run")
     for ids, (word, names, where) in zip(cells, sides, strict=True):
-        if names is None:
-            continue
-        known = dict.fromkeys(names.tolist())
-        first = next((each for each in ids.tolist() if each not in known), None)
-        if first is not None:
-            shown = ", ".join(map(repr, [*known][:3])) + ", ..." * (len(known) > 3)
+        if unknown == "drop":
+            say_dropped(f"{word}s of the cells", ids, names, where.rstrip(","))
+        lacking = _lacking(ids, names)
+        if lacking and unknown == "error":
+            known = [] if names is None else [repr(name) for name in names[:4].tolist()]
             raise ValueError(
-                f"cells: no {word} has the id {first!r}; {where} has {word}s {shown}. Correct it; "
-                f"--unknown drop leaves such cells out{remedy}"
+                f"{files[0]}: no {word} has the id {lacking[0]!r}; {where} has {word}s "
+                f"{first_few(known)}. Correct it; --unknown drop leaves such cells out{remedy}"
             )
+
+
+def say_dropped(
+    what: str, ids: np.ndarray | None, known: np.ndarray | None, where: str = "the run"
+) -> None:
+    """Says which ids are left out because they are not known, if any."""
+    lacking = _lacking(ids, known)
+    if ids is not None and lacking:
+        count = f"{len(lacking):,} of {len(set(ids.tolist())):,} {what}"
+        shown = ", ".join(map(repr, lacking[:5])) + ", ..." * (len(lacking) > 5)
+        print(f"jaxmf: {count} are not in {where} and are left out: {shown}", file=sys.stderr)
+
+
+def _lacking(ids: np.ndarray | None, known: np.ndarray | None) -> list[object]:
+    """The ids that are not known, each once; none where one of the sides has no ids."""
+    if ids is None or known is None:
+        return []
+    there = set(known.tolist())
+    return [each for each in dict.fromkeys(ids.tolist()) if each not in there]
 
 
 def read_features(entry: Entry, files: dict[str, Path | None], missing: str) -> dict[str, object]:

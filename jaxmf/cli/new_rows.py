@@ -6,12 +6,57 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from jaxmf.arguments import check_file
 from jaxmf.cli.inputs import first_few, read_data
+from jaxmf.cli.options import read_names
 
 if TYPE_CHECKING:
     from jaxmf.data import Container, Features
     from jaxmf.results import Posterior
     from jaxmf.types import Names
+
+
+_READING = "reading.json"
+_FORMAT = 2
+_KEPT = ("form", "headings", "key", "columns", "drop")
+
+
+def keep_reading(folder: Path, reading: Mapping[str, object]) -> None:
+    """Notes in the folder of a run how its file was read, for files of new rows."""
+    from jaxmf.engine import manifest
+
+    kept = {name: reading[name] for name in _KEPT if reading.get(name) is not None}
+    manifest.write(folder / _READING, {"format": _FORMAT, **kept})
+
+
+def reading_of(folder: Path, stated: Mapping[str, object], path: Path | None) -> dict[str, Any]:
+    """How a file like that of a run is read: as is stated, else as that was.
+
+    Args: path: the file; columns that it lacks need neither be read nor left out.
+    Raises ValueError: the note in the folder is damaged.
+    """
+    from jaxmf.data.headed_tables import read_headings
+    from jaxmf.data.table_columns import written
+    from jaxmf.data.text_tables import is_text
+    from jaxmf.engine import manifest
+
+    options = {name: value for name, value in stated.items() if value is not None}
+    note = folder / _READING
+    if not note.exists():
+        return options
+    kept = manifest.read(note, version=_FORMAT)
+    fields = dict.fromkeys(_KEPT, manifest.is_text) | {"headings": manifest.is_bool}
+    manifest.check_fields(str(note), kept, {"format": manifest.is_count}, optional=fields)
+    del kept["format"]
+    if path is not None and is_text(check_file(path)):
+        headings = read_headings(path)
+        there = {*headings, *map(str, range(1, len(headings) + 1))}
+        for name in ("columns", "drop"):
+            names = read_names(cast("str | None", kept.pop(name, None))) or []
+            found = [each for each in names if each in there]
+            if found and (name == "drop" or found == names):
+                kept[name] = written(found)
+    return kept | options
 
 
 def read_new_rows(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -139,6 +141,10 @@ _AS_OPTIONS = (
     (r'unknown="drop"', "--unknown drop"),
     (r"form='(\w+)'", r"--form \1"),
     (r"num_warmup=(\d+),(\s+)num_samples=(\d+)", r"--warmup \1\2--samples \3"),
+    (r"^(warning: )?num_(warmup|samples|chains|epochs|particles|runs|validation) ", r"\1--\2 "),
+    (r'missing: must be "refuse" or "zero"', "--missing-features must be refuse or zero"),
+    (r'^unknown: takes "(\w+)" or "(\w+)" here', r"--unknown takes \1 or \2 here"),
+    ("Use what it was started with, or another folder$", r"\g<0> (--out); --overwrite replaces it"),
     (r"num_(warmup|samples|chains|epochs|particles|runs)=(\d+)", r"--\1 \2"),
     (r"(split_merge|rejuvenate_every)=(\d+)(, or mf\.sample)?", r"--set \1=\2"),
     (
@@ -149,8 +155,17 @@ _AS_OPTIONS = (
 )
 
 
-def as_options(words: str) -> str:
-    """Messages with the arguments that they advise as the command line has them."""
+def as_options(words: str, arguments: Sequence[str] = ()) -> str:
+    """Messages with the arguments that they name or advise as the command line has them.
+
+    Args: arguments: of the command, of which one that a message is about stands with its file.
+    """
     for argument, option in _AS_OPTIONS:
         words = re.sub(argument, option, words)
+    for option, value in pairwise(arguments):
+        name = option.removeprefix("--").replace("user", "row").replace("item", "column")
+        about = rf"^(warning: )?{re.escape(name.replace('-', '_'))}: "
+        found = re.match(about, words) if option.startswith("--") else None
+        if found is not None:
+            words = f"{found[1] or ''}{option} {value}: {words[found.end() :]}"
     return words

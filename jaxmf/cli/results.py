@@ -11,8 +11,8 @@ import numpy as np
 import typer
 
 from jaxmf.arguments import check_folder
-from jaxmf.cli.inputs import check_known, read_cells, read_titles
-from jaxmf.cli.new_rows import check_options, read_new_rows
+from jaxmf.cli.inputs import check_known, read_cells, read_titles, say_dropped
+from jaxmf.cli.new_rows import check_options, read_new_rows, reading_of
 from jaxmf.cli.options import (
     At,
     Columns,
@@ -83,22 +83,19 @@ def predict(
 ) -> None:
     """Predict cells: mean, sd and quantiles of each."""
     levels = read_levels(quantiles)
-    reading = {"form": form, "headings": headings, "key": key, "columns": columns, "drop": drop}
-    check_options(new_rows, row_features, unknown, missing_features, reading)
+    stated = {"form": form, "headings": headings, "key": key, "columns": columns, "drop": drop}
+    check_options(new_rows, row_features, unknown, missing_features, stated)
     posterior = _load(folder, at)
-    start_compilation_cache()
+    reading = reading_of(folder, stated, new_rows)
     new, features = read_new_rows(
-        posterior,
-        new_rows,
-        row_features,
-        missing=missing_features,
-        reading=reading,
+        posterior, new_rows, row_features, missing=missing_features, reading=reading
     )
     _say_dropped(posterior.data, new, unknown)
-    chosen = None if cells is None else read_cells(cells, posterior.data, new)
-    if chosen is not None and unknown == "error":
+    chosen = None
+    if cells is not None:
+        chosen = read_cells(cells, posterior.data, new, reading.get("columns"))
         file = f"--row-features, {row_features}" if new_rows is None else f"--new-rows, {new_rows}"
-        check_known(chosen, posterior.data, new, file)
+        check_known(chosen, posterior.data, new, (cells, file), unknown=unknown)
     found = posterior.predict(
         chosen, new_rows=new, row_features=features, quantiles=levels, unknown=unknown
     )
@@ -137,20 +134,21 @@ def recommend(
     ] = None,
 ) -> None:
     """The best columns of rows, without those they are known to have."""
-    reading = {"form": form, "headings": headings, "key": key, "columns": columns, "drop": drop}
-    check_options(new_rows, row_features, unknown, missing_features, reading)
+    stated = {"form": form, "headings": headings, "key": key, "columns": columns, "drop": drop}
+    check_options(new_rows, row_features, unknown, missing_features, stated)
     posterior = _load(folder, at)
-    start_compilation_cache()
     new, features = read_new_rows(
         posterior,
         new_rows,
         row_features,
         missing=missing_features,
-        reading=reading,
+        reading=reading_of(folder, stated, new_rows),
     )
     _say_dropped(posterior.data, new, unknown)
     names = _row_names(posterior.data if new is None else new)
     chosen = read_ids(rows, names) if rows else None
+    if unknown == "drop" and chosen is not None:
+        say_dropped("rows", chosen, names)
     named = None if titles is None else read_titles(titles, posterior.data)
     found = posterior.recommend(
         chosen,
@@ -165,16 +163,17 @@ def recommend(
 
 
 def _say_dropped(data: Container, new: Container | None, unknown: str) -> None:
-    """Which columns of new rows are left out, as was asked for."""
-    names, known = getattr(new, "column_names", None), getattr(data, "column_names", None)
-    if unknown != "drop" or names is None or known is None:
+    """Which columns, or words, of new rows are left out, as was asked for."""
+    from jaxmf.data import Tokens
+
+    if unknown != "drop" or new is None:
         return
-    there = set(known.tolist())
-    lacking = [name for name in names.tolist() if name not in there]
-    if lacking:
-        shown = ", ".join(map(repr, lacking[:5])) + ", ..." * (len(lacking) > 5)
-        count = f"{len(lacking)} of {len(names)} columns of the new rows"
-        print(f"jaxmf: {count} are not in the run and are left out: {shown}", file=sys.stderr)
+    if isinstance(data, Tokens) and isinstance(new, Tokens):
+        for label in new.names.keys() - {"document"}:
+            say_dropped(f"{label}s of the new rows", new.names[label], data.names.get(label))
+    else:
+        names, known = (getattr(each, "column_names", None) for each in (new, data))
+        say_dropped("columns of the new rows", names, known)
 
 
 def _row_names(data: Container) -> Names | None:
@@ -204,7 +203,6 @@ def report(
     shape = read_shape(image_shape) or shape
     matrix = known if truth is None else read_matrix(truth)
     named = None if titles is None else read_titles(titles, posterior.data)
-    start_compilation_cache()
     path = write_report(
         posterior,
         out or folder / "report.html",
@@ -254,4 +252,5 @@ def _load(folder: Path, at: float | None = None) -> Posterior:
     import jaxmf as mf
 
     posterior = mf.load(folder)
+    start_compilation_cache()
     return posterior if at is None else posterior.at(at)

@@ -1,4 +1,4 @@
-"""New cells far outside of those that a model was fitted to: another unit, or a slip of the pen."""
+"""New cells outside of those that a model was fitted to: another unit, or a slip of the pen."""
 
 from __future__ import annotations
 
@@ -15,13 +15,25 @@ from jaxmf.user_warnings import warn
 _FAR = 3.0  # ranges of the known cells of a column, from its outermost cell
 _FEWEST_CELLS = 10  # of a column whose range is known; of others it is that of all cells
 _MOST_CELLS = 10_000_000  # that are gone through
+_MOST_LEVELS = 12  # of a scale, such as stars
+# at least so many cells are at either end of a scale, which the tail of counts has fewer of:
+_LEAST_COUNT = 5
+_LEAST_SHARE = 0.02  # of all cells
+_LEAST_RATIO = 0.4  # to those of the level before
 
 
 class CellRanges(NamedTuple):
-    """The smallest and the largest known cell (D,) of each column; of all where it has few."""
+    """The smallest and the largest known cell (D,) of each column; of all where it has few.
+
+    Args:
+        low: the smallest.
+        high: the largest.
+        far: how many ranges further out a cell is far: none where all cells are of one scale.
+    """
 
     low: np.ndarray
     high: np.ndarray
+    far: float
 
 
 def cell_ranges(known: object) -> CellRanges | None:
@@ -37,12 +49,28 @@ def cell_ranges(known: object) -> CellRanges | None:
     _, columns, values = _cells(known)
     if not values.size:
         return None
+    if _are_of_a_scale(values):
+        low, high = (np.full(known.num_columns, end) for end in (values.min(), values.max()))
+        return CellRanges(low, high, far=0.0)
     low = np.full(known.num_columns, np.inf, values.dtype)
     high = -low
     np.minimum.at(low, columns, values)
     np.maximum.at(high, columns, values)
     few = np.bincount(columns, minlength=known.num_columns) < _FEWEST_CELLS
-    return CellRanges(np.where(few, values.min(), low), np.where(few, values.max(), high))
+    low, high = np.where(few, values.min(), low), np.where(few, values.max(), high)
+    return CellRanges(low, high, _FAR)
+
+
+def _are_of_a_scale(values: np.ndarray) -> bool:
+    """Whether numbers are few levels in even steps, as stars are, of which both ends are in use."""
+    levels, counts = np.unique(values[: 10 * _MOST_LEVELS], return_counts=True)
+    if levels.size > _MOST_LEVELS:
+        return False
+    levels, counts = np.unique(values, return_counts=True)
+    if not 1 < levels.size <= _MOST_LEVELS or np.ptp(np.diff(levels)) > 1e-6 * np.ptp(levels):
+        return False
+    least = max(_LEAST_COUNT, _LEAST_SHARE * values.size)
+    return bool(np.all(counts[[0, -1]] >= np.maximum(least, _LEAST_RATIO * counts[[1, -2]])))
 
 
 def warn_of_far_cells(new: object, ranges: CellRanges, *, argument: str) -> None:
@@ -54,7 +82,7 @@ def warn_of_far_cells(new: object, ranges: CellRanges, *, argument: str) -> None
         argument: what the new ones were passed as.
     Warns:
         UserWarning: a cell is further from the known ones of its column than three times their
-            range.
+            range, or outside of the scale that all known ones are of.
     """
     if not isinstance(new, Dense | Entries):
         return
@@ -65,14 +93,14 @@ def warn_of_far_cells(new: object, ranges: CellRanges, *, argument: str) -> None
     beyond, width = np.maximum(low - values, values - high), high - low
     share = np.divide(beyond, width, out=np.zeros_like(beyond), where=width > 0)
     furthest = int(np.argmax(share))
-    if share[furthest] <= _FAR:
+    if share[furthest] <= ranges.far:
         return
     row, column = int(rows[furthest]), int(columns[furthest])
     warn(
         f"{argument}: the cell of row {shown_id(new.row_names, row)} and column "
         f"{shown_id(new.column_names, column)} is {values[furthest]:g}, and those that the model "
-        f"was fitted to lie between {low[furthest]:g} and {high[furthest]:g}. Is it in the same "
-        "unit? What is said of its row depends on it"
+        f"was fitted to lie between {low[furthest]:g} and {high[furthest]:g}. Is it a slip, "
+        "or in another unit? What is said of its row depends on it"
     )
 
 

@@ -46,6 +46,7 @@ def read_ones(
     items: Collection[object] | None = None,
     use_columns: Sequence[str] | None = None,
     drop_columns: Sequence[str] = (),
+    noted: dict[str, object] | None = None,
 ) -> SparseBinary:
     """A sparse matrix of zeros and ones from a file.
 
@@ -73,6 +74,7 @@ def read_ones(
         use_columns: headings (or numbers from 1) of the row and the column of pairs; of a matrix
             the columns that are read.
         drop_columns: of a matrix those that are not.
+        noted: takes what is seen by the file, the form, for files that are to be read likewise.
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: what the form, or the matrix, says; lines of several lengths that hold nothing
@@ -94,6 +96,7 @@ def read_ones(
     is_stated = form is not None
     if form is None:
         form = "matrix" if lines is None else _guessed_form(path, lines)
+    (noted if noted is not None else {})["form"] = form
     known = None if items is None else {str(item) for item in items}
     lines = _without_numbered_headings(path, lines, form)
     headings = _stated_headings(path, lines, form, headings, known, use_columns)

@@ -26,6 +26,7 @@ from jaxmf.data.table_columns import (
     positions,
     roles_by_content,
     warn_roles,
+    written,
 )
 from jaxmf.data.text_tables import MISSING, as_number, extension, is_number, is_text, stripped_lines
 from jaxmf.user_warnings import warn
@@ -49,6 +50,7 @@ def read_entries(
     key: str | None = None,
     use_columns: Sequence[str] | None = None,
     drop_columns: Sequence[str] = (),
+    noted: dict[str, object] | None = None,
 ) -> Entries:
     """Observed cells from a file.
 
@@ -67,6 +69,8 @@ def read_entries(
         use_columns: headings (or numbers from 1) of the row, the column, the value and maybe the
             time of triples, in this order; of a matrix the columns that are read.
         drop_columns: of a matrix those that are not.
+        noted: takes what is seen by the file, form and columns, for files that are to be read
+            likewise.
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: a value that is no number, lines that are no triples, no cells.
@@ -80,6 +84,8 @@ def read_entries(
     if form is None:
         form = "triples" if has_lines and _are_triples(lines, use_columns) else "matrix"
         form = "matrix" if drop_columns else form
+    if noted is not None and has_lines:
+        noted["form"] = form
     if form == "matrix":
         is_frame = guessed and extension(path) == ".parquet" and not drop_columns
         found = _from_frame(path, use_columns) if is_frame else None
@@ -89,6 +95,9 @@ def read_entries(
     if not has_lines:
         raise ValueError(f"{path}: triples are read from .csv and .tsv files.")
     reading = _reading(path, lines, line_numbers, use_columns)
+    if noted is not None and reading.has_headings:
+        order = [index for index in reading.order[:4] if index is not None]
+        noted["columns"] = written([lines[0][index] for index in order])
     lines = _triples(path, lines, line_numbers, reading)
     values = np.array([as_number(line[2]) for line in lines])
     if not reading.is_stated and are_times(values):

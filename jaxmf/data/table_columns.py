@@ -80,19 +80,19 @@ def positions(path: Path, headings: Sequence[str], names: Sequence[str], option:
 
 def as_option(names: Sequence[str]) -> str:
     """How columns are chosen, from Python and on the command line."""
-    return f"use_columns={list(names)}, --columns {_words(names)}"
+    return f"use_columns={list(names)}, --columns {shlex.quote(written(names))}"
 
 
 def drop_option(names: Sequence[str]) -> str:
     """How columns are left out, from Python and on the command line."""
-    return f"drop_columns={list(names)}, --drop {_words(names)}"
+    return f"drop_columns={list(names)}, --drop {shlex.quote(written(names))}"
 
 
-def _words(names: Sequence[str]) -> str:
-    """Headings as one argument of a command."""
+def written(names: Sequence[str]) -> str:
+    """Headings with commas between, as options of the command line have them."""
     line = io.StringIO()
     csv.writer(line).writerow(names)
-    return shlex.quote(line.getvalue().rstrip("\r\n"))
+    return line.getvalue().rstrip("\r\n")
 
 
 def roles_by_content(lines: list[list[str]], *, with_value: bool = True) -> Roles | None:

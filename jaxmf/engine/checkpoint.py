@@ -357,9 +357,25 @@ def _differences(saved: Mapping[str, object], current: Mapping[str, object]) -> 
         before, now = saved.get(name), current.get(name)
         if isinstance(before, dict) and isinstance(now, dict):
             found += [f"{name} {line}" for line in _differences(before, now)]
+        elif _is_digest(before) and _is_digest(now) and before != now:
+            found.append(f"{name.replace('_', ' ')} differ in a value or an id")
         elif before != now:
-            found.append(f"{name.replace('_', ' ')} was {before!r} and is now {now!r}")
+            was, is_now = (_seed(each) if name == "seed" else each for each in (before, now))
+            found.append(f"{name.replace('_', ' ')} was {was!r} and is now {is_now!r}")
     return found
+
+
+def _is_digest(value: object) -> bool:
+    """Whether it is a check sum, which says nothing to a reader."""
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
+
+
+def _seed(words: object) -> object:
+    """A seed as it was given, from the words of its key where these are of the usual generator."""
+    match words:
+        case ["threefry2x32", int(high), int(low)]:
+            return (high << 32) + low
+    return words
 
 
 def _damaged(error: Exception) -> ValueError:

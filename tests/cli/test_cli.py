@@ -192,7 +192,7 @@ FIT = ["fit", NAME, "X.npy", "--out", "out"]
             "--particles belongs to particle_filter; sample takes --chai",
         ),
         ([*FIT, "--chains", "many"], "valid integer"),
-        ([*FIT, "--chains", "0"], "num_chains must be at least 1"),
+        ([*FIT, "--chains", "0"], "--chains must be at least 1"),
         ([*FIT, "--image-shape", "3x3"], "--image-shape 3x3 has 9 cells, the data has 5 columns"),
         ([*FIT, "--image-shape", "big"], "write HEIGHTxWIDTH, such as 8x8"),
         ([*FIT, "--hold-out", "1.5"], "--hold-out 1.5: a share between 0 and 1"),

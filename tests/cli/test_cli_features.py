@@ -129,9 +129,9 @@ def test_mistakes_are_said_in_a_line(tmp_path, capsys):
     few = (tmp_path / "users.csv").read_text().splitlines()[:4]
     (tmp_path / "users.csv").write_text("\n".join(few) + "\n")
     assert fit(tmp_path, "bpmf", ratings, "--row-features", users, "--set", "num_factors=1") == 2
-    assert "row_features: no line has the id" in capsys.readouterr().err
+    assert f"--row-features {users}: no line has the id" in capsys.readouterr().err
     assert fit(tmp_path, "bpmf", ratings, "--item-features", movies, "--missing-features", "x") == 2
-    assert 'missing: must be "refuse" or "zero"' in capsys.readouterr().err
+    assert "--missing-features must be refuse or zero" in capsys.readouterr().err
 
 
 def test_none_is_a_level_and_the_advice_names_the_option(tmp_path, capsys):

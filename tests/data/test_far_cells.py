@@ -42,3 +42,19 @@ def test_ratings_of_a_film_with_few_of_them_are_beside_all_others():
     known = mf.Entries(rows[few], columns[few], stars[few], (10, 10))
     assert heard(mf.Entries([0, 0], [3, 4], [5.0, 1.0], (1, 10)), known) == []
     assert len(heard(mf.Entries([0], [3], [45.0], (1, 10)), known)) == 1
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("step", [1.0, 0.5])
+def test_a_rating_outside_of_a_scale_is_named_however_near(container, step):
+    stars = step * np.random.default_rng(2).integers(1, 6, (30, 4))
+    assert len(heard(container(np.array([[6 * step, step, step, step]])), container(stars))) == 1
+    assert len(heard(container(np.array([[0.0, step, step, step]])), container(stars))) == 1
+    assert heard(container(np.array([[5 * step, step, step, 1.5 * step]])), container(stars)) == []
+
+
+@pytest.mark.parametrize("mean", [0.3, 1.0, 2.0, 3.0])
+def test_a_count_beyond_the_others_is_no_slip(mean):
+    counts = np.random.default_rng(3).poisson(mean, (60, 5)).astype(float)
+    beyond = np.full((1, 5), counts.max() + 1)
+    assert heard(mf.Dense.from_array(beyond), mf.Dense.from_array(counts)) == []

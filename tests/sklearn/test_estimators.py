@@ -192,7 +192,7 @@ def test_clusters_of_a_mixture_and_of_as_many_as_the_data_need():
     assert probabilities.sum(axis=1).max() <= 1 + 1e-5
     # far away nothing but a new cluster is probable, and the density is low
     far = np.full((1, 4), 30.0)
-    with pytest.warns(UserWarning, match="Is it in the same unit"):
+    with pytest.warns(UserWarning, match="Is it a slip, or in another unit"):
         assert model.predict_proba(far).sum() < 0.5
     assert model.score(far) < model.score(scaled) - 10
 
