@@ -16,7 +16,7 @@ _FAR = 3.0  # ranges of the known cells of a column, from its outermost cell
 _FEWEST_CELLS = 10  # of a column whose range is known; of others it is that of all cells
 _MOST_CELLS = 10_000_000  # that are gone through
 _MOST_LEVELS = 12  # of a scale, such as stars
-# at least so many cells are at either end of a scale, which the tail of counts has fewer of:
+# fewest cells at either end of a scale, which the tail of counts has fewer of:
 _LEAST_COUNT = 5
 _LEAST_SHARE = 0.02  # of all cells
 _LEAST_RATIO = 0.4  # to those of the level before
