@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jaxmf.answers import Answer, as_text
+from jaxmf.answers import Answer, Lines, as_text
 from jaxmf.column_units import units_of
 from jaxmf.data import Dense, Entries
 from jaxmf.data.convert import complete_matrix
@@ -308,7 +308,14 @@ def probability_of_sharing(z: np.ndarray, weights: np.ndarray, rows: np.ndarray)
     return total
 
 
-class HeldOutScore(NamedTuple):
+class _HeldOutScore(NamedTuple):
+    log_likelihood: np.ndarray
+    mean: float
+    standard_error: float
+    num_dropped: int = 0
+
+
+class HeldOutScore(Answer, _HeldOutScore):
     """Scores of predictions for cells whose values are known.
 
     Args:
@@ -318,10 +325,20 @@ class HeldOutScore(NamedTuple):
         num_dropped: tokens with words that the data lacks, which were left out.
     """
 
-    log_likelihood: np.ndarray
-    mean: float
-    standard_error: float
-    num_dropped: int = 0
+    _axes: ClassVar = {"log_likelihood": "cell"}
+
+    def table(self) -> dict[str, np.ndarray]:
+        """One line for each cell, in the order of the cells that were asked for."""
+        each = self.log_likelihood
+        return {"cell": np.arange(each.size), "log_likelihood": each}
+
+    def lines(self) -> Lines:
+        shown = f"{self.log_likelihood.size:,}", f"{self.mean:.4g}", f"{self.standard_error:.2g}"
+        return [("cells", "mean log likelihood", "standard error"), shown]
+
+    def footer(self) -> str:
+        dropped = f"{self.num_dropped:,} tokens with unknown words were left out"
+        return dropped if self.num_dropped else ""
 
 
 def held_out_score(log_likelihood: ArrayLike) -> HeldOutScore:

@@ -5,14 +5,12 @@ Run it as `python docs/images/linear_gaussian_ibp.py`; the picture lands beside 
 
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import numpyro.distributions as dist
 
 import jaxmf as mf
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
+from jaxmf.plot import png
+from jaxmf.plot.style import SIGNED, bare, colours, figure_of
 
 SHOWN = (3, 14, 27, 38, 52, 61)
 
@@ -27,26 +25,25 @@ def main() -> None:
     )
     post = mf.sample(model, values, num_warmup=200, num_samples=200, num_chains=2, seed=0)
     print(post.summary())
-    rows = np.asarray(SHOWN)
+    rows, found = np.asarray(SHOWN), post.features().mean
+    beside = [found[np.argmax(found @ image)] for image in images.y.reshape(4, -1)]
     lines = [
         ("hidden images", images.y),
         ("observed, a tenth missing", values[rows]),
-        ("features found", post.features().mean[:6]),
+        ("features found, in their order", beside),
         ("reconstructed", post.reconstruction(rows)),
     ]
-    figure, axes = plt.subplots(len(lines), 6, figsize=(6.2, 4.6), squeeze=False)
-    colours = mpl.colormaps["RdBu_r"].copy()
-    colours.set_bad("#c9ced4")
-    for line, (title, pictures) in zip(axes, lines, strict=True):
-        for place in line:
+    figure, axes = figure_of(len(lines), 6, width=6.2, height=4.6)
+    for line, (title, pictures) in zip(np.reshape(axes, (-1, 6)), lines, strict=True):
+        for place in line[len(pictures) :]:
             place.set_axis_off()
         for place, picture in zip(line, pictures, strict=False):
-            cells = np.ma.masked_invalid(np.reshape(picture, images.image_shape))
-            place.imshow(cells, cmap=colours, vmin=-2, vmax=2, interpolation="nearest")
+            bare(place)
+            cells = np.reshape(picture, images.image_shape)
+            place.imshow(cells, cmap=colours(SIGNED), vmin=-2, vmax=2, interpolation="nearest")
         line[0].set_title(title, loc="left", fontsize=9)
-    figure.tight_layout(pad=0.6, h_pad=0.8)
     path = Path(__file__).with_suffix(".png")
-    figure.savefig(path, dpi=110)
+    path.write_bytes(png(figure, dots_per_inch=110))
     print(path.name)
 
 

@@ -5,16 +5,14 @@ Run it as `python docs/images/ratings.py`; the picture lands beside it.
 
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 
 import jaxmf as mf
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
+from jaxmf.plot import png
+from jaxmf.plot.style import GRID, SIGNED, figure_of
 
 STARS = (1, 2, 3, 4, 5)
-COLOURS = ("#b2182b", "#ef8a62", "#d4d8dc", "#67a9cf", "#2166ac")
+COLOURS = (*SIGNED[:2:-1], GRID, *SIGNED[1::-1])  # orange for few stars, blue for many
 USER, NUM_USERS, NUM_FILMS = 7, 60, 30
 
 
@@ -31,7 +29,7 @@ def main() -> None:
     unseen = np.setdiff1d(np.arange(NUM_FILMS), cells[cells // NUM_FILMS == USER] % NUM_FILMS)
     probabilities = post.probabilities((np.full(unseen.size, USER), unseen))
     order = np.argsort(probabilities @ np.asarray(STARS))[::-1]
-    figure, axis = plt.subplots(figsize=(6.2, 2.9))
+    figure, (axis,) = figure_of(1, 1, width=6.2, height=2.9)
     left = np.zeros(unseen.size)
     names = [f"film {film}" for film in unseen[order]]
     for star, colour in zip(STARS, COLOURS, strict=True):
@@ -44,11 +42,9 @@ def main() -> None:
     axis.set_ylim(0, 1.1)
     axis.set_ylabel("probability")
     axis.tick_params(axis="x", rotation=90, labelsize=7)
-    axis.spines[["top", "right"]].set_visible(False)
     axis.legend(title="stars", ncols=1, frameon=False, bbox_to_anchor=(1, 1), fontsize=8)
-    figure.tight_layout(pad=0.6)
     path = Path(__file__).with_suffix(".png")
-    figure.savefig(path, dpi=110)
+    path.write_bytes(png(figure, dots_per_inch=110))
     print(path.name)
 
 

@@ -9,12 +9,10 @@ import inspect
 import sys
 from pathlib import Path
 
-import matplotlib as mpl
 from sklearn.feature_extraction.text import CountVectorizer
 
 import jaxmf as mf
-
-mpl.use("Agg")
+from jaxmf.plot import png
 
 NUM_TOPICS = 12
 LEFT_OUT = {"antigravity", "this", "idlelib", "lib2to3", "test", "turtledemo", "tkinter"}
@@ -51,7 +49,7 @@ def main() -> None:
     print(post.topics(n=6))
     figure = post.plot.topics()
     path = Path(__file__).with_suffix(".png")
-    figure.savefig(path, dpi=90)
+    path.write_bytes(png(figure, dots_per_inch=90))
     print(path.name, len(texts), "texts")
 
 

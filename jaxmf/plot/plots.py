@@ -63,6 +63,9 @@ NETWORK = Capability(
     "a network of blocks", lambda posterior: isinstance(posterior.model, HasNetwork)
 )
 
+MISSING = Capability(
+    "cells that are missing", lambda posterior: getattr(posterior.data, "num_missing", 0) > 0
+)
 FACTORS = Capability(
     "real factors of rows and columns",
     lambda posterior: isinstance(posterior.model, HasFactors) and _has_cells(posterior),
@@ -325,7 +328,7 @@ class Plots:
             lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[positions]
         return bilinear.draw_lines(posterior, lines, positions, image_shape)
 
-    @shows(CELLS)
+    @shows(CELLS, MISSING)
     def held_out(self, truth: object, *, max_cells: int = 2_000) -> Figure:
         """Predictions of the missing cells against what they were, with 90 % intervals.
 
@@ -387,7 +390,7 @@ class Plots:
             self._posterior, image_shape=image_shape, max_features=max_features
         )
 
-    @shows(CELLS, MATRIX)
+    @shows(CELLS, MATRIX, MISSING)
     def completed(self, rows: ArrayLike | None = None, **options: Any) -> Figure:
         """Rows with missing cells, filled in; options as in `jaxmf.plot.bilinear.completed`."""
         return bilinear.completed(self._posterior, rows, **options)

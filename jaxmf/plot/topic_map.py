@@ -96,7 +96,7 @@ def topic_map(posterior: Answers, *, topic: int | None, max_topics: int) -> Figu
         cmap=colours(SEQUENTIAL[1:3]),
         vmin=0,
         vmax=1,
-        alpha=0.6,
+        alpha=0.45,  # the numbers are read on them, on a dark page too
         edgecolors=edges,
         linewidths=[2.0 if index == topic else 0.8 for index in range(shown)],
     )

@@ -8,12 +8,13 @@ Ruiz & Blei (2020), section 6, for diversity.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy import sparse
 
+from jaxmf.answers import Answer
 from jaxmf.data import Tokens
 from jaxmf.data.alignment import matched_positions
 from jaxmf.posterior.draws import Draws
@@ -25,7 +26,13 @@ _TINY = 1e-12  # added to joint probabilities, section 3.2
 _PAIRS_AT_ONCE = 2**20
 
 
-class Coherence(NamedTuple):
+class _Coherence(NamedTuple):
+    values: np.ndarray
+    mean: float
+    measure: str
+
+
+class Coherence(Answer, _Coherence):
     """How well the words of each topic go together.
 
     Attributes:
@@ -36,14 +43,14 @@ class Coherence(NamedTuple):
             most little above 0.
     """
 
-    values: np.ndarray
-    mean: float
-    measure: str
+    _axes: ClassVar = {"values": "topic"}
 
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{value:.3f}" for value in self.values[:20])
-        more = ", ..." if self.values.size > 20 else ""
-        return f"{self.measure} coherence: mean {self.mean:.3f}; by topic {shown}{more}"
+    def table(self) -> dict[str, np.ndarray]:
+        """One line for each topic."""
+        return {"topic": np.arange(self.values.size), self.measure: self.values}
+
+    def footer(self) -> str:
+        return "; ".join(filter(None, [super().footer(), f"mean {self.mean:.3f}"]))
 
 
 def coherence(

@@ -11,10 +11,11 @@ No data are hidden and no random number of the run is used: its draws are what t
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from jaxmf.answers import Answer
 from jaxmf.blocks import Network
 from jaxmf.column_units import units_of
 from jaxmf.data import Container, Dense, Entries, MatrixContainer
@@ -44,7 +45,15 @@ _LATENT = ("z", "u")  # what draws must keep for predictions; large factors are 
 Cells = tuple[np.ndarray, np.ndarray]
 
 
-class LeftOutLosses(NamedTuple):
+class _LeftOutLosses(NamedTuple):
+    unit: str
+    model: np.ndarray
+    baseline: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+
+
+class LeftOutLosses(Answer, _LeftOutLosses):
     """Losses of cells that were each predicted from the others.
 
     Args:
@@ -57,11 +66,20 @@ class LeftOutLosses(NamedTuple):
         columns: (M,) int; of tokens the other such column, or the value.
     """
 
-    unit: str
-    model: np.ndarray
-    baseline: np.ndarray
-    rows: np.ndarray
-    columns: np.ndarray
+    _axes: ClassVar = {"model baseline": "cell"}
+
+    def coordinates(self) -> dict[str, object]:
+        return {"row": ("cell", self.rows), "column": ("cell", self.columns)}
+
+    def table(self) -> dict[str, np.ndarray]:
+        """One line for each cell."""
+        losses = {"model": self.model, "baseline": self.baseline}
+        return {"row": self.rows, "column": self.columns, **losses}
+
+    def footer(self) -> str:
+        mean = f"{self.excess:+.4g} ± {self.standard_error:.2g}"
+        said = f"{self.unit}; mean of the model less the baseline {mean}"
+        return "; ".join(filter(None, [super().footer(), said]))
 
     @property
     def excess(self) -> float:

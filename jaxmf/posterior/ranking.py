@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -34,8 +34,10 @@ ORDERS = ("score", "probability")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Scores:
+class Scores(Answer):
     """Scores of cells, on the scale of the likelihood's argument."""
+
+    _axes: ClassVar = {"mean sd probability plain_probability": "cell"}
 
     mean: np.ndarray  # of the score, any shape
     sd: np.ndarray  # standard deviation of the score under the fitted distribution
@@ -45,15 +47,8 @@ class Scores:
     plain_probability: np.ndarray
 
     def table(self) -> dict[str, np.ndarray]:
-        """What a table of recommendations shows."""
+        """One line for each cell; what a table of recommendations shows."""
         return {"probability": self.probability, "score": self.mean, "sd": self.sd}
-
-    def __repr__(self) -> str:
-        return (
-            f"Scores of {self.mean.size:,} cells, sd {np.nanmin(self.sd):.3g} to "
-            f"{np.nanmax(self.sd):.3g}, probability {np.nanmin(self.probability):.3g} to "
-            f"{np.nanmax(self.probability):.3g}"
-        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

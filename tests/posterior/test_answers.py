@@ -9,9 +9,12 @@ import pandas as pd
 import pytest
 
 import jaxmf as mf
+from jaxmf.diagnostics import HeldOutScore
+from jaxmf.posterior.coherence import Coherence
 from jaxmf.posterior.document_topics import DocumentTopics
+from jaxmf.posterior.leave_one_out import LeftOutLosses
 from jaxmf.posterior.prediction import Prediction
-from jaxmf.posterior.ranking import ExpectedRatings, Recommendations
+from jaxmf.posterior.ranking import ExpectedRatings, Recommendations, Scores
 from jaxmf.posterior.records import NumFeatures
 from jaxmf.posterior.row_groups import RowGroups
 from jaxmf.posterior.side_groups import GroupWeights
@@ -31,6 +34,12 @@ ANSWERS = {
     "rows together": lambda post: post.cooccurrence(),
     "columns together": lambda post: post.cooccurrence(side="column", measure="probability"),
     "prediction": lambda post: post.predict((["row 1"], ["column 2"])),
+    "scores of cells": lambda _: Scores(*HALVES.repeat(2, axis=0)),
+    "held-out score": lambda _: HeldOutScore(HALVES[0], 0.375, 0.125, 3),
+    "losses of left-out cells": lambda _: LeftOutLosses(
+        "log score", *HALVES, *np.eye(2, dtype=int)
+    ),
+    "coherence of topics": lambda _: Coherence(HALVES[0], 0.375, "npmi"),
     "summary": lambda _: mf.diagnostics.Summary(["<a>", "b"], ["mean", "sd"], HALVES),
     "topics of documents": lambda _: DocumentTopics(WORDS, HALVES, HALVES, np.zeros(2)),
     "best entries": lambda _: TopEntries(np.arange(2), HALVES[0], WORDS[[[0, 1]] * 2], HALVES),

@@ -1,0 +1,44 @@
+"""Every picture of every model: it is drawn, or it is not there and says what it needs."""
+
+import numpy as np
+import pytest
+
+import jaxmf as mf
+from jaxmf import registry
+from jaxmf.plot import plots
+
+FEW = {
+    "sample": {"num_warmup": 2, "num_samples": 4, "num_chains": 1},
+    "variational": {"num_epochs": 2},
+}
+NEEDS_MISSING = {"held_out", "completed"}
+
+
+def arguments(name, data):
+    """What a picture cannot be drawn without."""
+    if name == "topics_over":
+        return [np.arange(data.sizes["document"])]
+    if name == "held_out":
+        rows, columns = (cells[:5] for cells in data.missing_cells())
+        return [mf.Entries(rows, columns, np.ones(rows.size), data.shape)]
+    return []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: entry.name)
+def test_a_picture_is_drawn_or_not_there(entry):
+    model, data = entry.example()
+    posterior = mf.fit(model, data, progress=False, seed=0, **FEW[entry.default])
+    available = posterior.plot.available()
+    assert "trace" in available
+    assert getattr(posterior.data, "num_missing", 0) or not NEEDS_MISSING & set(available)
+    for name in plots._SHOWS:
+        draw = getattr(posterior.plot, name)
+        if name in available:
+            options = {"image_shape": (1, data.shape[1])} if name == "average_images" else {}
+            draw(*arguments(name, posterior.data), **options).canvas.draw()
+        else:
+            needed = {"held_out": [data], "topics_over": [[]]}.get(name, [])
+            options = {"image_shape": (1, 1)} if name == "average_images" else {}
+            with pytest.raises(ValueError, match=rf"plot\.{name}: needs "):
+                draw(*needed, **options)
