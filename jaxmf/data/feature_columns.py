@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import scipy.sparse
 
-if TYPE_CHECKING:
-    from jaxmf.data.encoding import Column
-    from jaxmf.data.features import Features
+from jaxmf.data.encoding import Column
 
 _Heading = tuple[str, str, str | None] | None
 
 
-def in_columns_of(features: Features, known: Features, what: str) -> object:
+class DescribedFeatures(Protocol):
+    """`Features`, as far as their columns are compared."""
+
+    @property
+    def described(self) -> tuple[Column, ...]: ...
+    @property
+    def missing(self) -> str: ...
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def is_sparse(self) -> bool: ...
+    def with_gaps(self) -> scipy.sparse.sparray: ...
+
+
+def in_columns_of(features: DescribedFeatures, known: DescribedFeatures, what: str) -> object:
     """The values of features in the columns of others; None where they are so already.
 
     Returns (N, F) numpy array or scipy.sparse matrix, NaN where a number was missing.
@@ -41,7 +55,7 @@ def in_columns_of(features: Features, known: Features, what: str) -> object:
     return matrix
 
 
-def _order_of(features: Features, known: Features, what: str) -> list[int]:
+def _order_of(features: DescribedFeatures, known: DescribedFeatures, what: str) -> list[int]:
     """Where each column of others stands here, -1 for a level that no line here has."""
     labels, asked = (tuple(map(_label, each.described)) for each in (features, known))
     numbered = tuple(f"x{position}" for position in range(features.width))
@@ -72,7 +86,9 @@ def _order_of(features: Features, known: Features, what: str) -> list[int]:
     )
 
 
-def _check_dates(order: list[int], features: Features, known: Features, what: str) -> None:
+def _check_dates(
+    order: list[int], features: DescribedFeatures, known: DescribedFeatures, what: str
+) -> None:
     for position, new in zip(order, known.described, strict=True):
         if position >= 0 and features.described[position].is_date != new.is_date:
             kind = "dates" if new.is_date else "numbers"
@@ -95,12 +111,12 @@ def _heading_of(column: Column) -> _Heading:
     return None if column.level is None else (column.block, column.name, column.separator)
 
 
-def _headings_of_levels(features: Features) -> set[_Heading]:
+def _headings_of_levels(features: DescribedFeatures) -> set[_Heading]:
     return {_heading_of(column) for column in features.described} - {None}
 
 
 def _first_without(
-    features: Features, labels: dict[str, int], headings: set[_Heading]
+    features: DescribedFeatures, labels: dict[str, int], headings: set[_Heading]
 ) -> Column | None:
     """The column that another side lacks, before those that are one more level of a heading."""
     lacking = [column for column in features.described if _label(column) not in labels]

@@ -128,13 +128,9 @@ def test_every_public_name_is_loaded_from_where_the_stub_says():
 # --- circles --------------------------------------------------------------------------------------
 
 CIRCLES = {
-    "jaxmf.data.features": ("jaxmf.data",),
     # a public class that binds its updates, which name it
-    **{f"jaxmf.models.{name}": (f"jaxmf.models.{name}",) for name in (
-        "binary_mf", "bpmf", "feature_model", "linear_gaussian", "sparse_binary_mf",
-        "sparse_binary_series",
-    )},
-}  # fmt: skip
+    "jaxmf.models.binary_mf": ("jaxmf.models.binary_mf",),
+}
 
 
 def imported_by(path, modules):

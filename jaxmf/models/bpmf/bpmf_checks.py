@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,21 +17,19 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.ordinal import Ordinal
 from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.models.bpmf.bpmf_spec import WIDEST, BPMFSpec
 from jaxmf.models.bpmf.units import moments_of_processes, unit_of
 from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partition_prior import PartitionPrior
 
-if TYPE_CHECKING:
-    from jaxmf.models.bpmf.bpmf import BPMF
-
-_WIDEST = 512
-_WIDEST_PART = 64  # with coefficients unless these are asked for
 _FIRST_SLOTS = 32
 _SMALLEST = 1e-15  # of a spread
 
+Spec = TypeVar("Spec", bound=BPMFSpec)
 
-def settings(model: BPMF) -> dict[str, object]:
+
+def settings(model: BPMFSpec) -> dict[str, object]:
     """The settings of a model with defaults filled in.
 
     Raises:
@@ -69,7 +66,7 @@ def settings(model: BPMF) -> dict[str, object]:
     return found
 
 
-def _sizes(model: BPMF) -> None:
+def _sizes(model: BPMFSpec) -> None:
     """Refuses priors of vectors of another length than there are."""
     for name in ("row_prior", "column_prior"):
         size = getattr(getattr(model, name), "size", None)
@@ -80,7 +77,7 @@ def _sizes(model: BPMF) -> None:
             )
 
 
-def classes(model: BPMF) -> dict[str, Features | None]:
+def classes(model: BPMFSpec) -> dict[str, Features | None]:
     """Features of both sides without the columns that name classes, and these.
 
     Raises TypeError, ValueError: see `BPMF`.
@@ -105,7 +102,7 @@ def classes(model: BPMF) -> dict[str, Features | None]:
     return found
 
 
-def _mixture(model: BPMF) -> tuple[object, object]:
+def _mixture(model: BPMFSpec) -> tuple[object, object]:
     """The priors of the groups of both sides."""
     mixture = model.mixture
     pair = tuple(mixture) if isinstance(mixture, (tuple, list)) else (mixture, mixture)
@@ -151,19 +148,6 @@ def capacity(value: object) -> int:
     return check_count("capacity", value, most=MOST_SLOTS)
 
 
-def parts_with_coefficients(
-    features: Features | None, coefficients: bool | None
-) -> list[tuple[int, int]]:
-    """First and last column (not included) of the parts of features that have coefficients."""
-    if features is None or coefficients is False:
-        return []
-    ends = [0, *itertools.accumulate(features.parts)]
-    most = _WIDEST_PART if coefficients is None else _WIDEST
-    chosen = [part for part in itertools.pairwise(ends) if part[1] - part[0] <= most]
-    total = sum(stop - start for start, stop in chosen)
-    return chosen if total <= _WIDEST else []
-
-
 def _features(
     name: str, features: object, kind: type[Features | CellFeatures], coefficients: bool | None
 ) -> None:
@@ -174,10 +158,10 @@ def _features(
             f"{name} must be {kind.__name__}, got {type(features).__name__}; make them with "
             f"{kind.__name__}.from_pandas(...)"
         )
-    if kind is Features and coefficients is True and features.width > _WIDEST:
+    if kind is Features and coefficients is True and features.width > WIDEST:
         raise ValueError(
             f"{name}: {features.width} features would be a coefficient each for every row or "
-            f"column, at most {_WIDEST} of them; leave coefficients out, or use "
+            f"column, at most {WIDEST} of them; leave coefficients out, or use "
             "coefficients=False, with which factors depend on them"
         )
 
@@ -207,7 +191,7 @@ def _with_default(name: str, prior: object, rate: float) -> object:
     return prior
 
 
-def _units(model: BPMF, likelihood: object) -> None:
+def _units(model: BPMFSpec, likelihood: object) -> None:
     """Offset and units of columns, of Gaussian cells; of others an offset counts for nothing."""
     for name in ("offset", "column_unit"):
         value = getattr(model, name)
@@ -223,7 +207,7 @@ def _scale(scale: object) -> None:
     check_number("scale", scale, above=0)
 
 
-def data(model: BPMF, entries: Entries, name: str) -> None:
+def data(model: BPMFSpec, entries: Entries, name: str) -> None:
     """Refuses values that the likelihood does not have.
 
     Raises:
@@ -249,7 +233,7 @@ def _spread(spread: float, name: str) -> None:
         )
 
 
-def matched(model: BPMF, entries: Entries) -> BPMF:
+def matched(model: Spec, entries: Entries) -> Spec:
     """The model with its features in the order of the data; see `BPMF.matched`."""
     if model.is_normal and entries.elsewhere is not None:
         # what no process can compute afterwards
@@ -279,7 +263,7 @@ def matched(model: BPMF, entries: Entries) -> BPMF:
     return replace(model, **found) if found else model
 
 
-def _units_of_columns(model: BPMF, entries: Entries) -> dict[str, object]:
+def _units_of_columns(model: BPMFSpec, entries: Entries) -> dict[str, object]:
     """Offset, unit of columns and scale, where columns have these; see `BPMF`."""
     if not isinstance(model.likelihood, Gaussian):
         return {}
@@ -307,7 +291,7 @@ def _units_of_columns(model: BPMF, entries: Entries) -> dict[str, object]:
     return {"offset": offset, "column_unit": unit, "scale": float(found.unit(entries))}
 
 
-def not_spread(model: BPMF) -> tuple[str, ...]:
+def not_spread(model: BPMFSpec) -> tuple[str, ...]:
     """Names of the settings with which cells cannot be spread over devices."""
     present = {
         "row_features": model.row_features is not None,

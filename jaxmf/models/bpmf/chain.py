@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,8 @@ from jaxmf._kernels.special import as_normals, loggammas, uniforms, uniforms_at
 from jaxmf.data import Entries
 from jaxmf.engine import Info
 from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
-from jaxmf.models.bpmf import groups, moves
+from jaxmf.models.bpmf import density, groups, moves
+from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
 from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
 from jaxmf.models.bpmf.updates import (
     MomentDraws,
@@ -32,9 +33,6 @@ from jaxmf.samplers.factors import coefficients
 from jaxmf.samplers.factors.shares import ROW_ARRAYS, Shares, uniforms_of_rows
 from jaxmf.types import Array, Draw, Key
 
-if TYPE_CHECKING:
-    from jaxmf.models.bpmf.bpmf import BPMF
-
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class BPMFPlan:
     split_merge: int = 0
 
 
-def init(plan: BPMFPlan, model: BPMF, key: Key, data: Entries | PreparedRatings) -> BPMFState:
+def init(plan: BPMFPlan, model: BPMFSpec, key: Key, data: Entries | PreparedRatings) -> BPMFState:
     """Factors standard normal, biases zero, coefficients small; groups see `groups.start`."""
     data = model.prepare(data)
     u = _start(model, jax.random.fold_in(key, 0), data.num_rows)
@@ -60,14 +58,14 @@ def init(plan: BPMFPlan, model: BPMF, key: Key, data: Entries | PreparedRatings)
     )
 
 
-def _start_noise(model: BPMF, data: PreparedRatings) -> Array:
+def _start_noise(model: BPMFSpec, data: PreparedRatings) -> Array:
     noise, cells = model.cell_noise(data.unit), data.cells
     if not model.is_normal:
         return noise.start(cells.values)
     return noise.start(cells.values, data.unit, where=cells.are_cells)
 
 
-def _start(model: BPMF, key: Key, num_rows: int) -> Array:
+def _start(model: BPMFSpec, key: Key, num_rows: int) -> Array:
     # smaller factors leave their saddle late: at a standard deviation of 0.1 chains on a million
     # ratings are still behind after 80 sweeps
     vectors = as_normals(uniforms(key, (num_rows, model.row_width())))
@@ -82,7 +80,7 @@ def _start(model: BPMF, key: Key, num_rows: int) -> Array:
     return vectors * jnp.concatenate([jnp.asarray(scale), coefficient_scale]).astype(vectors.dtype)
 
 
-def _start_prior(plan: BPMFPlan, model: BPMF, key: Key, vectors: Array) -> SidePrior:
+def _start_prior(plan: BPMFPlan, model: BPMFSpec, key: Key, vectors: Array) -> SidePrior:
     size = groups.num_groups(model, plan.num_slots)
     num_rows, width = vectors.shape[0], model.core_width
     features = model.row_link()
@@ -109,7 +107,7 @@ def _start_prior(plan: BPMFPlan, model: BPMF, key: Key, vectors: Array) -> SideP
 
 def step(
     plan: BPMFPlan,
-    model: BPMF,
+    model: BPMFSpec,
     key: Key,
     state: BPMFState,
     data: Entries | PreparedRatings,
@@ -181,7 +179,7 @@ class _Draws(NamedTuple):
     noise: Array | None
 
 
-def _draws(model: BPMF, key: Key, state: BPMFState, data: PreparedRatings) -> _Draws:
+def _draws(model: BPMFSpec, key: Key, state: BPMFState, data: PreparedRatings) -> _Draws:
     """All in two calls of the generator: compiling these is most of compiling a step."""
     all_moments = state.row_side.moments, state.column_side.moments
     # of a mixture they are drawn where its groups are known
@@ -233,7 +231,7 @@ def row_arrays() -> tuple[str, ...]:
 
 
 def record(
-    plan: BPMFPlan, model: BPMF, key: Key, state: BPMFState, data: Entries | PreparedRatings
+    plan: BPMFPlan, model: BPMFSpec, key: Key, state: BPMFState, data: Entries | PreparedRatings
 ) -> Draw:
     """What a draw keeps: priors, noise, and the vectors unless they are left out."""
     del key
@@ -243,7 +241,7 @@ def record(
         "row_factor": state.row_side.moments.factor,
         "column_mean": state.column_side.moments.mean,
         "column_factor": state.column_side.moments.factor,
-        "log_joint": model.log_joint(state, data),
+        "log_joint": density.log_joint(model, state, data),
     }
     draw |= model.noise_draw(state.noise)
     for name, side_model, side in (

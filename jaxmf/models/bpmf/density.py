@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax.numpy as jnp
 
 from jaxmf._kernels.linalg import after
 from jaxmf.models.bpmf import groups
+from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
 from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
 from jaxmf.models.bpmf.updates import linked, means_of_data
 from jaxmf.priors.hyper import log_prior
@@ -19,16 +18,13 @@ from jaxmf.samplers.factors.shares import Shares, sum_of_squares
 from jaxmf.samplers.factors.vectors import design
 from jaxmf.types import Array
 
-if TYPE_CHECKING:
-    from jaxmf.models.bpmf.bpmf import BPMF
 
-
-def log_likelihood(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array:
+def log_likelihood(model: BPMFSpec, state: BPMFState, data: PreparedRatings) -> Array:
     """log p(observed cells | vectors, noise): () float."""
     return log_likelihood_in_units(model, state, data) - data.log_unit
 
 
-def log_likelihood_in_units(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array:
+def log_likelihood_in_units(model: BPMFSpec, state: BPMFState, data: PreparedRatings) -> Array:
     """The same of the cells in units of columns."""
     cells, unit, likelihood = data.cells, data.unit, model.cell_noise().at_noise(state.noise)
     if isinstance(cells, Shares):
@@ -41,7 +37,7 @@ def log_likelihood_in_units(model: BPMF, state: BPMFState, data: PreparedRatings
     return jnp.sum(likelihood.log_density(cells.values * unit, means * unit))
 
 
-def log_joint(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array:
+def log_joint(model: BPMFSpec, state: BPMFState, data: PreparedRatings) -> Array:
     """log p(cells, vectors, priors, noise): () float."""
     rows = _log_side(model, state)
     # not at the same time as that of the rows, see `after`
@@ -54,7 +50,7 @@ def log_joint(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array:
     return rows + columns + noise + log_likelihood(model, state, data)
 
 
-def _log_side(model: BPMF, state: BPMFState) -> Array:
+def _log_side(model: BPMFSpec, state: BPMFState) -> Array:
     """log p(vectors of the rows, their prior): () float; a mixture's parameters summed out."""
     side, width = state.row_side, model.core_width
     core = state.u[:, :width]
@@ -79,7 +75,7 @@ def _log_side(model: BPMF, state: BPMFState) -> Array:
     return total + _log_link(model, side, link_squares, determinant)
 
 
-def _log_link(model: BPMF, side: SidePrior, squares: Array, determinant: Array) -> Array:
+def _log_link(model: BPMFSpec, side: SidePrior, squares: Array, determinant: Array) -> Array:
     """log p(link, its precisions), given squares (F,) of its lines in units of their covariance."""
     features = model.row_link()
     if features is None:

@@ -12,8 +12,6 @@ Where vectors depend on features the mixture is one of what these leave, U - X B
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 import jax
 import jax.numpy as jnp
 
@@ -27,26 +25,15 @@ from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
 from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
+from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
+from jaxmf.models.bpmf.state import GroupMixture, SidePrior
 from jaxmf.priors.hyper import is_fixed
 from jaxmf.types import Array, Key
-
-if TYPE_CHECKING:
-    from jaxmf.models.bpmf.bpmf import BPMF
-    from jaxmf.models.bpmf.state import SidePrior
-
 
 _FIRST_GROUPS = 10  # of a chain's start without splits
 
 
-class GroupMixture(NamedTuple):
-    """What the prior of the groups keeps beside the groups themselves."""
-
-    hyperparameters: dict[str, dict[str, Array]]  # block -> hyperparameters of its prior
-    # (K,) bool by indicator, groups that some vector has; of growing priors
-    slots: dict[str, Array]
-
-
-def network(model: BPMF) -> Network:
+def network(model: BPMFSpec) -> Network:
     """The blocks of the rows' vectors."""
     by = None if model.row_classes is None else "class"
     return Network(
@@ -55,27 +42,27 @@ def network(model: BPMF) -> Network:
     )
 
 
-def _tokens(model: BPMF, vectors: Array) -> Tokens:
+def _tokens(model: BPMFSpec, vectors: Array) -> Tokens:
     columns, size = class_of_rows(model, vectors.shape[0])
     values = {"vector": vectors}
     return bare(Tokens, columns={"class": columns}, sizes={"class": size}, values=values, names={})
 
 
-def class_of_rows(model: BPMF, num_rows: int) -> tuple[Array, int]:
+def class_of_rows(model: BPMFSpec, num_rows: int) -> tuple[Array, int]:
     """The class of every row, (N,) int32, and how many there are, that of rows without included."""
     if model.row_classes is None:
         return jnp.zeros((num_rows,), jnp.int32), 1
     return model.row_classes.levels(), model.row_classes.width + 1
 
 
-def num_groups(model: BPMF, capacity: int) -> int:
+def num_groups(model: BPMFSpec, capacity: int) -> int:
     """Slots of the rows' groups for a wished capacity."""
     prior = model.row_mixture()
     return 1 if prior is None else prior.num_groups(capacity)
 
 
 def start(
-    model: BPMF, key: Key, num_rows: int, capacity: int, *, split_merge: int
+    model: BPMFSpec, key: Key, num_rows: int, capacity: int, *, split_merge: int
 ) -> tuple[Array, GroupMixture | None]:
     """Groups of the vectors (N,), and what their prior keeps.
 
@@ -100,7 +87,7 @@ def start(
 
 
 def update(
-    model: BPMF, key: Key, side: SidePrior, vectors: Array, *, split_merge: int
+    model: BPMFSpec, key: Key, side: SidePrior, vectors: Array, *, split_merge: int
 ) -> tuple[Array, GroupMixture, dict[str, Array]]:
     """Groups of all vectors, and the hyperparameters of their prior.
 
@@ -124,12 +111,12 @@ def update(
     return state.values["group"], mixture, info.overflow
 
 
-def _proposals(model: BPMF, split_merge: int) -> int:
+def _proposals(model: BPMFSpec, split_merge: int) -> int:
     """Splits and merges a step, of a prior that has such."""
     return split_merge if can_split(network(model), "group") else 0
 
 
-def weights(model: BPMF, side: SidePrior) -> Array:
+def weights(model: BPMFSpec, side: SidePrior) -> Array:
     """Probabilities of the group of one more vector: (K,), or (C, K) of one of each class.
 
     That of a new group is at the lowest free slot.
@@ -145,7 +132,7 @@ def weights(model: BPMF, side: SidePrior) -> Array:
     return values[0] if model.row_classes is None else values
 
 
-def log_density(model: BPMF, side: SidePrior, vectors: Array) -> Array:
+def log_density(model: BPMFSpec, side: SidePrior, vectors: Array) -> Array:
     """log p(vectors, groups, hyperparameters), means and covariances summed out: () float."""
     assert side.mixture is not None
     state = NetworkState({"group": side.groups}, *side.mixture)
@@ -153,7 +140,7 @@ def log_density(model: BPMF, side: SidePrior, vectors: Array) -> Array:
 
 
 def simulate_groups(
-    model: BPMF, key: Key, num_rows: int, capacity: int
+    model: BPMFSpec, key: Key, num_rows: int, capacity: int
 ) -> tuple[Array, GroupMixture | None]:
     """Groups (N,) from their prior, and what it keeps."""
     if model.row_mixture() is None:
@@ -178,7 +165,7 @@ def grow(side: SidePrior, size: int) -> SidePrior:
     return side._replace(moments=moments, mixture=GroupMixture(grown.hyperparameters, grown.slots))
 
 
-def recorded(model: BPMF, name: str, side: SidePrior) -> dict[str, Array]:
+def recorded(model: BPMFSpec, name: str, side: SidePrior) -> dict[str, Array]:
     """What a draw keeps of groups: of every vector, how probable each is, hyperparameters."""
     size = side.moments.mean.shape[0]
     counts = jnp.zeros((size,), jnp.int32).at[side.groups].add(1)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmf._kernels.special import as_normals, uniforms
-from jaxmf.models.bpmf import bpmf_checks
+from jaxmf.models.bpmf.bpmf_spec import BPMFSpec, parts_with_coefficients
 from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
 from jaxmf.samplers.factors import scales, shifts
 from jaxmf.samplers.factors.link import slices
 from jaxmf.samplers.factors.moments import precisions
 from jaxmf.types import Array, Key
 
-if TYPE_CHECKING:
-    from jaxmf.models.bpmf.bpmf import BPMF
 
-
-def shift(model: BPMF, key: Key, state: BPMFState, data: PreparedRatings) -> BPMFState:
+def shift(model: BPMFSpec, key: Key, state: BPMFState, data: PreparedRatings) -> BPMFState:
     """Kernel: what both sides, means and features share, moved between them; no cell changes.
 
     Of sides without groups; those of a mixture have means for every group.
@@ -52,7 +48,7 @@ def shift(model: BPMF, key: Key, state: BPMFState, data: PreparedRatings) -> BPM
 
 
 def _shift_features(
-    model: BPMF, normals: Array, state: BPMFState, data: PreparedRatings
+    model: BPMFSpec, normals: Array, state: BPMFState, data: PreparedRatings
 ) -> BPMFState:
     """The rows' coefficients of features of the columns against the factors' link with these."""
     features, columns = model.column_features, state.column_side
@@ -63,9 +59,7 @@ def _shift_features(
     width, start = model.core_width, 0
     inverse = precisions(shifts.after_moments(columns.moments, state.v))[0]
     factors, coefficients = state.u[:, : model.num_factors], state.row_side.coefficients
-    for index, (first, last) in enumerate(
-        bpmf_checks.parts_with_coefficients(features, model.coefficients)
-    ):
+    for index, (first, last) in enumerate(parts_with_coefficients(features, model.coefficients)):
         part = slice(start, start + last - first)
         chosen = slice(width + part.start, width + part.stop)
         moved = shifts.shift_features(
@@ -87,7 +81,7 @@ def _shift_features(
     return state
 
 
-def _scale_factors(model: BPMF, draws: Array, state: BPMFState) -> BPMFState:
+def _scale_factors(model: BPMFSpec, draws: Array, state: BPMFState) -> BPMFState:
     """Each factor of the rows against the same of the columns."""
     width = model.core_width
     rows, columns = scales.scale_factors(
@@ -101,7 +95,7 @@ def _scale_factors(model: BPMF, draws: Array, state: BPMFState) -> BPMFState:
     return _with_sides(state, rows, columns)
 
 
-def _shift_level(model: BPMF, normals: Array, state: BPMFState) -> BPMFState:
+def _shift_level(model: BPMFSpec, normals: Array, state: BPMFState) -> BPMFState:
     """The rows' factors and biases against the columns' biases."""
     width = model.core_width
     rows, columns = shifts.shift_level(
@@ -134,7 +128,9 @@ def _with_core(vectors: Array, core: Array) -> Array:
     return jnp.concatenate([core, vectors[:, width:]], axis=1)
 
 
-def _shift_parts(model: BPMF, normals: Array, state: BPMFState, data: PreparedRatings) -> BPMFState:
+def _shift_parts(
+    model: BPMFSpec, normals: Array, state: BPMFState, data: PreparedRatings
+) -> BPMFState:
     """The rows' mean against what the link has in common in a part with one level a row."""
     features, side = model.row_link(), state.row_side
     if features is None or side.mixture is not None:
@@ -153,7 +149,7 @@ def _shift_parts(model: BPMF, normals: Array, state: BPMFState, data: PreparedRa
     return state._replace(row_side=side._replace(moments=moments, link=link))
 
 
-def _shift_cells(model: BPMF, normals: Array, state: BPMFState) -> BPMFState:
+def _shift_cells(model: BPMFSpec, normals: Array, state: BPMFState) -> BPMFState:
     """The means of the rows' coefficients of cells against those of the columns'."""
     num_cells = normals.shape[0]
     sides = [state.row_side.coefficients, state.column_side.coefficients]

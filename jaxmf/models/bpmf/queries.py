@@ -6,13 +6,14 @@ Questions about new rows are asked of a model whose `row_features` are those of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxmf.data import Entries
 from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
+from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
 from jaxmf.models.bpmf.groups import class_of_rows
 from jaxmf.models.bpmf.state import Observed, SidePrior
 from jaxmf.models.bpmf.updates import linked, row_means, row_precisions
@@ -22,27 +23,26 @@ from jaxmf.samplers.factors.rows import draw_rows, log_evidences
 from jaxmf.samplers.factors.vectors import Known, cell_means, design, split
 from jaxmf.types import Array, Key, PyTree
 
-if TYPE_CHECKING:
-    from jaxmf.models.bpmf.bpmf import BPMF
-
 Draw = dict[str, Array]
 # Of latent values and vectors of new rows, from their prior on; cells that are not normal only.
 _NUM_SWEEPS = 20
 
 
-def noise_of(model: BPMF, draw: Draw) -> PyTree:
+def noise_of(model: BPMFSpec, draw: Draw) -> PyTree:
     """The noise of a draw, as the likelihood has it in a state."""
     if model.is_normal:
         return jnp.asarray(draw["noise_scale"]) ** 2
     return jnp.asarray(draw.get("thresholds", jnp.zeros(0)))
 
 
-def likelihood_of(model: BPMF, draw: Draw) -> PyTree:
+def likelihood_of(model: BPMFSpec, draw: Draw) -> PyTree:
     """The likelihood of a cell at the noise of a draw."""
     return model.cell_noise().at_noise(noise_of(model, draw))
 
 
-def means_of_cells(model: BPMF, draw: Draw, data: Observed, rows: Array, columns: Array) -> Array:
+def means_of_cells(
+    model: BPMFSpec, draw: Draw, data: Observed, rows: Array, columns: Array
+) -> Array:
     """Means of cells given a draw, in units of columns: (M,) float."""
     u, v = jnp.asarray(draw["u"]), jnp.asarray(draw["v"])
     features = jnp.zeros((rows.shape[0], 0), u.dtype)
@@ -53,12 +53,12 @@ def means_of_cells(model: BPMF, draw: Draw, data: Observed, rows: Array, columns
     return _in_units(model, means, data)
 
 
-def _in_units(model: BPMF, means: Array, data: Observed) -> Array:
+def _in_units(model: BPMFSpec, means: Array, data: Observed) -> Array:
     return means * model.unit(data).astype(means.dtype) + model.centre(data).astype(means.dtype)
 
 
 def cell_moments(
-    model: BPMF, draw: Draw, data: Observed, rows: Array, columns: Array
+    model: BPMFSpec, draw: Draw, data: Observed, rows: Array, columns: Array
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of cells given a draw, each (M,)."""
     means = means_of_cells(model, draw, data, rows, columns)
@@ -66,7 +66,7 @@ def cell_moments(
 
 
 def _moments(
-    model: BPMF, draw: Draw, means: Array, columns: Array | slice = slice(None)
+    model: BPMFSpec, draw: Draw, means: Array, columns: Array | slice = slice(None)
 ) -> tuple[Array, Array]:
     """Mean and variance of cells in the units of the data, given means in those of columns."""
     mean, variance = likelihood_of(model, draw).moments(means)
@@ -75,7 +75,7 @@ def _moments(
     return model.in_data_units(mean, variance, columns)
 
 
-def expected_values(model: BPMF, draw: Draw, data: Observed, rows: Array) -> Array:
+def expected_values(model: BPMFSpec, draw: Draw, data: Observed, rows: Array) -> Array:
     """Expected values (R, M) of all cells of some rows, without features of cells."""
     v = jnp.asarray(draw["v"])
     known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
@@ -84,7 +84,7 @@ def expected_values(model: BPMF, draw: Draw, data: Observed, rows: Array) -> Arr
     return _moments(model, draw, _in_units(model, means, data))[0]
 
 
-def group_means(model: BPMF, draw: Draw, data: Observed) -> Array:
+def group_means(model: BPMFSpec, draw: Draw, data: Observed) -> Array:
     """Expected values (K, M) of all columns for a row at the mean of each group of rows.
 
     What columns make of features of rows is left out: a group has none.
@@ -109,14 +109,14 @@ def _coefficients(draw: Draw) -> Coefficients:
     return Coefficients(*map(jnp.asarray, found))
 
 
-def _known(model: BPMF, num_rows: int, v: Array, num_cells: int) -> Known:
+def _known(model: BPMFSpec, num_rows: int, v: Array, num_cells: int) -> Known:
     """Features of rows and columns; those of cells are left out, as zeros."""
     known = model.known(num_rows, v.shape[0], jnp.zeros((num_cells, 0), v.dtype))
     width = v.shape[1] - model.num_factors - int(model.bias) - known.rows.shape[1]
     return known._replace(cells=jnp.zeros((num_cells, width), v.dtype))
 
 
-def _all_means(model: BPMF, u: Array, v: Array, known: Known) -> Array:
+def _all_means(model: BPMFSpec, u: Array, v: Array, known: Known) -> Array:
     """Means (R, M) of all cells of rows; the vectors of the columns are read as they are."""
     row_parts = split(u, model.num_factors, known.columns.shape[1], known.cells.shape[1])
     left = jnp.concatenate([row_parts.latent, jnp.ones_like(row_parts.bias), known.rows], axis=1)
@@ -138,7 +138,7 @@ def _prior_of_new(draw: Draw, num_rows: int) -> SidePrior:
 
 
 def fold_in(
-    model: BPMF, key: Key, draw: Draw, data: Observed, new_data: Entries, *, spread: float = 1.0
+    model: BPMFSpec, key: Key, draw: Draw, data: Observed, new_data: Entries, *, spread: float = 1.0
 ) -> Array:
     """Vectors (N', D) of new rows given their cells and the columns' vectors.
 
@@ -185,7 +185,7 @@ def fold_in(
     return jax.lax.fori_loop(0, last + 1, sweep, row_means(model, prior))
 
 
-def _log_shares(model: BPMF, draw: Draw, num_rows: int) -> Array:
+def _log_shares(model: BPMFSpec, draw: Draw, num_rows: int) -> Array:
     """Log probabilities of the groups of new rows before their cells are seen: (N', K), or (K,)."""
     if model.row_mixture() is None:
         return jnp.zeros((1,))
@@ -194,7 +194,7 @@ def _log_shares(model: BPMF, draw: Draw, num_rows: int) -> Array:
 
 
 def row_moments(
-    model: BPMF, key: Key, draw: Draw, data: Observed, new_data: Entries
+    model: BPMFSpec, key: Key, draw: Draw, data: Observed, new_data: Entries
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of all cells of new rows, each (N', M)."""
     u = fold_in(model, key, draw, data, new_data)
@@ -204,7 +204,7 @@ def row_moments(
 
 
 def new_cell_probabilities(
-    model: BPMF,
+    model: BPMFSpec,
     key: Key,
     draw: Draw,
     data: Observed,
@@ -219,7 +219,9 @@ def new_cell_probabilities(
     return likelihood_of(model, draw).probabilities(means)
 
 
-def latent_factors(model: BPMF, key: Key, draw: Draw, data: Observed, new_data: Entries) -> Array:
+def latent_factors(
+    model: BPMFSpec, key: Key, draw: Draw, data: Observed, new_data: Entries
+) -> Array:
     """Latent factors (N', K) of new rows given a draw: means where cells are normal."""
     u = fold_in(model, key, draw, data, new_data, spread=0.0)
     return u[:, : model.num_factors]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 
 from jaxmf.data import Entries
 from jaxmf.data.container import bare
 from jaxmf.models.bpmf import groups
+from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
 from jaxmf.models.bpmf.state import BPMFState, SidePrior
 from jaxmf.models.bpmf.updates import row_means
 from jaxmf.priors import hyper
@@ -19,13 +18,10 @@ from jaxmf.samplers.factors.link import per_column
 from jaxmf.samplers.factors.vectors import cell_means
 from jaxmf.types import Array, Key
 
-if TYPE_CHECKING:
-    from jaxmf.models.bpmf.bpmf import BPMF
-
 
 @full_products
 def simulate_state(
-    model: BPMF, key: Key, num_rows: int, num_columns: int, capacity: int = 32
+    model: BPMFSpec, key: Key, num_rows: int, num_columns: int, capacity: int = 32
 ) -> BPMFState:
     """A state from the prior."""
     keys = jax.random.split(key, 3)
@@ -36,12 +32,12 @@ def simulate_state(
     )
 
 
-def _unit(model: BPMF) -> Array | float:
+def _unit(model: BPMFSpec) -> Array | float:
     """What means of cells are multiplied by: without data to be like it is one."""
     return 1.0 if model.scale is None or not model.is_normal else model.scale
 
 
-def _side(model: BPMF, key: Key, num_rows: int, capacity: int) -> tuple[Array, SidePrior]:
+def _side(model: BPMFSpec, key: Key, num_rows: int, capacity: int) -> tuple[Array, SidePrior]:
     moments_key, vector_key, link_key, precision_key = jax.random.split(key, 4)
     prior = model.row_hyperprior()
     num_groups = groups.num_groups(model, capacity)
@@ -76,7 +72,7 @@ def _side(model: BPMF, key: Key, num_rows: int, capacity: int) -> tuple[Array, S
     return _vectors(model, vector_key, side), side
 
 
-def _vectors(model: BPMF, key: Key, side: SidePrior) -> Array:
+def _vectors(model: BPMFSpec, key: Key, side: SidePrior) -> Array:
     """Vectors of the rows of a side from their prior: (N, D)."""
     moments, parts = side.moments, model.row_coefficients()
     size, shape = moments.mean.shape[1], (side.groups.shape[0], model.row_width())
@@ -89,7 +85,7 @@ def _vectors(model: BPMF, key: Key, side: SidePrior) -> Array:
 
 
 def simulate_more(
-    model: BPMF, key: Key, state: BPMFState, data: Entries
+    model: BPMFSpec, key: Key, state: BPMFState, data: Entries
 ) -> tuple[BPMFState, Entries]:
     """As many further rows, whose cells are in the columns of those there are."""
     vector_key, values_key = jax.random.split(key)
@@ -106,7 +102,9 @@ def simulate_more(
 
 
 @full_products
-def simulate_data(model: BPMF, key: Key, state: BPMFState, rows: Array, columns: Array) -> Entries:
+def simulate_data(
+    model: BPMFSpec, key: Key, state: BPMFState, rows: Array, columns: Array
+) -> Entries:
     """Values of the cells (rows, columns) given a state."""
     shape = state.u.shape[0], state.v.shape[0]
     features = jnp.zeros((rows.shape[0], 0), state.u.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from jaxmf.data import Entries
 from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
@@ -13,8 +13,13 @@ from jaxmf.samplers.factors.shares import Shares
 from jaxmf.samplers.factors.vectors import Known
 from jaxmf.types import Array
 
-if TYPE_CHECKING:
-    from jaxmf.models.bpmf.groups import GroupMixture
+
+class GroupMixture(NamedTuple):
+    """What the prior of the groups keeps beside the groups themselves."""
+
+    hyperparameters: dict[str, dict[str, Array]]  # block -> hyperparameters of its prior
+    # (K,) bool by indicator, groups that some vector has; of growing priors
+    slots: dict[str, Array]
 
 
 class SidePrior(NamedTuple):

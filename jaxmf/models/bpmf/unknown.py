@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +16,16 @@ import scipy.sparse
 
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.container import bare
+from jaxmf.data.feature_units import in_units_of
 from jaxmf.models.bpmf import queries
+from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
 from jaxmf.models.bpmf.state import Observed
 from jaxmf.types import Array, Key
 
-if TYPE_CHECKING:
-    from jaxmf.models.bpmf.bpmf import BPMF
+Spec = TypeVar("Spec", bound=BPMFSpec)
 
 
-def with_unknown(model: BPMF, num_new: tuple[int, int], shape: tuple[int, int]) -> BPMF:
+def with_unknown(model: Spec, num_new: tuple[int, int], shape: tuple[int, int]) -> Spec:
     """The model of a larger matrix; the features of further rows and columns are zero.
 
     Raises ValueError: further columns, where columns have units of their own.
@@ -47,8 +48,25 @@ def with_unknown(model: BPMF, num_new: tuple[int, int], shape: tuple[int, int]) 
     return bare(type(model), **present)
 
 
+def for_new_rows(
+    model: Spec, features: Features | None, num_rows: int, classes: Features | None = None
+) -> Spec:
+    """The model with the features of new rows; see `BPMF.for_new_rows`."""
+    present = {field.name: getattr(model, field.name) for field in fields(model)}
+    if model.row_features is not None:
+        if features is None:
+            features = no_features(model.row_features, num_rows)
+        else:
+            features = in_units_of(features, model.row_features)
+    if model.row_classes is not None and classes is None:
+        classes = Features(np.zeros((num_rows, model.row_classes.width)))
+    cells = no_cells(model.cell_features, num_rows)
+    new = {"row_features": features, "row_classes": classes, "cell_features": cells}
+    return bare(type(model), **present | new)
+
+
 def draw_unknown(
-    model: BPMF, key: Key, draw: queries.Draw, data: Observed, num_new: tuple[int, int]
+    model: BPMFSpec, key: Key, draw: queries.Draw, data: Observed, num_new: tuple[int, int]
 ) -> queries.Draw:
     """The vectors of rows (N + a, D) and columns (M + b, D') of a draw, further ones drawn."""
     row_key, column_key = jax.random.split(key)
@@ -58,7 +76,7 @@ def draw_unknown(
     return {"u": rows, "v": columns}
 
 
-def _drawn(model: BPMF, key: Key, draw: queries.Draw, data: Observed, num_rows: int) -> Array:
+def _drawn(model: BPMFSpec, key: Key, draw: queries.Draw, data: Observed, num_rows: int) -> Array:
     """The rows' vectors of a draw and below them those of further rows without cells."""
     known = jnp.asarray(draw["u"])
     if num_rows == 0:
@@ -68,16 +86,16 @@ def _drawn(model: BPMF, key: Key, draw: queries.Draw, data: Observed, num_rows: 
     ids = {"row_names": None, "column_names": None}
     nothing = jnp.zeros((0,), known.dtype)
     cells = bare(Entries, rows=none, columns=none, values=nothing, shape=shape, **ids)
-    new = queries.fold_in(model.for_new_rows(None, num_rows), key, draw, data, cells)
+    new = queries.fold_in(for_new_rows(model, None, num_rows), key, draw, data, cells)
     return jnp.concatenate([known, new.astype(known.dtype)])
 
 
 def narrowed(
-    model: BPMF,
+    model: Spec,
     draws: Mapping[str, np.ndarray],
     rows: np.ndarray | None,
     columns: np.ndarray | None,
-) -> tuple[BPMF, dict[str, np.ndarray]] | None:
+) -> tuple[Spec, dict[str, np.ndarray]] | None:
     """The model and draws of the matrix of some rows and columns; see `NarrowsDraws`.
 
     Features of cells are found by positions in the whole matrix, so with them there is none.

@@ -6,7 +6,7 @@ Those of the columns are those of the rows of the transposed problem.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxmf._kernels.linalg import after
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.models.bpmf import groups
+from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
 from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
 from jaxmf.priors.hyper import is_fixed
 from jaxmf.row_shards import whole
@@ -30,9 +31,6 @@ from jaxmf.samplers.factors.shifts import FactorSide
 from jaxmf.samplers.factors.vectors import cell_means, design
 from jaxmf.types import Array, Key
 
-if TYPE_CHECKING:
-    from jaxmf.models.bpmf.bpmf import BPMF
-
 
 class MomentDraws(NamedTuple):
     """Random numbers behind a prior of vectors."""
@@ -43,19 +41,19 @@ class MomentDraws(NamedTuple):
     key: Key  # of the link, or of the mixture
 
 
-def gamma_shapes(model: BPMF, state: BPMFState) -> Array:
+def gamma_shapes(model: BPMFSpec, state: BPMFState) -> Array:
     """Shapes of the Gamma draws that the rows' prior needs without a mixture: (1, D) float."""
     side = state.row_side
     num_rows = jnp.full((1,), state.u.shape[0])
     return _raised(model, side).gamma_shapes(num_rows).astype(state.u.dtype)
 
 
-def _core(model: BPMF, vectors: Array) -> Array:
+def _core(model: BPMFSpec, vectors: Array) -> Array:
     """Factors and biases (N, E) of vectors (N, D)."""
     return vectors[:, : model.core_width]
 
 
-def _raised(model: BPMF, side: SidePrior) -> NormalInverseWishart:
+def _raised(model: BPMFSpec, side: SidePrior) -> NormalInverseWishart:
     """The prior of the rows' moments, with a degree of freedom for every line of the link."""
     prior = model.row_hyperprior()
     width = side.link.shape[0]
@@ -63,7 +61,12 @@ def _raised(model: BPMF, side: SidePrior) -> NormalInverseWishart:
 
 
 def update_row_prior(
-    model: BPMF, draws: MomentDraws, state: BPMFState, data: PreparedRatings, *, split_merge: int
+    model: BPMFSpec,
+    draws: MomentDraws,
+    state: BPMFState,
+    data: PreparedRatings,
+    *,
+    split_merge: int,
 ) -> tuple[BPMFState, Array]:
     """Kernel: the prior of the rows' vectors given these: groups, means, covariances, the link.
 
@@ -76,7 +79,7 @@ def update_row_prior(
     return _update_moments(model, draws, state, data), jnp.zeros((), bool)
 
 
-def _update_coefficients(model: BPMF, key: Key, state: BPMFState) -> BPMFState:
+def _update_coefficients(model: BPMFSpec, key: Key, state: BPMFState) -> BPMFState:
     parts, side = model.row_coefficients(), state.row_side
     if not parts.widths:
         return state
@@ -91,7 +94,7 @@ def _update_coefficients(model: BPMF, key: Key, state: BPMFState) -> BPMFState:
 
 
 def _update_groups(
-    model: BPMF, key: Key, state: BPMFState, split_merge: int
+    model: BPMFSpec, key: Key, state: BPMFState, split_merge: int
 ) -> tuple[BPMFState, Array]:
     group_key, moments_key, link_key = jax.random.split(key, 3)
     side, prior, features = state.row_side, model.row_hyperprior(), model.row_link()
@@ -119,7 +122,7 @@ def _update_groups(
 
 
 def _update_moments(
-    model: BPMF, draws: MomentDraws, state: BPMFState, data: PreparedRatings
+    model: BPMFSpec, draws: MomentDraws, state: BPMFState, data: PreparedRatings
 ) -> BPMFState:
     side = state.row_side
     features = model.row_link()
@@ -144,13 +147,13 @@ def _update_moments(
     return state._replace(row_side=row_side)
 
 
-def linked(model: BPMF, side: SidePrior) -> Array:
+def linked(model: BPMFSpec, side: SidePrior) -> Array:
     """What features add to the prior means of factors and biases: (N, E), or zero without any."""
     features = model.row_link()
     return jnp.zeros((), side.link.dtype) if features is None else features.times(side.link)
 
 
-def row_means(model: BPMF, side: SidePrior) -> Array:
+def row_means(model: BPMFSpec, side: SidePrior) -> Array:
     """Prior means of the vectors of all rows: (N, D)."""
     core = side.moments.mean[side.groups] + linked(model, side)
     others = side.coefficients.mean
@@ -159,7 +162,7 @@ def row_means(model: BPMF, side: SidePrior) -> Array:
     return jnp.concatenate([core, jnp.broadcast_to(others, (core.shape[0], *others.shape))], axis=1)
 
 
-def row_precisions(model: BPMF, side: SidePrior) -> Array:
+def row_precisions(model: BPMFSpec, side: SidePrior) -> Array:
     """Prior precisions of the vectors of the groups: (G, D, D), of coefficients on the diagonal."""
     core, parts = precisions(side.moments), model.row_coefficients()
     if not parts.widths:
@@ -172,7 +175,7 @@ def row_precisions(model: BPMF, side: SidePrior) -> Array:
 
 
 def update_row_vectors(
-    model: BPMF,
+    model: BPMFSpec,
     normals: Array,
     state: BPMFState,
     data: PreparedRatings,
@@ -240,7 +243,7 @@ def _with_scale(state: BPMFState, mask: Array, index: Array, scale: Array) -> BP
     return state._replace(u=state.u * by, row_side=side._replace(coefficients=moved))
 
 
-def means_of_data(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array:
+def means_of_data(model: BPMFSpec, state: BPMFState, data: PreparedRatings) -> Array:
     """Means of the observed cells, without the offset and in units: (T,) float."""
     cells = data.cells
     assert isinstance(cells, Arranged)
@@ -254,7 +257,7 @@ def means_of_data(model: BPMF, state: BPMFState, data: PreparedRatings) -> Array
     )
 
 
-def noise_shape(model: BPMF, data: PreparedRatings) -> Array | None:
+def noise_shape(model: BPMFSpec, data: PreparedRatings) -> Array | None:
     """Shape of the Gamma draw behind the variance of normal noise, (1,); None without such."""
     if not model.is_normal:
         return None
@@ -262,7 +265,7 @@ def noise_shape(model: BPMF, data: PreparedRatings) -> Array | None:
 
 
 def update_noise(
-    model: BPMF,
+    model: BPMFSpec,
     key: Key,
     log_gamma: Array | None,
     state: BPMFState,

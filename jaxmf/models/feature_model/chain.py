@@ -16,7 +16,7 @@ from jax.tree_util import Partial
 from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit
-from jaxmf.models.feature_model import hyperparameters
+from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec
 from jaxmf.models.feature_model.state import FeatureState
 from jaxmf.models.feature_model.updates import (
     WHOLE,
@@ -36,7 +36,6 @@ from jaxmf.types import Array, Draw, Key, PyTree
 if TYPE_CHECKING:
     import numpyro.distributions as dist
 
-    from jaxmf.models.feature_model.feature_model import FeatureModel
 
 _NUM_SCALE_DRAWS = 64
 
@@ -52,15 +51,15 @@ class FeatureModelPlan:
     sweep: str
 
 
-def init(plan: FeatureModelPlan, model: FeatureModel, key: Key, data: Dense) -> FeatureState:
+def init(plan: FeatureModelPlan, model: FeatureModelSpec, key: Key, data: Dense) -> FeatureState:
     """Features from their prior; hyperparameters at the means of their priors.
 
     With fewer slots than such features have, the last ones are left out: where a chain starts
     does not matter to what it converges to.
     """
     z_key, y_key = jax.random.split(key)
-    values = hyperparameters.initial_values(model)
-    fixed = hyperparameters.at_values(model, values)
+    values = model.initial_values()
+    fixed = model.at_values(values)
     # of this many slots whatever the capacity, so that more of them change nothing
     num_drawn = min(plan.num_slots, model.num_slots())
     z, _ = sample_by_rows(fixed.prior, z_key, data.values.shape[0], num_drawn)
@@ -71,7 +70,7 @@ def init(plan: FeatureModelPlan, model: FeatureModel, key: Key, data: Dense) -> 
 
 def step(
     plan: FeatureModelPlan,
-    model: FeatureModel,
+    model: FeatureModelSpec,
     key: Key,
     state: FeatureState,
     data: Dense,
@@ -80,7 +79,7 @@ def step(
     """Rows of Z, moves of Y, hyperparameters."""
     annealed = WHOLE
     if plan.anneal:
-        fixed = hyperparameters.at_values(model, state.hyperparameters)
+        fixed = model.at_values(state.hyperparameters)
         annealed = annealing_at(fixed.feature_prior, data, progress)
     state, info = _update_features(plan, model, key, state, data, annealed)
     # of the whole likelihood: of one to a small power the scales would follow their priors
@@ -110,7 +109,7 @@ def annealing_at(prior: dist.Distribution, data: Dense, progress: Array) -> Anne
 
 def powered_step(
     plan: FeatureModelPlan,
-    model: FeatureModel,
+    model: FeatureModelSpec,
     key: Key,
     state: FeatureState,
     data: Dense,
@@ -126,7 +125,7 @@ def powered_step(
 
 def _update_features(
     plan: FeatureModelPlan,
-    model: FeatureModel,
+    model: FeatureModelSpec,
     key: Key,
     state: FeatureState,
     data: Dense,
@@ -146,7 +145,11 @@ def _update_features(
 
 
 def draw_from_prior(
-    plan: FeatureModelPlan, model: FeatureModel, key: Key, data: Dense, sizes: dict[str, int] | None
+    plan: FeatureModelPlan,
+    model: FeatureModelSpec,
+    key: Key,
+    data: Dense,
+    sizes: dict[str, int] | None,
 ) -> tuple[FeatureState, dict[str, Array]]:
     """A state from the prior, for `jaxmf.smc`."""
     num_slots = plan.num_slots if sizes is None else sizes["features"]
@@ -154,20 +157,20 @@ def draw_from_prior(
     return state_of(model, draw), {"features": overflow}
 
 
-def state_of(model: FeatureModel, draw: Draw) -> FeatureState:
+def state_of(model: FeatureModelSpec, draw: Draw) -> FeatureState:
     """The state of a chain at a draw from the prior."""
-    values = {name: draw[name] for name in hyperparameters.priors_of(model)}
+    values = {name: draw[name] for name in model.hyperparameters}
     return FeatureState(draw["z"], filled(model, draw["z"], draw["y"]), values)
 
 
-def measure(model: FeatureModel, state: FeatureState, data: Dense) -> Array:
+def measure(model: FeatureModelSpec, state: FeatureState, data: Dense) -> Array:
     """log p(observed X | Z, Y), () float."""
-    fixed = hyperparameters.at_values(model, state.hyperparameters)
+    fixed = model.at_values(state.hyperparameters)
     rows = jax.vmap(fixed.row_log_likelihood, in_axes=(0, 0, 0, None))
     return jnp.sum(rows(data.values, data.observed, state.z, state.y))
 
 
-def record(model: FeatureModel, key: Key, state: FeatureState, data: Dense) -> Draw:
+def record(model: FeatureModelSpec, key: Key, state: FeatureState, data: Dense) -> Draw:
     """What a draw keeps; zeros in slots without a feature, as in slots that another chain added."""
     del key
     draw = {"z": state.z, "y": state.y, **state.hyperparameters}
@@ -179,14 +182,14 @@ def record(model: FeatureModel, key: Key, state: FeatureState, data: Dense) -> D
     }
 
 
-def grow(model: FeatureModel, state: FeatureState, sizes: dict[str, int]) -> FeatureState:
+def grow(model: FeatureModelSpec, state: FeatureState, sizes: dict[str, int]) -> FeatureState:
     """The state with more slots for features."""
     size, present = sizes["features"], state.z.shape[1]
     more = jnp.concatenate([state.y, model.filling(size - present)])
     return state._replace(z=slots.pad_axis(state.z, 1, size), y=more)
 
 
-def shared(model: FeatureModel) -> dict[str, Callable[..., PyTree]]:
+def shared(model: FeatureModelSpec) -> dict[str, Callable[..., PyTree]]:
     """What a chain and `jaxmf.smc` both do with a state."""
     return {
         "record": Partial(record, model),

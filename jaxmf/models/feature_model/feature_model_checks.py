@@ -14,7 +14,8 @@ from jaxmf.data import Dense
 from jaxmf.devices import AUTO
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.likelihoods.cells.ordinal import Ordinal
-from jaxmf.models.feature_model.hyperparameters import FUNCTIONS, argument_names, priors_of
+from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec, check_shape
+from jaxmf.models.feature_model.hyperparameters import FUNCTIONS, argument_names
 from jaxmf.models.feature_model.queries import BY_MOMENTS
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
@@ -25,7 +26,6 @@ from jaxmf.types import Array
 if TYPE_CHECKING:
     import numpyro.distributions as dist
 
-    from jaxmf.models.feature_model.feature_model import FeatureModel
 
 SWEEPS = ("bits", "particle_gibbs")
 _DRAW_NAMES = ("z", "y", "alpha", "concentration", "num_features", "log_joint")
@@ -43,7 +43,7 @@ def sweep_option(sweep: object) -> str:
     return SWEEPS[0] if known == AUTO else known
 
 
-def check_parts(model: FeatureModel) -> None:
+def check_parts(model: FeatureModelSpec) -> None:
     """Refuses parts of the wrong kind. Parts inside a transformation of jax are not looked at."""
     if any(is_placeholder(leaf) for leaf in jax.tree.leaves(model)):
         return
@@ -69,7 +69,7 @@ def check_parts(model: FeatureModel) -> None:
     _check_feature_prior(feature_prior)
 
 
-def _check_object(model: FeatureModel) -> None:
+def _check_object(model: FeatureModelSpec) -> None:
     """Refuses what is no likelihood, leaves something open, or has a function beside it."""
     likelihood = model.likelihood
     if not isinstance(likelihood, Likelihood):
@@ -93,7 +93,7 @@ def _check_object(model: FeatureModel) -> None:
             raise ValueError(f"parameters: {name!r} is one of likelihood={likelihood!r} already")
 
 
-def _check_predictor(model: FeatureModel, y: Array) -> None:
+def _check_predictor(model: FeatureModelSpec, y: Array) -> None:
     """Refuses features of a likelihood object that have another shape or sign than it needs."""
     if len(model.row_shape) != 1:
         raise ValueError(
@@ -111,7 +111,7 @@ def _check_predictor(model: FeatureModel, y: Array) -> None:
         )
 
 
-def _check_parameters(model: FeatureModel) -> None:
+def _check_parameters(model: FeatureModelSpec) -> None:
     """Refuses parameters that are no numbers or priors, or that no function takes."""
     if not isinstance(model.parameters, dict):
         raise TypeError(
@@ -134,7 +134,7 @@ def _check_parameters(model: FeatureModel) -> None:
             )
 
 
-def _made_prior(model: FeatureModel) -> dist.Distribution:
+def _made_prior(model: FeatureModelSpec) -> dist.Distribution:
     """What the function `feature_prior` returns with the parameters where a chain starts."""
     try:
         return model.at_start.feature_prior
@@ -154,13 +154,12 @@ def check_density(prior: object) -> None:
         )
 
 
-def without_priors(model: FeatureModel) -> FeatureModel:
+def without_priors(model: FeatureModelSpec) -> FeatureModelSpec:
     """The model with numbers for its hyperparameters; refuses one where they have priors."""
-    learned = [name for name, value in priors_of(model).items() if not hyper.is_fixed(value)]
-    if learned:
+    if model.learned:
         raise ValueError(
-            f"{learned[0]} has a prior, but mf.particle_filter takes numbers for hyperparameters; "
-            "give a number, or use mf.sample, which learns it"
+            f"{next(iter(model.learned))} has a prior, but mf.particle_filter takes numbers for "
+            "hyperparameters; give a number, or use mf.sample, which learns it"
         )
     return model.at_start
 
@@ -211,26 +210,7 @@ def _check_prior(prior: object) -> None:
             raise ValueError(f"prior: {name} must be positive, got {value}")
 
 
-def check_shape(value: Array | jax.ShapeDtypeStruct, x: Array, *, missing: bool) -> None:
-    """Refuses a value of log_likelihood of another shape than () or that of x."""
-    shape = jnp.shape(value)
-    if shape not in ((), x.shape):
-        raise ValueError(
-            f"log_likelihood returned shape {shape}; it must return one number, shape (), or one a "
-            f"cell, shape {x.shape}"
-        )
-    if shape == () and missing:
-        raise ValueError(
-            "log_likelihood returned one number for the whole row, but cells are missing: it must "
-            f"return one number a cell, shape {x.shape}, so that missing cells can be left out"
-        )
-    if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
-        raise TypeError(
-            f"log_likelihood must return floats, got {jnp.result_type(value)}: a log probability"
-        )
-
-
-def check_likelihood(model: FeatureModel, data: Dense, name: str) -> None:
+def check_likelihood(model: FeatureModelSpec, data: Dense, name: str) -> None:
     """Tries log_likelihood on rows of the data, with features from their prior.
 
     Raises ValueError, TypeError: it fails, returns the wrong shape, NaN or plus infinity.
@@ -268,7 +248,7 @@ def check_likelihood(model: FeatureModel, data: Dense, name: str) -> None:
         )
 
 
-def _check_missing(model: FeatureModel, data: Dense, name: str) -> None:
+def _check_missing(model: FeatureModelSpec, data: Dense, name: str) -> None:
     """Refuses a log likelihood of which observed cells change with what stands in missing ones."""
     x, observed = np.asarray(data.values), np.asarray(data.observed)
     some = np.flatnonzero(~observed.all(axis=1))[:_MOST_ROWS]
@@ -289,13 +269,13 @@ def _check_missing(model: FeatureModel, data: Dense, name: str) -> None:
 
 
 @jit
-def _tried_rows(model: FeatureModel, x: Array) -> Array:
+def _tried_rows(model: FeatureModelSpec, x: Array) -> Array:
     """Log likelihoods of cells of rows with all of a few features: (rows, D)."""
     y = model.draw_features(jax.random.key(0), _NUM_TRIED)
     return jax.vmap(model.log_densities, in_axes=(0, None, None))(x, jnp.ones(_NUM_TRIED, bool), y)
 
 
-def _check_columns(model: FeatureModel, x: Array, observed: Array | None) -> None:
+def _check_columns(model: FeatureModelSpec, x: Array, observed: Array | None) -> None:
     """Refuses `columns_independent` where a cell changes with Y in another column."""
     if model.row_shape != x.shape[1:]:
         raise ValueError(
@@ -320,7 +300,7 @@ def _check_columns(model: FeatureModel, x: Array, observed: Array | None) -> Non
 
 @jit
 def _tried_columns(
-    model: FeatureModel, x: Array, observed: Array | None
+    model: FeatureModelSpec, x: Array, observed: Array | None
 ) -> tuple[Array, Array, Array]:
     """Log likelihoods of cells before and after changes of Y in about half of the columns."""
     keys = [jax.random.fold_in(jax.random.key(0), index) for index in range(3)]
@@ -333,7 +313,7 @@ def _tried_columns(
 
 
 @jit
-def _tried(model: FeatureModel, x: Array, observed: Array | None) -> Array:
+def _tried(model: FeatureModelSpec, x: Array, observed: Array | None) -> Array:
     """Log likelihoods of the rows with the first 0, 1, ... of a few features: (patterns, rows)."""
     y = model.draw_features(jax.random.key(0), _NUM_TRIED)
     patterns = jnp.tril(jnp.ones((_NUM_TRIED + 1, _NUM_TRIED), bool), -1)

@@ -15,7 +15,7 @@ Source: Wood & Griffiths (2006), section 3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,14 +24,12 @@ from jax.tree_util import Partial
 from jaxmf import slots
 from jaxmf._kernels.special import poisson
 from jaxmf.data import Dense
+from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec
 from jaxmf.samplers import explicit_rows, feature_particles
 from jaxmf.samplers.explicit_rows import ExplicitFeatures, where_slots
 from jaxmf.samplers.feature_particles import conditional_of, no_rows, one_child, with_row
 from jaxmf.samplers.smc import ParticleModel
 from jaxmf.types import Array, Key, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.models.feature_model.feature_model import FeatureModel
 
 
 class FeatureParticle(NamedTuple):
@@ -59,7 +57,7 @@ class FeatureFilterPlan:
     rejuvenates: bool
 
 
-def filter_of_rows(model: FeatureModel, plan: FeatureFilterPlan) -> ParticleModel:
+def filter_of_rows(model: FeatureModelSpec, plan: FeatureFilterPlan) -> ParticleModel:
     """What a particle does with a row."""
     return ParticleModel(
         init=Partial(init, plan, model),
@@ -70,7 +68,9 @@ def filter_of_rows(model: FeatureModel, plan: FeatureFilterPlan) -> ParticleMode
     )
 
 
-def init(plan: FeatureFilterPlan, model: FeatureModel, key: Key, data: Dense) -> FeatureParticle:
+def init(
+    plan: FeatureFilterPlan, model: FeatureModelSpec, key: Key, data: Dense
+) -> FeatureParticle:
     """A particle before the first row; a finite prior has its features from the start."""
     num_slots = plan.num_slots
     counts = jnp.zeros((num_slots,), jnp.result_type(float))
@@ -81,7 +81,7 @@ def init(plan: FeatureFilterPlan, model: FeatureModel, key: Key, data: Dense) ->
 
 
 def propose(
-    model: FeatureModel, key: Key, particle: FeatureParticle, data: Dense, row: Array
+    model: FeatureModelSpec, key: Key, particle: FeatureParticle, data: Dense, row: Array
 ) -> tuple[PyTree, Array, dict[str, Array]]:
     """One child: Algorithm 1 for its bits, the prior for new rows of Y; the weight is eq 5."""
     num_slots = particle.counts.shape[0]
@@ -109,7 +109,7 @@ def extend(
 
 
 def rejuvenate(
-    model: FeatureModel, key: Key, particle: FeatureParticle, data: Dense, row: Array
+    model: FeatureModelSpec, key: Key, particle: FeatureParticle, data: Dense, row: Array
 ) -> tuple[FeatureParticle, dict[str, Array]]:
     """Kernel: all rows so far and Y, one after another."""
     assert particle.z is not None
@@ -122,7 +122,9 @@ def rejuvenate(
     return particle._replace(z=z, y=y, counts=counts), {"features": overflow}
 
 
-def grow(model: FeatureModel, particle: FeatureParticle, sizes: dict[str, int]) -> FeatureParticle:
+def grow(
+    model: FeatureModelSpec, particle: FeatureParticle, sizes: dict[str, int]
+) -> FeatureParticle:
     """The particle with more slots for features, or room for more rows."""
     if "features" in sizes:
         more = model.filling(sizes["features"] - particle.counts.shape[0])

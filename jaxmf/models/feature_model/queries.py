@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +10,10 @@ from jax.scipy.stats import bernoulli, norm, poisson
 
 from jaxmf.data import Dense
 from jaxmf.likelihoods.cells.likelihood import sample_counts
+from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.samplers.new_rows import draw_bits
 from jaxmf.types import Array, Draw, Key
-
-if TYPE_CHECKING:
-    from jaxmf.models.feature_model.feature_model import FeatureModel
 
 # Numbers that are worked on at once, where a function of whole rows is asked for single cells.
 _BLOCK = 2**18
@@ -42,12 +39,6 @@ BY_MOMENTS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {
 }
 
 
-def predictor(z: Array, y: Array) -> Array:
-    """sum_k z_k y_kd: float, of the rows of z (..., K) and the columns of y (K, D)."""
-    dtype = jnp.result_type(float)
-    return z.astype(dtype) @ y.astype(dtype)
-
-
 def cell_predictors(draw: Draw, rows: Array, columns: Array) -> Array:
     """The same of cells, (M,) float."""
     eta = jnp.sum(jnp.where(draw["z"][rows], draw["y"][:, columns].T, 0), axis=1)
@@ -55,7 +46,7 @@ def cell_predictors(draw: Draw, rows: Array, columns: Array) -> Array:
 
 
 def log_density(
-    model: FeatureModel,
+    model: FeatureModelSpec,
     draw: Draw,
     data: Dense,
     cells: tuple[Array, Array],
@@ -100,7 +91,7 @@ def over_cells(
 
 
 def draw_cells(
-    model: FeatureModel,
+    model: FeatureModelSpec,
     key: Key,
     draw: Draw,
     data: Dense,
@@ -122,7 +113,7 @@ def draw_cells(
     return BY_MOMENTS[model.cell_distribution][1](key, *moments)
 
 
-def draw_rows(model: FeatureModel, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
+def draw_rows(model: FeatureModelSpec, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
     """One value of every cell of new rows, (N_new, D) float.
 
     They are drawn given the features, and those given the observed cells: a row whose cells are
@@ -135,7 +126,7 @@ def draw_rows(model: FeatureModel, key: Key, draw: Draw, data: Dense, new_data: 
     return values.reshape(new_data.shape)
 
 
-def new_rows(model: FeatureModel, key: Key, draw: Draw, new_data: Dense) -> tuple[Array, Array]:
+def new_rows(model: FeatureModelSpec, key: Key, draw: Draw, new_data: Dense) -> tuple[Array, Array]:
     """Features drawn for every new row (N_new, K) bool, and their probabilities (N_new, K).
 
     Features of the row's own are left out: their rows of Y cannot be summed out of a likelihood

@@ -12,4 +12,4 @@ class FeatureState(NamedTuple):
 
     z: Array  # (N, K) bool
     y: Array  # (K, ...), rows of Y; slots without a feature hold one fixed draw
-    hyperparameters: dict[str, Array]  # () float by name, as `hyperparameters.priors_of` lists them
+    hyperparameters: dict[str, Array]  # () float by name, as the model lists them

@@ -5,7 +5,7 @@ Each is `(model, key, state, data) -> (state, info)` and leaves the posterior in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.models.feature_model import hyperparameters
+from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec
 from jaxmf.models.feature_model.state import FeatureState
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
@@ -20,9 +21,6 @@ from jaxmf.samplers import explicit_rows, feature_births, feature_values
 from jaxmf.samplers.feature_values import Values
 from jaxmf.samplers.hyper import update_feature_prior, update_parameter
 from jaxmf.types import Array, Key
-
-if TYPE_CHECKING:
-    from jaxmf.models.feature_model.feature_model import FeatureModel
 
 
 class Annealed(NamedTuple):
@@ -36,7 +34,7 @@ WHOLE = Annealed()
 
 
 def update_rows(
-    model: FeatureModel,
+    model: FeatureModelSpec,
     key: Key,
     state: FeatureState,
     data: Dense,
@@ -48,7 +46,7 @@ def update_rows(
 
     Args: annealed: how an annealed start weakens the model.
     """
-    fixed = hyperparameters.at_values(model, state.hyperparameters)
+    fixed = model.at_values(state.hyperparameters)
     fixed = fixed.without_constants().tempered(*annealed)
     kernels = [explicit_rows.update_bits_and_new, feature_births.birth_or_death]
     if sweep == "particle_gibbs":
@@ -60,14 +58,14 @@ def update_rows(
     return state._replace(z=z, y=y), Info(overflow={"features": overflow})
 
 
-def filled(model: FeatureModel, z: Array, y: Array) -> Array:
+def filled(model: FeatureModelSpec, z: Array, y: Array) -> Array:
     """Y with the fixed draw in the slots without a feature, whatever was there before."""
     exists = model.prior.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
     return explicit_rows.where_slots(exists, y, model.filling(z.shape[1]))
 
 
 def update_values(
-    model: FeatureModel,
+    model: FeatureModelSpec,
     key: Key,
     state: FeatureState,
     data: Dense,
@@ -75,7 +73,7 @@ def update_values(
     annealed: Annealed = WHOLE,
 ) -> tuple[FeatureState, Info]:
     """Kernel: rows of Y, by moves of their entries and by whole rows from their prior."""
-    fixed = hyperparameters.at_values(model, state.hyperparameters)
+    fixed = model.at_values(state.hyperparameters)
     fixed = fixed.without_constants().tempered(*annealed)
     z = state.z
     exists = fixed.prior.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
@@ -99,7 +97,7 @@ def update_values(
 
 
 def update_hyperparameters(
-    model: FeatureModel,
+    model: FeatureModelSpec,
     key: Key,
     state: FeatureState,
     data: Dense,
@@ -118,13 +116,13 @@ def update_hyperparameters(
             counts=counts,
             num_rows=state.z.shape[0],
         )
-    learned = hyperparameters.priors_of_likelihood(model) | dict(model.parameters)
+    learned = model.likelihood_hyperparameters | dict(model.parameters)
     for index, (name, prior) in enumerate(learned.items()):
         if hyper.is_fixed(prior):
             continue
 
         def log_density(value: Array, name: str = name) -> Array:
-            changed = hyperparameters.at_values(model, values | {name: value})
+            changed = model.at_values(values | {name: value})
             return changed.tempered(*annealed).log_conditional(state.z, state.y, data)
 
         parameter_key = jax.random.fold_in(key, index + 1)

@@ -10,7 +10,7 @@ need a complete matrix, so each step first draws the missing cells at its power,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +21,9 @@ from jaxmf.feature_models import draw_from_prior
 from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian import chain, updates
 from jaxmf.models.linear_gaussian.chain import LinearGaussianPlan
+from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.models.linear_gaussian.state import LinearGaussianState
 from jaxmf.types import Array, Draw, Key
-
-if TYPE_CHECKING:
-    from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP
 
 
 class LinearTerms(NamedTuple):
@@ -39,7 +37,7 @@ class LinearTerms(NamedTuple):
 
 def init(
     plan: LinearGaussianPlan,
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     key: Key,
     data: Dense,
     sizes: dict[str, int] | None,
@@ -52,7 +50,7 @@ def init(
 
 def step(
     plan: LinearGaussianPlan,
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     key: Key,
     state: LinearGaussianState,
     data: Dense,
@@ -76,7 +74,7 @@ def step(
     return state, info
 
 
-def measure(model: LinearGaussianIBP, state: LinearGaussianState, data: Dense) -> LinearTerms:
+def measure(model: LinearGaussianSpec, state: LinearGaussianState, data: Dense) -> LinearTerms:
     """The statistics of `log_ratio`."""
     log_unit = model.log_unit(data)
     data = model.centred(data)
@@ -107,7 +105,7 @@ def log_ratio(measured: LinearTerms, before: Array, after: Array) -> Array:
 
 
 def draw_missing(
-    model: LinearGaussianIBP, key: Key, state: LinearGaussianState, data: Dense, power: Array
+    model: LinearGaussianSpec, key: Key, state: LinearGaussianState, data: Dense, power: Array
 ) -> LinearGaussianState:
     """Missing cells given Z and the observed cells, with the likelihood to a power."""
     if data.observed is None:
@@ -139,7 +137,7 @@ def draw_missing(
     return state._replace(x=jnp.where(observed, data.values, cells).astype(dtype))
 
 
-def record(model: LinearGaussianIBP, key: Key, state: LinearGaussianState, data: Dense) -> Draw:
+def record(model: LinearGaussianSpec, key: Key, state: LinearGaussianState, data: Dense) -> Draw:
     """What a draw keeps, of a state at power one; missing cells may be those of a lower power."""
     refresh_key, record_key = jax.random.split(key)
     state = draw_missing(model, refresh_key, state, data, jnp.ones(()))

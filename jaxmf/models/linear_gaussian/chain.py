@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from jax.tree_util import Partial
 from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
+from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, LinearGaussianState
 from jaxmf.models.linear_gaussian.updates import (
     update_by_change_of_basis,
@@ -35,9 +35,6 @@ from jaxmf.samplers.feature_layout import capacity, num_features
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Draw, Key, PyTree
 
-if TYPE_CHECKING:
-    from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP
-
 WHOLE_ROWS_REMEDY = "use sweep='collapsed'"
 
 
@@ -54,7 +51,7 @@ class LinearGaussianPlan:
 
 
 def init(
-    plan: LinearGaussianPlan, model: LinearGaussianIBP, key: Key, data: Dense
+    plan: LinearGaussianPlan, model: LinearGaussianSpec, key: Key, data: Dense
 ) -> LinearGaussianState:
     """No features; scales that have priors start from the data.
 
@@ -91,7 +88,7 @@ def init(
 
 def step(
     plan: LinearGaussianPlan,
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     key: Key,
     state: LinearGaussianState,
     data: Dense,
@@ -136,7 +133,7 @@ def step(
     return new, info
 
 
-def record(model: LinearGaussianIBP, key: Key, state: LinearGaussianState, data: Dense) -> Draw:
+def record(model: LinearGaussianSpec, key: Key, state: LinearGaussianState, data: Dense) -> Draw:
     """What a draw keeps."""
     del key
     return {
@@ -152,7 +149,7 @@ def grow(state: LinearGaussianState, sizes: dict[str, int]) -> LinearGaussianSta
     return state._replace(z=slots.pad_axis(state.z, 1, sizes["features"]))
 
 
-def shared(plan: LinearGaussianPlan, model: LinearGaussianIBP) -> dict[str, Callable[..., PyTree]]:
+def shared(plan: LinearGaussianPlan, model: LinearGaussianSpec) -> dict[str, Callable[..., PyTree]]:
     """What a chain and `jaxmf.smc` both do with a state."""
     return {
         "record": Partial(record, model),

@@ -8,19 +8,17 @@ itself (empirical Bayes), so that x and a + b x have the same features.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from jaxmf.data import Dense, units
 from jaxmf.data.checks import shown_id
+from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.user_warnings import warn
-
-if TYPE_CHECKING:
-    from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP
 
 # A row that needs more features than this is a warning, one that needs more than that is refused.
 _MANY_FEATURES = 25
@@ -29,25 +27,10 @@ _TOO_MANY_FEATURES = 10_000
 _UNEQUAL_SPREADS = 100.0
 _NUM_PRIOR_DRAWS = 1_001
 
-
-def completed(
-    model: LinearGaussianIBP, unit: float = 1.0, least_noise: float = 0.01
-) -> LinearGaussianIBP:
-    """The model with the scales that were left open filled in.
-
-    Args:
-        unit: spread of the data about the offset; 1 without data.
-        least_noise: the lower end of the prior of an open noise scale, in units.
-    """
-    open_settings: dict[str, Any] = {}
-    if model.noise_scale is None:
-        open_settings["noise_scale"] = hyper.noise_prior(unit, least_noise)
-    if model.feature_scale is None:
-        open_settings["feature_scale"] = hyper.effect_prior(unit)
-    return replace(model, **open_settings) if open_settings else model
+Spec = TypeVar("Spec", bound=LinearGaussianSpec)
 
 
-def matched(model: LinearGaussianIBP, data: Dense) -> LinearGaussianIBP:
+def matched(model: Spec, data: Dense) -> Spec:
     """The model with what was left open taken from the data; see `LinearGaussianIBP`."""
     if data.num_rows == 0 or isinstance(data.values, jax.core.Tracer):
         return model
@@ -65,7 +48,7 @@ def matched(model: LinearGaussianIBP, data: Dense) -> LinearGaussianIBP:
     settings: dict[str, Any] = {"offset": offset, "column_unit": column_unit}
     model = replace(model, **settings)
     unit = units.scale_about(data, offset, column_unit) if None in scales else 1.0
-    result = completed(model, unit, units.least_noise(data))
+    result = model.completed(unit, units.least_noise(data))
     if model.feature_scale is not None:
         _compare_scales(result, data)
     return result
@@ -87,7 +70,7 @@ def _warn_of_columns(data: Dense, spreads: np.ndarray) -> None:
         )
 
 
-def _compare_scales(model: Any, data: Dense) -> None:
+def _compare_scales(model: LinearGaussianSpec, data: Dense) -> None:
     """Says where the scales that the user chose make rows need very many features."""
     largest = _upper_value(model.feature_scale)
     noise = _upper_value(model.noise_scale)
@@ -96,15 +79,16 @@ def _compare_scales(model: Any, data: Dense) -> None:
     num_needed = max(squares[row] - noise**2, 0.0) / largest**2
     if num_needed <= _MANY_FEATURES:
         return
+    has_offset = model.offset is not None and np.ndim(model.offset) > 0
     remedy = (
         "Leave feature_scale out, so that it is learned in the units of the data"
-        if np.ndim(model.offset) or model.bias
+        if has_offset or model.bias
         else "Centre the columns, set bias=True, or leave feature_scale out, so that the data are "
         "centred and it is learned in their units"
     )
     message = (
         f"data: row {row} lies {np.sqrt(squares[row]):.3g} from "
-        f"{'the offset' if np.ndim(model.offset) else 'zero'} in the root mean square, but "
+        f"{'the offset' if has_offset else 'zero'} in the root mean square, but "
         f"feature_scale is at most {largest:.3g}: such a row may need about {num_needed:.3g} "
         f"features. {remedy}"
     )

@@ -12,8 +12,6 @@ Source: Wood & Griffiths (2006), section 4.1, with row-wise statistics in place 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
@@ -23,6 +21,7 @@ from jaxmf._kernels.linalg import after
 from jaxmf.arguments import check_count, check_number, check_word
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
+from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.models.linear_gaussian.particle import (
     GaussianFilterPlan,
     GaussianParticle,
@@ -48,13 +47,10 @@ from jaxmf.samplers.hyper import update_feature_prior
 from jaxmf.samplers.smc import ParticleModel
 from jaxmf.types import Array, Key, PyTree
 
-if TYPE_CHECKING:
-    from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP
-
 PROPOSALS = ("prior", "exact")
 
 
-def filter_of_rows(model: LinearGaussianIBP, plan: GaussianFilterPlan) -> ParticleModel:
+def filter_of_rows(model: LinearGaussianSpec, plan: GaussianFilterPlan) -> ParticleModel:
     """What a particle does with a row.
 
     Raises ValueError: an unknown proposal, options that do not go together, too many slots for the
@@ -71,7 +67,7 @@ def filter_of_rows(model: LinearGaussianIBP, plan: GaussianFilterPlan) -> Partic
     )
 
 
-def _check_plan(plan: GaussianFilterPlan, model: LinearGaussianIBP) -> None:
+def _check_plan(plan: GaussianFilterPlan, model: LinearGaussianSpec) -> None:
     check_word("proposal", plan.proposal, PROPOSALS)
     if plan.has_children and plan.proposal != "exact":
         raise ValueError(
@@ -88,7 +84,7 @@ def _check_plan(plan: GaussianFilterPlan, model: LinearGaussianIBP) -> None:
 
 def extend(
     plan: GaussianFilterPlan,
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     key: Key,
     particle: GaussianParticle,
     choice: PyTree,
@@ -128,7 +124,7 @@ def _fill_in(
 
 def refresh(
     plan: GaussianFilterPlan,
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     key: Key,
     particle: GaussianParticle,
     num_rows: Array,
@@ -161,7 +157,7 @@ def refresh(
 
 def rejuvenate(
     plan: GaussianFilterPlan,
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     key: Key,
     particle: GaussianParticle,
     data: Dense,
@@ -202,7 +198,7 @@ def rejuvenate(
     return particle, {"features": overflow}
 
 
-def _without_gaps(model: LinearGaussianIBP, z: Array) -> Array:
+def _without_gaps(model: LinearGaussianSpec, z: Array) -> Array:
     """Features moved to the first slots, so that enumeration goes over them alone.
 
     Their order is kept. Which slot a feature has does not matter to what follows: sweeps visit

@@ -6,7 +6,7 @@ Open `GaussianParticle` first. `filter.py` says what a filter does with it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +15,12 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
 from jaxmf.likelihoods.gaussian import RowPosterior
+from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, LinearGaussianState
 from jaxmf.priors import hyper
 from jaxmf.samplers import feature_particles
 from jaxmf.samplers.feature_layout import Scales, num_features
 from jaxmf.types import Array, Draw, Key
-
-if TYPE_CHECKING:
-    from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP
 
 MAX_EXACT_SLOTS = 16
 MAX_CHILDREN_SLOTS = 10
@@ -76,7 +74,7 @@ class GaussianFilterPlan:
     anneal_steps: int
 
 
-def check_num_slots(plan: GaussianFilterPlan, model: LinearGaussianIBP, num_slots: int) -> None:
+def check_num_slots(plan: GaussianFilterPlan, model: LinearGaussianSpec, num_slots: int) -> None:
     """Refuses to enumerate the settings of too many slots."""
     if plan.proposal != "exact":
         return
@@ -91,14 +89,14 @@ def check_num_slots(plan: GaussianFilterPlan, model: LinearGaussianIBP, num_slot
         )
 
 
-def needs_statistics(plan: GaussianFilterPlan, model: LinearGaussianIBP) -> bool:
+def needs_statistics(plan: GaussianFilterPlan, model: LinearGaussianSpec) -> bool:
     """Whether particles need Z'Z, Z'X and sums of squares beside (M, mu)."""
     scales_fixed = hyper.is_fixed(model.noise_scale) and hyper.is_fixed(model.feature_scale)
     return not scales_fixed or plan.anneal_steps > 0
 
 
 def init(
-    plan: GaussianFilterPlan, model: LinearGaussianIBP, key: Key, data: Dense
+    plan: GaussianFilterPlan, model: LinearGaussianSpec, key: Key, data: Dense
 ) -> GaussianParticle:
     """A particle before the first row, its hyperparameters from their priors."""
     num_rows, num_columns = data.values.shape
@@ -146,7 +144,7 @@ def add_row(particle: GaussianParticle, z_row: Array, x: Array, row: Array) -> G
 
 
 def particle_draw(
-    model: LinearGaussianIBP, particle: GaussianParticle, path: dict[str, Array], data: Dense
+    model: LinearGaussianSpec, particle: GaussianParticle, path: dict[str, Array], data: Dense
 ) -> Draw:
     """What a draw keeps of one particle, all of Z included.
 
@@ -163,7 +161,7 @@ def particle_draw(
 
 def grow(
     plan: GaussianFilterPlan,
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     particle: GaussianParticle,
     sizes: dict[str, int],
 ) -> GaussianParticle:
@@ -177,7 +175,7 @@ def grow(
 
 
 def _grow_features(
-    plan: GaussianFilterPlan, model: LinearGaussianIBP, particle: GaussianParticle, size: int
+    plan: GaussianFilterPlan, model: LinearGaussianSpec, particle: GaussianParticle, size: int
 ) -> GaussianParticle:
     check_num_slots(plan, model, size)
     statistics = particle.statistics

@@ -6,21 +6,17 @@ conditional given the row as well, a sum over all settings. Open `propose` first
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
+from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.models.linear_gaussian.particle import GaussianFilterPlan, GaussianParticle
 from jaxmf.samplers import feature_particles, feature_rows, row_enumeration
 from jaxmf.samplers.feature_layout import RowPrior, Scales
 from jaxmf.samplers.feature_particles import ParticleSetting, one_child
 from jaxmf.types import Array, Key, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP
 
 _MAX_NEW = 100_000
 # Numbers of new features that are children of their own; the last stands for all larger ones.
@@ -29,7 +25,7 @@ _NUM_COUNTS = 4
 
 def propose(
     plan: GaussianFilterPlan,
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     key: Key,
     particle: GaussianParticle,
     data: Dense,
@@ -57,7 +53,7 @@ def propose(
 
 def _propose_from_prior(
     key: Key,
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     particle: GaussianParticle,
     conditional: RowPrior,
     x: Array,
@@ -80,7 +76,7 @@ def _propose_from_prior(
 
 
 def _all_children(
-    model: LinearGaussianIBP, fit: feature_rows.RowFit, conditional: RowPrior, scales: Scales
+    model: LinearGaussianSpec, fit: feature_rows.RowFit, conditional: RowPrior, scales: Scales
 ) -> tuple[ParticleSetting, Array]:
     """All settings of the row: 2^K of the existing bits times 0, 1, ... new features."""
     patterns, log_weights = row_enumeration.all_settings(
@@ -95,7 +91,7 @@ def _all_children(
 
 def draw_child(
     key: Key,
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     particle: GaussianParticle,
     block: row_enumeration.RowBlock,
     conditional: RowPrior,
@@ -116,7 +112,7 @@ def draw_child(
 
 def draw_larger(
     key: Key,
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     particle: GaussianParticle,
     child: ParticleSetting,
     conditional: RowPrior,
@@ -149,14 +145,14 @@ def _fit_of(
     return error @ error, on @ particle.posterior.spread @ on, num_observed
 
 
-def conditional_of(model: LinearGaussianIBP, particle: GaussianParticle, row: Array) -> RowPrior:
+def conditional_of(model: LinearGaussianSpec, particle: GaussianParticle, row: Array) -> RowPrior:
     """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
     return feature_particles.conditional_of(
         model.prior(particle), particle, row, num_fixed=model.first_slot()
     )
 
 
-def always_on_of(model: LinearGaussianIBP, particle: GaussianParticle) -> Array:
+def always_on_of(model: LinearGaussianSpec, particle: GaussianParticle) -> Array:
     """(K,) bool, the bias feature."""
     return (jnp.arange(particle.counts.shape[0]) == 0) & model.bias
 

@@ -7,7 +7,6 @@ the data minus the offset, in units of columns.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from jaxmf._kernels import compensated
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods import gaussian
+from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.models.linear_gaussian.state import LinearGaussianState, complete
 from jaxmf.priors import hyper
 from jaxmf.samplers.change_of_basis import change_of_basis
@@ -27,14 +27,11 @@ from jaxmf.samplers.split_merge import split_merge as split_or_merge
 from jaxmf.samplers.split_merge_gaussian import linear_gaussian_columns
 from jaxmf.types import Array, Key
 
-if TYPE_CHECKING:
-    from jaxmf.models.linear_gaussian.linear_gaussian_ibp import LinearGaussianIBP
-
 _NUM_SCANS = 2
 
 
 def update_hyperparameters(
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     key: Key,
     state: LinearGaussianState,
     data: Dense,
@@ -73,7 +70,7 @@ def update_hyperparameters(
 
 
 def update_scales(
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     key: Key,
     statistics: gaussian.Spectrum,
     noise: Array,
@@ -113,7 +110,7 @@ def update_scales(
 
 
 def update_features(
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     key: Key,
     state: LinearGaussianState,
     data: Dense,
@@ -145,7 +142,7 @@ def update_features(
 
 
 def update_by_split_merge(
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     key: Key,
     state: LinearGaussianState,
     data: Dense,
@@ -172,7 +169,7 @@ def update_by_split_merge(
 
 
 def update_by_change_of_basis(
-    model: LinearGaussianIBP,
+    model: LinearGaussianSpec,
     key: Key,
     state: LinearGaussianState,
     data: Dense,

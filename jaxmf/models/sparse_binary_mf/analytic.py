@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from jaxmf.data import SparseBinary
 from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.models.sparse_binary_mf.sparse_binary_mf_spec import SparseBinaryMFSpec
 from jaxmf.types import Draw
 from jaxmf.variational_bayes.analytic import AnalyticSolution, analytic_solution, coded_ones
 from jaxmf.variational_bayes.analytic_sigmoid import sigmoid_solution
 from jaxmf.variational_bayes.state import as_draw
 
-if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_mf.sparse_binary_mf import SparseBinaryMF
-
 _NUM_ITERATIONS = 20
 _TOLERANCE = 1e-6
 
 
-def draw(model: SparseBinaryMF, data: SparseBinary) -> Draw:
+def draw(model: SparseBinaryMFSpec, data: SparseBinary) -> Draw:
     """What is kept of the solution, by name, as of an ascent.
 
     Raises ValueError: the model or the data are not what the solution is for.
@@ -37,7 +35,7 @@ def draw(model: SparseBinaryMF, data: SparseBinary) -> Draw:
     return as_draw(solution.as_parameters()) | named  # type: ignore[return-value]
 
 
-def _solution(model: SparseBinaryMF, data: SparseBinary) -> AnalyticSolution:
+def _solution(model: SparseBinaryMFSpec, data: SparseBinary) -> AnalyticSolution:
     ones = data.to_scipy()
     settings: dict[str, Any] = {
         "num_factors": min(model.num_factors, *data.shape),
@@ -55,7 +53,7 @@ def _solution(model: SparseBinaryMF, data: SparseBinary) -> AnalyticSolution:
     return sigmoid_solution(ones, num_iterations=_NUM_ITERATIONS, **settings).solution
 
 
-def _check(model: SparseBinaryMF, data: SparseBinary) -> None:
+def _check(model: SparseBinaryMFSpec, data: SparseBinary) -> None:
     if model.bias != "none":
         raise ValueError(
             f"analytic=True has neither intercept nor biases, but the model has bias="

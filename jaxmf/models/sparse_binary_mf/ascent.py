@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from jaxmf.models.sparse_binary_mf.sparse_binary_mf_spec import SparseBinaryMFSpec
 from jaxmf.types import Array, Key, PyTree
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.batch_pass import Rule, one_pass, start_optimizers
@@ -25,9 +26,6 @@ from jaxmf.variational_bayes.shares import SharedOnes, with_shares
 from jaxmf.variational_bayes.start import start_parameters
 from jaxmf.variational_bayes.state import AscentState, PreparedOnes
 from jaxmf.variational_bayes.sums import side_sums
-
-if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_mf.sparse_binary_mf import SparseBinaryMF
 
 
 @partial(
@@ -56,14 +54,14 @@ class MatrixAscentPlan:
 
 
 def init(
-    plan: MatrixAscentPlan, model: SparseBinaryMF, key: Key, data: PreparedOnes | SharedOnes
+    plan: MatrixAscentPlan, model: SparseBinaryMFSpec, key: Key, data: PreparedOnes | SharedOnes
 ) -> AscentState:
     """Factors from the singular vectors, or random ones; the intercept from the share of ones."""
     return with_shares(_first, plan, model, key, data=data)
 
 
 def _first(
-    plan: MatrixAscentPlan, model: SparseBinaryMF, key: Key, data: PreparedOnes
+    plan: MatrixAscentPlan, model: SparseBinaryMFSpec, key: Key, data: PreparedOnes
 ) -> AscentState:
     start_key, sample_key = jax.random.split(key)
     parameters = start_parameters(start_key, data.layout, settings=model, start=plan.start)
@@ -90,7 +88,7 @@ def _start_optimizer(
 
 def epoch(
     plan: MatrixAscentPlan,
-    model: SparseBinaryMF,
+    model: SparseBinaryMFSpec,
     key: Key,
     state: AscentState,
     data: PreparedOnes | SharedOnes,
@@ -100,7 +98,11 @@ def epoch(
 
 
 def _epoch(
-    plan: MatrixAscentPlan, model: SparseBinaryMF, key: Key, state: AscentState, data: PreparedOnes
+    plan: MatrixAscentPlan,
+    model: SparseBinaryMFSpec,
+    key: Key,
+    state: AscentState,
+    data: PreparedOnes,
 ) -> AscentState:
     # counted in epochs, so that a run that is resumed does the same
     is_known = state.epoch >= int(SHARE_OF_EPOCHS * plan.num_epochs)
@@ -137,7 +139,7 @@ def _epoch(
 
 
 def _in_batches(
-    plan: MatrixAscentPlan, model: SparseBinaryMF, key: Key, state: AscentState, parts: Batches
+    plan: MatrixAscentPlan, model: SparseBinaryMFSpec, key: Key, state: AscentState, parts: Batches
 ) -> tuple[Parameters, PyTree]:
     rule = Rule(
         settings=model,
@@ -164,7 +166,7 @@ def _known_value(state: AscentState) -> Array:
 
 def _both_sides(
     plan: MatrixAscentPlan,
-    model: SparseBinaryMF,
+    model: SparseBinaryMFSpec,
     state: AscentState,
     layout: Layout,
     chosen: Chosen,
@@ -235,7 +237,7 @@ def _with_moved(parameters: Parameters, moved: object) -> Parameters:
 
 def _follow_gradient(
     plan: MatrixAscentPlan,
-    model: SparseBinaryMF,
+    model: SparseBinaryMFSpec,
     state: AscentState,
     layout: Layout,
     chosen: Chosen,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -12,19 +11,17 @@ import optax
 
 from jaxmf.arguments import check_count, check_number, check_word
 from jaxmf.data import SparseBinary
+from jaxmf.models.sparse_binary_mf.sparse_binary_mf_spec import SparseBinaryMFSpec
 from jaxmf.variational_bayes import fit_checks
 from jaxmf.variational_bayes.held_out import default_num_held_out
 from jaxmf.variational_bayes.newton import PartialNewtonState
 from jaxmf.variational_bayes.samples import resamples
 from jaxmf.variational_bayes.zeros import RowSample
 
-if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_mf.sparse_binary_mf import SparseBinaryMF
-
 UPDATES = ("block", "partial_newton", "gradient")
 
 
-def settings(model: SparseBinaryMF) -> dict[str, object]:
+def settings(model: SparseBinaryMFSpec) -> dict[str, object]:
     """The settings of a model, classes made objects.
 
     Raises:
@@ -42,7 +39,7 @@ def settings(model: SparseBinaryMF) -> dict[str, object]:
     return found
 
 
-def options(model: SparseBinaryMF, settings: Mapping[str, object]) -> None:
+def options(model: SparseBinaryMFSpec, settings: Mapping[str, object]) -> None:
     """Refuses options of the ascent.
 
     Raises:
@@ -68,7 +65,7 @@ def options(model: SparseBinaryMF, settings: Mapping[str, object]) -> None:
         )
 
 
-def not_spread(model: SparseBinaryMF, options: Mapping[str, object]) -> list[str]:
+def not_spread(model: SparseBinaryMFSpec, options: Mapping[str, object]) -> list[str]:
     """What keeps the rows of a fit from being spread over devices, as settings."""
     found = ["zeros=RowSample"] if isinstance(model.zeros, RowSample) else []
     found += [name for name in ("batch_size", "optimizer") if options.get(name) is not None]
@@ -76,7 +73,7 @@ def not_spread(model: SparseBinaryMF, options: Mapping[str, object]) -> list[str
 
 
 def hold_out(
-    model: SparseBinaryMF, data: SparseBinary, num_held_out: int | None, *, by_itself: bool
+    model: SparseBinaryMFSpec, data: SparseBinary, num_held_out: int | None, *, by_itself: bool
 ) -> int:
     """How many ones are held out.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 
 from jaxmf.data import SparseBinary
+from jaxmf.models.sparse_binary_mf.sparse_binary_mf_spec import SparseBinaryMFSpec
 from jaxmf.types import Draw
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.answers import table_of_new_rows
@@ -16,13 +15,10 @@ from jaxmf.variational_bayes.state import from_draw
 from jaxmf.variational_bayes.sums import side_sums
 from jaxmf.variational_bayes.zeros import All
 
-if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_mf.sparse_binary_mf import SparseBinaryMF
-
 _NUM_FOLDS = 30
 
 
-def fold_in(model: SparseBinaryMF, draw: Draw, new_data: SparseBinary) -> Normal:
+def fold_in(model: SparseBinaryMFSpec, draw: Draw, new_data: SparseBinary) -> Normal:
     """Factors and biases of further rows given those of the columns: (M, L) each.
 
     The updates of rows, all zeros included, again and again; the columns stay as they are.

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import SparseBinary
 from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.models.sparse_binary_mf.sparse_binary_mf_spec import SparseBinaryMFSpec
 from jaxmf.types import Key
 from jaxmf.variational_bayes import Normal, Parameters
 from jaxmf.variational_bayes.simulation import draw_ones
 from jaxmf.variational_bayes.start import start_priors
 
-if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_mf.sparse_binary_mf import SparseBinaryMF
-
 
 def simulate(
-    model: SparseBinaryMF, key: Key, shape: tuple[int, int], *, intercept: float | None
+    model: SparseBinaryMFSpec, key: Key, shape: tuple[int, int], *, intercept: float | None
 ) -> tuple[Parameters, SparseBinary]:
     """See `SparseBinaryMF.simulate`."""
     dtype = jnp.result_type(float)

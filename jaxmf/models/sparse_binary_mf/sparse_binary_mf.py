@@ -1,19 +1,4 @@
-"""Factorisation of a sparse matrix of zeros and ones by variational Bayes.
-
-    a_ik ~ N(m_ak, v_ak),  s_jk ~ N(m_sk, v_sk)          factors of rows and of columns
-    r_i ~ N(0, v_r),  c_j ~ N(0, v_c),  b ~ N(0, v_b)    biases and intercept
-    m_ij = sum_k a_ik s_jk + r_i + c_j + b               the score of a cell
-    x_ij | m_ij ~ N(m_ij, v_x)  or  p(x_ij) = sigma(x_ij m_ij),   x_ij = -1 or 1
-
-Everything but x has a Gaussian of its own in Q, fitted by minimising the free energy, an upper
-bound of -log p(X). How tight it is decides what is found in rows of few ones; see `Bernoulli`,
-whose tilted bound takes scores for Gaussian. Zeros of the data are x = -1. Every sum over the zeros
-is exact in the time of the ones (Gaussian cells), exact by blocks, or over a sample of the zeros.
-
-Source: Fast and flexible variational Bayes for sparse binary matrices (2012), with its printed
-formulas corrected; Raiko, Ilin & Karhunen (2007); Jaakkola & Jordan (1997); for rows of few ones
-Saul & Jordan (1999).
-"""
+"""`SparseBinaryMF`: the description with its ascent and the questions that it answers."""
 
 from __future__ import annotations
 
@@ -29,9 +14,9 @@ from jaxmf.data import SparseBinary
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.model import Model, Pair
+from jaxmf.model import Pair
 from jaxmf.models.sparse_binary_mf import analytic, ascent, factor_checks, fold_in, simulation
-from jaxmf.readable import Readable
+from jaxmf.models.sparse_binary_mf.sparse_binary_mf_spec import SparseBinaryMFSpec
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import Array, Draw, Key, PyTree, Seed
 from jaxmf.variational_bayes import (
@@ -43,10 +28,6 @@ from jaxmf.variational_bayes import (
     shares,
     state,
 )
-from jaxmf.variational_bayes.cells import ScoredCells
-from jaxmf.variational_bayes.likelihood import Likelihood
-from jaxmf.variational_bayes.updates import LearnedHyperparameters
-from jaxmf.variational_bayes.zeros import ZerosSpec
 
 if TYPE_CHECKING:
     import optax
@@ -71,7 +52,7 @@ _FEW_ONES = 20
     meta_fields=["num_factors", "zeros", "bias"],
 )
 @dataclass(frozen=True)
-class SparseBinaryMF(Readable, ScoredCells, Model[SparseBinary]):
+class SparseBinaryMF(SparseBinaryMFSpec):
     """Gaussian factors of the rows and columns of a sparse 0/1 matrix.
 
     Args:
@@ -102,32 +83,9 @@ class SparseBinaryMF(Readable, ScoredCells, Model[SparseBinary]):
       Exact()
     """
 
-    num_factors: int = 20
-    likelihood: Likelihood = None  # type: ignore[assignment]
-    zeros: ZerosSpec = None  # type: ignore[assignment]
-    bias: str = "rows_columns"
-    row_mean: float | Array | None = 0.0
-    row_scale: float | Array | None = 1.0
-    column_mean: float | Array | None = 0.0
-    column_scale: float | Array | None = 0.5**0.5
-    bias_scale: float | None = 1.0
-    intercept_scale: float = 10.0
-
     def __post_init__(self) -> None:
         for name, value in factor_checks.settings(self).items():
             object.__setattr__(self, name, value)
-
-    def learned(self) -> LearnedHyperparameters:
-        """Which priors and noise are learned."""
-        likelihood = self.likelihood
-        return LearnedHyperparameters(
-            row_mean=self.row_mean is None,
-            row_variance=self.row_scale is None,
-            column_mean=self.column_mean is None,
-            column_variance=self.column_scale is None,
-            bias_variance=self.bias_scale is None,
-            noise_variance=isinstance(likelihood, Gaussian) and likelihood.noise_scale is None,
-        )
 
     def simulate(
         self, key: Key, num_rows: int, num_columns: int, *, intercept: float | None = None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxmf.models.sparse_binary_series.sparse_binary_series_spec import SparseBinarySeriesSpec
 from jaxmf.programs import jit
 from jaxmf.types import Array, Draw, Key, PyTree
 from jaxmf.variational_bayes import series
@@ -21,9 +22,6 @@ from jaxmf.variational_bayes.series import Search, SeriesParameters
 from jaxmf.variational_bayes.start import start_parameters
 from jaxmf.variational_bayes.state import AscentState, PreparedOnes, as_draw
 from jaxmf.variational_bayes.sums import CellSums, side_sums
-
-if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_series.sparse_binary_series import SparseBinarySeries
 
 _MOST_JOINT_VALUES = 256
 _FIRST_SEARCH_STEP, _SMALL_SEARCH_STEP = 0.5, 0.1
@@ -50,7 +48,7 @@ class SeriesAscentPlan:
 
 
 def init(
-    plan: SeriesAscentPlan, model: SparseBinarySeries, key: Key, data: PreparedOnes
+    plan: SeriesAscentPlan, model: SparseBinarySeriesSpec, key: Key, data: PreparedOnes
 ) -> AscentState:
     """Paths smoothed from the singular vectors, or from random ones."""
     assert data.gaps is not None
@@ -74,7 +72,7 @@ def init(
 
 def epoch(
     plan: SeriesAscentPlan,
-    model: SparseBinarySeries,
+    model: SparseBinarySeriesSpec,
     key: Key,
     state: AscentState,
     data: PreparedOnes,
@@ -110,7 +108,7 @@ def epoch(
 
 def _rows(
     plan: SeriesAscentPlan,
-    model: SparseBinarySeries,
+    model: SparseBinarySeriesSpec,
     state: AscentState,
     data: PreparedOnes,
     chosen: Chosen,
@@ -149,7 +147,7 @@ def _rows(
 
 
 def _columns(
-    model: SparseBinarySeries,
+    model: SparseBinarySeriesSpec,
     parameters: SeriesParameters,
     row_values: Normal,
     data: PreparedOnes,
@@ -178,7 +176,7 @@ def _columns(
 
 
 def _with_intercept(
-    model: SparseBinarySeries, parameters: SeriesParameters, view: PyTree, sums: CellSums
+    model: SparseBinarySeriesSpec, parameters: SeriesParameters, view: PyTree, sums: CellSums
 ) -> tuple[PyTree, CellSums]:
     if model.bias == "none":
         return view, sums
@@ -189,7 +187,7 @@ def _with_intercept(
 
 
 @jit
-def named(model: SparseBinarySeries, parameters: SeriesParameters) -> Draw:
+def named(model: SparseBinarySeriesSpec, parameters: SeriesParameters) -> Draw:
     """What a draw keeps: values of the paths (N, T, K), and what they are anywhere else."""
     row_values, _ = series.values(parameters, kernel=model.kernel)
     draw = as_draw(series.stacked(parameters, row_values))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import SparseSeries
+from jaxmf.models.sparse_binary_series.sparse_binary_series_spec import SparseBinarySeriesSpec
 from jaxmf.programs import jit
 from jaxmf.types import Array
 from jaxmf.variational_bayes import paths as gp
@@ -22,9 +22,6 @@ from jaxmf.variational_bayes.series import SeriesParameters
 from jaxmf.variational_bayes.state import from_draw
 from jaxmf.variational_bayes.sums import side_sums
 from jaxmf.variational_bayes.zeros import All
-
-if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_series.sparse_binary_series import SparseBinarySeries
 
 Draw = dict[str, Array]
 _OF_ROWS = ("row_mean", "row_variance", "row_bias", "row_bias_variance")
@@ -44,7 +41,7 @@ def below_each_other(draw: Draw) -> Draw:
 
 
 def at(
-    model: SparseBinarySeries, draw: Draw, data: SparseSeries, time: object
+    model: SparseBinarySeriesSpec, draw: Draw, data: SparseSeries, time: object
 ) -> tuple[Draw, SparseSeries]:
     """A draw and its data at one time, be it one of the series or not.
 
@@ -71,7 +68,7 @@ def at(
 
 
 @jit
-def _moments_at(model: SparseBinarySeries, draw: Draw, gaps: Array, across: Array) -> Normal:
+def _moments_at(model: SparseBinarySeriesSpec, draw: Draw, gaps: Array, across: Array) -> Normal:
     lengthscale = draw["lengthscale"]
     return gp.moments_between(
         Paths(draw["row_weight"], draw["row_precision"]),
@@ -97,7 +94,7 @@ def _parameters(draw: Draw, gaps: Array) -> SeriesParameters:
     )
 
 
-def fold_in(model: SparseBinarySeries, draw: Draw, new_data: SparseSeries) -> Normal:
+def fold_in(model: SparseBinarySeriesSpec, draw: Draw, new_data: SparseSeries) -> Normal:
     """Values of the paths of further rows, at their own times, given the columns: (M, T, L) each.
 
     The updates of rows, all zeros included, again and again; the columns stay as they are.

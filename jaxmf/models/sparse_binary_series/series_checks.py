@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from jaxmf.arguments import check_word
 from jaxmf.data import SparseSeries
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.models.sparse_binary_series.sparse_binary_series_spec import SparseBinarySeriesSpec
 from jaxmf.variational_bayes import fit_checks
 from jaxmf.variational_bayes.paths import KERNELS
-
-if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_series.sparse_binary_series import SparseBinarySeries
 
 UPDATES = ("joint", "factors")
 
 
-def settings(model: SparseBinarySeries) -> dict[str, object]:
+def settings(model: SparseBinarySeriesSpec) -> dict[str, object]:
     """The settings of a model, classes made objects.
 
     Raises:

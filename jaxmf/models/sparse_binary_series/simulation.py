@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import SparseSeries
 from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.models.sparse_binary_series.sparse_binary_series_spec import SparseBinarySeriesSpec
 from jaxmf.types import Key
 from jaxmf.variational_bayes import Normal, Parameters
 from jaxmf.variational_bayes.paths import correlation
 from jaxmf.variational_bayes.simulation import draw_ones
 from jaxmf.variational_bayes.start import start_priors
 
-if TYPE_CHECKING:
-    from jaxmf.models.sparse_binary_series.sparse_binary_series import SparseBinarySeries
-
 
 def simulate(
-    model: SparseBinarySeries,
+    model: SparseBinarySeriesSpec,
     key: Key,
     shape: tuple[int, int],
     *,
@@ -69,7 +65,7 @@ def simulate(
     return parameters, SparseSeries(rows, steps, column_indices, times, series_shape)
 
 
-def _root(model: SparseBinarySeries, times: np.ndarray) -> np.ndarray:
+def _root(model: SparseBinarySeriesSpec, times: np.ndarray) -> np.ndarray:
     """A square root of the prior's correlations, which may be singular: (T, T)."""
     if model.lengthscale is None:
         raise ValueError("lengthscale is None, to be learned; data are drawn at a given one")

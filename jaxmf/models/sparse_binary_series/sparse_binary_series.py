@@ -1,18 +1,4 @@
-"""Factorisation of a series of sparse matrices of zeros and ones whose rows change with time.
-
-    a_ik(.) ~ GP(m_ak, v_ak k(|t - t'| / lengthscale))   factors of a row, functions of time
-    s_jk ~ N(m_sk, v_sk)                                 factors of a column, the same at all times
-    r_i(.) ~ GP(0, v_r k), c_j ~ N(0, v_c), b ~ N(0, v_b)    biases and intercept
-    m_itj = sum_k a_ik(t) s_jk + r_i(t) + c_j + b        the score of cell (i, j) at time t
-    x_itj | m_itj ~ N(m_itj, v_x)  or  p(x_itj) = sigma(x_itj m_itj),   x_itj = -1 or 1
-
-Q of a path is a Gaussian over all times at once, independent of those of other factors and rows;
-everything else is as in `SparseBinaryMF`. Paths, with the length scale, and columns are updated in
-turn.
-
-Source: Fast and flexible variational Bayes for sparse binary matrices (2012), section 7, where this
-is left to future work.
-"""
+"""`SparseBinarySeries`: the description with its ascent and the questions that it answers."""
 
 from __future__ import annotations
 
@@ -26,16 +12,11 @@ from jax.tree_util import Partial
 
 from jaxmf.data import SparseSeries
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.model import Model, Pair
+from jaxmf.model import Pair
 from jaxmf.models.sparse_binary_series import ascent, queries, series_checks, simulation
-from jaxmf.readable import Readable
+from jaxmf.models.sparse_binary_series.sparse_binary_series_spec import SparseBinarySeriesSpec
 from jaxmf.types import Array, Draw, Key, Seed
 from jaxmf.variational_bayes import Parameters, answers, progress, state
-from jaxmf.variational_bayes.cells import ScoredCells
-from jaxmf.variational_bayes.likelihood import Likelihood
-from jaxmf.variational_bayes.updates import LearnedHyperparameters
-from jaxmf.variational_bayes.zeros import ZerosSpec
 
 
 @partial(
@@ -53,7 +34,7 @@ from jaxmf.variational_bayes.zeros import ZerosSpec
     meta_fields=["num_factors", "kernel", "zeros", "bias"],
 )
 @dataclass(frozen=True)
-class SparseBinarySeries(Readable, ScoredCells, Model[SparseSeries]):
+class SparseBinarySeries(SparseBinarySeriesSpec):
     """Gaussian-process factors of the rows, and factors of the columns, of 0/1 matrices over time.
 
     Args:
@@ -85,34 +66,9 @@ class SparseBinarySeries(Readable, ScoredCells, Model[SparseSeries]):
       'matern_3_2'
     """
 
-    num_factors: int = 20
-    lengthscale: float | None = None
-    kernel: str = "matern_3_2"
-    likelihood: Likelihood = None  # type: ignore[assignment]
-    zeros: ZerosSpec = None  # type: ignore[assignment]
-    bias: str = "rows_columns"
-    row_mean: float | Array = 0.0
-    row_scale: float | Array = 1.0
-    column_mean: float | Array | None = 0.0
-    column_scale: float | Array | None = 0.5**0.5
-    bias_scale: float | None = 1.0
-    intercept_scale: float = 10.0
-
     def __post_init__(self) -> None:
         for name, value in series_checks.settings(self).items():
             object.__setattr__(self, name, value)
-
-    def learned(self) -> LearnedHyperparameters:
-        """Which priors and noise are learned; a length scale is learned where it is None."""
-        likelihood = self.likelihood
-        return LearnedHyperparameters(
-            row_mean=False,
-            row_variance=False,
-            column_mean=self.column_mean is None,
-            column_variance=self.column_scale is None,
-            bias_variance=self.bias_scale is None,
-            noise_variance=isinstance(likelihood, Gaussian) and likelihood.noise_scale is None,
-        )
 
     def check_data(self, data: SparseSeries, name: str) -> None:
         """Refuses a series without any one."""
