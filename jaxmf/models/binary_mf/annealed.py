@@ -7,7 +7,7 @@ times a factor of s and b alone, which counts where s is drawn, and in the evide
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax.tree_util import Partial
@@ -16,14 +16,12 @@ from jaxmf.data import Dense
 from jaxmf.devices import default_platform
 from jaxmf.engine import Info
 from jaxmf.likelihoods import bilinear, plaid
-from jaxmf.models.binary_mf import binary_mf_checks, chain, density, simulation
+from jaxmf.models.binary_mf import binary_mf_checks, chain, choice, density, simulation
 from jaxmf.models.binary_mf import state as states
+from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.types import Array, Key
-
-if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 
 class BilinearTerms(NamedTuple):
@@ -36,7 +34,7 @@ class BilinearTerms(NamedTuple):
 
 
 def annealed(
-    model: BinaryMF,
+    model: BinaryMFSpec,
     data: Dense,
     *,
     weights: str | None,
@@ -53,7 +51,7 @@ def annealed(
     if weights is None and data.observed is not None:
         weights = "explicit"
     options = {"weights": weights, "sweep": sweep}
-    left = model.device_options(options, platform=default_platform(), data=data)
+    left = choice.sampler_options(model, options, default_platform(), data)
     chosen = binary_mf_checks.weights_option(model, left.get("weights", weights))
     sweep = str(left.get("sweep", sweep))
     capacity = 8 if capacity is None else capacity
@@ -80,7 +78,11 @@ def annealed(
 
 
 def init(
-    plan: chain.BinaryMFPlan, model: BinaryMF, key: Key, data: Dense, sizes: dict[str, int] | None
+    plan: chain.BinaryMFPlan,
+    model: BinaryMFSpec,
+    key: Key,
+    data: Dense,
+    sizes: dict[str, int] | None,
 ) -> tuple[BinaryMFState, dict[str, Array]]:
     """A state from the prior."""
     num_slots = plan.row_slots, plan.column_slots
@@ -97,7 +99,7 @@ def init(
 
 def step(
     plan: chain.BinaryMFPlan,
-    model: BinaryMF,
+    model: BinaryMFSpec,
     key: Key,
     state: BinaryMFState,
     data: Dense,
@@ -109,7 +111,7 @@ def step(
     )
 
 
-def measure(model: BinaryMF, state: BinaryMFState, data: Dense) -> BilinearTerms:
+def measure(model: BinaryMFSpec, state: BinaryMFState, data: Dense) -> BilinearTerms:
     """The statistics of `log_ratio`."""
     spectrum = plaid.spectrum if model.diagonal else bilinear.spectrum
     x, weight_mean = model.centred(data).values, model.summed_out_mean()
@@ -118,7 +120,7 @@ def measure(model: BinaryMF, state: BinaryMFState, data: Dense) -> BilinearTerms
     return BilinearTerms(statistics, state.noise_scale, state.weight_scale, unit)
 
 
-def log_likelihood(model: BinaryMF, state: BinaryMFState, data: Dense) -> Array:
+def log_likelihood(model: BinaryMFSpec, state: BinaryMFState, data: Dense) -> Array:
     """log p(observed X | U, V, W), () float."""
     unit = model.log_unit(data, observed_only=True)
     return density.log_likelihood_of_cells(model, state, model.centred(data)) - unit

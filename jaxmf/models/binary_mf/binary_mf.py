@@ -1,23 +1,10 @@
-"""Binary matrix factorisation: X ~ f(U W V') with binary features of rows and of columns.
-
-    U ~ IBP or beta-Bernoulli, (I, K) binary        features of the rows
-    V ~ IBP or beta-Bernoulli, (J, L) binary        features of the columns
-    w_kl ~ N(w0, weight_scale^2)                    how a row feature and a column feature meet
-    x_ij ~ f((U W V')_ij)                           eq 1
-
-with f Gaussian, logistic or Poisson; Poisson weights are Gamma. In the letters of the paper theta
-is 1 / noise_scale^2 and phi is 1 / weight_scale^2. The prior of rows has alpha and beta
-(concentration), that of columns lambda.
-
-Source: Meeds, Ghahramani, Neal & Roweis (2006), Modeling dyadic data with binary latent factors.
-"""
+"""`BinaryMF`: the description with its sampler and the questions that it answers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,16 +12,10 @@ import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf import slots
-from jaxmf.arguments import MOST_SLOTS, check_count
-from jaxmf.column_units import ColumnUnits
 from jaxmf.data import Dense, units
-from jaxmf.data.container import bare
 from jaxmf.devices import AUTO, default_platform
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.feature_models import SimulatedModel
-from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.model import Pair, settings_of
 from jaxmf.models.binary_mf import (
     annealed,
@@ -45,18 +26,15 @@ from jaxmf.models.binary_mf import (
     density,
     fixed,
     queries,
-    sides,
     simulation,
     weights,
 )
-from jaxmf.models.binary_mf.sides import FeatureSpec
-from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState, Hyperparameters
+from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
+from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState
 from jaxmf.models.binary_mf.state import capacity as capacity_of
-from jaxmf.priors.features import BetaBernoulli, IndianBuffet
-from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.priors.features import IndianBuffet
 from jaxmf.programs import full_products
 from jaxmf.samplers.annealed_smc import AnnealedModel
-from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.types import Array, Draw, Key
 
 
@@ -79,7 +57,7 @@ from jaxmf.types import Array, Draw, Key
     meta_fields=["diagonal", "row_bias", "column_bias"],
 )
 @dataclass(frozen=True, kw_only=True)
-class BinaryMF(ColumnUnits, SimulatedModel):
+class BinaryMF(BinaryMFSpec):
     """Binary features of rows and of columns, and weights between them.
 
     X ~ f(U W V'), the numbers of features inferred or given on either side.
@@ -137,22 +115,6 @@ class BinaryMF(ColumnUnits, SimulatedModel):
       1.0
     """
 
-    row_prior: FeatureSpec = None  # type: ignore[assignment]
-    column_prior: FeatureSpec = None  # type: ignore[assignment]
-    likelihood: Gaussian | Bernoulli | Poisson = Gaussian()  # noqa: RUF009
-    weight_scale: Hyperparameter = None
-    weight_mean: float | Array = 0.0
-    weight_shape: Hyperparameter = None
-    weight_rate: Hyperparameter = None
-    offset: float | Array | None = None
-    column_unit: float | Array | None = None
-    row_offset: float | Array | None = None
-    diagonal: bool = False
-    row_bias: bool = False
-    column_bias: bool = False
-    fixed_row_features: Any = None
-    fixed_column_features: Any = None
-
     def __post_init__(self) -> None:
         for name, value in binary_mf_checks.settings(self).items():
             object.__setattr__(self, name, value)
@@ -173,48 +135,6 @@ class BinaryMF(ColumnUnits, SimulatedModel):
         """Settings, and those of priors and likelihood under the names that draws have."""
         return settings_of(self) | {name: defaults.stated(self, name) for name in HYPERPARAMETERS}
 
-    @property
-    def row_alpha(self) -> Hyperparameter:
-        return self.row_prior.alpha
-
-    @property
-    def row_concentration(self) -> Hyperparameter:
-        return self.row_prior.concentration
-
-    @property
-    def column_alpha(self) -> Hyperparameter:
-        return self.column_prior.alpha
-
-    @property
-    def column_concentration(self) -> Hyperparameter:
-        return self.column_prior.concentration
-
-    def num_fixed_rows(self) -> int:
-        """How many slots of U hold given features."""
-        return int(self.row_bias) + fixed.width(self.fixed_row_features)
-
-    def num_fixed_columns(self) -> int:
-        """How many slots of V hold given features."""
-        return int(self.column_bias) + fixed.width(self.fixed_column_features)
-
-    def transpose(self) -> BinaryMF:
-        """The model of X': rows and columns exchanged."""
-        swapped = {
-            "row_prior": self.column_prior,
-            "column_prior": self.row_prior,
-            "row_bias": self.column_bias,
-            "column_bias": self.row_bias,
-            "fixed_row_features": self.fixed_column_features,
-            "fixed_column_features": self.fixed_row_features,
-            "weight_mean": jnp.transpose(self.weight_mean),
-        }
-        # those of columns have no form as rows; kernels see data that are centred and scaled
-        units_of_lines = "offset", "column_unit", "row_offset"
-        swapped |= {name: None for name in units_of_lines if np.ndim(getattr(self, name))}
-        present = {field.name: getattr(self, field.name) for field in fields(self)}
-        # settings are checked once; inside a transformation numbers cannot be looked at
-        return bare(BinaryMF, **(present | swapped))
-
     def matched(self, data: Dense) -> BinaryMF:
         """The model with the offset and the scales that were left open taken from a data set.
 
@@ -227,28 +147,6 @@ class BinaryMF(ColumnUnits, SimulatedModel):
         """That columns in different units, or levels of lines, were taken out, where they were."""
         return defaults.notes(self, data)
 
-    def centred(self, data: Dense) -> Dense:
-        """The data minus the offsets, in units of `column_unit`."""
-        return units.centred(data, self._offsets(self.row_offset), self.column_unit)
-
-    def _offsets(self, row_offset: object) -> object:
-        """What cells are about: as `offset`, or (I, J) where rows have offsets too."""
-        if row_offset is None:
-            return self.offset
-        rows = jnp.asarray(row_offset)
-        columns = jnp.asarray(0.0 if self.offset is None else self.offset, rows.dtype)
-        return columns + (rows[:, None] if rows.ndim else rows)
-
-    def _new_levels(self, new_data: Dense) -> object:
-        """Offsets of rows not seen in training: (M,), one number, or None."""
-        if self.row_offset is None or np.ndim(self.row_offset) == 0:
-            return self.row_offset
-        about = units.centred(new_data, self.offset)
-        if about.observed is None:
-            return jnp.median(about.values, axis=1)
-        levels = jnp.nanmedian(jnp.where(about.observed, about.values, jnp.nan), axis=1)
-        return jnp.where(jnp.any(about.observed, axis=1), levels, 0)
-
     def check_data(self, data: Dense, name: str) -> None:
         """Refuses data that the likelihood does not have, or that does not fit given features.
 
@@ -258,48 +156,6 @@ class BinaryMF(ColumnUnits, SimulatedModel):
           ValueError: values that the likelihood does not have.
         """
         binary_mf_checks.data(self, data, name)
-
-    # --- the priors at the values of a state ------------------------------------------------------
-
-    def row_prior_at(self, state: BinaryMFState) -> FeatureSpec:
-        """The prior of U at the values of a state."""
-        return replace(self.row_prior, alpha=state.row_alpha, concentration=state.row_concentration)
-
-    def column_prior_at(self, state: BinaryMFState) -> FeatureSpec:
-        """The prior of V at the values of a state."""
-        return replace(
-            self.column_prior, alpha=state.column_alpha, concentration=state.column_concentration
-        )
-
-    def likelihood_at(
-        self, values: BinaryMFState | Hyperparameters
-    ) -> Gaussian | Bernoulli | Poisson:
-        """The likelihood of a cell given U W V', at the values of a state or a draw."""
-        return self.likelihood.at_values(values._asdict())
-
-    def weight_prior(self, values: BinaryMFState | Hyperparameters) -> WeightPrior:
-        """The prior of W at the values of a state or a draw."""
-        return WeightPrior(
-            mean=jnp.asarray(self.weight_mean, values.weight_scale.dtype),
-            scale=values.weight_scale,
-            shape=values.weight_shape,
-            rate=values.weight_rate,
-            positive=isinstance(self.likelihood, Poisson),
-            diagonal=self.diagonal,
-        )
-
-    def summed_out_mean(self) -> Array:
-        """w0 as the likelihoods without W take it: of a matrix for a diagonal W its diagonal."""
-        mean = jnp.asarray(self.weight_mean)
-        return jnp.diagonal(mean) if self.diagonal and mean.ndim else mean
-
-    def row_exists(self, state: BinaryMFState) -> Array:
-        """(K,) bool: slots of U that are features, given ones included."""
-        return sides.exists(self.row_prior_at(state), state.u, self.num_fixed_rows())
-
-    def column_exists(self, state: BinaryMFState) -> Array:
-        """(L,) bool: slots of V that are features, given ones included."""
-        return sides.exists(self.column_prior_at(state), state.v, self.num_fixed_columns())
 
     def log_joint(self, state: BinaryMFState, data: Dense) -> Array:
         """log p(U, V, W, X, hyperparameters); without W where it is summed out.
@@ -315,13 +171,11 @@ class BinaryMF(ColumnUnits, SimulatedModel):
         Returns:
           () float.
         """
-        unit = self.log_unit(data, observed_only=state.weights is not None)
-        return density.log_joint(self, state, self.centred(data)) - unit
+        return density.log_joint(self, state, data)
 
     def log_likelihood(self, state: BinaryMFState, data: Dense) -> Array:
         """log p(X | U, V) with W summed out, or log p(X | U, V, W) + log p(W): () float."""
-        unit = self.log_unit(data, observed_only=state.weights is not None)
-        return density.log_likelihood(self, state, self.centred(data)) - unit
+        return density.log_likelihood(self, state, data)
 
     # --- simulation -------------------------------------------------------------------------------
 
@@ -463,17 +317,6 @@ class BinaryMF(ColumnUnits, SimulatedModel):
         return annealed.annealed(
             self, data, weights=weights, sweep=sweep, several=several, capacity=capacity
         )
-
-    def num_slots(self, capacity: int | None, side: str) -> int:
-        """Slots of one side, "rows" or "columns", for a wished capacity; given features held."""
-        if capacity is not None:
-            capacity = check_count("capacity", capacity, most=MOST_SLOTS)
-        is_rows = side == "rows"
-        prior = self.row_prior if is_rows else self.column_prior
-        num_fixed = self.num_fixed_rows() if is_rows else self.num_fixed_columns()
-        if isinstance(prior, BetaBernoulli):
-            return prior.num_features + num_fixed
-        return (16 if capacity is None else capacity) + num_fixed
 
     def trimmed(self, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """See `TrimsDraws`; the slots of a finite side are all features."""

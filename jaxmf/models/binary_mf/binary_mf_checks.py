@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,15 +15,13 @@ from jaxmf.data.checks import shown_id
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.poisson import Poisson
-from jaxmf.models.binary_mf import defaults, fixed
+from jaxmf.models.binary_mf import defaults, fixed, sides
+from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.types import Array
-
-if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 SWEEPS = ("bits", "whole_rows")
 STARTS = ("prior", "data")
@@ -46,7 +44,7 @@ _WHY_NO_SPLIT_MERGE = {
 WHOLE_ROWS_REMEDY = "use sweep='bits'"
 
 
-def settings(model: BinaryMF) -> dict[str, object]:
+def settings(model: BinaryMFSpec) -> dict[str, object]:
     """The settings of a model with defaults filled in.
 
     Raises:
@@ -95,7 +93,7 @@ def _feature_prior(name: str, prior: Any) -> IndianBuffet | BetaBernoulli:
     return prior
 
 
-def _weight_hyperparameters(model: BinaryMF) -> dict[str, Hyperparameter]:
+def _weight_hyperparameters(model: BinaryMFSpec) -> dict[str, Hyperparameter]:
     """The hyperparameters of weights; None where the likelihood has none.
 
     The scale of the weights of Gaussian cells stays None where it is left open, so that a copy with
@@ -127,7 +125,7 @@ def _default(name: str) -> Hyperparameter:
     return dist.LogNormal(0.0, 1.0)
 
 
-def _weight_mean(model: BinaryMF, found: Mapping[str, Any]) -> float | Array | np.ndarray:
+def _weight_mean(model: BinaryMFSpec, found: Mapping[str, Any]) -> float | Array | np.ndarray:
     """A finite number, or a matrix of them where features do not come and go."""
     value = model.weight_mean
     if hyper.is_placeholder(value):
@@ -157,7 +155,7 @@ def _weight_mean(model: BinaryMF, found: Mapping[str, Any]) -> float | Array | n
     return array
 
 
-def _units(model: BinaryMF) -> None:
+def _units(model: BinaryMFSpec) -> None:
     """Offset and scale of columns, offset of rows, of Gaussian cells."""
     for name, neutral in (("offset", 0), ("column_unit", 1), ("row_offset", 0)):
         value = getattr(model, name)
@@ -177,7 +175,7 @@ def _is_real(value: object) -> bool:
     return kind is not None and np.dtype(kind).kind in "iuf"
 
 
-def _sizes(model: BinaryMF, found: Mapping[str, Any]) -> tuple[int | None, int | None] | None:
+def _sizes(model: BinaryMFSpec, found: Mapping[str, Any]) -> tuple[int | None, int | None] | None:
     """How many features either side has, given ones included: None under a process.
 
     None alone where the priors cannot be looked at.
@@ -190,11 +188,11 @@ def _sizes(model: BinaryMF, found: Mapping[str, Any]) -> tuple[int | None, int |
         if hyper.is_placeholder(prior) or hyper.is_placeholder(known):
             return None
         is_finite = isinstance(prior, BetaBernoulli)
-        sizes.append(prior.num_features + int(bias) + fixed.width(known) if is_finite else None)
+        sizes.append(prior.num_features + int(bias) + sides.width(known) if is_finite else None)
     return sizes[0], sizes[1]
 
 
-def _diagonal(model: BinaryMF, found: Mapping[str, Any]) -> None:
+def _diagonal(model: BinaryMFSpec, found: Mapping[str, Any]) -> None:
     sizes = _sizes(model, found)
     if sizes is None:
         return
@@ -210,7 +208,7 @@ def _diagonal(model: BinaryMF, found: Mapping[str, Any]) -> None:
         )
 
 
-def weights_option(model: BinaryMF, weights: object) -> str:
+def weights_option(model: BinaryMFSpec, weights: object) -> str:
     """How the sampler treats W: "collapsed" or "explicit".
 
     Raises ValueError: an unknown way, or one that the model does not have.
@@ -228,7 +226,7 @@ def weights_option(model: BinaryMF, weights: object) -> str:
     return weights
 
 
-def sweep_option(model: BinaryMF, sweep: object, weights: str, num_slots: int) -> None:
+def sweep_option(model: BinaryMFSpec, sweep: object, weights: str, num_slots: int) -> None:
     """Refuses a sweep that is not there.
 
     Raises ValueError: an unknown one; whole rows where the rows are not drawn with W summed out, or
@@ -262,7 +260,7 @@ def several_option(num_proposals: int | None, weights: str, sweep: str) -> int:
     return num_proposals
 
 
-def split_merge_option(model: BinaryMF, num_proposals: object) -> None:
+def split_merge_option(model: BinaryMFSpec, num_proposals: object) -> None:
     """Refuses split-merge proposals where there are none.
 
     Raises TypeError, ValueError: no number of proposals, or a model without them.
@@ -272,7 +270,7 @@ def split_merge_option(model: BinaryMF, num_proposals: object) -> None:
         raise ValueError(f"split_merge is not there with {why}; use split_merge=0")
 
 
-def change_basis_option(model: BinaryMF, num_draws: object, weights: str) -> int:
+def change_basis_option(model: BinaryMFSpec, num_draws: object, weights: str) -> int:
     """How many pairs of features on either side get another basis in a sweep, the default put in.
 
     Args:
@@ -294,7 +292,7 @@ def change_basis_option(model: BinaryMF, num_draws: object, weights: str) -> int
     return count
 
 
-def _why_features_stay(model: BinaryMF) -> str | None:
+def _why_features_stay(model: BinaryMFSpec) -> str | None:
     """Why columns of U or V are not proposed anew with the weights summed out, or None."""
     if model.diagonal:
         return (
@@ -310,7 +308,7 @@ def _why_features_stay(model: BinaryMF) -> str | None:
     return None if why is None else f"likelihood={model.likelihood!r}: {why}"
 
 
-def start_option(model: BinaryMF, start: object) -> None:
+def start_option(model: BinaryMFSpec, start: object) -> None:
     """Refuses a start that is not there.
 
     Raises ValueError: an unknown one; from the data where features are tied to slots or to each
@@ -330,7 +328,7 @@ def start_option(model: BinaryMF, start: object) -> None:
         )
 
 
-def data(model: BinaryMF, data: Dense, name: str) -> None:
+def data(model: BinaryMFSpec, data: Dense, name: str) -> None:
     """See `BinaryMF.check_data`."""
     if isinstance(data.values, jax.core.Tracer):
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,8 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.models.binary_mf import binary_mf_checks, defaults
+from jaxmf.models.binary_mf import binary_mf_checks, defaults, density
+from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState, num_features, take_slots
@@ -40,9 +41,6 @@ from jaxmf.samplers.bilinear.start import start_from_data
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Draw, Key
 
-if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.binary_mf import BinaryMF
-
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class BinaryMFPlan:
     change_basis: int = 0
 
 
-def init(plan: BinaryMFPlan, model: BinaryMF, key: Key, data: Dense) -> BinaryMFState:
+def init(plan: BinaryMFPlan, model: BinaryMFSpec, key: Key, data: Dense) -> BinaryMFState:
     """U, V and W from the prior; scales that have priors start from the spread of the data."""
     data = model.centred(data)
     values, observed = data.values, data.observed
@@ -96,7 +94,7 @@ def _spread(data: Dense) -> tuple[Array, Array]:
     return seen, jnp.sqrt(jnp.sum(seen * (values - mean) ** 2) / jnp.sum(seen))
 
 
-def _starts(model: BinaryMF, data: Dense) -> dict[str, Array]:
+def _starts(model: BinaryMFSpec, data: Dense) -> dict[str, Array]:
     """Where the hyperparameters start, () float each."""
     guesses = {}
     if isinstance(model.likelihood, Gaussian):
@@ -117,7 +115,7 @@ def _starts(model: BinaryMF, data: Dense) -> dict[str, Array]:
     return starts
 
 
-def _from_data(model: BinaryMF, key: Key, state: BinaryMFState, data: Dense) -> BinaryMFState:
+def _from_data(model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense) -> BinaryMFState:
     """The state with features that the data show on both sides; as it is where they show none.
 
     Logistic cells are taken about a half and by the slope there.
@@ -157,7 +155,7 @@ def _from_data(model: BinaryMF, key: Key, state: BinaryMFState, data: Dense) -> 
 
 def step(
     plan: BinaryMFPlan,
-    model: BinaryMF,
+    model: BinaryMFSpec,
     key: Key,
     state: BinaryMFState,
     data: Dense,
@@ -189,7 +187,7 @@ def step(
 
 def tempered_step(
     plan: BinaryMFPlan,
-    model: BinaryMF,
+    model: BinaryMFSpec,
     key: Key,
     state: BinaryMFState,
     data: Dense,
@@ -218,7 +216,7 @@ def tempered_step(
 
 def move_features(
     plan: BinaryMFPlan,
-    model: BinaryMF,
+    model: BinaryMFSpec,
     key: Key,
     state: BinaryMFState,
     data: Dense,
@@ -256,7 +254,7 @@ def move_features(
     return state, Info(overflow=overflow)
 
 
-def _direction(model: BinaryMF, data: Dense, progress: Array) -> LeadingDirection | None:
+def _direction(model: BinaryMFSpec, data: Dense, progress: Array) -> LeadingDirection | None:
     """The first singular vectors of Gaussian data, looked for while annealing lasts only."""
     if not isinstance(model.likelihood, Gaussian):
         return None
@@ -280,7 +278,7 @@ def _noise_factor(
 
 
 def _keep_features(
-    model: BinaryMF,
+    model: BinaryMFSpec,
     key: Key,
     state: BinaryMFState,
     progress: Array,
@@ -311,7 +309,9 @@ def _keep_features(
     )
 
 
-def _bounded(model: BinaryMF, state: BinaryMFState, data: Dense, progress: Array) -> BinaryMFState:
+def _bounded(
+    model: BinaryMFSpec, state: BinaryMFState, data: Dense, progress: Array
+) -> BinaryMFState:
     """While annealing lasts, weights no smaller and features no more frequent than at the start.
 
     A weak likelihood leaves numbers of features to their prior. A scale of weights and an alpha
@@ -329,7 +329,7 @@ def _bounded(model: BinaryMF, state: BinaryMFState, data: Dense, progress: Array
     )
 
 
-def _move_to_front(model: BinaryMF, state: BinaryMFState, progress: Array) -> BinaryMFState:
+def _move_to_front(model: BinaryMFSpec, state: BinaryMFState, progress: Array) -> BinaryMFState:
     """While annealing lasts, the features move to the first slots, in the order they have.
 
     An annealed chain may pass through more features than it keeps, and draws are cut off behind the
@@ -344,7 +344,7 @@ def _move_to_front(model: BinaryMF, state: BinaryMFState, progress: Array) -> Bi
     return state
 
 
-def record(model: BinaryMF, key: Key, state: BinaryMFState, data: Dense) -> Draw:
+def record(model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense) -> Draw:
     """What a draw keeps; U under the name `z`, as posteriors know row features."""
     del key
     draw = {
@@ -357,7 +357,7 @@ def record(model: BinaryMF, key: Key, state: BinaryMFState, data: Dense) -> Draw
         "v": state.v,
         "num_features": num_features(state.u, model.num_fixed_rows()),
         "num_column_features": num_features(state.v, model.num_fixed_columns()),
-        "log_joint": model.log_joint(state, data),
+        "log_joint": density.log_joint(model, state, data),
     }
     return draw if state.weights is None else draw | {"weights": state.weights}
 

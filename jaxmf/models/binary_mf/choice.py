@@ -8,15 +8,13 @@ step costs little more than its products of matrices.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxmf.data import Dense
 from jaxmf.devices import AUTO, choose_sweep
 from jaxmf.models.binary_mf import binary_mf_checks
+from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.priors.features import BetaBernoulli
-
-if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 # What features of a process come to in data that have many of them.
 _GROWN_SLOTS = 32
@@ -26,7 +24,7 @@ _MOST_WORK = 4_000_000
 
 
 def sampler_options(
-    model: BinaryMF, options: Mapping[str, object], platform: str, data: Dense | None
+    model: BinaryMFSpec, options: Mapping[str, object], platform: str, data: Dense | None
 ) -> dict[str, object]:
     """See `BinaryMF.device_options`."""
     if options.get("sweep", AUTO) != AUTO:
@@ -46,7 +44,7 @@ def sampler_options(
     return {"sweep": "bits", "weights": choose_sweep("bilinear", platform, num_lines)}
 
 
-def step_work(model: BinaryMF, data: Dense) -> int:
+def step_work(model: BinaryMFSpec, data: Dense) -> int:
     """I L K^2 + J K L^2, what a step with W summed out costs: as many slots as features need."""
     row_slots, column_slots = (
         prior.num_features + num_fixed if isinstance(prior, BetaBernoulli) else _GROWN_SLOTS

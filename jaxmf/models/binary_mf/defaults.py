@@ -6,17 +6,17 @@ A choice by the data itself (empirical Bayes), so that x and a + b x have the sa
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from jaxmf.data import Dense, units
 from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 
-if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.binary_mf import BinaryMF
+Spec = TypeVar("Spec", bound=BinaryMFSpec)
 
 _SCALES = ("noise_scale", "weight_scale")
 _OF_LIKELIHOODS = ("noise_scale", "base_rate")
@@ -26,13 +26,13 @@ _LARGE_SHARE = 0.5
 _FEWEST_CELLS, _MOST_CELLS = 200, 2**22
 
 
-def is_left_open(model: BinaryMF, name: str) -> bool:
+def is_left_open(model: BinaryMFSpec, name: str) -> bool:
     """Whether a scale is to be taken from the data."""
     is_scale = isinstance(model.likelihood, Gaussian) and name in _SCALES
     return is_scale and stated(model, name) is None
 
 
-def stated(model: BinaryMF, name: str) -> Hyperparameter:
+def stated(model: BinaryMFSpec, name: str) -> Hyperparameter:
     """A hyperparameter as the user stated it, of the likelihood, of a prior of features or of W.
 
     Returns number, numpyro distribution, or None where it is left open or the likelihood has none.
@@ -40,7 +40,7 @@ def stated(model: BinaryMF, name: str) -> Hyperparameter:
     return getattr(model.likelihood if name in _OF_LIKELIHOODS else model, name, None)
 
 
-def hyperprior(model: BinaryMF, name: str) -> Hyperparameter:
+def hyperprior(model: BinaryMFSpec, name: str) -> Hyperparameter:
     """A hyperparameter of the model; LogNormal(0, 2) for a scale left open that no data fixed.
 
     Returns number, numpyro distribution, or None where the likelihood has none.
@@ -52,7 +52,7 @@ def hyperprior(model: BinaryMF, name: str) -> Hyperparameter:
     return dist.LogNormal(0.0, 2.0)
 
 
-def matched(model: BinaryMF, data: Dense) -> BinaryMF:
+def matched(model: Spec, data: Dense) -> Spec:
     """See `BinaryMF.matched`."""
     if not isinstance(model.likelihood, Gaussian):
         return model
@@ -77,7 +77,7 @@ def matched(model: BinaryMF, data: Dense) -> BinaryMF:
     return replace(model, **settings)
 
 
-def notes(model: BinaryMF, data: Dense) -> tuple[str, ...]:
+def notes(model: BinaryMFSpec, data: Dense) -> tuple[str, ...]:
     """See `BinaryMF.notes`."""
     if not isinstance(model.likelihood, Gaussian):
         return ()
@@ -88,7 +88,7 @@ def notes(model: BinaryMF, data: Dense) -> tuple[str, ...]:
     return units.note_of_units(data, unit, "noise, weights and their scales")
 
 
-def _notes_of_levels(model: BinaryMF, data: Dense) -> tuple[str, ...]:
+def _notes_of_levels(model: BinaryMFSpec, data: Dense) -> tuple[str, ...]:
     taken: list[tuple[str, np.ndarray]] = []
     offset: Any = model.offset
     if np.ndim(offset) and np.array_equal(offset, units.column_medians(data)):
@@ -104,7 +104,7 @@ def _notes_of_levels(model: BinaryMF, data: Dense) -> tuple[str, ...]:
     )
 
 
-def _note_of_few_cells(model: BinaryMF, data: Dense) -> tuple[str, ...]:
+def _note_of_few_cells(model: BinaryMFSpec, data: Dense) -> tuple[str, ...]:
     """That one cell in a hundred holds more than half of all squares about the offset."""
     centred = model.centred(data)
     some = slice(None, None, -(-centred.values.size // _MOST_CELLS))  # rows
@@ -122,7 +122,7 @@ def _note_of_few_cells(model: BinaryMF, data: Dense) -> tuple[str, ...]:
     )
 
 
-def _units(model: BinaryMF, data: Dense, *, is_open: bool) -> dict[str, object]:
+def _units(model: BinaryMFSpec, data: Dense, *, is_open: bool) -> dict[str, object]:
     """Offset and scale of the columns, offset of the rows.
 
     Both of columns one a column where they are in different units, offsets one a column or a row
@@ -156,7 +156,7 @@ def _units(model: BinaryMF, data: Dense, *, is_open: bool) -> dict[str, object]:
     return {"offset": offset, "column_unit": scale, "row_offset": rows}
 
 
-def _row_offset(model: BinaryMF, data: Dense) -> np.ndarray | float | None:
+def _row_offset(model: BinaryMFSpec, data: Dense) -> np.ndarray | float | None:
     """`row_offset` as it is.
 
     Raises:

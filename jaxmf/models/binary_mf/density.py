@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
@@ -11,19 +10,17 @@ from jaxmf._kernels.compensated import log_ratio, normal_change
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear, plaid
 from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.defaults import hyperprior
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState, complete, entries
 from jaxmf.priors import hyper
 from jaxmf.types import Array
 
-if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.binary_mf import BinaryMF
-
 ScaleDensity = Callable[[Array, Array], Array]
 
 
-def log_joint(model: BinaryMF, state: BinaryMFState, data: Dense) -> Array:
-    """See `BinaryMF.log_joint`; of the data minus the offset."""
+def log_joint(model: BinaryMFSpec, state: BinaryMFState, data: Dense) -> Array:
+    """See `BinaryMF.log_joint`."""
     terms = [
         hyper.log_prior(prior, getattr(state, name))
         for name in HYPERPARAMETERS
@@ -40,11 +37,18 @@ def log_joint(model: BinaryMF, state: BinaryMFState, data: Dense) -> Array:
             terms.append(prior.log_prob(counts, gram, bits.shape[0]))
         else:
             terms.append(prior.log_prob_labelled(counts, bits.shape[0]))
-    return sum(terms[1:], terms[0]) + log_likelihood(model, state, data)
+    log_prior = sum(terms[1:], terms[0])
+    unit = model.log_unit(data, observed_only=state.weights is not None)
+    return log_prior + _log_likelihood_in_units(model, state, model.centred(data)) - unit
 
 
-def log_likelihood(model: BinaryMF, state: BinaryMFState, data: Dense) -> Array:
+def log_likelihood(model: BinaryMFSpec, state: BinaryMFState, data: Dense) -> Array:
     """log p(X | U, V) with W summed out, or log p(X | U, V, W) + log p(W): () float."""
+    unit = model.log_unit(data, observed_only=state.weights is not None)
+    return _log_likelihood_in_units(model, state, model.centred(data)) - unit
+
+
+def _log_likelihood_in_units(model: BinaryMFSpec, state: BinaryMFState, data: Dense) -> Array:
     if state.weights is None:
         return bilinear.log_marginal(
             state.u,
@@ -60,14 +64,14 @@ def log_likelihood(model: BinaryMF, state: BinaryMFState, data: Dense) -> Array:
     return log_likelihood_of_cells(model, state, data) + prior.log_density(state.weights, there)
 
 
-def log_likelihood_of_cells(model: BinaryMF, state: BinaryMFState, data: Dense) -> Array:
+def log_likelihood_of_cells(model: BinaryMFSpec, state: BinaryMFState, data: Dense) -> Array:
     """log p(observed X | U, V, W): () float."""
     each = model.likelihood_at(state).log_density(data.values, entries(state))
     return jnp.sum(each if data.observed is None else jnp.where(data.observed, each, 0))
 
 
 def scale_density(
-    model: BinaryMF, state: BinaryMFState, data: Dense, *, power: Array | float = 1.0
+    model: BinaryMFSpec, state: BinaryMFState, data: Dense, *, power: Array | float = 1.0
 ) -> ScaleDensity:
     """Log density at other scales of noise and weights, less that at the state's.
 
@@ -99,7 +103,7 @@ def scale_density(
 
 
 def _explicit(
-    model: BinaryMF, state: BinaryMFState, data: Dense, power: Array | float
+    model: BinaryMFSpec, state: BinaryMFState, data: Dense, power: Array | float
 ) -> ScaleDensity:
     assert state.weights is not None
     prior = model.weight_prior(state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -12,10 +12,10 @@ from jaxmf.data import Dense, Features
 from jaxmf.data.checks import as_numeric
 from jaxmf.data.container import is_frame, peel
 from jaxmf.data.frames import as_pandas
+from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.priors import hyper
 
-if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.binary_mf import BinaryMF
+Spec = TypeVar("Spec", bound=BinaryMFSpec)
 
 SIDES = {"fixed_row_features": "row", "fixed_column_features": "column"}
 
@@ -54,19 +54,12 @@ def as_fixed(name: str, features: Any) -> Features | np.ndarray | None:
     return features if isinstance(features, Features) else Features(array.astype(float), ids)
 
 
-def width(features: Features | np.ndarray | None) -> int:
-    """How many given features there are."""
-    if isinstance(features, Features):
-        return features.width
-    return 0 if features is None else int(np.shape(features)[1])
-
-
 def bits(features: Features | np.ndarray | None) -> np.ndarray | None:
     """The known features as they stand, (I, F); a bool array where they were matched."""
     return features.to_array() if isinstance(features, Features) else features
 
 
-def matched(model: BinaryMF, data: Dense) -> BinaryMF:
+def matched(model: Spec, data: Dense) -> Spec:
     """The model with its known features in the order of the rows and columns of the data.
 
     They are matched by id where both sides have ids, else by position.
@@ -84,7 +77,7 @@ def matched(model: BinaryMF, data: Dense) -> BinaryMF:
     return replace(model, **found) if found else model
 
 
-def check_fit(model: BinaryMF, data: Dense, name: str) -> None:
+def check_fit(model: BinaryMFSpec, data: Dense, name: str) -> None:
     """Refuses known features of other numbers of rows, or columns, than the data has."""
     for setting, word in SIDES.items():
         features, size = getattr(model, setting), getattr(data, f"num_{word}s")

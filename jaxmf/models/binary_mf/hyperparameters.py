@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
@@ -11,6 +9,7 @@ from jax.scipy.special import gammaln
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods.cells.poisson import Poisson
+from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.defaults import hyperprior
 from jaxmf.models.binary_mf.density import scale_density
 from jaxmf.models.binary_mf.state import BinaryMFState, entries
@@ -18,12 +17,9 @@ from jaxmf.priors import hyper
 from jaxmf.samplers.hyper import update_feature_prior, update_rate, update_scale
 from jaxmf.types import Array, Key
 
-if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.binary_mf import BinaryMF
-
 
 def update_hyperparameters(
-    model: BinaryMF, key: Key, state: BinaryMFState, data: Dense, *, power: Array | float = 1.0
+    model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense, *, power: Array | float = 1.0
 ) -> tuple[BinaryMFState, Info]:
     """Kernel: alpha and concentration of both sides, hyperparameters of cells and weights.
 
@@ -36,7 +32,7 @@ def update_hyperparameters(
     return state, Info(overflow={})
 
 
-def _update_row_prior(model: BinaryMF, key: Key, state: BinaryMFState) -> BinaryMFState:
+def _update_row_prior(model: BinaryMFSpec, key: Key, state: BinaryMFState) -> BinaryMFState:
     alpha, concentration = update_feature_prior(
         key,
         model.row_prior_at(state),
@@ -52,7 +48,7 @@ def _update_row_prior(model: BinaryMF, key: Key, state: BinaryMFState) -> Binary
 
 
 def _update_scales(
-    model: BinaryMF, key: Key, state: BinaryMFState, data: Dense, power: Array | float
+    model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense, power: Array | float
 ) -> BinaryMFState:
     """The two scales by slices, one after the other."""
     priors = [hyperprior(model, name) for name in ("noise_scale", "weight_scale")]
@@ -76,7 +72,7 @@ def _update_scales(
 
 
 def _update_rates(
-    model: BinaryMF, key: Key, state: BinaryMFState, data: Dense, power: Array | float
+    model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense, power: Array | float
 ) -> BinaryMFState:
     """Of Poisson cells: rate and shape of the Gamma prior of W given W, and the base rate.
 

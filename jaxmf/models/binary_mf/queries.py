@@ -8,7 +8,7 @@ the formulas, not imputed. With other cells the weights of the draw are used.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import Likelihood
+from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.state import Hyperparameters
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.bilinear import weights as weight_moves
@@ -28,16 +29,13 @@ from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.types import Array, Key, PyTree
 
-if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.binary_mf import BinaryMF
-
 Draw = dict[str, Array]
 _CELLS_A_PIECE = 4096
 _NUM_SWEEPS = 40
 _NUM_STARTS = 64
 
 
-def at_draw(model: BinaryMF, draw: Draw) -> tuple[Likelihood, WeightPrior]:
+def at_draw(model: BinaryMFSpec, draw: Draw) -> tuple[Likelihood, WeightPrior]:
     """The likelihood of a cell and the prior of W at the hyperparameters of a draw."""
     one = jnp.ones((), jnp.asarray(draw["row_alpha"]).dtype)
     hyperparameters = Hyperparameters(
@@ -47,7 +45,7 @@ def at_draw(model: BinaryMF, draw: Draw) -> tuple[Likelihood, WeightPrior]:
 
 
 def eigen_conditional(
-    model: BinaryMF, draw: Draw, data: Dense
+    model: BinaryMFSpec, draw: Draw, data: Dense
 ) -> bilinear.CollapsedWeightConditional:
     """The distribution of W given complete Gaussian data, in Kronecker form."""
     return bilinear.weight_conditional(
@@ -61,7 +59,7 @@ def eigen_conditional(
 
 
 def observed_conditional(
-    model: BinaryMF, draw: Draw, data: Dense
+    model: BinaryMFSpec, draw: Draw, data: Dense
 ) -> weight_moves.WeightConditional:
     """The distribution of W given the observed Gaussian cells alone."""
     likelihood, prior = at_draw(model, draw)
@@ -78,12 +76,12 @@ def observed_conditional(
     return weight_moves.weight_conditional(u, v, terms, weight_prior=prior)
 
 
-def is_whole(model: BinaryMF, data: Dense) -> bool:
+def is_whole(model: BinaryMFSpec, data: Dense) -> bool:
     """Whether the distribution of W has Kronecker form."""
     return data.observed is None and not model.diagonal
 
 
-def expected_weights(model: BinaryMF, draw: Draw, data: Dense) -> Array:
+def expected_weights(model: BinaryMFSpec, draw: Draw, data: Dense) -> Array:
     """W (K, L): its mean given U, V and X where it is summed out, otherwise the draw's."""
     if not isinstance(model.likelihood, Gaussian):
         return draw["weights"]
@@ -91,7 +89,7 @@ def expected_weights(model: BinaryMF, draw: Draw, data: Dense) -> Array:
     return conditional(model, draw, data).mean
 
 
-def basis(model: BinaryMF, draw: Draw, data: Dense) -> tuple[Array, Array]:
+def basis(model: BinaryMFSpec, draw: Draw, data: Dense) -> tuple[Array, Array]:
     """Mean and standard deviation of W V' given U, V and X, each (K, J)."""
     v = draw["v"].astype(data.values.dtype)
     if not isinstance(model.likelihood, Gaussian):
@@ -118,7 +116,7 @@ def basis(model: BinaryMF, draw: Draw, data: Dense) -> tuple[Array, Array]:
 
 
 def cell_moments(
-    model: BinaryMF, draw: Draw, data: Dense, rows: Array, columns: Array
+    model: BinaryMFSpec, draw: Draw, data: Dense, rows: Array, columns: Array
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of the cells (rows[m], columns[m]): (M,) each."""
     likelihood, _ = at_draw(model, draw)
@@ -144,7 +142,7 @@ def cell_moments(
     return mean, draw["noise_scale"] ** 2 + variance
 
 
-def draw_weights(model: BinaryMF, key: Key, draw: Draw, data: Dense) -> Array:
+def draw_weights(model: BinaryMFSpec, key: Key, draw: Draw, data: Dense) -> Array:
     """W (K, L) of a draw: its own, or one given U, V and the observed cells."""
     if not isinstance(model.likelihood, Gaussian):
         return draw["weights"]
@@ -170,7 +168,7 @@ class _Chain(NamedTuple):
     total: Array
 
 
-def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense) -> NewRows:
+def new_rows(model: BinaryMFSpec, key: Key, draw: Draw, data: Dense, new_data: Dense) -> NewRows:
     """The features of further rows given a draw, each as the customer after those of U.
 
     40 sweeps over the bits of all new rows and the features of their own, weights of the latter
@@ -240,7 +238,7 @@ def _start(
     return candidates[jnp.argmax(jax.lax.map(log_likelihoods, candidates), axis=0)]
 
 
-def _new_row_prior(model: BinaryMF, draw: Draw, dtype: DTypeLike) -> tuple[Array, Array, Array]:
+def _new_row_prior(model: BinaryMFSpec, draw: Draw, dtype: DTypeLike) -> tuple[Array, Array, Array]:
     """Prior log odds (K,) and whether each bit of a new row may move (K,); rate of new features."""
     num_fixed = model.num_fixed_rows()
     num_rows = draw["z"].shape[0]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 
+from jaxmf.data import Features
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.types import Array, Key
 
@@ -14,6 +16,13 @@ def exists(prior: FeatureSpec, bits: Array, num_fixed: int) -> Array:
     """(K,) bool: slots that are features, the given ones among them."""
     free = prior.exists(jnp.sum(bits[:, num_fixed:], axis=0))
     return jnp.concatenate([jnp.ones((num_fixed,), bool), free])
+
+
+def width(features: Features | np.ndarray | None) -> int:
+    """How many given features there are."""
+    if isinstance(features, Features):
+        return features.width
+    return 0 if features is None else int(np.shape(features)[1])
 
 
 def fixed_features(bias: bool, fixed: object, num_rows: int) -> Array:

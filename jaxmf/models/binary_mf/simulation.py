@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 
 from jaxmf.models.binary_mf import defaults, fixed, sides
+from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState, entries
 from jaxmf.priors import hyper
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.types import Array, Key
 
-if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.binary_mf import BinaryMF
-
 
 def simulate_state(
-    model: BinaryMF, key: Key, num_rows: int, num_columns: int, capacity: int
+    model: BinaryMFSpec, key: Key, num_rows: int, num_columns: int, capacity: int
 ) -> BinaryMFState:
     """A state from the prior, weights included."""
     num_slots = model.num_slots(capacity, "rows"), model.num_slots(capacity, "columns")
@@ -26,7 +22,7 @@ def simulate_state(
 
 
 def simulate_in_slots(
-    model: BinaryMF, key: Key, shape: tuple[int, int], num_slots: tuple[int, int]
+    model: BinaryMFSpec, key: Key, shape: tuple[int, int], num_slots: tuple[int, int]
 ) -> BinaryMFState:
     """A state from the prior, weights included, with this many slots for rows and for columns."""
     keys = jax.random.split(key, 3)
@@ -40,7 +36,7 @@ def simulate_in_slots(
     return draw_state(model, keys[1], values, shape, num_slots)
 
 
-def last_slots(model: BinaryMF, state: BinaryMFState) -> dict[str, Array]:
+def last_slots(model: BinaryMFSpec, state: BinaryMFState) -> dict[str, Array]:
     """Which sides grow and use their last slot, () bool each: this many may have been too few."""
     sides_and_bits = (("row", model.row_prior, state.u), ("column", model.column_prior, state.v))
     return {
@@ -50,7 +46,7 @@ def last_slots(model: BinaryMF, state: BinaryMFState) -> dict[str, Array]:
 
 
 def draw_state(
-    model: BinaryMF,
+    model: BinaryMFSpec,
     key: Key,
     values: dict[str, Array],
     shape: tuple[int, int],
@@ -78,7 +74,7 @@ def draw_state(
     return state._replace(weights=jnp.where(there, weights, 0))
 
 
-def simulate_data(model: BinaryMF, key: Key, state: BinaryMFState) -> Array:
+def simulate_data(model: BinaryMFSpec, key: Key, state: BinaryMFState) -> Array:
     """X (I, J) given a state with weights."""
     drawn = model.likelihood_at(state).sample(key, entries(state))
     if model.column_unit is not None:

@@ -6,7 +6,7 @@ The columns are drawn by the kernels of the rows of X'.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxmf.data import Dense
 from jaxmf.engine import Info, merge_overflow
 from jaxmf.likelihoods.cells.likelihood import Likelihood, Tempered
+from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.state import BinaryMFState, complete, entries
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers import split_merge
@@ -27,15 +28,12 @@ from jaxmf.samplers.change_of_basis import change_of_basis
 from jaxmf.samplers.split_merge_gaussian import GaussianColumns, bilinear_columns
 from jaxmf.types import Array, Key
 
-if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.binary_mf import BinaryMF
-
 _NUM_SCANS = 2
 _NUM_ROUNDS = 4  # proposals to each row of W
 
 
 def update_rows(
-    model: BinaryMF,
+    model: BinaryMFSpec,
     key: Key,
     state: BinaryMFState,
     data: Dense,
@@ -68,7 +66,7 @@ def update_rows(
 
 
 def _collapsed_rows(
-    model: BinaryMF,
+    model: BinaryMFSpec,
     key: Key,
     state: BinaryMFState,
     data: Dense,
@@ -95,7 +93,7 @@ def _collapsed_rows(
 
 
 def update_columns(
-    model: BinaryMF, key: Key, state: BinaryMFState, data: Dense, **options: Any
+    model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense, **options: Any
 ) -> tuple[BinaryMFState, Info]:
     """Kernel: V, with the options of `update_rows`."""
     turned, info = update_rows(
@@ -115,7 +113,7 @@ def for_columns(info: Info) -> Info:
 
 
 def split_or_merge(
-    model: BinaryMF,
+    model: BinaryMFSpec,
     key: Key,
     state: BinaryMFState,
     data: Dense,
@@ -165,7 +163,7 @@ def _imputed(likelihood: Likelihood, key: Key, state: BinaryMFState, data: Dense
 
 
 def _split_or_merge_both(
-    model: BinaryMF, key: Key, state: BinaryMFState, data: Dense, options: dict[str, Any]
+    model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense, options: dict[str, Any]
 ) -> tuple[BinaryMFState, Info]:
     """Proposals for the rows, then for the columns, of a state without W."""
     state, rows = _split_or_merge_rows(model, jax.random.fold_in(key, 0), state, data, **options)
@@ -181,7 +179,7 @@ def _split_or_merge_both(
 
 
 def _split_or_merge_rows(
-    model: BinaryMF,
+    model: BinaryMFSpec,
     key: Key,
     state: BinaryMFState,
     data: Dense,
@@ -202,7 +200,7 @@ def _split_or_merge_rows(
 
 
 def change_bases(
-    model: BinaryMF,
+    model: BinaryMFSpec,
     key: Key,
     state: BinaryMFState,
     data: Dense,
@@ -215,7 +213,9 @@ def change_bases(
     `num_draws` times on either side, W summed out and not diagonal only.
     """
 
-    def change_rows(model: BinaryMF, key: Key, state: BinaryMFState, data: Dense) -> BinaryMFState:
+    def change_rows(
+        model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense
+    ) -> BinaryMFState:
         u = change_of_basis(
             key,
             state.u,
@@ -233,7 +233,7 @@ def change_bases(
 
 
 def _pair_likelihood(
-    model: BinaryMF, state: BinaryMFState, data: Dense, noise_factor: Array | float
+    model: BinaryMFSpec, state: BinaryMFState, data: Dense, noise_factor: Array | float
 ) -> GaussianColumns:
     """p(X | U, V) as a function of pairs of columns of U."""
     return bilinear_columns(
@@ -247,7 +247,7 @@ def _pair_likelihood(
 
 
 def update_weights(
-    model: BinaryMF, key: Key, state: BinaryMFState, data: Dense, *, power: Array | None = None
+    model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense, *, power: Array | None = None
 ) -> tuple[BinaryMFState, Info]:
     """Kernel: W given U and V, where it is kept.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 
@@ -12,16 +10,14 @@ from jaxmf.data import Dense
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Pair
 from jaxmf.models.binary_mf import queries
+from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.types import Array, Key
-
-if TYPE_CHECKING:
-    from jaxmf.models.binary_mf.binary_mf import BinaryMF
 
 _NUM_SWEEPS = 200
 
 
-def weight_moments(model: BinaryMF, key: Key, draw: queries.Draw, data: Dense) -> Pair:
+def weight_moments(model: BinaryMFSpec, key: Key, draw: queries.Draw, data: Dense) -> Pair:
     """Mean and standard deviation of W given U, V, the hyperparameters and the observed cells.
 
     In closed form where cells are Gaussian. Others by 200 draws of W from its conditional
@@ -45,7 +41,7 @@ def weight_moments(model: BinaryMF, key: Key, draw: queries.Draw, data: Dense) -
     return mean, jnp.diag(sd) if model.diagonal else sd.reshape(mean.shape)
 
 
-def _sampled(model: BinaryMF, key: Key, draw: queries.Draw, data: Dense) -> tuple[Array, Array]:
+def _sampled(model: BinaryMFSpec, key: Key, draw: queries.Draw, data: Dense) -> tuple[Array, Array]:
     likelihood, prior = queries.at_draw(model, draw)
     u, v, start = draw["z"], draw["v"], jnp.asarray(draw["weights"])
     first = _NUM_SWEEPS // 4
