@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -24,16 +25,14 @@ T = TypeVar("T")
 _HIDDEN_SHARE = 0.1
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SampledEstimator(BaseEstimator):
-    """An estimator of a model that is fitted by a Markov chain.
+    """An estimator of a model that is fitted by a Markov chain."""
 
-    Subclasses have the arguments num_warmup, num_samples, num_chains and random_state.
-    """
-
-    num_warmup: int
-    num_samples: int
-    num_chains: int
-    random_state: object
+    num_warmup: int = 200
+    num_samples: int = 100
+    num_chains: int = 1
+    random_state: object = None
 
     def _sample(self, model: SomeModel, X: object, **options: object) -> Posterior[SomeModel]:
         """The posterior of a model given X, a container or an array (N, D).

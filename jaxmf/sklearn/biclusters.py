@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 from sklearn.base import BiclusterMixin
@@ -22,6 +23,7 @@ _LIKELIHOODS: dict[str, Callable[[], Gaussian | Bernoulli | Poisson]] = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class BiclusterMF(BiclusterMixin, CellsEstimator):
     """Overlapping biclusters: binary features of rows and of columns, and weights between them.
 
@@ -63,28 +65,12 @@ class BiclusterMF(BiclusterMixin, CellsEstimator):
         True
     """
 
-    def __init__(
-        self,
-        n_row_features: int | None = None,
-        n_column_features: int | None = None,
-        *,
-        likelihood: object = "gaussian",
-        num_sd: float = 2.0,
-        sweep: str = "auto",
-        num_warmup: int = 200,
-        num_samples: int = 100,
-        num_chains: int = 1,
-        random_state: object = None,
-    ) -> None:
-        self.n_row_features = n_row_features
-        self.n_column_features = n_column_features
-        self.likelihood = likelihood
-        self.num_sd = num_sd
-        self.sweep = sweep
-        self.num_warmup = num_warmup
-        self.num_samples = num_samples
-        self.num_chains = num_chains
-        self.random_state = random_state
+    n_row_features: int | None = None
+    n_column_features: int | None = None
+    _: KW_ONLY
+    likelihood: object = "gaussian"
+    num_sd: float = 2.0
+    sweep: str = "auto"
 
     def fit(self, X: object, y: object = None) -> Self:
         """Draw from the posterior given X.

@@ -6,6 +6,7 @@ features up.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.sklearn.base import FeatureTransformer
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LinearGaussianIBPTransformer(FeatureTransformer):
     """Hidden binary features of real data, their number inferred.
 
@@ -49,30 +51,12 @@ class LinearGaussianIBPTransformer(FeatureTransformer):
         True
     """
 
-    def __init__(
-        self,
-        *,
-        alpha: object = 1.0,
-        noise_scale: object = None,
-        feature_scale: object = None,
-        concentration: object = 1.0,
-        num_features: int | None = None,
-        bias: bool = False,
-        num_warmup: int = 200,
-        num_samples: int = 100,
-        num_chains: int = 1,
-        random_state: object = None,
-    ) -> None:
-        self.alpha = alpha
-        self.noise_scale = noise_scale
-        self.feature_scale = feature_scale
-        self.concentration = concentration
-        self.num_features = num_features
-        self.bias = bias
-        self.num_warmup = num_warmup
-        self.num_samples = num_samples
-        self.num_chains = num_chains
-        self.random_state = random_state
+    alpha: object = 1.0
+    noise_scale: object = None
+    feature_scale: object = None
+    concentration: object = 1.0
+    num_features: int | None = None
+    bias: bool = False
 
     def fit(self, X: object, y: object = None) -> Self:
         """Draw from the posterior given X.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import jax
@@ -20,6 +21,7 @@ from jaxmf.types import Array, Draw, PyTree
 _MOST_DRAWS = 10
 
 
+@dataclass(eq=False, repr=False)
 class MixtureClusterer(ClusterMixin, SampledEstimator):
     """Clusters of real rows, as many as the data need: a Dirichlet process mixture.
 
@@ -54,24 +56,10 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
         (6,)
     """
 
-    def __init__(
-        self,
-        n_clusters: int | None = None,
-        *,
-        concentration: object = None,
-        family: object = None,
-        num_warmup: int = 200,
-        num_samples: int = 100,
-        num_chains: int = 1,
-        random_state: object = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.concentration = concentration
-        self.family = family
-        self.num_warmup = num_warmup
-        self.num_samples = num_samples
-        self.num_chains = num_chains
-        self.random_state = random_state
+    n_clusters: int | None = None
+    _: KW_ONLY
+    concentration: object = None
+    family: object = None
 
     def fit(self, X: object, y: object = None) -> Self:
         """Draw from the posterior given X.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Self
 
 import numpy as np
@@ -10,6 +11,7 @@ from jaxmf.models.noisy_or import NoisyOrIBP
 from jaxmf.sklearn.base import FeatureTransformer, count_or_none, to_ones
 
 
+@dataclass(eq=False, repr=False)
 class NoisyOrTransformer(FeatureTransformer):
     """Hidden causes of zeros and ones, their number inferred: noisy-OR.
 
@@ -45,30 +47,13 @@ class NoisyOrTransformer(FeatureTransformer):
         True
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        binarize: float | None = 0.0,
-        alpha: object = None,
-        cause_probability: object = None,
-        efficacy: object = None,
-        leak: object = None,
-        num_warmup: int = 200,
-        num_samples: int = 100,
-        num_chains: int = 1,
-        random_state: object = None,
-    ) -> None:
-        self.n_components = n_components
-        self.binarize = binarize
-        self.alpha = alpha
-        self.cause_probability = cause_probability
-        self.efficacy = efficacy
-        self.leak = leak
-        self.num_warmup = num_warmup
-        self.num_samples = num_samples
-        self.num_chains = num_chains
-        self.random_state = random_state
+    n_components: int | None = None
+    _: KW_ONLY
+    binarize: float | None = 0.0
+    alpha: object = None
+    cause_probability: object = None
+    efficacy: object = None
+    leak: object = None
 
     def fit(self, X: object, y: object = None) -> Self:
         """Draw from the posterior given X.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 Ids = list[Hashable]
 
 
+@dataclass(eq=False, repr=False)
 class RatingRecommender(RegressorMixin, SampledEstimator):
     """Ratings of items by users: Bayesian probabilistic matrix factorisation.
 
@@ -51,24 +53,10 @@ class RatingRecommender(RegressorMixin, SampledEstimator):
         (2,)
     """
 
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        likelihood: object = None,
-        unknown: str = "prior",
-        num_warmup: int = 200,
-        num_samples: int = 100,
-        num_chains: int = 1,
-        random_state: object = None,
-    ) -> None:
-        self.n_components = n_components
-        self.likelihood = likelihood
-        self.unknown = unknown
-        self.num_warmup = num_warmup
-        self.num_samples = num_samples
-        self.num_chains = num_chains
-        self.random_state = random_state
+    n_components: int = 10
+    _: KW_ONLY
+    likelihood: object = None
+    unknown: str = "prior"
 
     def fit(self, X: object, y: object) -> Self:
         """Draw from the posterior given ratings.

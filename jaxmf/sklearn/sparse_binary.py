@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ _LIKELIHOODS: dict[str, Callable[[], Bernoulli | Gaussian]] = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class SparseBinaryRecommender(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Gaussian factors of a sparse matrix of zeros and ones, by variational Bayes.
 
@@ -56,20 +58,12 @@ class SparseBinaryRecommender(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         (12, 2)
     """
 
-    def __init__(
-        self,
-        n_components: int = 20,
-        *,
-        binarize: float | None = 0.0,
-        likelihood: object = "bernoulli",
-        num_epochs: int = 50,
-        random_state: object = None,
-    ) -> None:
-        self.n_components = n_components
-        self.binarize = binarize
-        self.likelihood = likelihood
-        self.num_epochs = num_epochs
-        self.random_state = random_state
+    n_components: int = 20
+    _: KW_ONLY
+    binarize: float | None = 0.0
+    likelihood: object = "bernoulli"
+    num_epochs: int = 50
+    random_state: object = None
 
     def fit(self, X: object, y: object = None) -> Self:
         """Fit the factors of rows and columns of X.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _MOST_COUNT = 2**31 - 1
 
 
+@dataclass(eq=False, repr=False)
 class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SampledEstimator):
     """Topics of documents given by counts of words: LDA, or an HDP that finds their number.
 
@@ -48,24 +50,10 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SampledEstim
         (4, 2)
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        topic_concentration: object = None,
-        word_concentration: object = None,
-        num_warmup: int = 200,
-        num_samples: int = 100,
-        num_chains: int = 1,
-        random_state: object = None,
-    ) -> None:
-        self.n_components = n_components
-        self.topic_concentration = topic_concentration
-        self.word_concentration = word_concentration
-        self.num_warmup = num_warmup
-        self.num_samples = num_samples
-        self.num_chains = num_chains
-        self.random_state = random_state
+    n_components: int | None = None
+    _: KW_ONLY
+    topic_concentration: object = None
+    word_concentration: object = None
 
     def fit(self, X: object, y: object = None) -> Self:
         """Draw from the posterior given X.
