@@ -25,6 +25,7 @@ distributed algorithm for topic modeling.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -33,18 +34,20 @@ import jax.numpy as jnp
 from jaxmf._kernels import special, tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
-from jaxmf.blocks.document_lists import (
-    LANES,
-    DocumentLists,
-    ListSpan,
-    added,
-    entry_for,
-    entry_of,
-    lists_of,
-    span_of,
-)
 from jaxmf.blocks.packing import Packing
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.topic_lists import (
+    LANES,
+    ListSpan,
+    TopicLists,
+    after_sweep,
+    drawn,
+    entry_of,
+    lists_of,
+    made_again,
+    moved_counts,
+    span_of,
+)
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
@@ -123,16 +126,11 @@ def sweep(
         tokens, paths[:, None], (lists, totals[0], cache, first), settings, words_of_key
     )
     paths = paths[:, 0]
-    drawn = {name: paths}
+    topics = {name: paths}
     for parent in above:
-        drawn = {parent: paths // num_topics, name: paths % num_topics}
-    state = state._replace(values=state.values | drawn)
-    if not distribution.grows:
-        return state, Info(overflow={})
-    hyperparameters = {**state.hyperparameters, name: prior_share}
-    occupied = {**state.slots, name: totals > 0}
-    state = state._replace(hyperparameters=hyperparameters, slots=occupied)
-    return state, Info(overflow={name: no_room})
+        topics = {parent: paths // num_topics, name: paths % num_topics}
+    state = state._replace(values=state.values | topics)
+    return after_sweep(distribution, name, state, totals, prior_share, no_room)
 
 
 class _WordTokens(NamedTuple):
@@ -187,7 +185,7 @@ class _SweepByWord(NamedTuple):
         self,
         tokens: _WordTokens,
         paths: Array,
-        start: tuple[DocumentLists, Array, CountCache, _FirstLevel | None],
+        start: tuple[TopicLists, Array, CountCache, _FirstLevel | None],
         settings: tuple[Array, Array],
         words_of_key: Array,
     ) -> tuple[Array, Array, dict[str, Array], Array, Array]:
@@ -203,7 +201,8 @@ class _SweepByWord(NamedTuple):
         def one_word(index: Array, carry: PyTree) -> PyTree:
             begin, paths, lists, totals, cache, first, chunk, no_room = carry
             word = tables.row(tokens.in_use, index)
-            end, b = tables.row(tokens.ends, word), _concentration_of(concentration, word)
+            end = tables.row(tokens.ends, word)
+            b = tables.row(concentration, word) if concentration.ndim else concentration
 
             def count(index: Array, counts: Array) -> Array:
                 path = tables.row(paths, tables.row(tokens.order, index))[0]
@@ -269,30 +268,18 @@ class _SweepByWord(NamedTuple):
         birth: Array | None,
     ) -> tuple[Array, CountCache, _WordTable]:
         """A token out of a topic (birth None), or into it."""
-        zero, amount = jnp.zeros((), jnp.int32), -1 if birth is None else 1
-        totals = tables.add(totals, topic, amount)
-        if birth is None:
-            cache = self.distribution.unassign(cache, zero, topic)
-        else:
-            cache = self.distribution.assign(cache, zero, topic, birth)
+        totals, cache, count = moved_counts(self.distribution, totals, cache, topic, birth)
         pseudo, _ = self.distribution.pseudo(cache)
         total = tables.row(totals, topic)
-        weight = (tables.entry(cache.counts, zero, topic) + word[0]) / (total + word[1])
+        weight = (count + word[0]) / (total + word[1])
         smooth = tables.put(table.smooth, topic, weight * tables.row(pseudo, topic))
         piece = topic // _PIECE
         run = tables.take(smooth, tables.Lanes(piece * _PIECE, 1, _PIECE))
         sums = tables.put(table.sums, piece, tables.sum_in_lanes(run))
         table = _WordTable(tables.put(table.weights, topic, weight), smooth, sums)
-        if not self.distribution.grows:
-            return totals, cache, table
-        # where a topic comes or goes, which is seldom, others may have another share
-        has_changed = total == (0 if birth is None else 1)
-
-        def again(carry: PyTree) -> PyTree:
-            return jnp.zeros((), bool), self.table(cache, totals, word)
-
-        table = jax.lax.while_loop(lambda carry: carry[0], again, (has_changed, table))[1]
-        return totals, cache, table
+        is_changed = total == (0 if birth is None else 1)
+        make = partial(self.table, cache, totals, word)
+        return totals, cache, made_again(self.distribution, make, table, is_changed)
 
     def topic(self, path: Array) -> Array:
         """The last topic of paths."""
@@ -309,15 +296,14 @@ class _SweepByWord(NamedTuple):
 
     def drawn(
         self,
-        lists: DocumentLists,
+        lists: TopicLists,
         span: ListSpan,
         path: Array,
         table: _WordTable,
         first: _FirstLevel | None,
         chance: Array,
-    ) -> tuple[Array, DocumentLists]:
+    ) -> tuple[Array, TopicLists]:
         """A topic, or a path, for a token that had another, and the lists with it."""
-        start, num_rows = span.start, span.num_rows
         shares = None
         if first is not None:
             counts = tables.row(first.counts, span.document)
@@ -329,64 +315,25 @@ class _SweepByWord(NamedTuple):
                 return weights
             return weights * tables.entries_at(shares, paths // self.num_topics)
 
-        # what is read from here on is the list without the token, or all of it would be copied
-        left = entry_of(self.packing, lists, span, path)
-        row, lane = start + left // LANES, left % LANES
-        rows = tables.put_entry(lists.rows, row, lane, tables.entry(lists.rows, row, lane) - 1)
-        without = lists._replace(rows=rows)
-
-        def add_row(index: Array, lanes: Array) -> Array:
-            entries = tables.row(without.rows, start + index)
-            return lanes + self.packing.counts(entries) * weigh(self.packing.topics(entries))
-
-        nothing = jnp.zeros((LANES,), table.weights.dtype)
-        lanes = jax.lax.fori_loop(0, num_rows, add_row, nothing)
-        list_weight, smooth_weight = tables.sum_in_lanes(lanes), tables.sum_in_lanes(table.sums)
-        if shares is not None:
-            smooth_weight = smooth_weight * jnp.sum(shares)
-        is_listed = chance[0] * (list_weight + smooth_weight) < list_weight
-        lane = tables.choose(lanes, chance[1], num_lanes=LANES)
-        goal = chance[2] * tables.row(lanes, lane)
-
-        def follow(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-            index, passed, chosen, _ = carry
-            found = tables.entry(without.rows, start + index, lane)
-            weight = self.packing.counts(found) * weigh(self.packing.topics(found))
-            passed, entry = passed + weight, index * LANES + lane
-            # rounding may let the sum end short of the goal: then it is the last one with weight
-            return index + 1, passed, jnp.where(weight > 0, entry, chosen), passed > goal
-
-        zero = jnp.zeros((), jnp.int32)
-        begun = (zero, jnp.zeros((), goal.dtype), zero, ~is_listed)
-        done = jax.lax.while_loop(lambda carry: ~carry[3] & (carry[0] < num_rows), follow, begun)
-        entry = done[2]
-
-        listed = tables.entry(without.rows, start + entry // LANES, entry % LANES)
-        is_full = self.packing.counts(listed) == self.packing.most
-        listed = self.packing.topics(listed)
-
-        def find_entry(carry: PyTree) -> PyTree:
+        def draw_smooth() -> Array:
             piece = tables.choose(table.sums, chance[1])
             inside = tables.take(table.smooth, tables.Lanes(piece * _PIECE, 1, _PIECE))
             path = piece * _PIECE + tables.choose(inside, chance[2])
             if shares is not None:
                 path = path + self.num_topics * tables.choose(shares, chance[3])
-            path = jnp.where(is_listed, listed, path)
-            return jnp.zeros((), bool), path, entry_for(self.packing, without, span, path)
+            return path
 
-        from_list = (~is_listed | is_full, listed, entry)
-        _, path, entry = jax.lax.while_loop(lambda carry: carry[0], find_entry, from_list)
-        return path, added(self.packing, without, span, entry, path)
-
-
-def _concentration_of(concentration: Array, word: Array) -> Array:
-    return tables.row(concentration, word) if concentration.ndim else concentration
+        smooth_weight = tables.sum_in_lanes(table.sums)
+        if shares is not None:
+            smooth_weight = smooth_weight * jnp.sum(shares)
+        left = entry_of(self.packing, lists, span, path)
+        return drawn(self.packing, lists, span, left, weigh, (smooth_weight, draw_smooth), chance)
 
 
 def _chunk(
     tokens: _WordTokens,
     paths_of_all: Array,
-    lists: DocumentLists,
+    lists: TopicLists,
     words_of_key: Array,
     index: Array,
     old: _TokenChunk,
