@@ -306,7 +306,7 @@ class _SweepByWord(NamedTuple):
         """A topic, or a path, for a token that had another, and the lists with it."""
         shares = None
         if first is not None:
-            counts = tables.row(first.counts, span.document)
+            counts = tables.row(first.counts, span.owner)
             shares = (counts + first.concentration) / (counts + first.below)
 
         def weigh(paths: Array) -> Array:
