@@ -23,7 +23,7 @@ from benchmarks.harness import Row, clock, row, timed_run
 from benchmarks.records import Paper
 from benchmarks.section_4_2 import error, print_curves
 from jaxmf import diagnostics
-from jaxmf.datasets.causes import section_5_2
+from jaxmf.datasets.generated import section_5_2
 from jaxmf.samplers.history import trace_paths
 
 MODEL = mf.NoisyOrIBP(alpha=3.0, cause_probability=0.1, efficacy=0.9, leak=0.01)

@@ -26,9 +26,9 @@ import jax.numpy as jnp
 from jaxmf._kernels import special, tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
-from jaxmf.blocks.packing import Packing
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.topic_lists import (
+    Packing,
     TopicLists,
     after_sweep,
     drawn,

@@ -13,11 +13,50 @@ import jax.numpy as jnp
 
 from jaxmf._kernels import tables
 from jaxmf._kernels.fusion import fused_on_cpu
-from jaxmf.blocks.packing import Packing
 from jaxmf.blocks.state import NetworkState
 from jaxmf.engine import Info
 from jaxmf.priors.partition_prior import CountCache, PartitionPrior
 from jaxmf.types import Array, PyTree
+
+
+class Packing(NamedTuple):
+    """How topics and counts are packed; all of it is known when a program is traced."""
+
+    bits: int  # of the count
+
+    @classmethod
+    def of(cls, num_topics: int) -> Packing:
+        """For as many topics."""
+        return cls(32 - max(1, (num_topics - 1).bit_length()))
+
+    @property
+    def most(self) -> int:
+        """The largest count of an entry."""
+        return (1 << self.bits) - 1
+
+    def topics(self, entries: Array) -> Array:
+        """The topics (...) int32 of entries (...) uint32."""
+        return (entries >> self.bits).astype(jnp.int32)
+
+    def counts(self, entries: Array) -> Array:
+        """Their counts (...) int32."""
+        return (entries & self.most).astype(jnp.int32)
+
+    def entry(self, topic: Array, count: int) -> Array:
+        """The entry () uint32 of a topic with a count."""
+        return (topic.astype(jnp.uint32) << self.bits) + count
+
+    def raised(self, entry: Array, topic: Array) -> Array:
+        """An entry () uint32 with a token more; of the topic, which it may not have had before."""
+        return self.entry(topic, 1) + (entry & self.most)
+
+    def room(self, sizes: Array, num_topics: int) -> Array:
+        """How long lists of as many tokens may become, (M,) int32.
+
+        Each entry has a token; and where one entry can hold all of them no topic has a second.
+        """
+        return jnp.where(sizes <= self.most, jnp.minimum(sizes, num_topics), sizes)
+
 
 LANES = 16  # entries of a list of a document that are a line of the cache
 

@@ -2,16 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import Any, ClassVar
 
-from jaxmf.data.names import titled
+import numpy as np
+
+from jaxmf import diagnostics
+from jaxmf.answers import Answer
+from jaxmf.column_units import units_of
+from jaxmf.data import Dense, Entries
+from jaxmf.data.names import ids_or_positions, titled
 from jaxmf.model import RanksWords
 from jaxmf.posterior import cells as cell_questions
-from jaxmf.posterior import column_noise, next_words, ranking, recommendations
-from jaxmf.posterior.column_noise import ColumnNoise
+from jaxmf.posterior import next_words, ranking, recommendations
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.ranking import Recommendations, Scores
 from jaxmf.posterior.topic_draws import topic_blocks
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ColumnNoise(Answer):
+    """Standard deviations of the noise of cells, column by column.
+
+    Args:
+        mean: (D,) float, over draws.
+        sd: (D,) float, likewise.
+        bounds: (2, D) float, 5 and 95 % quantiles over draws.
+        units: (D,) float, what a column was divided by; 1 where all have one unit.
+        column_names: D ids, or positions.
+    """
+
+    mean: np.ndarray
+    sd: np.ndarray
+    bounds: np.ndarray
+    units: np.ndarray
+    column_names: np.ndarray
+
+    _axes: ClassVar = {"mean sd units": "column", "bounds": "bound column"}
+
+    def coordinates(self) -> dict[str, object]:
+        return {"column": self.column_names, "bound": [0.05, 0.95]}
+
+    def __len__(self) -> int:
+        return self.mean.size
+
+    def table(self) -> dict[str, np.ndarray]:
+        """Columns of a table with one line for each column of the data."""
+        ends = {"5%": self.bounds[0], "95%": self.bounds[1]}
+        return {"column": self.column_names, "mean": self.mean, "sd": self.sd} | ends
+
+
+def column_noise(posterior: Draws) -> ColumnNoise:
+    """See `Posterior.column_noise`."""
+    data, noise = posterior.data, posterior.draws.get("noise_scale")
+    if noise is None or noise.ndim != 2 or not isinstance(data, Dense | Entries):
+        raise ValueError(
+            f"column_noise: this {type(posterior.model).__name__} has no noise_scale; it is for "
+            "Gaussian cells of a matrix"
+        )
+    scales, weights = noise.ravel().astype(float), posterior.weights.ravel()
+    mean = float(weights @ scales)
+    sd = float(np.sqrt(weights @ (scales - mean) ** 2))
+    units = units_of(posterior.model, np.arange(data.num_columns))
+    bounds = diagnostics.weighted_quantile(scales, weights, (0.05, 0.95))
+    names = ids_or_positions(data.column_names, data.num_columns)
+    return ColumnNoise(mean * units, sd * units, bounds[:, None] * units, units, names)
 
 
 class ColumnAnswers(Draws):
@@ -36,7 +91,7 @@ class ColumnAnswers(Draws):
         Raises:
             ValueError: the model has no Gaussian noise.
         """
-        return column_noise.column_noise(self)
+        return column_noise(self)
 
     def recommend(
         self,

@@ -28,12 +28,13 @@ from jax.tree_util import Partial
 from jaxmf._kernels import tables
 from jaxmf.arguments import check_count, check_function, check_number, check_numbers
 from jaxmf.priors import flexible_distribution
-from jaxmf.priors.flexible_cache import FlexibleCache, joined
 from jaxmf.priors.flexible_weights import (
     WIDEST,
+    FlexibleCache,
     checked_num_unobserved,
     checked_steps,
     gamma_steps,
+    joined,
     steps_of,
 )
 from jaxmf.priors.hyper import Hyperparameter, is_placeholder

@@ -6,15 +6,18 @@ large values would lose their digits.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.special import gammaln
 
+from jaxmf._kernels import tables
 from jaxmf.arguments import check_numbers
 from jaxmf.priors.hyper import is_placeholder
+from jaxmf.priors.partition_prior import Hyperparameters
+from jaxmf.types import PyTree
 
 WIDEST = 60.0
 """By how many nats weights of two sizes may differ; more does not fit a float in a sweep."""
@@ -95,3 +98,24 @@ def checked_num_unobserved(num_unobserved: object) -> int | tuple[int, ...] | No
             f"got {num_unobserved!r}"
         )
     return tuple(int(one) for one in array)
+
+
+class FlexibleCache(NamedTuple):
+    """Counts as a sweep works on them."""
+
+    counts: Array  # (G, K) float, items of batch g in group k
+    joining: Array  # (G, K) float, the weight of every group for one more item; 0 where it has none
+    weights: Array  # (L + 1,) float, that of a group of 0 to L items
+    hyperparameters: Hyperparameters  # what else the state holds
+    # (G, K) float, items that no data belong to; None where there are none
+    unobserved: Array | None
+
+
+def joined(cache: PyTree, batch: Array, group: Array) -> PyTree:
+    """The weight of a group after its size has changed."""
+    total = tables.entry(cache.counts, batch, group)
+    if cache.unobserved is not None:
+        total = total + tables.entry(cache.unobserved, batch, group)
+    weight = tables.row(cache.weights, total.astype(jnp.int32))
+    weight = jnp.where(total > 0, weight, jnp.zeros_like(weight))
+    return cache._replace(joining=tables.put_entry(cache.joining, batch, group, weight))

@@ -34,7 +34,6 @@ from jaxmf.variational_bayes.free_energy import (
     divergence_of_rows,
     expected_cost,
 )
-from jaxmf.variational_bayes.gradients import bound_intercept, bounded, unbounded
 from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, half, with_half
 from jaxmf.variational_bayes.sums import CellSums, side_sums
 from jaxmf.variational_bayes.zeros import draw_zeros
@@ -275,3 +274,23 @@ def _by_gradient(
     rows, row_state = step(row_slopes, row_state, moved[0], jnp.ones_like(share))
     columns, shared = step(shared_slopes, shared, moved[1], share)
     return put((rows, columns)), row_state, shared
+
+
+def unbounded(parts: tuple[Normal | None, ...]) -> PyTree:
+    """Means and logarithms of variances; zero for the variance of what is held."""
+    return tuple(
+        q if q is None else Normal(q.mean, jnp.log(jnp.where(q.variance > 0, q.variance, 1)))
+        for q in parts
+    )
+
+
+def bounded(moved: PyTree) -> PyTree:
+    """The means and variances that `unbounded` was given."""
+    return tuple(q if q is None else Normal(q.mean, jnp.exp(q.variance)) for q in moved)
+
+
+def bound_intercept(before: Normal, moved: Normal) -> Normal:
+    """The intercept where it moves; one of variance zero is held where it is."""
+    held = before.variance == 0
+    kept: Normal = jax.tree.map(lambda old, new: jnp.where(held, old, new), before, moved)
+    return kept

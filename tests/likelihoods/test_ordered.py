@@ -10,7 +10,7 @@ import jaxmf as mf
 from jaxmf import settings
 from jaxmf.engine.algorithm import Info
 from jaxmf.likelihoods import thresholds as kernels
-from jaxmf.likelihoods.cells.latent_noise import ProbitNoise, ThresholdNoise
+from jaxmf.likelihoods.cells.noise import ProbitNoise, ThresholdNoise
 from jaxmf.likelihoods.intervals import log_mass, slopes, truncated_normals
 from jaxmf.testing import check_kernel, check_means
 

@@ -17,8 +17,7 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.ordinal import Ordinal
 from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
-from jaxmf.models.bpmf.bpmf_spec import WIDEST, BPMFSpec
-from jaxmf.models.bpmf.units import moments_of_processes, unit_of
+from jaxmf.models.bpmf.bpmf_spec import WIDEST, BPMFSpec, moments_of_processes, unit_of
 from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partition_prior import PartitionPrior

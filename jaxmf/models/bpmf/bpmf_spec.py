@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
@@ -30,15 +31,14 @@ from jax.typing import DTypeLike
 from jaxmf.column_units import ColumnUnits
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.container import bare
+from jaxmf.data.process_cells import sums
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.likelihoods.cells.latent_noise import ProbitNoise, ThresholdNoise
-from jaxmf.likelihoods.cells.normal_noise import NormalNoise
+from jaxmf.likelihoods.cells.noise import NormalNoise, ProbitNoise, ThresholdNoise
 from jaxmf.likelihoods.cells.ordinal import Ordinal
 from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.model import Model, Value
 from jaxmf.models.bpmf.state import Observed, PreparedRatings
-from jaxmf.models.bpmf.units import mean_of, unit_of
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.scales import squared
@@ -312,3 +312,26 @@ def parts_with_coefficients(
     chosen = [part for part in itertools.pairwise(ends) if part[1] - part[0] <= most]
     total = sum(stop - start for start, stop in chosen)
     return chosen if total <= WIDEST else []
+
+
+def mean_of(values: Array) -> Array:
+    """The mean () of values (T,), far from zero too: a sum of large numbers costs digits."""
+    return values[0] + jnp.mean(values - values[0])
+
+
+def unit_of(mean: Array, spread: Array) -> Array:
+    """What values of this mean and standard deviation are divided by; see `BPMF.unit`."""
+    size = jnp.where(mean == 0, 1, jnp.abs(mean))
+    rounding = 4 * jnp.finfo(mean.dtype).eps * jnp.abs(mean)
+    return jnp.where(spread > rounding, spread, size)
+
+
+def moments_of_processes(data: Entries) -> tuple[float, float]:
+    """Mean and standard deviation of the values of all processes, which call it together."""
+    assert data.elsewhere is not None
+    assert data.elsewhere.cells is not None
+    values = data.elsewhere.cells.arrays[2].astype(float)
+    near = sums([float(values[0])])[0] / jax.process_count()
+    mean = near + sums([float(np.sum(values - near))])[0] / data.num_entries
+    squares = sums([float(np.sum((values - mean) ** 2))])[0]
+    return float(mean), float(np.sqrt(squares / data.num_entries))

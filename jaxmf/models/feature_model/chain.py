@@ -16,8 +16,7 @@ from jax.tree_util import Partial
 from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit
-from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec
-from jaxmf.models.feature_model.state import FeatureState
+from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec, FeatureState
 from jaxmf.models.feature_model.updates import (
     WHOLE,
     Annealed,

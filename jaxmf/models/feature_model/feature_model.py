@@ -24,10 +24,9 @@ from jaxmf.models.feature_model import (
     feature_model_checks,
     queries,
 )
-from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec
+from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec, FeatureState
 from jaxmf.models.feature_model.filter import FeatureParticle, filter_of_rows
 from jaxmf.models.feature_model.hyperparameters import FUNCTIONS
-from jaxmf.models.feature_model.state import FeatureState
 from jaxmf.priors.features import IndianBuffet, sample_by_rows
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.samplers.cloud import TriggerFn

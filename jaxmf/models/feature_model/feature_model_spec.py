@@ -18,7 +18,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,14 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.readable import Readable
 from jaxmf.samplers import feature_values
 from jaxmf.types import Array, Draw, Key
+
+
+class FeatureState(NamedTuple):
+    """Where a chain is."""
+
+    z: Array  # (N, K) bool
+    y: Array  # (K, ...), rows of Y; slots without a feature hold one fixed draw
+    hyperparameters: dict[str, Array]  # () float by name, as the model lists them
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.models.feature_model import hyperparameters
-from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec
-from jaxmf.models.feature_model.state import FeatureState
+from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec, FeatureState
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers import explicit_rows, feature_births, feature_values

@@ -13,10 +13,16 @@ import optax
 from jaxmf.models.sparse_binary_mf.sparse_binary_mf_spec import SparseBinaryMFSpec
 from jaxmf.types import Array, Key, PyTree
 from jaxmf.variational_bayes import updates as closed
-from jaxmf.variational_bayes.batch_pass import Rule, one_pass, start_optimizers
+from jaxmf.variational_bayes.batch_pass import (
+    Rule,
+    bound_intercept,
+    bounded,
+    one_pass,
+    start_optimizers,
+    unbounded,
+)
 from jaxmf.variational_bayes.batches import Batches
 from jaxmf.variational_bayes.free_energy import divergence_from_prior, expected_cost, free_energy
-from jaxmf.variational_bayes.gradients import bound_intercept, bounded, unbounded
 from jaxmf.variational_bayes.held_out import SHARE_OF_EPOCHS, as_known
 from jaxmf.variational_bayes.parameters import Normal, Parameters, half, with_half
 from jaxmf.variational_bayes.pieces import Layout

@@ -18,7 +18,7 @@ from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.unobserved import num_hidden
 from jaxmf.data import Tokens
 from jaxmf.data.names import ids_or_positions
-from jaxmf.models.topics.words import WordModel
+from jaxmf.models.topics.topic_models import WordModel
 from jaxmf.priors.flexible import FlexiblePrior, check_flexible
 from jaxmf.priors.hyper import Hyperparameter, is_placeholder
 from jaxmf.priors.partition_prior import PartitionPrior

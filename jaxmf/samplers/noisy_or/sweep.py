@@ -24,14 +24,13 @@ from jaxmf import row_shards, slots
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells, Tally
-from jaxmf.samplers import feature_rows, row_sweep
+from jaxmf.samplers import feature_rows, particle_rows, row_sweep
 from jaxmf.samplers.feature_layout import RowDraws, RowPrior, row_draws
 from jaxmf.samplers.noisy_or.new_causes import (
     count_table,
     draw_new_causes,
     new_cause_log_weights,
 )
-from jaxmf.samplers.noisy_or.shared_bits import draw_shared_bits
 from jaxmf.samplers.noisy_or.target import NoisyOrTarget
 from jaxmf.types import Array, Key, PyTree
 
@@ -57,7 +56,7 @@ def noisy_or_sweep(
       y: (K, D) bool, False in free slots.
       num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
         earlier rows once more. The others must have no causes.
-      bits_together: whether the shared bits of a row are drawn together first (`shared_bits.py`).
+      bits_together: whether the shared bits of a row are drawn together first.
     Returns:
       z, y, and () bool: whether a row needed more slots than there are.
     """
@@ -311,3 +310,56 @@ def _scan_causes(
 
     start = (y > 0.5, noisy_or.num_active(z, y, z.dtype).astype(jnp.int32))
     return jax.lax.fori_loop(0, num_active, visit, start)[0]
+
+
+class _CauseRow(NamedTuple):
+    """Bits (K,) bool, and how many active causes each column has, (D,) int32."""
+
+    z: Array
+    eta: Array
+
+
+def draw_shared_bits(
+    key: Key,
+    z: Array,
+    y: Array,
+    cells: NoisyOrCells,
+    *,
+    num_singletons: Array,
+    table: Tally,
+    conditional: RowPrior,
+) -> Array:
+    """The bits of a row given Y; see `particle_rows`.
+
+    Args:
+      z: (K,) bool, without the causes that the row alone has.
+      y: (K, D) float.
+      cells: (D,) bool, of the row.
+      num_singletons: () float, causes of the row alone, their activity summed out.
+      table: of `new_causes.count_table`.
+    Returns:
+      (K,) bool.
+    """
+    log_one, log_zero = (each[num_singletons.astype(jnp.int32)] for each in table)
+    activity = y.astype(jnp.int32)
+
+    def at(bits: Array) -> _CauseRow:
+        return _CauseRow(bits, noisy_or.num_active(bits, y, y.dtype).astype(jnp.int32))
+
+    def flip(row: _CauseRow, k: Array) -> _CauseRow:
+        change = jnp.where(row.z[k], -activity[k], activity[k])
+        return _CauseRow(row.z ^ (jnp.arange(z.shape[0]) == k), row.eta + change)
+
+    def log_likelihood(row: _CauseRow) -> Array:
+        ones = jnp.where(cells.ones, noisy_or.look_up(log_one, row.eta), 0)
+        zeros = jnp.where(cells.zeros, noisy_or.look_up(log_zero, row.eta), 0)
+        return jnp.sum(ones + zeros)
+
+    row: _CauseRow = particle_rows.draw_row(
+        particle_rows.draw_uniforms(key, z.shape[0]),
+        z,
+        particle_rows.RowTarget(at, flip, log_likelihood),
+        prior_log_odds=conditional.log_odds,
+        movable=conditional.movable,
+    )
+    return row.z

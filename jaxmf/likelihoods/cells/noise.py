@@ -1,12 +1,13 @@
-"""What a sampler of real factors knows of the noise of `Probit` and `Ordinal` cells.
+"""What a sampler of real factors knows of the noise of Gaussian, `Probit` and `Ordinal` cells.
 
-Given the latent variable of each cell both are normal noise of variance one about the mean eta, so
-that what samples factors under normal noise serves them as it is.
+Given the latent variable of each cell the last two are normal noise of variance one about the mean
+eta, so that what samples factors under normal noise serves them as it is.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -16,8 +17,11 @@ from jax.scipy.stats import norm
 
 from jaxmf._kernels.special import as_normals, uniforms
 from jaxmf.likelihoods import thresholds as kernels
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.ordinal import Ordinal
 from jaxmf.likelihoods.cells.probit import Probit
+from jaxmf.priors import hyper
+from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
 
 Targets = tuple[Array, Array]
@@ -114,3 +118,46 @@ class ThresholdNoise(NamedTuple):
     def latent(self, key: Key, noise: Array, values: Array, eta: Array) -> Array:
         """Latent values (T,) given cells, means and thresholds."""
         return kernels.draw_latent(key, noise, eta, self.likelihood.codes(values))
+
+
+_ALIKE = 1e-8  # a variance, in units
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class NormalNoise:
+    """The prior of the noise of Gaussian cells; the noise in a state is the variance, () float."""
+
+    noise_variance: Hyperparameter  # a number or a numpyro distribution
+
+    def start(
+        self, values: Array, unit: Array | float = 1.0, *, where: Array | None = None
+    ) -> Array:
+        """The spread of the values where the variance has a prior.
+
+        Args: values (T,) float in units; unit: what a 1 of the values is in the data; where: (T,)
+        bool, which of the values are cells; None for all.
+        Returns () float, in units of the data; the square of `unit` where the values are alike: a
+        variance far below it would leave vectors of precisions that cannot be factorised. The start
+        of the prior where it has bounds and that is beyond them.
+        """
+        import numpyro.distributions as dist
+
+        spread = jnp.var(values, where=where)
+        guess = jnp.where(spread > _ALIKE, spread, 1) * unit**2
+        # every positive guess is inside: the start of the prior need not be compiled
+        if isinstance(self.noise_variance, dist.InverseGamma):
+            return guess.astype(values.dtype)
+        return hyper.initial_value_near(self.noise_variance, guess).astype(values.dtype)
+
+    def sample_prior(self, key: Key) -> Array:
+        """The noise from its prior."""
+        return hyper.sample_prior(key, self.noise_variance)
+
+    def log_prior(self, noise: Array) -> Array:
+        """Log density of the noise, () float."""
+        return hyper.log_prior(self.noise_variance, noise)
+
+    def at_noise(self, noise: Array) -> Gaussian:
+        """The likelihood at a variance, () float."""
+        return Gaussian(jnp.sqrt(noise))
