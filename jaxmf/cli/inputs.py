@@ -29,15 +29,18 @@ def read_data(
     """
     from jaxmf import data as containers
 
-    takes = {
-        containers.SparseBinary: ("form", "headings", "mask", "items", "columns", "drop", "key"),
-        containers.SparseSeries: ("headings", "columns"),
-        containers.Entries: ("form", "columns", "drop", "key"),
-        containers.Tokens: ("vocab", "columns", "drop", "key"),
-    }.get(container, ("columns", "drop", "key"))
+    form = ("form", "columns", "drop", "key")
+    what, takes = {
+        containers.SparseBinary: ("ones", (*form, "headings", "mask", "items")),
+        containers.SparseSeries: ("a series", ("headings", "columns")),
+        containers.Entries: ("ratings", form),
+        containers.Tokens: ("documents and words", (*form, "vocab")),
+    }.get(container, ("a matrix of numbers", form[1:]))
     for name, value in reading.items():
         if value is not None and name not in takes:
-            raise ValueError(f"--{name} means nothing to {container.__name__} data; leave it out")
+            raise ValueError(
+                f"--{name} is not for files of {what}, as this model takes; leave it out"
+            )
     options = {name: reading.get(name) for name in takes}
     files = [str(options[name]) for name in ("mask", "vocab") if options.get(name) is not None]
     if "columns" in options:
@@ -78,7 +81,7 @@ def _read(
         columns, real = model.token_columns()
         vocabulary = options.pop("vocab")
         return containers.read_tokens(
-            path, columns=columns, real=real, vocabulary=vocabulary, **options
+            path, columns=columns, real=real, vocabulary=vocabulary, **options, noted=noted
         )
     return containers.as_container(containers.read_matrix(path, **options), container)
 

@@ -35,7 +35,8 @@ MissingFeatures = Annotated[
 Form = Annotated[
     str | None,
     typer.Option(
-        help="How a .csv is read: of ones pairs, baskets or matrix, of ratings triples or matrix."
+        help="How a .csv is read: of ones and words pairs, baskets or matrix, of ratings triples "
+        "or matrix; seen unless given."
     ),
 ]
 Headings = Annotated[
@@ -140,6 +141,7 @@ _AS_OPTIONS = (
     (r'missing="zero"', "--missing-features zero"),
     (r'unknown="drop"', "--unknown drop"),
     (r"form='(\w+)'", r"--form \1"),
+    ("headings=False, --no-headings", "--no-headings"),
     (r"num_warmup=(\d+),(\s+)num_samples=(\d+)", r"--warmup \1\2--samples \3"),
     (r"^(warning: )?num_(warmup|samples|chains|epochs|particles|runs|validation) ", r"\1--\2 "),
     (r'missing: must be "refuse" or "zero"', "--missing-features must be refuse or zero"),

@@ -12,11 +12,13 @@ from jaxmf.arguments import check_file
 from jaxmf.data.checks import check_counts
 from jaxmf.data.container import UncheckedTable
 from jaxmf.data.headed_tables import read_columns
-from jaxmf.data.headings import roles
+from jaxmf.data.headings import kinds_of, roles
 from jaxmf.data.names import ids
+from jaxmf.data.ones import Listed, by_ids, listed_ones
 from jaxmf.data.readers import read_matrix, read_text
 from jaxmf.data.table_columns import as_option, positions, roles_by_content
 from jaxmf.data.text_tables import (
+    MISSING,
     as_number,
     extension,
     is_number,
@@ -34,6 +36,8 @@ _DOCUMENTS = frozenset(
 )
 _TERMS = frozenset(["word", "term", "token", "lemma", "feature"])
 _TEXTS = frozenset(["text", "texts", "body", "content", "abstract", "review", "comment"])
+_FEW = 10  # lines: of fewer it is not seen what they are
+_SHARE = 0.9  # of lines of one length in a matrix, of cells that are no numbers in lists
 _COUNTS = frozenset(["count", "counts", "n", "freq", "frequency", "occurrences"])
 
 
@@ -44,8 +48,10 @@ def read_tokens(
     real: Sequence[str] = (),
     vocabulary: str | Path | None = None,
     key: str | None = None,
+    form: str | None = None,
     use_columns: Sequence[str] | None = None,
     drop_columns: Sequence[str] = (),
+    noted: dict[str, object] | None = None,
 ) -> Tokens:
     """Tokens from a file.
 
@@ -55,6 +61,9 @@ def read_tokens(
       documents and words, an item for each line, with a warning of the columns left aside.
     - ``.txt``, or a column ``text``, for documents and words: a text a line, of which words of two
       letters and more, in lower case, are taken.
+    - "pairs" and "baskets" as `read_ones` has them, for documents and words: a line for each word
+      of a document, repeats counted, or all words of a document in a line. Without a form they
+      are seen where hardly a cell is a number, or lines of numbers have many lengths.
     - Otherwise, for documents and words only, a matrix of counts as `read_matrix` reads it, or an
       ``.npz`` with the arrays ``indptr``, ``indices``, ``shape`` and maybe ``data`` of one in
       compressed rows.
@@ -65,9 +74,11 @@ def read_tokens(
         real: columns of real values that are wanted.
         vocabulary: a text file with the words of a matrix of counts, one a line.
         key: which array of an ``.npz``.
+        form: of documents and words "pairs", "baskets" or "matrix".
         use_columns: headings (or numbers from 1) of the columns that are read as `columns` and
             `real`, in this order, and maybe of counts; of a matrix the columns that are read.
         drop_columns: of a matrix those that are not.
+        noted: takes the form where one is seen, for files that are to be read likewise.
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: a column is not there, counts that are none, a vocabulary of another length.
@@ -76,29 +87,27 @@ def read_tokens(
     headings = _headings(path)
     are_words = tuple(columns) == _WORDS and not real
     needed = [*columns, *real]
-    if use_columns is not None and len(use_columns) - len(needed) in (0, int(are_words)):
-        if headings is None:
-            raise ValueError(f"{path}: has no headings; leave use_columns out.")
-        at = positions(path, headings, use_columns, "use_columns")
-        return _tokens(path, [headings[index] for index in at], columns, real)
+    if form is not None and not are_words:
+        raise ValueError(f"form belongs to documents and words, not to {', '.join(needed)}")
+    named = use_columns is not None and len(use_columns) - len(needed) in (0, int(are_words))
+    if form is None and use_columns is not None and named:
+        return _named(path, headings, use_columns, columns, real)
     choice = use_columns is not None or bool(drop_columns)
-    has_counts = are_words and headings is not None and _COUNTS & _lower(headings)
-    if headings is not None and set(needed) <= set(headings) and not has_counts:
-        if vocabulary is not None:
-            raise ValueError(f"{path}: holds the words themselves; leave the vocabulary out")
-        return _tokens(path, needed, columns, real)
-    if headings is not None and are_words and vocabulary is None and not choice:
-        counted = _counted_words(path, headings) or _column_of_texts(path, headings)
-        if counted is not None:
-            return counted
+    found = None
+    if form is None and headings is not None:
+        found = _by_headings(path, headings, (columns, real), vocabulary, choice=choice)
+    if found is not None:
+        return found
     if not are_words:
         required = ", ".join(needed)
         raise ValueError(
             f"{path}: needs a first line with the columns {required}, one token a line; others are "
             f"named in this order by use_columns=[...], --columns {','.join(needed).upper()}"
         )
-    if extension(path) == ".txt" and vocabulary is None and _are_texts(path):
-        return _texts(path)
+    if vocabulary is None and (form is not None or not choice):
+        found = _lists(path, form, use_columns, noted)
+    if found is not None:
+        return found
     table = _counts(path, key, use_columns, drop_columns)
     words = None if vocabulary is None else _lines(check_file(vocabulary))
     if words is not None and len(words) != table.values.shape[1]:
@@ -107,6 +116,92 @@ def read_tokens(
         )
     names = table.column_names if words is None else words
     return Tokens.from_counts(table.values, vocabulary=names, row_names=table.row_names)
+
+
+def _named(
+    path: Path,
+    headings: list[str] | None,
+    use: Sequence[str],
+    columns: Sequence[str],
+    real: Sequence[str],
+) -> Tokens:
+    """Tokens from the columns that are named."""
+    if headings is None:
+        raise ValueError(f"{path}: has no headings; leave use_columns out.")
+    at = positions(path, headings, use, "use_columns")
+    if tuple(columns) == _WORDS and len(at) == 2 and kinds_of(headings) is None:
+        return _of_listed(listed_ones(path, form="pairs", use_columns=use))
+    return _tokens(path, [headings[index] for index in at], columns, real)
+
+
+def _by_headings(
+    path: Path,
+    headings: list[str],
+    wanted: tuple[Sequence[str], Sequence[str]],
+    vocabulary: object,
+    *,
+    choice: bool,
+) -> Tokens | None:
+    """Tokens of a table whose headings say what is what; None where they do not.
+
+    Args: wanted: columns of ids, and of real values; choice: whether columns are chosen.
+    """
+    columns, real = wanted
+    are_words = tuple(columns) == _WORDS and not real
+    needed = [*columns, *real]
+    if set(needed) <= set(headings) and not (are_words and _COUNTS & _lower(headings)):
+        if vocabulary is not None:
+            raise ValueError(f"{path}: holds the words themselves; leave the vocabulary out")
+        return _tokens(path, needed, columns, real)
+    if are_words and vocabulary is None and not choice:
+        return _counted_words(path, headings) or _column_of_texts(path, headings)
+    return None
+
+
+def _lists(
+    path: Path, form: str | None, use: Sequence[str] | None, noted: dict[str, object] | None
+) -> Tokens | None:
+    """Tokens of a text with a line for each text, pair or basket; None where it holds a matrix."""
+    if not is_text(path) or form == "matrix":
+        return None
+    if form is None and extension(path) == ".txt" and _are_texts(path):
+        return _texts(path)
+    if form is None and not _is_list(path):
+        return None
+    listed = listed_ones(path, form=form, use_columns=use)
+    if listed.form == "matrix":
+        return None
+    (noted if noted is not None else {})["form"] = listed.form
+    return _of_listed(listed)
+
+
+def _is_list(path: Path) -> bool:
+    """Whether a text has hardly a number, or lines of numbers of many lengths, as no matrix has.
+
+    Raises ValueError: two columns of whole numbers may be a list or a matrix.
+    """
+    lines = stripped_lines(path)[0]
+    body = lines if kinds_of(lines[0]) is None or len(lines) == 1 else lines[1:]
+    cells = [cell for line in body for cell in line if cell.lower() not in MISSING]
+    num_numbers = sum(map(is_number, cells))
+    widths = [len(line) for line in lines]
+    if len(lines) >= _FEW and max(map(widths.count, {*widths})) < _SHARE * len(lines):
+        return True
+    if len(lines) >= _FEW and {*widths} == {2} and all(map(str.isdecimal, cells)):
+        raise ValueError(
+            f"{path}: has two columns of whole numbers. Say form='pairs' if each line is a "
+            "document and a word, or a customer and an item, form='matrix' if it has counts of two "
+            "words."
+        )
+    return num_numbers <= (1 - _SHARE) * len(cells)
+
+
+def _of_listed(listed: Listed) -> Tokens:
+    """Tokens of pairs or baskets."""
+    if listed.baskets is not None:
+        return Tokens.from_lists(listed.baskets)
+    documents, words = zip(*by_ids(listed.pairs or []), strict=True)
+    return Tokens.from_columns({"document": [*documents], "word": [*words]})
 
 
 def _tokens(

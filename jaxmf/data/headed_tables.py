@@ -12,6 +12,7 @@ from jaxmf.arguments import check_file
 from jaxmf.data.features import Features
 from jaxmf.data.headings import column_of_ids
 from jaxmf.data.names import ids, object_array
+from jaxmf.data.table_columns import refuse_twice
 from jaxmf.data.text_tables import MISSING, as_number, equal_lines, is_text, numbered_lines
 
 
@@ -39,11 +40,7 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
     for name in names:
         if name not in header:
             raise ValueError(f"{path}: has no column {name!r}, its first line is {header}.")
-        if header.count(name) > 1:
-            raise ValueError(
-                f"{path}: the heading {name!r} stands {header.count(name)} times in {header}; give "
-                "each column its own."
-            )
+        refuse_twice(path, header, [k for k, each in enumerate(header) if each == name])
         column = [line[header.index(name)].strip() for line in lines[1:]]
         if not column:
             raise ValueError(f"{path}: has a first line with headings and no further lines.")
@@ -84,8 +81,7 @@ def read_features(
     path, header, lines, line_numbers = _read_headed(path)
     if len(lines) == 1 or len(header) == 1:
         raise ValueError(f"{path}: needs a line of headings, a column of ids, and features.")
-    if len(set(header)) < len(header):
-        raise ValueError(f"{path}: a heading stands twice in {header}; give each its own.")
+    refuse_twice(path, header)
     if id is None:
         start = column_of_ids(header)
         lines, header = [line[start:] for line in lines], header[start:]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from jaxmf.data.table_columns import (
     describe,
     likely,
     positions,
+    refuse_twice,
     roles_by_content,
     select,
     warn_roles,
@@ -82,6 +84,52 @@ def read_ones(
             without a cell that is a one.
     """
     path = check_file(path)
+    listed = listed_ones(
+        path,
+        form=form,
+        headings=headings,
+        items=items,
+        use_columns=use_columns,
+        drop_columns=drop_columns,
+    )
+    (noted if noted is not None else {})["form"] = listed.form
+    if listed.baskets is not None:
+        data = SparseBinary.from_baskets(listed.baskets)
+    elif listed.pairs is not None:
+        pairs = without_repeats(path, listed.pairs)
+        if mask is not None and _is_pairs(mask):
+            return _from_pairs_and_observed(pairs, Path(mask), headings)
+        data = SparseBinary.from_pairs(by_ids(pairs))
+    else:
+        table = read_matrix(path, key=key, use_columns=use_columns, drop_columns=drop_columns)
+        data = SparseBinary.from_array(table)
+    return data if mask is None else _with_mask(data, Path(mask))
+
+
+class Listed(NamedTuple):
+    """What a text lists, by its form: pairs of texts, or baskets, by id or not; of a matrix none.
+
+    Args:
+        form: one of `FORMS`.
+        pairs: id of row and column of each one, with repeats.
+        baskets: for each row the ids of its ones.
+    """
+
+    form: str
+    pairs: list[list[str]] | None = None
+    baskets: dict[str, list[str]] | list[list[str]] | None = None
+
+
+def listed_ones(
+    path: Path,
+    *,
+    form: str | None,
+    headings: bool | None = None,
+    items: Collection[object] | None = None,
+    use_columns: Sequence[str] | None = None,
+    drop_columns: Sequence[str] = (),
+) -> Listed:
+    """The ones of a file where these are listed; see `read_ones`."""
     if form not in (None, *FORMS):
         raise ValueError(f"form must be pairs, baskets or matrix, got {form!r}")
     if form is None and (use_columns is not None or drop_columns):
@@ -94,28 +142,36 @@ def read_ones(
         if log is not None:
             lines, form, headings = log, "pairs", True
     is_stated = form is not None
+    known = None if items is None else {str(item) for item in items}
     if form is None:
         form = "matrix" if lines is None else _guessed_form(path, lines)
-    (noted if noted is not None else {})["form"] = form
-    known = None if items is None else {str(item) for item in items}
+        if lines is not None and form == "baskets" and known is None:
+            _refuse_headings(path, lines)
     lines = _without_numbered_headings(path, lines, form)
     headings = _stated_headings(path, lines, form, headings, known, use_columns)
-    if lines is not None and (form == "baskets" or (form == "pairs" and not is_stated)):
+    if lines is None or form == "matrix":
+        return Listed("matrix")
+    if form == "baskets" or not is_stated:
         named = _baskets_with_ids(path, lines, form, known)
         if named is not None:
-            data = SparseBinary.from_baskets(named)
-            return data if mask is None else _with_mask(data, Path(mask))
-    if form == "pairs" and lines is not None:
-        pairs = without_repeats(path, _texts_of(path, lines, headings, _PAIR))
-        if mask is not None and _is_pairs(mask):
-            return _from_pairs_and_observed(pairs, Path(mask), headings)
-        data = SparseBinary.from_pairs(_by_ids(pairs))
-    elif form == "baskets" and lines is not None:
-        data = SparseBinary.from_baskets([[cell for cell in line if cell] for line in lines])
-    else:
-        table = read_matrix(path, key=key, use_columns=use_columns, drop_columns=drop_columns)
-        data = SparseBinary.from_array(table)
-    return data if mask is None else _with_mask(data, Path(mask))
+            return Listed("baskets", baskets=named)
+    if form == "pairs":
+        return Listed(form, pairs=_texts_of(path, lines, headings, _PAIR))
+    return Listed(form, baskets=[[cell for cell in line if cell] for line in lines])
+
+
+def _refuse_headings(path: Path, lines: list[list[str]]) -> None:
+    """Refuses a file of one line, which may be nothing but headings."""
+    full = [line for line in lines if any(line)]
+    if len(full) == 1:
+        raise ValueError(
+            f"{path}: has one line, {_shown(full[0])}, and no further lines. If it holds no "
+            "headings but a basket, say form='baskets'."
+        )
+
+
+def _shown(cells: Sequence[str]) -> str:
+    return ", ".join(map(repr, cells[:5])) + ", ..." * (len(cells) > 5)
 
 
 def read_series(
@@ -143,14 +199,14 @@ def read_series(
         raise ValueError(f"{path}: a series is read from a .csv or .tsv file of triples.")
     lines = [line for line in _cells_of(path) if any(line)]
     indices, is_known = _order_of_series(path, lines, use_columns)
-    width = len(lines[0]) if is_known or headings else 3
+    first = lines[0]
+    width = len(first) if is_known or headings else 3
     lines = [[line[index] for index in indices] if len(line) == width else line for line in lines]
     if headings is None:
         headings = len(lines[0]) == 3 and not is_number(lines[0][2])
         headings &= dates.days(np.array(lines[0][-1:])) is None
-    twice = next((cell for cell in lines[0] if lines[0].count(cell) > 1), None)
-    if headings and twice is not None:
-        raise ValueError(f"{path}: the heading {twice!r} stands twice in its first line.")
+    if headings and use_columns is None:
+        refuse_twice(path, first, indices, num_named=3)
     texts = _texts_of(path, lines, headings, _TRIPLE)
     days = dates.days(np.array([line[2] for line in texts]))
     if days is not None and np.isfinite(days).all():
@@ -171,7 +227,7 @@ def read_series(
                 "that say what is what, such as user,item,time."
             )
     texts = without_repeats(path, texts)
-    pairs = _by_ids([line[:2] for line in texts])
+    pairs = by_ids([line[:2] for line in texts])
     times = [float(line[2]) for line in texts]
     return SparseSeries.from_triples(
         [(*pair, time) for pair, time in zip(pairs, times, strict=True)]
@@ -195,7 +251,7 @@ def _order_of_series(
         return [found.row, found.column, found.time], True
     seen = roles_by_content(lines, with_value=False)
     if seen is None or seen.time in (None, 2):
-        return [0, 1, 2], found is not None
+        return [0, 1, 2], found is not None and len(lines[0]) > 2
     warn_roles(path, lines[0], seen)
     return [seen.row, seen.column, seen.time or 0], True
 
@@ -223,8 +279,8 @@ def _texts_of(
     return full
 
 
-def _by_ids(lines: list[list[str]]) -> list[tuple[object, ...]]:
-    """The same with whole numbers where all ids of a column are such."""
+def by_ids(lines: list[list[str]]) -> list[tuple[object, ...]]:
+    """Lines with whole numbers where all ids of a column are such."""
     columns = [ids(list(column)).tolist() for column in zip(*lines, strict=True)]
     return list(zip(*columns, strict=True))
 
@@ -253,7 +309,7 @@ def _from_pairs_and_observed(
 ) -> SparseBinary:
     """Data from the ones and the observed cells, both by ids; those of the ones come first."""
     seen = _texts_of(mask, _cells_of(mask), headings, _PAIR)
-    both = _by_ids([*pairs, *seen])
+    both = by_ids([*pairs, *seen])
     known = [list(dict.fromkeys(pair[side] for pair in both)) for side in (0, 1)]
     data = SparseBinary.from_pairs(both[: len(pairs)], row_names=known[0], column_names=known[1])
     return _observed_only(data, both[len(pairs) :], mask)
@@ -273,7 +329,7 @@ def _observed_only(data: SparseBinary, seen: list[tuple[object, ...]], mask: Pat
 def _with_mask(data: SparseBinary, mask: Path) -> SparseBinary:
     """Data with the cells that a mask, of pairs or a matrix, does not have as missing."""
     if _is_pairs(mask):
-        seen = _by_ids(_texts_of(mask, _cells_of(mask), None, _PAIR))
+        seen = by_ids(_texts_of(mask, _cells_of(mask), None, _PAIR))
         return _observed_only(data, seen, mask)
     table: UncheckedTable = read_matrix(mask)
     values = table.values.toarray() if is_sparse(table.values) else np.asarray(table.values)

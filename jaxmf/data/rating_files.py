@@ -24,6 +24,8 @@ from jaxmf.data.table_columns import (
     held_by,
     likely,
     positions,
+    refuse_listed,
+    refuse_twice,
     roles_by_content,
     warn_roles,
     written,
@@ -140,6 +142,8 @@ def _from_matrix(
 
     Args: lines: of a text without a given form.
     """
+    if lines and use is None and not drop:
+        refuse_listed(path, lines, is_measured=False)
     try:
         table = read_matrix(path, key=key, use_columns=use, drop_columns=drop)
     except ValueError as error:
@@ -237,12 +241,8 @@ def _reading(
         found = Roles(row, column, value, order[3] if len(order) == 4 else None, is_named=True)
         has_headings = bool(set(use) & set(first)) or not is_number(first[value])
         return _Reading(found, has_headings, is_stated=True)
-    twice = next((cell for cell in first if cell and first.count(cell) > 1), None)
-    if twice is not None and (roles(first) is not None or not is_number(first[2])):
-        raise ValueError(
-            f"{path}: the heading {twice!r} stands twice in its first line; rename one, or name "
-            "columns by their numbers (use_columns=['1', '2', '3'], --columns 1,2,3)."
-        )
+    if roles(first) is not None or not is_number(first[2]):
+        refuse_twice(path, first, num_named=3)
     named = roles(first)
     if named is not None:
         return _Reading(named, True, is_stated=True)

@@ -14,7 +14,14 @@ from jaxmf.data.container import UncheckedTable, peel
 from jaxmf.data.headings import holds_ids, names_rows
 from jaxmf.data.names import ids
 from jaxmf.data.suspects import count_lines, warn_codes, without_total_line, without_totals
-from jaxmf.data.table_columns import chosen, drop_option, select, what_is_held
+from jaxmf.data.table_columns import (
+    chosen,
+    drop_option,
+    refuse_listed,
+    refuse_twice,
+    select,
+    what_is_held,
+)
 from jaxmf.data.text_tables import (
     MISSING,
     TEXT,
@@ -118,15 +125,15 @@ def read_text(
 ) -> UncheckedTable:
     """A matrix as `read_matrix` reads it; where it ``counts_words``, ``user`` may be a word."""
     lines, line_numbers = equal_lines(path)
+    if use_columns is None and not drop_columns and not counts_words:
+        refuse_listed(path, lines, is_measured=True)
+    headings = [cell.strip() for cell in lines[0]]
+    read = chosen(path, headings, use_columns, drop_columns)
     lines = select(path, lines, use_columns, drop_columns)
     header = _header(path, lines)
     body = lines[1:] if header else lines
-    twice = next((cell for cell in header or () if (header or []).count(cell) > 1), None)
-    if twice is not None:
-        raise ValueError(
-            f"{path}: the heading {twice!r} stands twice in its first line; rename one, or leave "
-            "one out by its number (drop_columns=['4'], --drop 4)."
-        )
+    if header:
+        refuse_twice(path, headings, read, can_drop=True)
     if not body:
         raise ValueError(f"{path}: has a first line with headings and no further lines.")
     line_numbers = line_numbers[1:] if header else line_numbers

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxmf.data.dates import are_dates
-from jaxmf.data.headings import Roles, assign, kinds_of
+from jaxmf.data.headings import Roles, are_called_ids, assign, kinds_of
 from jaxmf.data.suspects import are_times, count_lines
 from jaxmf.data.text_tables import MISSING, as_number, is_number
 from jaxmf.user_warnings import warn
@@ -78,6 +78,35 @@ def positions(path: Path, headings: Sequence[str], names: Sequence[str], option:
     return found
 
 
+def refuse_twice(
+    path: Path,
+    headings: Sequence[str],
+    read: Sequence[int] | None = None,
+    *,
+    num_named: int = 0,
+    can_drop: bool = False,
+) -> None:
+    """Refuses headings of which one stands above two of the columns that are read.
+
+    Args: read: which columns are, all if None; num_named: how many may be named by numbers instead;
+    can_drop: whether one may be left out by its number.
+    """
+    first: dict[str, int] = {}
+    for position in range(len(headings)) if read is None else read:
+        heading = headings[position]
+        if first.setdefault(heading, position) == position or not heading:
+            continue
+        remedy = f", or leave one out by its number ({drop_option([str(position + 1)])})" * can_drop
+        if num_named:
+            others = [str(k) for k in range(1, len(headings) + 1) if k != position + 1]
+            option = as_option(others[:num_named])
+            remedy = f", or name the columns that are read by their numbers, such as {option}"
+        raise ValueError(
+            f"{path}: the heading {heading!r} stands twice in its first line, above columns "
+            f"{first[heading] + 1} and {position + 1}. Rename one{remedy}."
+        )
+
+
 def as_option(names: Sequence[str]) -> str:
     """How columns are chosen, from Python and on the command line."""
     return f"use_columns={list(names)}, --columns {shlex.quote(written(names))}"
@@ -130,6 +159,44 @@ def roles_by_content(lines: list[list[str]], *, with_value: bool = True) -> Role
         return None
     repeat = all(len({line[at] for line in body}) < len(body) for at in (found.row, found.column))
     return found if repeat else None
+
+
+def refuse_listed(path: Path, lines: list[list[str]], *, is_measured: bool) -> None:
+    """Refuses a list of cells, such as loans, where a matrix is read, which has a line for a row.
+
+    Headings say that it is one, or that both of two columns hold ids; else it is two columns of
+    whole numbers that are in several lines each.
+
+    Args: is_measured: whether such columns may be measured all the same; then there is a warning.
+    """
+    body, first = _body(lines), [cell.strip() for cell in lines[0]]
+    kinds = kinds_of(first)
+    found = None if kinds is None or len(first) > 4 else assign(kinds, with_value=False)
+    if found is not None and not found.is_named:
+        found = found if len(first) == 2 and all(map(are_called_ids, first)) else None
+    is_known = found is not None
+    are_whole = all(cell.strip().isdecimal() for line in body for cell in line)
+    if found is None and len(first) == 2 and len(body) >= 10 and are_whole:
+        found = Roles(0, 1, None, None, is_named=False)
+    if found is None or not all(
+        2 <= len({line[at] for line in body}) < len(body) for at in found[:2]
+    ):
+        return
+    names = [_names(first)[at] for at in found[:2]]
+    which = "of two ids" if kinds is None else f"of {names[0]!r} and {names[1]!r}"
+    model = "ones (jaxmf fit sparse-binary) or of topics (jaxmf fit lda)"
+    others = {*range(len(first))} - {*found[:2]}
+    if found.value is not None or [held_by(lines)[at] for at in others] == ["numbers"]:
+        which, model = f"{which} with a value", "ratings (jaxmf fit bpmf)"
+    remedy = f"If these columns are those of a matrix, name them ({as_option(_names(first))})."
+    words = (
+        f"{path}: each line {'is' if is_known else 'may be'} a pair {which}, and a matrix has a "
+        f"line for each row. Pairs need a model of {model}. {remedy * (not is_known)}".rstrip()
+    )
+    if is_measured and not is_known:
+        warn(words)
+        return
+    raise ValueError(words)
 
 
 def held_by(lines: list[list[str]]) -> list[str]:
@@ -189,7 +256,10 @@ def _body(lines: list[list[str]]) -> list[list[str]]:
 def _names(first: Sequence[str]) -> list[str]:
     """What columns are called: by their headings, else by numbers from 1."""
     are_headings = kinds_of(first) is not None
-    return [heading if heading and are_headings else str(k) for k, heading in enumerate(first, 1)]
+    return [
+        heading if are_headings and heading and first.count(heading) == 1 else str(k)
+        for k, heading in enumerate(first, 1)
+    ]
 
 
 def warn_roles(path: Path, first: Sequence[str], found: Roles) -> None:

@@ -69,7 +69,9 @@ def test_ids_of_rows_that_stand_twice_are_shown_with_their_lines(tmp_path):
 def test_a_column_that_is_named_twice_is_not_guessed(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("user,user,rating\na,b,1\n")
-    with pytest.raises(ValueError, match="the heading 'user' stands 2 times"):
+    with pytest.raises(
+        ValueError, match="the heading 'user' stands twice in its first line, above columns 1 and 2"
+    ):
         read_columns(path, ["user"])
     with pytest.raises(ValueError, match="the heading 'user' stands twice"):
         read_entries(path)

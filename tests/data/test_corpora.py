@@ -78,6 +78,42 @@ def test_ratings(tmp_path):
         read_entries(tmp_path / "m.csv", form="pairs")
 
 
+def words_of(tokens):
+    """The words of each document, sorted."""
+    words = [str(word) for word in tokens.names["word"].tolist()]
+    return [sorted(np.repeat(words, line).tolist()) for line in counts_of(tokens)]
+
+
+@pytest.mark.parametrize("form", [None, "baskets"])
+@pytest.mark.parametrize("items", [["tea", "green tea", "jam"], ["7", "8", "9"]])
+def test_baskets_are_documents_of_items(tmp_path, form, items):
+    baskets = [items[:2], items, items[1:], items[2:]] * 3
+    path = write(tmp_path / "a.csv", "".join(",".join(line) + "\n" for line in baskets))
+    noted = {}
+    found = read_tokens(path, form=form, noted=noted)
+    assert words_of(found) == [sorted(basket) for basket in baskets]
+    assert noted["form"] == "baskets"
+
+
+def test_pairs_are_words_of_documents_and_repeats_count(tmp_path):
+    lines = [f"{1000 + k % 4},{70 + k % 3}\n" for k in range(24)]
+    path = write(tmp_path / "a.csv", "".join(lines))
+    with pytest.raises(ValueError, match=r"two columns of whole numbers\. Say form='pairs' if"):
+        read_tokens(path)
+    for options in ({"form": "pairs"}, {"use_columns": ["1", "2"]}):
+        found = read_tokens(path, **options)
+        assert found.num_tokens == 24
+        assert counts_of(found).tolist() == [[2, 2, 2]] * 4
+    path = write(tmp_path / "b.csv", "".join(f"{k % 3},{k % 2}\n" for k in range(12)))
+    assert read_tokens(path, form="matrix").sizes == {"document": 12, "word": 2}
+    path = write(tmp_path / "c.csv", "who;what\nann;cup\nann;cup\nbo;tea\n")
+    assert words_of(read_tokens(path)) == [["cup", "cup"], ["tea"]]
+    turned = read_tokens(path, form="pairs", use_columns=["what", "who"])
+    assert words_of(turned) == [["ann", "ann"], ["bo"]]
+    with pytest.raises(ValueError, match="form belongs to documents and words"):
+        read_tokens(path, form="pairs", columns=["user", "item", "rating"])
+
+
 @pytest.mark.slow
 def test_command_line(tmp_path, capsys):
     np.save(tmp_path / "counts.npy", np.random.default_rng(0).poisson(1.0, (6, 5)))
@@ -107,4 +143,4 @@ def test_command_line(tmp_path, capsys):
     assert cli.run(["fit", "bi-lda", str(ratings), "--out", out, "--overwrite", *given]) == 2
     wrong = ["fit", "lda", str(ratings), "--out", str(tmp_path / "x"), "--form", "pairs"]
     assert cli.run([*wrong, "--set", "num_topics=2"]) == 2
-    assert "means nothing to Tokens data" in capsys.readouterr().err
+    assert "pairs have two cells a line" in capsys.readouterr().err

@@ -36,7 +36,6 @@ def test_ones_are_read_from_files(tmp_path):
         ("user,item\n007,x\n7,y\n", (2, 2), ["x", "y"]),
         ("milk,bread\n\njam\n\n\n", (3, 3), ["milk", "bread", "jam"]),
         ("milk,bread,tea\nmilk,jam,tea\n", (2, 4), ["milk", "bread", "tea", "jam"]),
-        ("milk,bread,tea\n", (1, 3), ["milk", "bread", "tea"]),
     ],
 )
 def test_the_form_of_a_file_is_seen(tmp_path, text, shape, columns):
@@ -45,6 +44,15 @@ def test_the_form_of_a_file_is_seen(tmp_path, text, shape, columns):
     data = read_ones(path)
     assert data.shape == shape
     assert sorted(data.column_names) == sorted(columns)
+
+
+def test_one_line_may_be_headings(tmp_path):
+    path = tmp_path / "ones.csv"
+    path.write_text("milk,bread,tea\n")
+    with pytest.raises(ValueError, match=r"has one line, 'milk', .* say form='baskets'"):
+        read_ones(path)
+    assert read_ones(path, form="baskets").shape == (1, 3)
+    assert read_ones(path, items=["milk", "bread", "tea", "jam"]).num_ones == 3
 
 
 def test_an_odd_pair_is_named_by_its_line_in_the_file(tmp_path):

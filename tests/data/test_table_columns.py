@@ -1,5 +1,7 @@
 """Which columns of a table are read: by what they hold, or as somebody names them."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -138,3 +140,65 @@ def test_dates_of_which_day_and_month_cannot_be_told_apart_are_no_ids(tmp_path):
         data = read_entries(path)
     assert data.shape == (6, 2)
     assert sorted(np.unique(data.values)) == [1.5, 2.5, 3.5, 4.5]
+
+
+@pytest.mark.parametrize("read", [read_entries, read_matrix])
+@pytest.mark.parametrize(
+    ("headings", "line", "says"),
+    [
+        (["userid,itemid"], "{u},{b}", "a pair of 'userid' and 'itemid', .*fit sparse-binary"),
+        (["Leser,Buch,Note"], "{u},{b},{v}", "a pair of 'Leser' and 'Buch' with a value, .*bpmf"),
+        (["pupil_id,task_id"], "{u},{b}", "each line is a pair of 'pupil_id' and 'task_id'"),
+        (["pupil,task"], "{u},{b}", "may be a pair of 'pupil' and 'task'.* name them .*pupil,task"),
+        ([], "{u},{b}", "may be a pair of two ids, .*--columns 1,2"),
+    ],
+)
+def test_a_list_of_pairs_is_no_matrix(tmp_path, read, headings, line, says):
+    path = write(tmp_path / "a.csv", headings, line)
+    if read is read_entries and "{v}" in line:
+        assert read(path).num_entries == len(CELLS)
+    elif read is read_matrix and "may be" in says:
+        with pytest.warns(UserWarning, match=says):
+            assert read(path).values.shape == (15, 2)
+    else:
+        with pytest.raises(ValueError, match=says):
+            read(path)
+    if "may be" in says:
+        assert np.shape(read_matrix(path, use_columns=["1", "2"]).values) == (15, 2)
+
+
+@pytest.mark.parametrize("headings", [["age,height"], ["customer,sessions"], ["id,book"], []])
+def test_two_columns_of_a_matrix_are_none(tmp_path, headings):
+    path = tmp_path / "a.csv"
+    lines = [f"{20 + k},{150 + 7 * k % 40}" for k in range(15)]
+    path.write_text("\n".join([*headings, *lines, ""]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of ids
+        assert np.shape(read_matrix(path).values)[0] == 15
+
+
+def test_headings_that_stand_twice_are_named_by_their_columns(tmp_path):
+    path = tmp_path / "a.csv"
+    lines = "".join(f"u{u},i{b},9,{v}\n" for u, b, v in CELLS)
+    path.write_text("user,item,item,stars\n" + lines)
+    above = "the heading 'item' stands twice in its first line, above columns 2 and 3. Rename one"
+    with pytest.raises(ValueError, match=f"{above}, or name .* --columns 1,2,4."):
+        read_entries(path)
+    assert read_entries(path, use_columns=["1", "2", "4"]).num_entries == len(CELLS)
+    with pytest.raises(ValueError, match=r"Name the row and the column .*--columns user,2"):
+        read_ones(path)
+    assert read_ones(path, use_columns=["user", "2"]).shape == (5, 3)
+    path.write_text("id,a,b,a\n1,2,3,4\n2,3,4,5\n")
+    above = "the heading 'a' stands twice in its first line, above columns 2 and 4. Rename one"
+    with pytest.raises(ValueError, match=f"{above}, or leave one out .*--drop 4"):
+        read_matrix(path)
+    assert read_matrix(path, drop_columns=["4"]).values.shape == (2, 2)
+    assert read_matrix(path, use_columns=["1", "3", "4"]).values.shape == (2, 2)
+    with pytest.raises(ValueError, match=above):
+        read_matrix(path, use_columns=["1", "2", "4"])
+    path.write_text("row,row,time\na,b,1\na,c,2\n")
+    with pytest.raises(ValueError, match=r"'row' stands twice .*--columns"):
+        read_series(path)
+    path.write_text("user,item\n")
+    with pytest.raises(ValueError, match="triples have three cells a line"):
+        read_series(path)
