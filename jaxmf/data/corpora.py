@@ -89,8 +89,8 @@ def read_tokens(
     needed = [*columns, *real]
     if form is not None and not are_words:
         raise ValueError(f"form belongs to documents and words, not to {', '.join(needed)}")
-    named = use_columns is not None and len(use_columns) - len(needed) in (0, int(are_words))
-    if form is None and use_columns is not None and named:
+    has_all = use_columns is not None and len(use_columns) - len(needed) in (0, int(are_words))
+    if form is None and use_columns is not None and has_all:
         return _named(path, headings, use_columns, columns, real)
     choice = use_columns is not None or bool(drop_columns)
     found = None
@@ -130,23 +130,23 @@ def _named(
         raise ValueError(f"{path}: has no headings; leave use_columns out.")
     at = positions(path, headings, use, "use_columns")
     if tuple(columns) == _WORDS and len(at) == 2 and kinds_of(headings) is None:
-        return _of_listed(listed_ones(path, form="pairs", use_columns=use))
+        return _as_tokens(listed_ones(path, form="pairs", use_columns=use))
     return _tokens(path, [headings[index] for index in at], columns, real)
 
 
 def _by_headings(
     path: Path,
     headings: list[str],
-    wanted: tuple[Sequence[str], Sequence[str]],
+    sides: tuple[Sequence[str], Sequence[str]],
     vocabulary: object,
     *,
     choice: bool,
 ) -> Tokens | None:
     """Tokens of a table whose headings say what is what; None where they do not.
 
-    Args: wanted: columns of ids, and of real values; choice: whether columns are chosen.
+    Args: sides: columns of ids, and of real values; choice: whether columns are chosen.
     """
-    columns, real = wanted
+    columns, real = sides
     are_words = tuple(columns) == _WORDS and not real
     needed = [*columns, *real]
     if set(needed) <= set(headings) and not (are_words and _COUNTS & _lower(headings)):
@@ -172,7 +172,7 @@ def _lists(
     if listed.form == "matrix":
         return None
     (noted if noted is not None else {})["form"] = listed.form
-    return _of_listed(listed)
+    return _as_tokens(listed)
 
 
 def _is_list(path: Path) -> bool:
@@ -183,7 +183,7 @@ def _is_list(path: Path) -> bool:
     lines = stripped_lines(path)[0]
     body = lines if kinds_of(lines[0]) is None or len(lines) == 1 else lines[1:]
     cells = [cell for line in body for cell in line if cell.lower() not in MISSING]
-    num_numbers = sum(map(is_number, cells))
+    count = sum(map(is_number, cells))
     widths = [len(line) for line in lines]
     if len(lines) >= _FEW and max(map(widths.count, {*widths})) < _SHARE * len(lines):
         return True
@@ -193,10 +193,10 @@ def _is_list(path: Path) -> bool:
             "document and a word, or a customer and an item, form='matrix' if it has counts of two "
             "words."
         )
-    return num_numbers <= (1 - _SHARE) * len(cells)
+    return count <= (1 - _SHARE) * len(cells)
 
 
-def _of_listed(listed: Listed) -> Tokens:
+def _as_tokens(listed: Listed) -> Tokens:
     """Tokens of pairs or baskets."""
     if listed.baskets is not None:
         return Tokens.from_lists(listed.baskets)

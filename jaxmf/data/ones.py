@@ -430,8 +430,8 @@ def _pairs_of_log(path: Path, lines: list[list[str]]) -> list[list[str]] | None:
         found = roles_by_content(full, with_value=False)
         if found is None:
             raise ValueError(
-                f"{path}: is a table, of which no two columns share a cell: {describe(full)}. "
-                f"Name the row and the column ({as_option(likely(full)[:2])}); if every line is a "
+                f"{path}: is a table, not baskets: {describe(full)}. Name "
+                f" the row and the column ({as_option(likely(full)[:2])}); if every line is a "
                 "basket, say form='baskets'."
             )
     pairs = [[line[found.row], line[found.column]] for line in full]
@@ -449,10 +449,11 @@ def _are_answers(lines: list[list[str]]) -> bool:
 
 
 def _is_table(lines: list[list[str]]) -> bool:
-    """Whether each column has cells of its own, as a table has: baskets share their items."""
+    """Whether columns share no cells, or none is in the first line again, unlike in baskets."""
     columns = [set(column) for column in zip(*lines[1:], strict=True)]
-    share_none = sum(map(len, columns)) == len(set().union(*columns))
-    return len(lines) > 10 and share_none and not all(map(is_number, lines[1]))
+    there = set().union(*columns)
+    stand_apart = sum(map(len, columns)) == len(there) or not there & set(lines[0])
+    return len(lines) > 10 and stand_apart and not all(map(is_number, lines[1]))
 
 
 def _without_numbered_headings(

@@ -155,9 +155,9 @@ def read_text(
                 values[row, column] = as_number(cell)
             except ValueError:
                 if cell.strip().lower() not in MISSING:
-                    headings = header[start:] if header else None
+                    above = header[start:] if header else None
                     where = (row, column), line_numbers[row], start
-                    raise _cell_error(path, body, headings, *where) from None
+                    raise _cell_error(path, body, above, *where) from None
                 values[row, column] = np.nan
     names = ids(first) if has_ids else None, ids(header[start:]) if header else None
     table = UncheckedTable(*without_totals(path, values, *names))
