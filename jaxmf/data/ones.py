@@ -431,7 +431,7 @@ def _pairs_of_log(path: Path, lines: list[list[str]]) -> list[list[str]] | None:
         if found is None:
             raise ValueError(
                 f"{path}: is a table, not baskets: {describe(full)}. Name "
-                f" the row and the column ({as_option(likely(full)[:2])}); if every line is a "
+                f"the row and the column ({as_option(likely(full)[:2])}); if every line is a "
                 "basket, say form='baskets'."
             )
     pairs = [[line[found.row], line[found.column]] for line in full]
@@ -452,8 +452,8 @@ def _is_table(lines: list[list[str]]) -> bool:
     """Whether columns share no cells, or none is in the first line again, unlike in baskets."""
     columns = [set(column) for column in zip(*lines[1:], strict=True)]
     there = set().union(*columns)
-    stand_apart = sum(map(len, columns)) == len(there) or not there & set(lines[0])
-    return len(lines) > 10 and stand_apart and not all(map(is_number, lines[1]))
+    is_like_one = sum(map(len, columns)) == len(there) or not there & set(lines[0])
+    return len(lines) > 10 and is_like_one and not all(map(is_number, lines[1]))
 
 
 def _without_numbered_headings(
