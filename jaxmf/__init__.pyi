@@ -46,6 +46,7 @@ from .likelihoods.cells.student_t import StudentT as StudentT
 from .likelihoods.families.additive import AdditiveFamily as AdditiveFamily
 from .likelihoods.families.categories import BetaBinary as BetaBinary
 from .likelihoods.families.categories import DirichletMultinomial as DirichletMultinomial
+from .likelihoods.families.columns import IndependentColumns as IndependentColumns
 from .likelihoods.families.family import Family as Family
 from .likelihoods.families.multivariate_normal import (
     NormalInverseWishart as NormalInverseWishart,

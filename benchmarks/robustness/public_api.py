@@ -74,6 +74,7 @@ def models() -> Iterator[Target]:
         mf.BetaBernoulli: {"alpha": 1.0},
         mf.IndianBuffet: {"alpha": 1.0},
         mf.RootInverseGamma: {"concentration": 2.0, "rate": 1.0},
+        mf.IndependentColumns: {"family": mf.NormalInverseGamma()},
         mf.SharedSample: {"num_samples": 2},
         mf.RowSample: {"num_samples": 2},
         mf.FeatureModel: {"log_likelihood": lambda *a: 0.0, "feature_prior": _normal()},
@@ -100,6 +101,9 @@ def models() -> Iterator[Target]:
         mf.NormalInverseWishart: {
             "degrees": "positive", "scale": "no scale", "location": "no location"
         },
+        mf.IndependentColumns: {
+            "family": "object", "scale": "no scale", "location": "no location"
+        },
         mf.BinaryMF: {"change_basis": "count from 0 or none"},
         mf.BPMF: {"num_factors": "count from 0", "link": "flag or none", "offset": "number"},
         mf.Ordinal: {"levels": "values", "thresholds": None},
@@ -120,7 +124,8 @@ def models() -> Iterator[Target]:
         mf.Block,
         mf.DPMixture, mf.Dirichlet, mf.DirichletCompoundMultinomial, mf.DirichletMultinomial,
         mf.DirichletProcess, mf.FeatureModel, mf.FlexibleMixture, mf.FlexiblePrior,
-        mf.GammaPoisson, mf.Gaussian, mf.HDP, mf.HDPLDA, mf.HFP, mf.IndianBuffet, mf.LDA,
+        mf.GammaPoisson, mf.Gaussian, mf.HDP, mf.HDPLDA, mf.HFP, mf.IndependentColumns,
+        mf.IndianBuffet, mf.LDA,
         mf.LinearGaussianIBP, mf.MixtureOfGaussians, mf.MultiHDP, mf.MultiLDA, mf.NegativeBinomial,
         mf.NoisyOr, mf.NoisyOrIBP,
         mf.NormalInverseGamma, mf.NormalInverseWishart, mf.Ordinal, mf.PAM, mf.PitmanYor,

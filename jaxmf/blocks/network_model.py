@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf._kernels.fusion import LONG_ROW, wide_vectors
@@ -21,6 +22,7 @@ from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.devices import AUTO, choose_sweep, default_platform
 from jaxmf.engine import Algorithm, algorithm
+from jaxmf.likelihoods.families.family import Family
 from jaxmf.model import Model, ModelData
 from jaxmf.priors.partition_prior import missing_hook
 from jaxmf.readable import Readable
@@ -279,8 +281,24 @@ def check_tokens(network: Wiring, data: Tokens, name: str) -> None:
     sized = network.at(data)
     for block in network.observed:
         values = data.columns[block] if block in data.columns else data.values[block]
-        sized.blocks[block].distribution.check(values, block)
+        family = sized.blocks[block].distribution
+        if block in data.values and not family.takes_missing:
+            _check_complete(values, family, block)
+        family.check(values, block)
     slots = {n: network.blocks[n].distribution.num_groups(1) for n in network.indicators}
     for block in network.order:
         network.parts(block, network.sizes(data, slots))
     check_coverage(network, data)
+
+
+def _check_complete(values: object, family: Family, name: str) -> None:
+    """Refuses missing values where a family does not leave them out."""
+    is_missing = np.isnan(np.asarray(values, float))
+    if is_missing.any():
+        kind = type(family).__name__
+        first = int(np.argwhere(is_missing)[0, 0])
+        raise ValueError(
+            f"{name}: {int(is_missing.sum())} values are missing (NaN), the first at token "
+            f"{first}, and {kind} takes complete ones. IndependentColumns(NormalInverseGamma()), "
+            "or another family of single numbers in it, leaves missing ones out exactly"
+        )

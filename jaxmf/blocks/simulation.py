@@ -61,13 +61,9 @@ def simulate(
                 occupied[name] = jnp.any(counts > 0, axis=0)
         else:
             hyperparameters[name] = distribution.simulate_hyperparameters(hyperparameters_key)
-            values[name] = _observed(
-                values_key,
-                distribution,
-                hyperparameters[name],
-                groups,
-                distribution.empty(parts.num_parts),
-            )
+            nothing = distribution.empty(parts.num_parts)
+            drawn = _observed(values_key, distribution, hyperparameters[name], groups, nothing)
+            values[name] = _missing_as(data, name, distribution, drawn)
     state = NetworkState(
         {name: values[name] for name in network.indicators}, hyperparameters, occupied
     )
@@ -106,7 +102,8 @@ def simulate_more(
             if name in occupied:
                 occupied[name] = jnp.any(counts > 0, axis=0)
         else:
-            values[name] = _observed(name_key, distribution, hyperparameters[name], groups, earlier)
+            drawn = _observed(name_key, distribution, hyperparameters[name], groups, earlier)
+            values[name] = _missing_as(data, name, distribution, drawn)
     both = {**data.columns, **data.values, **state.values}
     both = {name: jnp.concatenate([both[name], values[name]]) for name in both}
     state = NetworkState({name: both[name] for name in state.values}, hyperparameters, occupied)
@@ -117,7 +114,8 @@ def simulate_more(
 
 
 def _size(network: Wiring, name: str) -> int:
-    size: int | None = getattr(network.blocks[name].distribution, "size", 1)
+    distribution = network.blocks[name].distribution
+    size: int | None = 1 if distribution.is_log else getattr(distribution, "size", 1)
     if size is None:
         family = type(network.blocks[name].distribution).__name__
         raise ValueError(
@@ -138,6 +136,13 @@ def _observed(
     parameters_key, values_key = jax.random.split(key)
     parameters = distribution.sample_parameters(parameters_key, statistics, hyperparameters)
     return distribution.sample(values_key, parameters, groups)
+
+
+def _missing_as(data: Tokens, name: str, distribution: Family, drawn: Array) -> Array:
+    """Drawn values, missing where those of the tokens are."""
+    if not distribution.takes_missing or name not in data.values:
+        return drawn
+    return jnp.where(jnp.isnan(data.values[name]), jnp.nan, drawn)
 
 
 def _tokens(

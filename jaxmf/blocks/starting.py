@@ -25,6 +25,7 @@ from jaxmf.blocks.tile_layout import opened
 from jaxmf.blocks.unobserved import holders, start_unobserved
 from jaxmf.blocks.wiring import BlockModel, Wiring
 from jaxmf.data import Tokens
+from jaxmf.likelihoods.families.columns import IndependentColumns
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.priors.hdp import HDP
@@ -263,8 +264,12 @@ def _has_centres(network: Wiring) -> bool:
     if block.per or block.distribution.grows or block.distribution.num_groups(1) < 2:
         return False
     observed = [network.blocks[other] for other in network.observed]
-    normal = (NormalInverseGamma, NormalInverseWishart)
-    return all(one.by == (name,) and isinstance(one.distribution, normal) for one in observed)
+    return all(one.by == (name,) and _is_normal(one.distribution) for one in observed)
+
+
+def _is_normal(family: object) -> bool:
+    single = family.family if isinstance(family, IndependentColumns) else family
+    return isinstance(single, NormalInverseGamma | NormalInverseWishart)
 
 
 def _near_centres(network: Wiring, key: Key, state: NetworkState, data: Tokens) -> NetworkState:
@@ -281,6 +286,10 @@ def _near_centres(network: Wiring, key: Key, state: NetworkState, data: Tokens) 
     which_key, few_key, centre_key = jax.random.split(jax.random.fold_in(key, _CENTRES), 3)
     values = [data.values[other].reshape(data.num_tokens, -1) for other in network.observed]
     x = jnp.concatenate(values, axis=1)
+    if any(network.blocks[other].distribution.takes_missing for other in network.observed):
+        # a start need not be more than near: missing cells have the mean of their column
+        means = jnp.nanmean(x, axis=0)
+        x = jnp.where(jnp.isnan(x), jnp.where(jnp.isnan(means), 0, means), x)
     few = x
     if data.num_tokens > _FIRST:
         few = x[random_tokens(few_key, data.num_tokens, _FIRST)]

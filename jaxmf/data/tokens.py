@@ -33,12 +33,13 @@ class Tokens:
     Args:
         columns: for each name (T,) whole numbers in 0..size-1.
         sizes: for each name how many levels there are; the names are those of ``columns``.
-        values: for each name (T,) finite numbers, or (T, D) vectors of them.
+        values: for each name (T,) finite numbers, or (T, D) vectors of them; NaN for missing ones,
+            which blocks of `IndependentColumns` take.
         names: for each name the ids of the levels, or leave it out.
     Raises:
         TypeError: objects, text or complex numbers.
-        ValueError: lengths that differ, indices out of range, values that are not finite, no
-            tokens, ids that do not fit.
+        ValueError: lengths that differ, indices out of range, infinite values, no tokens, ids that
+            do not fit.
     Example:
         >>> Tokens({"document": [0, 0, 1], "word": [2, 2, 0]}, {"document": 2, "word": 3})
         Tokens(3 tokens, document: 2, word: 3)
@@ -83,7 +84,7 @@ class Tokens:
             lines = column[:, 0] if label in real_columns and column.ndim == 2 else column
             checks.check_vector(f"column {label!r}", lines, length=len(array), like=repr(first))
         for label, column in real_columns.items():
-            checks.check_finite(f"values {label!r}", column)
+            checks.check_finite(f"values {label!r}", np.where(np.isnan(column), 0, column))
         assign(
             self,
             columns={label: jax.device_put(column) for label, column in indices.items()},

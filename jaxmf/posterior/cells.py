@@ -370,8 +370,11 @@ def held_out_log_likelihood(posterior: Draws, values: object, cells: object) -> 
 
 
 def is_of_rows(posterior: Draws, cells: object) -> bool:
-    """Whether held-out values are further rows as wholes, of mixtures of rows."""
-    if cells is not None or posterior.model.predicts_its_rows:
+    """Whether held-out values are further rows as wholes, of mixtures of rows.
+
+    With cells that are missing in the data they are these, if the model predicts them.
+    """
+    if cells is not None or (posterior.model.predicts_its_rows and posterior.data.num_missing):
         return False
     return isinstance(posterior.model, ScoresFurtherRows)
 
@@ -382,5 +385,6 @@ def _held_out_rows(posterior: Draws, values: object) -> HeldOutScore:
     draws, weights = posterior.flat_draws()
     kept, weights = diagnostics.fewer_draws(weights, _MOST_DRAWS)
     draws = {name: each[kept] for name, each in draws.items()}
-    blocks = prediction.log_densities_of_rows(posterior.model, posterior.data, draws, new.values)
+    x = new.to_array()  # NaN where a cell is missing
+    blocks = prediction.log_densities_of_rows(posterior.model, posterior.data, draws, x)
     return diagnostics.held_out_score(prediction.averaged(blocks, weights, new.num_rows))

@@ -27,6 +27,7 @@ PRIORS = {
     "BetaBinary": "jaxmf.likelihoods.families.categories",
     "DirichletMultinomial": "jaxmf.likelihoods.families.categories",
     "GammaPoisson": "jaxmf.likelihoods.families.poisson",
+    "IndependentColumns": "jaxmf.likelihoods.families.columns",
     "NormalInverseGamma": "jaxmf.likelihoods.families.normal",
     "NormalInverseWishart": "jaxmf.likelihoods.families.multivariate_normal",
     "Bernoulli": "jaxmf.likelihoods.cells.bernoulli",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
@@ -13,10 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from jaxmf.data import Dense
 from jaxmf.diagnostics import evenly_spread
+from jaxmf.likelihoods.families.columns import IndependentColumns
 from jaxmf.models.mixtures import DPMixture, MixtureOfGaussians
 from jaxmf.programs import jit
 from jaxmf.sklearn.base import SampledEstimator, count_or_none, read_matrix
 from jaxmf.types import Array, Draw, PyTree
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 _MOST_DRAWS = 10
 
@@ -34,8 +38,10 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
         concentration: of the Dirichlet process (by default Gamma(1, 1)), or of each cluster of a
             finite mixture (by default 1): a number or a numpyro distribution.
         family: of the rows; None for Gaussians of any mean and covariance, on the scale of the data
-            (`jaxmf.NormalInverseWishart.from_data`); or `jaxmf.NormalInverseWishart` with other
-            settings, and for one column `jaxmf.NormalInverseGamma` or `jaxmf.GammaPoisson`.
+            (`jaxmf.NormalInverseWishart.from_data`); `jaxmf.IndependentColumns()` for Gaussians
+            whose columns are independent, with which cells may be missing (NaN); or
+            `jaxmf.NormalInverseWishart` with other settings, and for one column
+            `jaxmf.NormalInverseGamma` or `jaxmf.GammaPoisson`.
         num_warmup: steps thrown away.
         num_samples: draws kept of each chain.
         num_chains: independent chains.
@@ -65,14 +71,14 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
         """Draw from the posterior given X.
 
         Args:
-            X: (N, D) finite numbers.
+            X: (N, D) finite numbers; NaN for missing cells with `IndependentColumns`.
             y: ignored.
         Returns:
             The estimator.
         Raises:
             ValueError: X is no finite matrix of two rows or more, or a setting is out of range.
         """
-        values = read_matrix(self, X, reset=True)
+        values = self._read(X, reset=True)
         num_clusters = count_or_none("n_clusters", self.n_clusters)
         settings: dict[str, Any] = {"family": self.family}
         if self.concentration is not None:
@@ -99,7 +105,7 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
             (N, G) float; what is missing to one is the probability of a new cluster.
         """
         check_is_fitted(self)
-        values = read_matrix(self, X, reset=False)
+        values = self._read(X, reset=False)
         return self.posterior_.transform(values)[:, self._slots].astype(float)
 
     def predict(self, X: object) -> np.ndarray:
@@ -124,7 +130,7 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
             (N,) float.
         """
         check_is_fitted(self)
-        values = Dense(read_matrix(self, X, reset=False)).values
+        values = jax.numpy.asarray(Dense(self._read(X, reset=False)).to_array())
         draws, weights = self.posterior_.flat_draws()
         chosen = evenly_spread(weights.size, _MOST_DRAWS)
         model, data = self.posterior_.model, self.posterior_.data
@@ -142,6 +148,20 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
             y: ignored.
         """
         return float(np.mean(self.score_samples(X)))
+
+    def _read(self, X: object, *, reset: bool) -> np.ndarray:
+        """X (N, D) float; `reset` says whether this is the fit."""
+        finite: Any = "allow-nan" if self._takes_missing else True
+        return read_matrix(self, X, reset=reset, ensure_all_finite=finite)
+
+    @property
+    def _takes_missing(self) -> bool:
+        return isinstance(self.family, IndependentColumns)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._takes_missing
+        return tags
 
 
 @jit

@@ -33,6 +33,9 @@ COLUMNS = {
     "length": [0.25, 1.5, 1.0, -2.0],
     "place": [[0.25, 0.0], [1.5, 2.0], [1.0, 1.0], [-2.0, 0.5]],
     "times": [0, 5, 3, 1],
+    "gaps": [[0.25, 0.0], [np.nan, 2.0], [1.0, np.nan], [np.nan, np.nan]],
+    "kinds": [[0.0, 2.0], [1.0, np.nan], [np.nan, 2.0], [1.0, 0.0]],
+    "counted": [np.nan, 5.0, 3.0, np.nan],
 }
 
 
@@ -66,7 +69,24 @@ def both(prior, by=("group", "kind")):
 TOPIC = {"topic": mf.Block(mf.Dirichlet(3, 0.6), by="document")}
 ASYMMETRIC = {"topic": mf.Block(mf.Dirichlet(2, [0.3, 1.1]), by="document")}
 LENGTH = mf.NormalInverseGamma(0.5, 0.3, 2.0, 1.0)
+IN_UNITS = mf.IndependentColumns(LENGTH, 2, location=[0.25, -0.5], scale=[0.5, 2.0])
 CASES = {
+    "missing cells": (
+        {"group": mf.Block(mf.PitmanYor(0.8, 0.4)), "gaps": block(IN_UNITS, "group")},
+        (),
+    ),
+    "missing cells of several blocks": (
+        {
+            "group": mf.Block(mf.Dirichlet(3, 0.7)),
+            "kinds": block(
+                mf.IndependentColumns(mf.DirichletMultinomial(3, [0.3, 0.9, 0.5]), 2), "group"
+            ),
+            "counted": block(
+                mf.IndependentColumns(mf.GammaPoisson(1.5, 0.5)), lambda group: (group + 1) // 2
+            ),
+        },
+        (),
+    ),
     "topics": ({**TOPIC, "word": words("topic")}, ()),
     "asymmetric": ({**ASYMMETRIC, "answer": block(mf.BetaBinary(0.4, 1.2), "topic")}, ()),
     "process": (
@@ -294,6 +314,7 @@ def assert_exact(problem, joint, *, removes=True, swept=None, tolerance=TOLERANC
     slow=[
         "a function of an indicator",
         "a process a document",
+        "missing cells of several blocks",
         "pitman-yor",
         "two sides, together",
     ],

@@ -20,8 +20,12 @@ LENGTH = mf.NormalInverseGamma(0.5, 0.3, 2.0, 1.0)
 FIVE = Tokens(
     {"word": [0, 1, 1, 2, 0], "kind": [0, 0, 1, 0, 1]},
     {"word": 3, "kind": 2},
-    {"length": np.array([0.2, 1.0, -0.5, 2.0, 0.4])},
+    {
+        "length": np.array([0.2, 1.0, -0.5, 2.0, 0.4]),
+        "gaps": np.array([[0.2, np.nan], [1.0, 2.0], [-0.5, 0.1], [np.nan, 2.2], [np.nan, 0.3]]),
+    },
 )
+GAPS = {"gaps": observed(mf.IndependentColumns(LENGTH, 2, scale=[3.0, 2.0]), "group")}
 
 
 def blocks(distribution):
@@ -32,9 +36,10 @@ def blocks(distribution):
     }
 
 
-def check_partitions(distribution, *, num_chains=20_000):
+def check_partitions(distribution, *, num_chains=20_000, others=None):
     """Chains from the exact posterior of five tokens; after proposals it must still be that."""
-    network = mf.Network(**blocks(distribution)).at(FIVE)
+    others = blocks(distribution) if others is None else {"group": mf.Block(distribution), **others}
+    network = mf.Network(**others).at(FIVE)
     variables = {n: np.asarray(value) for n, value in {**FIVE.columns, **FIVE.values}.items()}
     partitions, posterior = posterior_of(network, variables, "group", 5)
     chosen = np.random.default_rng(0).choice(len(partitions), size=num_chains, p=posterior)
@@ -61,6 +66,11 @@ def check_partitions(distribution, *, num_chains=20_000):
 
 def test_splits_and_merges_against_enumeration():
     check_partitions(PITMAN_YOR)
+
+
+@pytest.mark.slow
+def test_splits_and_merges_of_rows_with_missing_cells_against_enumeration():
+    check_partitions(PITMAN_YOR, others=GAPS)
 
 
 @pytest.mark.slow

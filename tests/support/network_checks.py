@@ -41,7 +41,7 @@ def statistics_of(network):
                 values = drawn.values[child] if child in drawn.values else drawn.columns.get(child)
                 if values is not None:
                     values = values.reshape(len(DOCUMENTS), -1).astype(jnp.result_type(float))
-                    apart = jnp.sum(jnp.abs(values[:, None] - values), axis=-1)
+                    apart = jnp.nansum(jnp.abs(values[:, None] - values), axis=-1)
                     found[f"{child} within {name}"] = jnp.sum(same * jnp.exp(-apart))
         return found | hyperparameters_of(state)
 

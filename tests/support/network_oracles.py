@@ -104,6 +104,23 @@ def log_of_counts(values, family):
     return float(result + stats.multinomial(total, np.full(count, 1 / count)).logpmf(values))
 
 
+def log_of_columns(values, family):
+    """Each column by itself, from the cells that are there."""
+    table = np.asarray(values, float).reshape(len(values), -1)
+    shape, total = table.shape[1:], 0.0
+    locations, scales = (
+        np.broadcast_to(np.asarray(unit, float), shape) for unit in (family.location, family.scale)
+    )
+    for cells, location, scale in zip(table.T, locations, scales, strict=True):
+        known = (cells[~np.isnan(cells)] - location) / scale
+        if not known.size:
+            continue
+        if not family.family.is_log:
+            known = known.astype(int)
+        total += log_of_group(family.family, known) - known.size * math.log(scale)
+    return total
+
+
 def log_of_group(family, values):
     """log p(values of a group), parameters integrated out."""
     if isinstance(family, mf.DirichletMultinomial):
@@ -118,6 +135,8 @@ def log_of_group(family, values):
         return log_of_normals(values, family)
     if isinstance(family, mf.NormalInverseWishart):
         return log_of_vectors(values, family)
+    if isinstance(family, mf.IndependentColumns):
+        return log_of_columns(values, family)
     return log_of_counts(values, family)
 
 

@@ -33,10 +33,12 @@ class SweptFamily(Readable, ABC):
     Attributes:
         is_log: whether `predictive` gives logarithms.
         pads: whether a sweep may have more groups than there are, which stay empty.
+        takes_missing: whether values may be NaN, which have no factor.
     """
 
     is_log = True
     pads = True
+    takes_missing = False
 
     @abstractmethod
     def statistics(self, groups: Array, values: Array, num_groups: int) -> PyTree:

@@ -17,8 +17,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.annealed import annealed
 from jaxmf.blocks.network_model import NetworkModel
@@ -37,11 +37,12 @@ from jaxmf.blocks.values import draw_in_parts, draw_indices, log_mixture
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Dense, Tokens
 from jaxmf.data.container import bare
+from jaxmf.likelihoods.families.columns import IndependentColumns
 from jaxmf.likelihoods.families.family import Family, check_family
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
-from jaxmf.likelihoods.families.poisson import GammaPoisson
 from jaxmf.model import GroupMoments, Pair
+from jaxmf.models.mixtures import mixture_checks
 from jaxmf.priors import hyper
 from jaxmf.priors.flexible import FlexiblePrior, check_flexible
 from jaxmf.priors.hyper import Hyperparameter
@@ -50,20 +51,21 @@ from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
 from jaxmf.samplers.annealed_smc import AnnealedModel
 from jaxmf.types import Array, Key, PyTree
 
-_MOST_COLUMNS = 1_000  # 40 rows of this many: 20 sweeps take minutes
 _MOST_KEPT_ROWS = 10_000  # of which 2,000 draws hold the groups in 80 MB
 
 
 class _Mixture(NetworkModel[Dense]):
-    """Rows of a complete matrix as tokens, with one indicator each.
+    """Rows of a matrix as tokens, with one indicator each."""
 
-    Attributes:
-        predicts_its_rows: whether `predict_cells` is of the rows of the data; it is of a further
-            row.
-    """
-
-    predicts_its_rows = False
     family: Family | None
+
+    @property
+    def predicts_its_rows(self) -> bool:
+        """Whether `predict_cells` is of the rows of the data, and not of one further row.
+
+        It is where columns are independent given the group, so that cells may be missing.
+        """
+        return isinstance(self.family, IndependentColumns)
 
     @abstractmethod
     def _prior(self) -> PartitionPrior:
@@ -72,25 +74,37 @@ class _Mixture(NetworkModel[Dense]):
     @property
     def _takes_rows(self) -> bool:
         """Whether the family is of rows of any length, and not of single numbers."""
-        return self.family is None or isinstance(self.family, NormalInverseWishart)
+        rows = NormalInverseWishart | IndependentColumns
+        return self.family is None or isinstance(self.family, rows)
 
     def network(self) -> Network:
         family = NormalInverseWishart() if self.family is None else self.family
+        if isinstance(family, IndependentColumns) and mixture_checks.is_of_data(family):
+            family = IndependentColumns(
+                NormalInverseGamma()
+            )  # until the data are there, see `over`
         return Network(group=Block(self._prior()), x=Block(family, by="group", observed=True))
 
     def over(self, data: Dense) -> tuple[Wiring, Tokens]:
         """The network with its sizes, the family on the scale of the data, and the tokens."""
         network, tokens = super().over(data)
-        if self.family is None:
+        if mixture_checks.is_of_data(self.family):
             prior = network.blocks["group"].distribution
             known = {} if prior.grows else {"num_groups": prior.num_groups(1)}
-            family = NormalInverseWishart.from_data(tokens.values["x"], **known)
+            kind = NormalInverseWishart if self.family is None else IndependentColumns
+            family = kind.from_data(tokens.values["x"], **known)
             block = network.blocks["x"].with_distribution(family)
             network = Network(network.blocks | {"x": block}, network.order)
         return network, tokens
 
+    def rows(self, data: Dense) -> Array:
+        """The rows as the family takes them: (N, D) float, NaN where a cell is missing."""
+        if data.observed is None:
+            return data.values
+        return jnp.where(data.observed, data.values, jnp.nan)
+
     def tokens(self, data: Dense) -> Tokens:
-        values = data.values
+        values = self.rows(data)
         if not self._takes_rows:
             values = values[:, 0]
         nothing = jnp.zeros((values.shape[0],), jnp.int32)
@@ -102,10 +116,13 @@ class _Mixture(NetworkModel[Dense]):
     def simulate_more(
         self, key: Key, state: NetworkState, data: Dense
     ) -> tuple[NetworkState, Dense, dict[str, Array]]:
-        if self.family is None:
+        if mixture_checks.is_of_data(self.family):
+            stated = "NormalInverseWishart(...)"
+            if self.family is not None:
+                stated = "IndependentColumns(NormalInverseGamma(...))"
             raise ValueError(
                 f"{type(self).__name__} takes the family of its groups from the data: state it to "
-                "simulate more, family=NormalInverseWishart(...)"
+                f"simulate more, family={stated}"
             )
         network, tokens = self.over(data)
         state, both, overflow = simulate_more(network, key, state, tokens)
@@ -122,25 +139,8 @@ class _Mixture(NetworkModel[Dense]):
         return found
 
     def check_data(self, data: Dense, name: str) -> None:
-        """Refuses missing cells, and more columns than the family takes."""
-        if data.observed is not None:
-            raise ValueError(
-                f"{name}: {data.num_missing} cells are missing; a mixture of rows takes complete "
-                "rows. Drop or fill them, or describe the table by hidden parts: LinearGaussianIBP "
-                "and BPMF take missing cells"
-            )
-        if not self._takes_rows and data.num_columns != 1:
-            raise ValueError(
-                f"{name}: has {data.num_columns} columns; {type(self.family).__name__} takes one "
-                "number a row. NormalInverseWishart() takes rows of any length"
-            )
-        if data.num_columns > _MOST_COLUMNS:
-            raise ValueError(
-                f"{name}: has {data.num_columns} columns; each group of a mixture has a covariance "
-                f"of all pairs of columns, which takes too long above {_MOST_COLUMNS:,}. Project "
-                "the rows first, as on their first 20 principal components"
-            )
-        _check_size(data, name)
+        """Refuses cells that are missing, and more columns than the family takes."""
+        mixture_checks.check_table(self.family, data, name, takes_rows=self._takes_rows)
         super().check_data(data, name)
         if isinstance(self.family, NormalInverseWishart):
             self.family.with_size(data.num_columns).check_distances(data.values, name)
@@ -159,9 +159,64 @@ class _Mixture(NetworkModel[Dense]):
     def transform_rows(self, key: Array, draw: Draw, data: Dense, new_data: Dense) -> Array:
         """Probabilities of the groups of rows not seen in training: (M, K) float."""
         del key
-        return self.predict_rows_of_draw(draw, data, new_data.values)[1]
+        return self.predict_rows_of_draw(draw, data, self.rows(new_data))[1]
+
+    def predict_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Pair:
+        """Mean and variance (N', D) of cells of further rows, which have the groups of their cells.
+
+        Of an observed cell they are those of another row of these groups.
+        """
+        del key
+        shares = self.predict_rows_of_draw(draw, data, self.rows(new_data))[1]
+        mean, variance = (leaf.reshape(shares.shape[1], -1) for leaf in self._moments(draw, data))
+        centre = jnp.mean(mean, axis=0)
+        # squares of what is left of the mean: nothing cancels
+        first = shares @ (mean - centre)
+        second = shares @ (variance + (mean - centre) ** 2)
+        return centre + first, jnp.maximum(second - first**2, 0)
+
+    def draw_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
+        """One value of every cell of further rows, (N', D) float, each row in one group."""
+        shares = self.predict_rows_of_draw(draw, data, self.rows(new_data))[1]
+        group_key, value_key = jax.random.split(key)
+        drawn = self._drawn_rows(value_key, draw, data, draw_indices(group_key, shares))
+        return drawn.reshape(shares.shape[0], -1)
+
+    def _moments(self, draw: Draw, data: Dense) -> tuple[Array, Array]:
+        """Mean and variance of the next row of every group, (K,) or (K, D) each."""
+        network, _ = self.over(data)
+        statistics = family_statistics(network, draw, "x")[0]
+        distribution = network.blocks["x"].distribution
+        return distribution.moments(statistics, hyperparameters_of(network, draw, "x"))
+
+    def _drawn_rows(self, key: Key, draw: Draw, data: Dense, groups: Array) -> Array:
+        """A row of each of the groups (M,), whose parameters are drawn anew."""
+        network, _ = self.over(data)
+        distribution = network.blocks["x"].distribution
+        statistics = family_statistics(network, draw, "x")[0]
+        hyperparameters = hyperparameters_of(network, draw, "x")
+        parameters_key, value_key = jax.random.split(key)
+        parameters = distribution.sample_parameters(parameters_key, statistics, hyperparameters)
+        return distribution.sample(value_key, parameters, groups)
+
+    def _shares_of_rows(self, draw: Draw, data: Dense, rows: Array) -> Array:
+        """Probabilities of the groups of rows of the data, (M, K) float.
+
+        Of a draw that has the groups of all rows they are one or zero; else those of a further row
+        with the same cells.
+        """
+        num_groups = draw["group_counts"].size
+        if "group_of_tokens" in draw:
+            return jax.nn.one_hot(draw["group_of_tokens"][rows], num_groups)
+        return self.predict_rows_of_draw(draw, data, self.rows(data)[rows])[1]
 
     def predict_cells(self, draw: Draw, data: Dense, rows: Array, columns: Array) -> Pair:
+        if self.predicts_its_rows:
+            shares = self._shares_of_rows(draw, data, rows)
+            means, variances = self._moments(draw, data)
+            mean = jnp.sum(shares * means[:, columns].T, axis=1)
+            between = (means[:, columns].T - mean[:, None]) ** 2
+            return mean, jnp.sum(shares * (variances[:, columns].T + between), axis=1)
         network, tokens = self.over(data)
         mean, variance = predict_moments(network, draw, "x", tokens, {"all": rows * 0})
         if mean.ndim == 1:
@@ -172,7 +227,12 @@ class _Mixture(NetworkModel[Dense]):
     def cell_log_density(
         self, draw: Draw, data: Dense, rows: Array, columns: Array, values: Array
     ) -> Array:
-        """Log predictive density of cells of a further row, each by itself: (M,) float."""
+        """Log predictive density of cells, each by itself: (M,) float.
+
+        Of a further row, or of the rows of the data where columns are independent.
+        """
+        if self.predicts_its_rows:
+            return self._log_density_in_rows(draw, data, rows, columns, values)
         weights, distribution, statistics = self._entry_mixture(draw, data)
         cache = distribution.begin(statistics, {})
         parts = jnp.arange(weights.size)[None, :] * data.num_columns + columns[:, None]
@@ -181,11 +241,30 @@ class _Mixture(NetworkModel[Dense]):
 
     def draw_cells(self, key: Key, draw: Draw, data: Dense, rows: Array, columns: Array) -> Array:
         """A draw from the predictive distribution of every cell, each by itself: (M,) float."""
+        if self.predicts_its_rows:
+            group_key, value_key = jax.random.split(key)
+            groups = draw_indices(group_key, self._shares_of_rows(draw, data, rows))
+            drawn = self._drawn_rows(value_key, draw, data, groups)
+            return drawn[jnp.arange(rows.shape[0]), columns]
         weights, distribution, statistics = self._entry_mixture(draw, data)
         group_key, value_key = jax.random.split(key)
         groups = draw_indices(group_key, jnp.broadcast_to(weights, (rows.size, weights.size)))
         parts = groups * data.num_columns + columns
         return draw_in_parts(distribution, value_key, statistics, {}, parts)
+
+    def _log_density_in_rows(
+        self, draw: Draw, data: Dense, rows: Array, columns: Array, values: Array
+    ) -> Array:
+        network, _ = self.over(data)
+        distribution = network.blocks["x"].distribution
+        statistics = family_statistics(network, draw, "x")[0]
+        cache = distribution.begin(statistics, hyperparameters_of(network, draw, "x"))
+        lanes = Lanes(jnp.zeros((), jnp.int32), 1, draw["group_counts"].size)
+        # a row of which no other cell is known has the density of this one
+        alone = jnp.full((rows.shape[0], data.num_columns), jnp.nan, values.dtype)
+        alone = alone.at[jnp.arange(rows.shape[0]), columns].set(values)
+        logs = jax.vmap(lambda row: distribution.predictive(cache, lanes, row))(alone)
+        return jax.nn.logsumexp(logs, axis=1, b=self._shares_of_rows(draw, data, rows))
 
     def group_moments(self, draw: Draw, data: Dense) -> GroupMoments:
         """Sizes, probabilities and means of the groups given a draw.
@@ -200,7 +279,10 @@ class _Mixture(NetworkModel[Dense]):
         mean, variance = distribution.moments(statistics, hyperparameters)
         counts, weights = draw["group_counts"].reshape(-1), probabilities(network, draw, "group")
         mean, variance = mean.reshape(counts.size, -1), variance.reshape(counts.size, -1)
-        share = 1 / (_prior_count(distribution) + counts[:, None] + 1)
+        known, single = counts[:, None], distribution
+        if isinstance(distribution, IndependentColumns):
+            known, single = distribution.num_values(statistics), distribution.family
+        share = 1 / (mixture_checks.prior_count(single) + known + 1)
         return GroupMoments(
             counts=counts,
             weights=weights,
@@ -259,7 +341,7 @@ class _SequentialMixture(_Mixture):
         """What `jaxmf.smc` does with one state: p(z) p(rows | z)^b, the parameters summed out.
 
         Args:
-            data: (N, D), complete.
+            data: (N, D).
             split_merge: as in `sampler`.
             keep: as in `sampler`; by default the groups of all rows too, which `post.groups` and
                 `jaxmf.compare` need.
@@ -270,28 +352,6 @@ class _SequentialMixture(_Mixture):
         """
         del data
         return annealed(self, split_merge=split_merge, keep=keep, capacity=capacity)
-
-
-def _prior_count(family: Family) -> Array | float:
-    """How many values the prior of a group's mean counts as; NaN where it is not known."""
-    if isinstance(family, NormalInverseWishart | NormalInverseGamma):
-        return family.weight
-    return family.rate if isinstance(family, GammaPoisson) else jnp.nan
-
-
-def _check_size(data: Dense, name: str) -> None:
-    """Refuses numbers whose squares a float cannot hold, or hardly."""
-    values = np.abs(np.asarray(data.values, float))
-    limits = jnp.finfo(jnp.result_type(float))
-    most, least = float(limits.max) ** 0.4, float(limits.tiny) ** 0.4
-    is_bad = (values > most) | ((values > 0) & (values.max(axis=0) < least))
-    if is_bad.any():
-        row, column = np.argwhere(is_bad)[0]
-        raise ValueError(
-            f"{name}: {data.values[row, column]:.3g} at row {row}, column {column}: squares of "
-            f"numbers above {most:.0e}, or of columns below {least:.0e}, leave the range of "
-            f"{limits.dtype}. Multiply the column by a power of ten"
-        )
 
 
 @partial(
@@ -308,7 +368,8 @@ class MixtureOfGaussians(_SequentialMixture):
         concentration: of each component's probability; a number, K numbers, or a numpyro
             distribution.
         family: by default `NormalInverseWishart.from_data` of the rows, whatever their units;
-            or one with settings of your own, and `NormalInverseGamma` for single numbers.
+            or one with settings of your own, `NormalInverseGamma` for single numbers, and
+            `IndependentColumns` where cells are missing.
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
     Example:
@@ -340,8 +401,8 @@ class DPMixture(_SequentialMixture):
         discount: None, or d of a Pitman-Yor process instead; a number or a numpyro
             distribution.
         family: of the rows; by default `NormalInverseWishart.from_data` of them, whatever their
-            units; or one with settings of your own, and `NormalInverseGamma`, `GammaPoisson` for
-            single numbers.
+            units; or one with settings of your own, `NormalInverseGamma`, `GammaPoisson` for
+            single numbers, and `IndependentColumns` where cells are missing.
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
     Example:
@@ -374,8 +435,8 @@ class FlexibleMixture(_Mixture):
         prior: `FlexiblePrior` of as many items as there are rows, with those unobserved; from
             expected counts of groups by `match_moments`, from data by `contrastive_divergence`.
         family: of the rows; by default `NormalInverseWishart.from_data` of them, whatever their
-            units; or one with settings of your own, and `NormalInverseGamma`, `GammaPoisson` for
-            single numbers.
+            units; or one with settings of your own, `NormalInverseGamma`, `GammaPoisson` for
+            single numbers, and `IndependentColumns` where cells are missing.
     Raises:
         TypeError: a prior that is no flexible one.
     Example:

@@ -1,0 +1,377 @@
+"""Rows of several numbers whose columns are independent given the group; cells may be missing.
+
+    x_id ~ f(theta_{z_i d}), theta_gd from the conjugate prior of f, for the observed cells alone
+
+A cell that is missing (NaN) has no factor: with the parameters of every column of every group
+summed out, leaving it out is exact, and nothing is imputed. A sweep sees G D groups of single
+numbers, those of one column side by side, and the family of these does the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxmf._kernels import tables
+from jaxmf._kernels.tables import Lanes
+from jaxmf.arguments import check_count, check_number, check_numbers
+from jaxmf.likelihoods.families.additive import AdditiveFamily
+from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_family
+from jaxmf.likelihoods.families.normal import NormalInverseGamma
+from jaxmf.priors import hyper
+from jaxmf.types import Key, PyTree
+
+_CANDIDATES = (0.0, 1.0, 0.5, -1.0)  # for the place of a missing cell: in any usual support
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["family", "location", "scale"],
+    meta_fields=["size"],
+)
+@dataclass(frozen=True)
+class IndependentColumns(Family):
+    """Rows of D numbers, columns independent given the group; NaN is a missing cell.
+
+    Args:
+        family: of the numbers of each column, with parameters of every group and column: any family
+            of single numbers, such as `NormalInverseGamma`, `GammaPoisson`, `BetaBinary` or
+            `DirichletMultinomial(size)`. By default normal, on the scale of each column
+            (`from_data`), which mixtures of rows take from the data.
+        size: D; by default the length of the rows, and one number a token.
+        location, scale: with `NormalInverseGamma`, whose settings are those of
+            (x - location) / scale: a number for all columns, or one each.
+    Raises:
+        TypeError, ValueError: a family of vectors, or whose settings are learned; a scale that is
+            not positive; `location` or `scale` with another family.
+    Example:
+        >>> import jaxmf as mf
+        >>> rows = [[1.0, float("nan")], [1.2, 7.0], [float("nan"), 7.1]]
+        >>> model = mf.MixtureOfGaussians(2, family=mf.IndependentColumns())
+        >>> post = mf.sample(model, rows, num_samples=20, num_warmup=20, progress=False)
+        >>> post.predict().mean.shape
+        (2,)
+    """
+
+    family: Family | None = None
+    size: Any = None  # int once it is known
+    location: Any = 0.0
+    scale: Any = 1.0
+
+    takes_missing = True
+
+    def __post_init__(self) -> None:
+        if self.family is not None:
+            check_family(self.family)
+            self._check_family()
+        if self.size is not None:
+            check_count("size", self.size)
+        leaves = jax.tree.leaves((self.location, self.scale))
+        if any(hyper.is_placeholder(leaf) for leaf in leaves):
+            return
+        location, scale = self._units("location"), self._units("scale")
+        if np.any(scale <= 0):
+            raise ValueError(f"scale must be positive, got {self.scale}")
+        is_plain = not np.any(location) and np.all(scale == 1)
+        if not is_plain and not isinstance(self.family, NormalInverseGamma):
+            raise ValueError(
+                "location, scale: are of NormalInverseGamma alone; leave them out with "
+                f"{type(self.family).__name__}"
+            )
+
+    def _units(self, name: str) -> np.ndarray:
+        """A number for all columns, or one each, which are kept as an array."""
+        value = getattr(self, name)
+        if np.ndim(value) == 0:
+            check_number(name, value.item() if hasattr(value, "item") else value)
+            return np.asarray(value, float)
+        numbers = check_numbers(name, value)
+        if numbers.shape != (self.size,):
+            raise ValueError(
+                f"{name} must be a number or one for each of size={self.size} columns, got "
+                f"{numbers.size}"
+            )
+        if not np.isfinite(numbers).all():
+            raise ValueError(f"{name} must be finite, got {value}")
+        object.__setattr__(self, name, jnp.asarray(value, jnp.result_type(float)))
+        return numbers
+
+    def _check_family(self) -> None:
+        family: Any = self.family
+        if hyper.is_placeholder(family):
+            return
+        name = type(family).__name__
+        is_vectors = hasattr(family, "entry_marginals") or isinstance(family, IndependentColumns)
+        if is_vectors or getattr(family, "value_shape", ()) != ():
+            raise TypeError(f"family: must be of single numbers, and {name} is of vectors")
+        fields = ((field, getattr(family, field)) for field in family.hyperparameters)
+        learned = [field for field, value in fields if _is_learned(value)]
+        if learned:
+            raise TypeError(
+                f"family: {learned[0]} of {name} has a prior, and settings are not learned under "
+                "IndependentColumns; state a number"
+            )
+
+    @classmethod
+    def from_data(cls, values: Array, *, num_groups: int = 10) -> IndependentColumns:
+        """Normal columns on the scale of some data, for this many groups.
+
+        As `NormalInverseWishart.from_data`, without covariances: the prior mean of a column's
+        variance is that of the data over num_groups^(2 / D), with 3 degrees of freedom, and its
+        prior mean the mean of the data, which counts as .01 values.
+
+        Args:
+            values: (N, D) float, NaN for missing cells.
+            num_groups: how many groups share the data's volume.
+        Example:
+            >>> IndependentColumns.from_data(jnp.array([[9.0, 5.0], [11.0, jnp.nan]])).location
+            Array([10.,  5.], dtype=float32)
+        """
+        values = jnp.asarray(values, jnp.result_type(float))
+        size, seen = values.shape[1], ~jnp.isnan(values)
+        counts = jnp.maximum(jnp.sum(seen, axis=0), 1)
+        first = jnp.take_along_axis(values, jnp.argmax(seen, axis=0)[None], axis=0)[0]
+        first = jnp.where(jnp.isnan(first), 0, first)
+        # relative to the first cell: the mean of equal values would not always be that value
+        deviation = jnp.where(seen, values - first, 0)
+        mean = jnp.sum(deviation, axis=0) / counts
+        variance = jnp.sum(jnp.where(seen, (deviation - mean) ** 2, 0), axis=0) / counts
+        location = first + mean
+        alone = jnp.where(location == 0, 1, location**2)
+        variance = jnp.where(variance > 0, variance, alone) / num_groups ** (2 / size)
+        family = NormalInverseGamma(weight=0.01, shape=1.5, rate=0.5)
+        return cls(family, size, location=location, scale=jnp.sqrt(variance))
+
+    @property
+    def pads(self) -> bool:  # type: ignore[override]
+        return self._known().pads
+
+    def with_size(self, size: int) -> IndependentColumns:
+        return self if self.size is not None else dataclasses.replace(self, size=size)
+
+    @property
+    def num_columns(self) -> int:
+        """D, 1 where a token has one number."""
+        return 1 if self.size is None else self.size
+
+    def _known(self) -> Family:
+        """The family of single numbers."""
+        if self.family is None:
+            raise ValueError(
+                "family: IndependentColumns() takes it from the data in mixtures of rows alone; "
+                "elsewhere state one, IndependentColumns(NormalInverseGamma()) or "
+                "IndependentColumns.from_data(values)"
+            )
+        return self.family
+
+    def check(self, values: object, name: str) -> np.ndarray:
+        family, array = self._known(), np.asarray(values)
+        whole = (array.shape[0],) if self.size is None else (array.shape[0], self.size)
+        if array.shape != whole:
+            raise ValueError(f"{name}: takes values of shape {whole}, got {array.shape}")
+        for column, cells in enumerate(array.reshape(array.shape[0], -1).T):
+            seen = ~np.isnan(cells)
+            if not seen.any():
+                continue
+            # so that positions in messages are those of rows
+            filled: Any = np.where(seen, cells, cells[np.argmax(seen)])
+            label = name if self.size is None else f"{name}, column {column}"
+            if not family.is_log:
+                filled = _as_whole(filled, label, family)
+            family.check(filled, label)
+        return array
+
+    # --- statistics: the groups first, then the columns -------------------------------------------
+
+    def statistics(self, groups: Array, values: Array, num_groups: int) -> PyTree:
+        family = self._known()
+        cells, seen = self._cells(values.reshape(-1, self.num_columns))
+        # missing cells go to a group of their own; where groups are not alike none can be added,
+        # and statistics that are sums leave out what is beyond the last
+        all_groups = num_groups + int(family.pads)
+
+        def one_column(cells: Array, seen: Array) -> PyTree:
+            where = jnp.where(seen, groups, num_groups)
+            return family.statistics(where, cells, all_groups)
+
+        each = jax.vmap(one_column, in_axes=1)(cells, seen)
+        leaves = {}
+        for label, leaf in each._asdict().items():
+            axis = 2 if label == "cells" else 1
+            groups_first = jnp.moveaxis(leaf, axis, 0)[:num_groups]
+            leaves[f"{label}_by_column"] = groups_first
+        number = jnp.zeros((num_groups,), jnp.int32).at[groups].add(1)
+        return _statistics_type(each._fields)(number=number, **leaves)
+
+    def _no_values(self) -> Array:
+        return jnp.zeros((0, self.num_columns), jnp.result_type(float))
+
+    def to_single(self, statistics: PyTree) -> PyTree:
+        """Statistics of the family of single numbers: those of group g, column d at d G + g."""
+        template, leaves = self._known().empty(1), {}
+        for label in template._fields:
+            leaf = getattr(statistics, f"{label}_by_column")
+            if label == "cells":
+                leaves[label] = jnp.moveaxis(leaf, 2, 0).swapaxes(1, 2).reshape(leaf.shape[2], -1)
+            else:
+                leaves[label] = leaf.swapaxes(0, 1).reshape(-1, *leaf.shape[2:])
+        return type(template)(**leaves)
+
+    def num_values(self, statistics: PyTree) -> Array:
+        """How many cells every group has of every column: (G, D) int32."""
+        single = self.to_single(statistics)
+        count = single.totals if hasattr(single, "totals") else single.number
+        return self._by_group(count)
+
+    def _by_group(self, leaf: Array) -> Array:
+        """What is at d G + g, as (G, D, ...)."""
+        return leaf.reshape(self.num_columns, -1, *leaf.shape[1:]).swapaxes(0, 1)
+
+    def _cells(self, values: Array) -> tuple[Array, Array]:
+        """Cells (..., D) as the family of single numbers takes them, and which are there."""
+        family, seen = self._known(), ~jnp.isnan(values)
+        cells = jnp.where(seen, (values - self.location) / self.scale, _filler(family))
+        return (cells if family.is_log else cells.astype(jnp.int32)), seen
+
+    def _log_scale(self) -> Array:
+        scale = jnp.asarray(self.scale, jnp.result_type(float))
+        return jnp.log(jnp.broadcast_to(scale, (self.num_columns,)))
+
+    # --- sweeps -----------------------------------------------------------------------------------
+
+    def begin(self, statistics: PyTree, hyperparameters: Hyperparameters) -> dict[str, PyTree]:
+        del hyperparameters
+        family, dtype = self._known(), jnp.result_type(float)
+        columns, num_groups = self.num_columns, statistics.number.shape[0]
+        units = (jnp.asarray(unit, dtype) for unit in (self.location, self.scale))
+        location, scale = (jnp.broadcast_to(unit, (columns,)) for unit in units)
+        return {
+            "single": family.begin(self.to_single(statistics), family.start()),
+            "starts": jnp.arange(columns, dtype=jnp.int32) * num_groups,
+            "location": location,
+            "scale": scale,
+            "log_scale": jnp.log(scale),
+        }
+
+    def move(
+        self, cache: dict[str, PyTree], group: Array, value: Array, amount: int
+    ) -> dict[str, PyTree]:
+        def one_column(column: Array, single: PyTree) -> PyTree:
+            start, cell, seen = self._column(cache, value, column)
+            moved: Any = jnp.where(seen, amount, 0)  # nothing of a missing cell
+            return self._known().move(single, start + group, cell, moved)
+
+        single = jax.lax.fori_loop(0, self.num_columns, one_column, cache["single"])
+        return cache | {"single": single}
+
+    def predictive(self, cache: dict[str, PyTree], lanes: Lanes, value: Array) -> Array:
+        family, positions = self._known(), None if lanes.table is None else lanes.positions()
+
+        def one_column(column: Array, total: Array) -> Array:
+            start, cell, seen = self._column(cache, value, column)
+            at = lanes._replace(start=start + lanes.start)
+            if positions is not None:
+                at = Lanes(jnp.zeros_like(start), 1, lanes.size, positions + start)
+            result = family.predictive(cache["single"], at, cell)
+            logs = result if family.is_log else jnp.log(result)
+            return total + jnp.where(seen, logs - tables.row(cache["log_scale"], column), 0)
+
+        nothing = jnp.zeros((lanes.size,), cache["scale"].dtype)
+        return jax.lax.fori_loop(0, self.num_columns, one_column, nothing)
+
+    def _column(
+        self, cache: dict[str, PyTree], value: Array, column: Array
+    ) -> tuple[Array, Array, Array]:
+        """Of a token's column: where its groups start, its cell, and whether that is there."""
+        start, location, scale = (
+            tables.row(cache[label], column) for label in ("starts", "location", "scale")
+        )
+        cell = tables.row(value.reshape(self.num_columns), column)
+        family, seen = self._known(), ~jnp.isnan(cell)
+        cell = jnp.where(seen, (cell - location) / scale, _filler(family))
+        return start, (cell if family.is_log else cell.astype(jnp.int32)), seen
+
+    # --- densities, draws, predictions ------------------------------------------------------------
+
+    def log_marginal(self, statistics: PyTree, hyperparameters: Hyperparameters) -> Array:
+        del hyperparameters
+        family = self._known()
+        each = self._by_group(family.log_marginal(self.to_single(statistics), family.start()))
+        return jnp.sum(each - self.num_values(statistics) * self._log_scale(), axis=1)
+
+    def sample_parameters(
+        self, key: Key, statistics: PyTree, hyperparameters: Hyperparameters
+    ) -> PyTree:
+        """Those of the family of single numbers, (G, D, ...) each."""
+        del hyperparameters
+        family = self._known()
+        drawn = family.sample_parameters(key, self.to_single(statistics), family.start())
+        return jax.tree.map(self._by_group, drawn)
+
+    def log_prob(self, parameters: PyTree, value: Array) -> Array:
+        cells, seen = self._cells(value.reshape(self.num_columns))
+        logs = jax.vmap(self._known().log_prob, in_axes=(1, 0))(parameters, cells)
+        return jnp.sum(jnp.where(seen[:, None], logs - self._log_scale()[:, None], 0), axis=0)
+
+    def sample(self, key: Key, parameters: PyTree, groups: Array) -> Array:
+        family = self._known()
+        keys = jax.random.split(key, self.num_columns)
+        drawn = jax.vmap(lambda key, column: family.sample(key, column, groups), (0, 1))(
+            keys, parameters
+        )
+        values = drawn.T.astype(jnp.result_type(float)) * self.scale + self.location
+        return values[:, 0] if self.size is None else values
+
+    def moments(self, statistics: PyTree, hyperparameters: Hyperparameters) -> tuple[Array, Array]:
+        del hyperparameters
+        family = self._known()
+        mean, variance = map(
+            self._by_group, family.moments(self.to_single(statistics), family.start())
+        )
+        mean, variance = mean * self.scale + self.location, variance * jnp.square(self.scale)
+        return (mean[:, 0], variance[:, 0]) if self.size is None else (mean, variance)
+
+
+@cache
+def _statistics_type(fields: tuple[str, ...]) -> Callable[..., PyTree]:
+    """Tokens of every group, cells missing or not, and the statistics of single columns."""
+    return namedtuple("ColumnStatistics", ("number", *(f"{each}_by_column" for each in fields)))
+
+
+def _is_learned(value: object) -> bool:
+    leaves = jax.tree.leaves(value)
+    return not any(map(hyper.is_placeholder, leaves)) and not hyper.is_fixed(value)
+
+
+def _as_whole(cells: np.ndarray, name: str, family: Family) -> np.ndarray:
+    """Numbers of a family of categories as integers."""
+    bad = cells != np.floor(cells)
+    if bad.any():
+        first = int(np.argmax(bad))
+        raise ValueError(
+            f"{name}: {cells[first]} at token {first} is no whole number, as "
+            f"{type(family).__name__} takes"
+        )
+    if getattr(family, "size", 0) is None:
+        raise ValueError(
+            f"{name}: how many values {type(family).__name__} has is not known; state it, "
+            f"{type(family).__name__}(size)"
+        )
+    return cells.astype(np.int64)
+
+
+def _filler(family: Family) -> float:
+    """What stands in the place of a missing cell where its factor is made and left out."""
+    if not isinstance(family, AdditiveFamily):
+        return 0.0
+    values = np.array(_CANDIDATES)
+    return float(values[np.argmax(family.in_support(values))])

@@ -1,0 +1,83 @@
+"""What mixtures of rows check of their family and of a table."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.data import Dense
+from jaxmf.likelihoods.families.columns import IndependentColumns
+from jaxmf.likelihoods.families.family import Family
+from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.likelihoods.families.normal import NormalInverseGamma
+from jaxmf.likelihoods.families.poisson import GammaPoisson
+from jaxmf.types import Array
+
+_MOST_COLUMNS = 1_000  # 40 rows of this many: 20 sweeps take minutes
+
+
+def is_of_data(family: Family | None) -> bool:
+    """Whether the family follows from the data."""
+    return family is None or (isinstance(family, IndependentColumns) and family.family is None)
+
+
+def prior_count(family: Family) -> Array | float:
+    """How many values the prior of a group's mean counts as; NaN where it is not known."""
+    if isinstance(family, NormalInverseWishart | NormalInverseGamma):
+        return family.weight
+    return family.rate if isinstance(family, GammaPoisson) else jnp.nan
+
+
+def check_table(family: Family | None, data: Dense, name: str, *, takes_rows: bool) -> None:
+    """Refuses missing cells, and more columns than the family takes.
+
+    Args: takes_rows: whether the family is of rows of any length, and not of single numbers.
+
+    Raises:
+        ValueError: the message says what to pass instead.
+    """
+    is_by_column = isinstance(family, IndependentColumns)
+    if data.observed is not None and not is_by_column:
+        raise ValueError(_advice_on_missing(family, data, name))
+    if not takes_rows and data.num_columns != 1:
+        raise ValueError(
+            f"{name}: has {data.num_columns} columns; {type(family).__name__} takes one "
+            "number a row. NormalInverseWishart() takes rows of any length, and "
+            f"IndependentColumns({type(family).__name__}(...)) rows whose columns are "
+            "independent within a group"
+        )
+    if data.num_columns > _MOST_COLUMNS and not is_by_column:
+        raise ValueError(
+            f"{name}: has {data.num_columns} columns; each group of a mixture has a covariance "
+            f"of all pairs of columns, which takes too long above {_MOST_COLUMNS:,}. Project "
+            "the rows first, as on their first 20 principal components"
+        )
+    _check_size(data, name)
+
+
+def _advice_on_missing(family: Family | None, data: Dense, name: str) -> str:
+    """What to do where cells are missing and the family leaves none out."""
+    has_covariances = family is None or isinstance(family, NormalInverseWishart)
+    who = "a group with covariances" if has_covariances else type(family).__name__
+    inside = "" if has_covariances else f"{who}(...)"
+    return (
+        f"{name}: {data.num_missing} cells are missing, and {who} takes complete rows. Pass "
+        f"family=mf.IndependentColumns({inside}): missing cells are then left out exactly, and "
+        "columns are independent within a group. LinearGaussianIBP and BPMF, which describe a "
+        "table by hidden parts, take missing cells too"
+    )
+
+
+def _check_size(data: Dense, name: str) -> None:
+    """Refuses numbers whose squares a float cannot hold, or hardly."""
+    values = np.abs(np.asarray(data.values, float))
+    limits = jnp.finfo(jnp.result_type(float))
+    most, least = float(limits.max) ** 0.4, float(limits.tiny) ** 0.4
+    is_bad = (values > most) | ((values > 0) & (values.max(axis=0) < least))
+    if is_bad.any():
+        row, column = np.argwhere(is_bad)[0]
+        raise ValueError(
+            f"{name}: {data.values[row, column]:.3g} at row {row}, column {column}: squares of "
+            f"numbers above {most:.0e}, or of columns below {least:.0e}, leave the range of "
+            f"{limits.dtype}. Multiply the column by a power of ten"
+        )

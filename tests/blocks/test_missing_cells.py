@@ -1,0 +1,264 @@
+"""Rows with missing cells: families of columns, whole steps, and what mixtures say of cells."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import jaxmf as mf
+from jaxmf._kernels.tables import Lanes
+from jaxmf.data import Tokens
+from tests import FAST_COMPILE
+from tests.extension.families import ZeroOrPoisson
+from tests.support.network_checks import BASE, GAMMA, check_step, observed, whole_step
+
+GENERATOR = np.random.default_rng(3)
+NORMAL = mf.NormalInverseGamma(0.5, 0.3, 2.0, 1.0)
+FAMILIES = {
+    "normal": mf.IndependentColumns(NORMAL, 3, location=[1.0, 0.0, -2.0], scale=[2.0, 1.0, 0.5]),
+    "counts": mf.IndependentColumns(mf.GammaPoisson(1.5, 0.5), 3),
+    "categories": mf.IndependentColumns(mf.DirichletMultinomial(4, [0.3, 0.9, 0.5, 1.0]), 3),
+    "binary": mf.IndependentColumns(mf.BetaBinary(0.4, 1.2), 3),
+    "zero-inflated": mf.IndependentColumns(ZeroOrPoisson(1.5, 0.5), 3),
+}
+GROUPS = jnp.asarray(GENERATOR.integers(0, 4, 30), jnp.int32)
+CELLS = {
+    "normal": GENERATOR.normal(size=(30, 3)),
+    "counts": GENERATOR.poisson(2.0, (30, 3)).astype(float),
+    "categories": GENERATOR.integers(0, 4, (30, 3)).astype(float),
+    "binary": GENERATOR.integers(0, 2, (30, 3)).astype(float),
+    "zero-inflated": (GENERATOR.poisson(2.0, (30, 3)) * (np.asarray(GROUPS)[:, None] < 2)) * 1.0,
+}
+IS_MISSING = GENERATOR.random((30, 3)) < 0.3
+IS_MISSING[GROUPS == 1, 0] = True  # a column without a cell in a group
+
+
+def with_missing(name):
+    return np.where(IS_MISSING, np.nan, CELLS[name])
+
+
+@pytest.mark.tiers(slow=["binary", "categories", "counts"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_missing_cell_is_as_one_that_was_never_there(name):
+    """Marginal and predictive densities are those of each column's observed cells alone."""
+    family, values = FAMILIES[name], with_missing(name)
+    single, hyperparameters = family.family, family.family.start()
+    probe = jnp.asarray([CELLS[name][0, 0], np.nan, CELLS[name][2, 2]])
+    lanes = Lanes(jnp.zeros((), jnp.int32), 1, 4)
+
+    def of_columns(values, probe):
+        statistics = family.statistics(GROUPS, values, 4)
+        predicted = family.predictive(family.begin(statistics, {}), lanes, probe)
+        return family.log_marginal(statistics, {}), predicted
+
+    found, predicted = jax.jit(of_columns, compiler_options=FAST_COMPILE)(values, probe)
+    expected, expected_predicted = np.zeros(4), np.zeros(4)
+    for column in range(3):
+        seen = ~np.isnan(values[:, column])
+        location, scale = (
+            np.broadcast_to(unit, 3)[column] for unit in (family.location, family.scale)
+        )
+        cells = (values[seen, column] - location) / scale
+        value = (probe[column] - location) / scale
+        if not single.is_log:
+            cells, value = cells.astype(int), jnp.asarray(int(np.nan_to_num(value)), jnp.int32)
+
+        def of_one(cells, groups, value):
+            alone = single.statistics(groups, cells, 4)
+            result = single.predictive(single.begin(alone, hyperparameters), lanes, value)
+            return single.log_marginal(alone, hyperparameters), result
+
+        marginal, result = jax.jit(of_one, compiler_options=FAST_COMPILE)(
+            jnp.asarray(cells), GROUPS[seen], value
+        )
+        expected += np.asarray(marginal)
+        expected -= np.bincount(np.asarray(GROUPS)[seen], minlength=4) * np.log(scale)
+        if not np.isnan(probe[column]):
+            logs = result if single.is_log else np.log(result)
+            expected_predicted += np.asarray(logs) - np.log(scale)
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-4)
+    np.testing.assert_allclose(predicted, expected_predicted, rtol=2e-5, atol=1e-4)
+
+
+@pytest.mark.tiers(slow=["binary", "categories", "normal"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_row_that_leaves_and_joins_leaves_no_trace(name):
+    family, values = FAMILIES[name], jnp.asarray(with_missing(name))
+    index = int(np.flatnonzero((np.asarray(GROUPS) == 0) & ~IS_MISSING.all(axis=1))[0])
+    kept = np.arange(30) != index
+    lanes = Lanes(jnp.zeros((), jnp.int32), 1, 4)
+
+    def densities(values):
+        caches = [
+            family.begin(family.statistics(groups, rows, 4), {})
+            for groups, rows in ((GROUPS, values), (GROUPS[kept], values[kept]))
+        ]
+        caches.append(family.move(caches[0], GROUPS[index], values[index], -1))
+        caches.append(family.move(caches[2], GROUPS[index], values[index], 1))
+        return [family.predictive(cache, lanes, values[index]) for cache in caches]
+
+    whole, without, left, joined = jax.jit(densities, compiler_options=FAST_COMPILE)(values)
+    np.testing.assert_allclose(left, without, rtol=1e-4)
+    np.testing.assert_allclose(joined, whole, rtol=1e-4)
+    assert abs(whole[0] - without[0]) > 1e-3
+
+
+SOME_GAPS = np.array([[0, np.nan], [0, 0], [np.nan, 0], [0, 0], [0, np.nan], [np.nan, np.nan]])
+PATTERN = np.concatenate([SOME_GAPS, [[0.0, 0.0], [np.nan, 0.0]]])
+NETWORK = mf.Network(
+    group=mf.Block(mf.DirichletProcess(GAMMA)),
+    gaps=observed(mf.IndependentColumns(NORMAL, 2, scale=[2.0, 1.0]), "group"),
+    times=observed(mf.IndependentColumns(mf.GammaPoisson(2.0, 0.5)), "group"),
+)
+
+
+def based_on(pattern):
+    return Tokens(BASE.columns, BASE.sizes, {"gaps": pattern, "times": pattern[:, 1]})
+
+
+@pytest.mark.tiers(slow=["sequential"], exhaustive=["parallel"])
+@pytest.mark.parametrize("sweep", ["sequential", "parallel"])
+def test_a_step_leaves_the_joint_distribution_as_it_is(sweep):
+    step = whole_step(NETWORK.sampler(sweep=sweep, split_merge=1))
+    check_step("missing cells", NETWORK, step, base=based_on(PATTERN))
+
+
+@pytest.mark.slow
+def test_a_table_without_a_cell_gives_the_prior_back():
+    step = whole_step(NETWORK.sampler())
+    check_step("likelihood off", NETWORK, step, base=based_on(np.full((8, 2), np.nan)))
+
+
+@pytest.mark.slow
+def test_a_missing_cell_that_counts_as_zero_is_caught(monkeypatch):
+    column = mf.IndependentColumns._column
+
+    def as_zero(self, cache, value, index):
+        start, cell, seen = column(self, cache, value, index)
+        return start, cell, jnp.ones_like(seen)
+
+    monkeypatch.setattr(mf.IndependentColumns, "_column", as_zero)
+    with pytest.raises(AssertionError, match="FAILED"):
+        check_step("as zero", NETWORK, whole_step(NETWORK.sampler()), base=based_on(PATTERN))
+
+
+# --- mixtures of rows -----------------------------------------------------------------------------
+
+CENTRES = np.array([[14.0, 2.5, 1e5], [43.0, 13.0, 0.0], [55.0, 20.0, 1e5]])
+KINDS = GENERATOR.integers(0, 3, 90)
+WHOLE = CENTRES[KINDS] + GENERATOR.normal(size=(90, 3)) * [3.0, 1.2, 1e4]
+TABLE = np.where(GENERATOR.random(WHOLE.shape) < 0.2, np.nan, WHOLE)
+RUN = {"num_warmup": 60, "num_samples": 60, "num_chains": 2, "progress": False, "seed": 0}
+COLUMNS = mf.IndependentColumns()
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return mf.sample(mf.DPMixture(family=COLUMNS), TABLE, split_merge=1, **RUN)
+
+
+def test_missing_cells_are_predicted_in_their_groups(fitted):
+    prediction = fitted.predict(quantiles=(0.05, 0.95))
+    truth = WHOLE[prediction.rows, prediction.columns]
+    scale = np.nanstd(TABLE, axis=0)[prediction.columns]
+    means = np.nanmean(TABLE, axis=0)[prediction.columns]
+    error, of_means = (np.mean(((each - truth) / scale) ** 2) for each in (prediction.mean, means))
+    assert error < 0.3 * of_means
+    low, high = prediction.quantiles
+    assert 0.75 < np.mean((low < truth) & (truth < high)) <= 1
+    score = fitted.held_out_log_likelihood(WHOLE)
+    assert score.log_likelihood.size == np.isnan(TABLE).sum()
+    labels = fitted.groups().labels
+    assert len({*zip(KINDS.tolist(), labels.tolist(), strict=True)}) <= 8
+
+
+def test_predictive_distributions_are_those_of_the_group_of_the_row(fitted):
+    model, data = fitted.model, fitted.data
+    draw = {name: jnp.asarray(each[0, -1]) for name, each in fitted.draws.items()}
+    rows, columns = (jnp.asarray(each[:20]) for each in data.missing_cells())
+    values = jnp.asarray(WHOLE[rows, columns], jnp.result_type(float))
+    family = mf.IndependentColumns.from_data(jnp.asarray(TABLE))
+    expected, means = [], []
+    location_of, scale_of = np.asarray(family.location), np.asarray(family.scale)
+    for row, column, value in zip(*map(np.asarray, (rows, columns, values)), strict=True):
+        members = np.asarray(draw["group_of_tokens"]) == int(draw["group_of_tokens"][row])
+        cells = TABLE[members, column]
+        cells = (cells[~np.isnan(cells)] - location_of[column]) / scale_of[column]
+        weight, shape = 0.01 + cells.size, 1.5 + cells.size / 2
+        location = cells.sum() / weight
+        rate = 0.5 + (np.sum(cells**2) - weight * location**2) / 2
+        scale = np.sqrt(rate * (weight + 1) / (weight * shape)) * scale_of[column]
+        centre = location * scale_of[column] + location_of[column]
+        expected.append(stats.t(2 * shape, centre, scale).logpdf(value))
+        means.append(centre)
+
+    def asked(draw):
+        density = model.cell_log_density(draw, data, rows, columns, values)
+        return density, model.predict_cells(draw, data, rows, columns)[0]
+
+    found, found_means = jax.jit(asked, compiler_options=FAST_COMPILE)(draw)
+    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(found_means, means, rtol=2e-3, atol=5)
+
+
+def test_new_rows_may_have_missing_cells(fitted):
+    new = np.array([[14.0, np.nan, np.nan], [np.nan, 13.0, 0.0], [np.nan, 20.0, np.nan]])
+    prediction = fitted.predict(new_rows=mf.Dense(new), quantiles=(0.05, 0.95))
+    truth = np.array([2.5, 1e5, 43.0, 55.0, 1e5])
+    np.testing.assert_allclose(prediction.mean, truth, rtol=0.15)
+    assert np.all((prediction.quantiles[0] < truth) & (truth < prediction.quantiles[1]))
+    np.testing.assert_allclose(fitted.transform(mf.Dense(new)).sum(axis=1), 1, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_runs_are_saved_resumed_and_compared(fitted, tmp_path):
+    model = mf.MixtureOfGaussians(3, family=COLUMNS)
+    whole = mf.sample(model, TABLE, **RUN)
+    mf.sample(model, TABLE, **RUN | {"num_samples": 30}, checkpoint=tmp_path / "run")
+    resumed = mf.sample(model, TABLE, **RUN, checkpoint=tmp_path / "run", resume=True)
+    np.testing.assert_array_equal(whole.draws["log_joint"], resumed.draws["log_joint"])
+    whole.save(tmp_path / "saved")
+    loaded = mf.load(tmp_path / "saved")
+    np.testing.assert_array_equal(loaded.predict().mean, whole.predict().mean)
+    table = mf.compare({"three": whole, "as many as needed": fitted})
+    assert "three" in str(table)
+
+
+@pytest.mark.slow
+def test_mixtures_of_counts_in_columns(fitted):
+    counts = np.where(np.isnan(TABLE), np.nan, GENERATOR.poisson(1 + 4 * KINDS[:, None], (90, 3)))
+    model = mf.DPMixture(1.0, family=mf.IndependentColumns(mf.GammaPoisson(1.0, 0.5)))
+    post = mf.sample(model, counts, **RUN)
+    prediction = post.predict(num_draws=200)
+    assert np.all(prediction.draws >= 0)
+    assert np.all(prediction.draws % 1 == 0)
+    assert np.all(np.isfinite(prediction.sd))
+
+
+def test_what_cannot_be_is_refused_in_words():
+    for model in (mf.DPMixture(), mf.MixtureOfGaussians(2)):
+        with pytest.raises(
+            ValueError, match=r"cells are missing.*family=mf.IndependentColumns\(\)"
+        ):
+            mf.sample(model, TABLE, **RUN)
+    with pytest.raises(ValueError, match=r"IndependentColumns\(NormalInverseGamma\(\.\.\.\)\)"):
+        mf.sample(mf.DPMixture(family=NORMAL), TABLE, **RUN)
+    with pytest.raises(ValueError, match=r"gaps: 6 values are missing.*token 0.*Independent"):
+        mf.sample(
+            mf.Network(
+                group=mf.Block(mf.Dirichlet(2)),
+                gaps=observed(mf.NormalInverseWishart(), "group"),
+            ),
+            Tokens(BASE.columns, BASE.sizes, {"gaps": PATTERN}),
+        )
+    with pytest.raises(TypeError, match="NormalInverseWishart is of vectors"):
+        mf.IndependentColumns(mf.NormalInverseWishart(2))
+    with pytest.raises(TypeError, match="concentration of DirichletMultinomial has a prior"):
+        mf.IndependentColumns(mf.DirichletMultinomial(3, GAMMA))
+    with pytest.raises(ValueError, match="scale must be a number or one for each"):
+        mf.IndependentColumns(NORMAL, 3, scale=[1.0, 2.0])
+    with pytest.raises(ValueError, match="of NormalInverseGamma alone"):
+        mf.IndependentColumns(mf.GammaPoisson(), scale=2.0)
+    with pytest.raises(ValueError, match=r"x, column 0: .* at token 0 is no whole number"):
+        mf.sample(mf.DPMixture(family=mf.IndependentColumns(mf.BetaBinary())), TABLE, **RUN)
