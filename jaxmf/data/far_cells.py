@@ -14,7 +14,7 @@ from jaxmf.user_warnings import warn
 
 _FAR = 3.0  # ranges of the known cells of a column, from its outermost cell
 _FEWEST_CELLS = 10  # of a column whose range is known; of others it is that of all cells
-_MOST_CELLS = 10_000_000  # that are gone through
+MOST_CELLS = 10_000_000  # that are gone through
 _MOST_LEVELS = 12  # of a scale, such as stars
 # fewest cells at either end of a scale, which the tail of counts has fewer of:
 _LEAST_COUNT = 5
@@ -44,9 +44,9 @@ def cell_ranges(known: object) -> CellRanges | None:
     """
     if not isinstance(known, Dense | Entries) or are_elsewhere(known):
         return None
-    if known.values.size > _MOST_CELLS:
+    if known.values.size > MOST_CELLS:
         return None
-    _, columns, values = _cells(known)
+    _, columns, values = observed_cells(known)
     if not values.size:
         return None
     if _are_of_a_scale(values):
@@ -86,7 +86,7 @@ def warn_of_far_cells(new: object, ranges: CellRanges, *, argument: str) -> None
     """
     if not isinstance(new, Dense | Entries):
         return
-    rows, columns, values = _cells(new)
+    rows, columns, values = observed_cells(new)
     if not values.size:
         return
     low, high = ranges.low[columns], ranges.high[columns]
@@ -104,7 +104,7 @@ def warn_of_far_cells(new: object, ranges: CellRanges, *, argument: str) -> None
     )
 
 
-def _cells(data: Dense | Entries) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def observed_cells(data: Dense | Entries) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, columns and values of the observed cells, (M,) each."""
     if isinstance(data, Entries):
         return np.asarray(data.rows), np.asarray(data.columns), np.asarray(data.values)

@@ -119,15 +119,19 @@ def redundant_columns(data: Dense) -> np.ndarray:
 
 
 def two_valued_columns(data: Dense) -> np.ndarray:
-    """Columns of complete data with two values in twenty rows or more, such as 0 and 1: (R,) int.
+    """Columns with two values in twenty known cells or more, such as 0 and 1: (R,) int.
 
     At most 4,096 rows are looked at.
     """
-    x = np.asarray(data.values[:: -(-data.num_rows // ROWS_A_BLOCK)])
-    if x.shape[0] < _FEWEST_OF_SHAPE:
-        return np.zeros(0, int)
-    is_end = (x == x.min(axis=0)) | (x == x.max(axis=0))
-    return np.flatnonzero(is_end.all(axis=0) & (np.ptp(x, axis=0) > 0))
+    every = -(-data.num_rows // ROWS_A_BLOCK)
+    x = np.asarray(data.values[::every])
+    seen = np.ones(x.shape, bool) if data.observed is None else np.asarray(data.observed[::every])
+    low = np.min(x, axis=0, where=seen, initial=np.inf)
+    high = np.max(x, axis=0, where=seen, initial=-np.inf)
+    is_end = (x == low) | (x == high) | ~seen
+    return np.flatnonzero(
+        is_end.all(axis=0) & (high > low) & (seen.sum(axis=0) >= _FEWEST_OF_SHAPE)
+    )
 
 
 def skewed_columns(data: Dense) -> np.ndarray:

@@ -10,8 +10,10 @@ import numpy as np
 from jaxmf.data import Container, Dense, Entries, suspects, units
 from jaxmf.data.checks import shown_id
 from jaxmf.data.elsewhere import are_elsewhere
+from jaxmf.data.stray_cells import stray_cells
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
-from jaxmf.model import HasRowGroups, ScalesColumns, settings_of
+from jaxmf.model import DrawsCells, HasRowGroups, PredictsCells, ScalesColumns, settings_of
+from jaxmf.posterior.categories import has_categories
 from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.leave_one_out import known_cells
 from jaxmf.posterior.records import Alarm
@@ -49,11 +51,79 @@ def suspect_data(posterior: Convergence) -> Iterator[Alarm]:
                 "were taken for numbers: if they stand for missing cells, replace them by NaN, in "
                 "a file by nothing",
             )
+        yield from _stray_cells(data)
     if isinstance(posterior.model, HasRowGroups) and isinstance(data, Dense):
-        yield from _redundant_columns(data)
+        yield from _nearly_empty_columns(data)
         family = settings_of(posterior.model).get("family")
         if family is None or isinstance(family, NormalInverseWishart):
+            yield from _redundant_columns(data)
             yield from _not_normal_columns(data)
+    yield from _zeros_and_ones(posterior)
+
+
+def _nearly_empty_columns(data: Dense) -> Iterator[Alarm]:
+    """Columns of so few known cells that groups learn next to nothing of them."""
+    counts = units.column_counts(data)
+    few = np.flatnonzero((counts > 0) & (counts < _FEWEST_CELLS))
+    if few.size and data.num_rows >= _FEWEST_CELLS**2:
+        column = int(few[0])
+        more = f", and {few.size - 1} more columns few too" if few.size > 1 else ""
+        yield Alarm(
+            "nearly empty",
+            f"Column {shown_id(data.column_names, column)} has {int(counts[column])} known cells "
+            f"in {data.num_rows:,} rows{more}: what is said of its missing cells is next to the "
+            "prior. Leave it out if that is not meant",
+        )
+
+
+def _stray_cells(data: Dense | Entries) -> Iterator[Alarm]:
+    """A single value that cannot be one of its column, such as a 0 among values of 140."""
+    found = stray_cells(data)
+    if found is None:
+        return
+    more = ""
+    if found.num_cells > 1:
+        more = f" (and {found.num_cells - 1} more there)"
+    if found.num_columns > 1:
+        count = found.num_columns - 1
+        more += f"; likewise in {count} more column{'s' * (count > 1)}"
+    yield Alarm(
+        "stray cell",
+        f"The cell of row {shown_id(data.row_names, found.row)} and column "
+        f"{shown_id(data.column_names, found.column)} is {found.value:g}{more}, and all others of "
+        f"that column lie between {found.low:.4g} and {found.high:.4g}. If it is a slip, another "
+        "unit or a missing cell, correct it or make it NaN: means, noise and groups follow it",
+    )
+
+
+def _zeros_and_ones(posterior: Convergence) -> Iterator[Alarm]:
+    """Columns of zeros and ones whose missing cells are predicted with Gaussian noise."""
+    model, data = posterior.model, posterior.data
+    if (
+        not isinstance(data, Dense)
+        or data.observed is None
+        or not (isinstance(model, PredictsCells) and model.predicts_its_rows)
+        or isinstance(model, DrawsCells)
+        or has_categories(model)
+        or model.cell_distribution != "normal"
+    ):
+        return
+    is_known, values = np.asarray(data.observed), np.asarray(data.values)
+    two = units.two_valued_columns(data)
+    is_binary = np.all((values[:, two] == 0) | (values[:, two] == 1), axis=0)
+    found = two[is_binary & ~is_known[:, two].all(axis=0)]
+    if not found.size:
+        return
+    names = ", ".join(shown_id(data.column_names, int(column)) for column in found[:5])
+    more = ", ..." if found.size > 5 else ""
+    yield Alarm(
+        "support",
+        f"Columns of zeros and ones: {names}{more}. Their noise is Gaussian, so predictions and "
+        "intervals of their missing cells leave 0 to 1. Bring them to it, np.clip(mean, 0, 1), "
+        "and read means as probabilities; a model that keeps to it is a Network of groups with a "
+        "block of IndependentColumns(BetaBinary()), or for zeros and ones alone NoisyOrIBP or "
+        "BinaryMF(likelihood=mf.Bernoulli())",
+    )
 
 
 def _redundant_columns(data: Dense) -> Iterator[Alarm]:

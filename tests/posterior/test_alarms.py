@@ -425,3 +425,45 @@ def test_normal_groups_raise_no_alarm_of_the_shape_of_columns():
         x = means[groups] + random.normal(size=(100, 4)) + random.choice([0, 20, 100])
         named += any(data_alarms._not_normal_columns(mf.Dense.from_array(x)))
     assert named <= 8  # 2 %
+
+
+def laboratory():
+    """Sodium, and whether a person smokes; some cells are missing."""
+    random = np.random.default_rng(4)
+    table = np.stack([random.normal(140, 3, 60), random.integers(0, 2, 60)], axis=1)
+    table[random.random(table.shape) < 0.1] = np.nan
+    return table
+
+
+def in_words(table, model=None):
+    names = [f"p{i}" for i in range(len(table))]
+    data = mf.Dense(table, row_names=names, column_names=["Na", "smokes"])
+    post = posterior(model, data, log_joint=chains())
+    return {alarm.kind: alarm.sentence for alarm in post.alarms()}
+
+
+def test_a_single_value_that_cannot_be_is_named():
+    table = laboratory()
+    assert "stray cell" not in in_words(table)
+    table[7, 0] = 0
+    says = in_words(table)["stray cell"]
+    assert "row 'p7' and column 'Na' is 0, and all others of that column lie between 13" in says
+
+
+def test_zeros_and_ones_with_gaussian_noise_are_named_where_cells_are_missing():
+    table = laboratory()
+    assert "Columns of zeros and ones: 'smokes'" in in_words(table)["support"]
+    assert "support" not in in_words(np.nan_to_num(table, nan=1.0))
+    assert "support" not in in_words(np.where(np.isnan(table), np.nan, table + 0.5))
+    ones = np.where(np.isnan(table), np.nan, table > 100)
+    assert "support" not in in_words(ones, mf.NoisyOrIBP())
+
+
+def test_columns_of_few_known_cells_are_named_where_rows_fall_into_groups():
+    model = mf.DPMixture(family=mf.IndependentColumns())
+    table = laboratory()
+    assert in_words(table, model) == {}
+    table[3:, 1] = np.nan
+    known = int(np.sum(~np.isnan(table[:, 1])))
+    says = in_words(table, model)["nearly empty"]
+    assert f"'smokes' has {known} known cells in 60 rows" in says

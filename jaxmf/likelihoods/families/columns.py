@@ -94,16 +94,16 @@ class IndependentColumns(Family):
         if np.ndim(value) == 0:
             check_number(name, value.item() if hasattr(value, "item") else value)
             return np.asarray(value, float)
-        numbers = check_numbers(name, value)
-        if numbers.shape != (self.size,):
+        each = check_numbers(name, value)
+        if each.shape != (self.size,):
             raise ValueError(
                 f"{name} must be a number or one for each of size={self.size} columns, got "
-                f"{numbers.size}"
+                f"{each.size}"
             )
-        if not np.isfinite(numbers).all():
+        if not np.isfinite(each).all():
             raise ValueError(f"{name} must be finite, got {value}")
         object.__setattr__(self, name, jnp.asarray(value, jnp.result_type(float)))
-        return numbers
+        return each
 
     def _check_family(self) -> None:
         family: Any = self.family
