@@ -102,10 +102,11 @@ def _zeros_and_ones(posterior: Convergence) -> Iterator[Alarm]:
     if (
         not isinstance(data, Dense)
         or data.observed is None
-        or not (isinstance(model, PredictsCells) and model.predicts_its_rows)
-        or isinstance(model, DrawsCells)
+        or not model.predicts_its_rows
         or has_categories(model)
         or model.cell_distribution != "normal"
+        or isinstance(model, DrawsCells)
+        or not isinstance(model, PredictsCells)
     ):
         return
     is_known, values = np.asarray(data.observed), np.asarray(data.values)
