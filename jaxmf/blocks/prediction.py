@@ -141,7 +141,6 @@ def predict_moments(
     name: str,
     data: Tokens,
     columns: Mapping[str, Array],
-    fixed: Mapping[str, Array] | None = None,
 ) -> CellMoments:
     """Mean and variance of the values of an observed block of real values for further tokens."""
     distribution = network.blocks[name].distribution
@@ -151,9 +150,8 @@ def predict_moments(
     centre = jnp.mean(mean, axis=tuple(range(mean.ndim - 1)))
     # squares of what is left of the mean: nothing cancels
     both = jnp.concatenate([mean - centre, variance + (mean - centre) ** 2], axis=-1)
-    first, second = jnp.split(
-        _sum_out(network, draw, name, data, columns, both, fixed or {}), 2, axis=-1
-    )
+    summed = _sum_out(network, draw, name, data, columns, both, {})
+    first, second = jnp.split(summed, 2, axis=-1)
     moments = CellMoments(centre + first, jnp.maximum(second - first**2, 0))
     return CellMoments(*(m[..., 0] if m.shape[-1] == 1 else m for m in moments))
 

@@ -59,9 +59,7 @@ def matched_positions(
     return found
 
 
-def check_complete(
-    positions: np.ndarray, known: Names | None, size: int, *, argument: str, word: str = "column"
-) -> None:
+def check_complete(positions: np.ndarray, known: Names | None, size: int, *, argument: str) -> None:
     """Refuses new data that lack a known column."""
     there = np.zeros(size, bool)
     there[positions[positions >= 0]] = True
@@ -70,7 +68,7 @@ def check_complete(
     assert known is not None  # without ids the sizes are equal
     first = known.tolist()[int(np.argmin(there))]
     raise ValueError(
-        f"{argument}: has no {word} {first!r}, which the data has ({int((~there).sum())} of {size} "
+        f"{argument}: has no column {first!r}, which the data has ({int((~there).sum())} of {size} "
         f"are not there). Add it, with NaN where its cells were not observed."
     )
 

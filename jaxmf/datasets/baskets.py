@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from jaxmf.data import SparseBinary
+from jaxmf.data.names import object_array
 from jaxmf.datasets import parsers
-from jaxmf.datasets.cache import Prepared, Recipe, Source, read, sparse_counts, texts_array
+from jaxmf.datasets.cache import Prepared, Recipe, Source, read, sparse_counts
 
 
 def _sparse_binary(arrays: Mapping[str, np.ndarray], item_names: list[str] | None) -> SparseBinary:
-    names = None if item_names is None else texts_array(item_names)
+    names = None if item_names is None else object_array(item_names)
     return SparseBinary.from_scipy(sparse_counts(arrays), column_names=names)
 
 

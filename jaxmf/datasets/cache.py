@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from jaxmf.data.names import object_array
-
 if TYPE_CHECKING:
     from scipy import sparse
 
@@ -116,19 +114,14 @@ def read(recipe: Recipe) -> Prepared:
     return Prepared(arrays, texts)
 
 
-def sparse_counts(arrays: Mapping[str, np.ndarray], *, prefix: str = "") -> sparse.csr_array:
+def sparse_counts(arrays: Mapping[str, np.ndarray]) -> sparse.csr_array:
     """(N, D) scipy.sparse array of counts from its stored parts; absent counts are ones."""
     from scipy.sparse import csr_array
 
-    indices = arrays[f"{prefix}indices"].astype(np.int32)
-    data = arrays.get(f"{prefix}data", np.ones(len(indices), np.uint8)).astype(np.int32)
-    shape = tuple(int(size) for size in arrays[f"{prefix}shape"])
-    return csr_array((data, indices, arrays[f"{prefix}indptr"].astype(np.int32)), shape=shape)
-
-
-def texts_array(lines: list[str]) -> np.ndarray:
-    """Texts as an array of ids."""
-    return object_array(lines)
+    indices = arrays["indices"].astype(np.int32)
+    data = arrays.get("data", np.ones(len(indices), np.uint8)).astype(np.int32)
+    shape = tuple(int(size) for size in arrays["shape"])
+    return csr_array((data, indices, arrays["indptr"].astype(np.int32)), shape=shape)
 
 
 def _check_content(directory: Path, recipe: Recipe, prepared: Prepared) -> None:

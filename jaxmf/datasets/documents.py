@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxmf.data import Tokens
+from jaxmf.data.names import object_array
 from jaxmf.datasets import parsers
-from jaxmf.datasets.cache import Prepared, Recipe, Source, read, sparse_counts, texts_array
+from jaxmf.datasets.cache import Prepared, Recipe, Source, read, sparse_counts
 
 
 class Documents(NamedTuple):
@@ -75,7 +76,7 @@ def kos() -> Documents:
     counts = sparse_counts(prepared.arrays)
     packed = prepared.arrays.get("train_4f13")
     train = None if packed is None else np.unpackbits(packed, count=counts.shape[0]).astype(bool)
-    return Documents(counts, texts_array(prepared.texts["vocab.txt"]), train=train)
+    return Documents(counts, object_array(prepared.texts["vocab.txt"]), train=train)
 
 
 _NIPS_ZIP = "nips-corpus-20111211.zip"
@@ -160,12 +161,12 @@ def nips12() -> Documents:
     }
     return Documents(
         sparse_counts(arrays),
-        texts_array(texts["vocab.txt"]),
-        titles=texts_array(texts["titles.txt"]),
+        object_array(texts["vocab.txt"]),
+        titles=object_array(texts["titles.txt"]),
         authors=sparse_counts(authors),
-        author_names=texts_array(texts["authors.txt"]),
+        author_names=object_array(texts["authors.txt"]),
         years=1987 + arrays["volume"].astype(int),
-        sections=texts_array(texts["labels.txt"])[arrays["label"]],
+        sections=object_array(texts["labels.txt"])[arrays["label"]],
     )
 
 
@@ -204,8 +205,8 @@ def reuters() -> Documents:
     arrays, texts = read(REUTERS)
     return Documents(
         sparse_counts(arrays),
-        texts_array(texts["vocab.txt"]),
-        titles=texts_array(texts["titles.txt"]),
+        object_array(texts["vocab.txt"]),
+        titles=object_array(texts["titles.txt"]),
     )
 
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxmf.data import Dense
+from jaxmf.data.names import object_array
 from jaxmf.datasets import parsers
-from jaxmf.datasets.cache import Prepared, Recipe, Source, read, texts_array
+from jaxmf.datasets.cache import Prepared, Recipe, Source, read
 
 
 class Expression(NamedTuple):
@@ -76,7 +77,7 @@ def golub() -> Expression:
     arrays, texts = read(GOLUB)
     genes = parsers.fields(texts["genes.txt"], "\t", 3)
     return Expression(
-        Dense.from_array(arrays["x"], row_names=texts_array([gene[2] for gene in genes])),
-        texts_array([gene[1] for gene in genes]),
+        Dense.from_array(arrays["x"], row_names=object_array([gene[2] for gene in genes])),
+        object_array([gene[1] for gene in genes]),
         arrays["y_aml"].astype(bool),
     )

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxmf.data import Entries, Features
+from jaxmf.data.names import object_array
 from jaxmf.datasets import parsers
-from jaxmf.datasets.cache import Prepared, Recipe, Source, read, texts_array
+from jaxmf.datasets.cache import Prepared, Recipe, Source, read
 
 _SPLITS = ("u1", "u2", "u3", "u4", "u5", "ua", "ub")
 _GENRES_1M = [
@@ -179,13 +180,13 @@ def movielens_100k() -> Ratings:
         data,
         arrays["timestamp"],
         test,
-        texts_array([line.split("\t")[0] for line in texts["titles.txt"]]),
+        object_array([line.split("\t")[0] for line in texts["titles.txt"]]),
         arrays["item_genre"].astype(bool),
-        texts_array(texts["genres.txt"]),
+        object_array(texts["genres.txt"]),
         arrays["user_age"].astype(int),
         arrays["user_male"].astype(bool),
-        texts_array(texts["occupations.txt"])[arrays["user_occupation"]],
-        texts_array(texts["zip.txt"]),
+        object_array(texts["occupations.txt"])[arrays["user_occupation"]],
+        object_array(texts["zip.txt"]),
     )
 
 
@@ -265,16 +266,16 @@ def movielens_1m() -> Ratings:
         rated,
     )
     listed = np.searchsorted(arrays["movies_id"], rated)
-    titles = texts_array([line.split("\t")[1] for line in texts["movies.txt"]])
+    titles = object_array([line.split("\t")[1] for line in texts["movies.txt"]])
     return Ratings(
         data,
         arrays["time_rank"],
         {},
         titles[listed],
         arrays["movies_genre"][listed].astype(bool),
-        texts_array(texts["genres.txt"]),
+        object_array(texts["genres.txt"]),
         arrays["user_age_code"].astype(int),
         arrays["user_male"].astype(bool),
         arrays["user_occupation"].astype(int),
-        texts_array(texts["zip.txt"]),
+        object_array(texts["zip.txt"]),
     )

@@ -68,8 +68,6 @@ def update_scale(
     prior: Hyperparameter,
     value: Array,
     log_density_fn: Callable[[Array], Array],
-    *,
-    width: float = 1.0,
 ) -> Array:
     """Slice update of a positive hyperparameter, on the log scale.
 
@@ -78,7 +76,6 @@ def update_scale(
     Args:
         value: () float, the present value; or several, independent of each other.
         log_density_fn: v -> log likelihood of v, of the same shape; the prior is added here.
-        width: first width of the slice, in units of log v.
     Returns:
         float of the shape of the value, unchanged if the hyperparameter is fixed.
     """
@@ -92,7 +89,7 @@ def update_scale(
         scale = jnp.where(log_value == start, value, jnp.exp(log_value))
         return log_density_fn(scale) + log_prior(prior, scale) + log_value
 
-    moved = jnp.exp(slice_sample(key, log_density, start, width=width)).astype(value.dtype)
+    moved = jnp.exp(slice_sample(key, log_density, start, width=1.0)).astype(value.dtype)
     return jnp.where(prior.support(moved), moved, value)
 
 
@@ -101,8 +98,6 @@ def update_probability(
     prior: Hyperparameter,
     value: Array,
     log_density_fn: Callable[[Array], Array],
-    *,
-    width: float = 2.0,
 ) -> Array:
     """Slice update of a probability, on the scale of its log odds.
 
@@ -111,7 +106,6 @@ def update_probability(
     Args:
         prior: a number or a numpyro distribution over numbers between 0 and 1.
         log_density_fn: v () -> () log likelihood of v; the prior is added here.
-        width: first width of the slice, in units of the log odds.
     Returns:
         () float, unchanged if the hyperparameter is fixed.
     """
@@ -130,7 +124,7 @@ def update_probability(
         density = log_density_fn(probability) + log_prior(prior, probability) + log_jacobian
         return jnp.where(inside, density, -jnp.inf)
 
-    moved = jax.nn.sigmoid(slice_sample(key, log_density, start, width=width)).astype(value.dtype)
+    moved = jax.nn.sigmoid(slice_sample(key, log_density, start, width=2.0)).astype(value.dtype)
     return jnp.where(prior.support(moved), moved, value)
 
 

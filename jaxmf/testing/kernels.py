@@ -177,13 +177,16 @@ def _same_distribution(name: str, expected: np.ndarray, found: np.ndarray) -> Co
     )
 
 
-def _pool_rare(table: np.ndarray, *, smallest: int = 40) -> np.ndarray:
+_FEWEST_DRAWS = 40  # of a value, so that the chi-square distribution holds
+
+
+def _pool_rare(table: np.ndarray) -> np.ndarray:
     """Joins neighbouring values until each has enough draws for the chi-square distribution."""
     columns: list[np.ndarray] = []
     pending = np.zeros(2)
     for column in table.T:
         pending = pending + column
-        if pending.sum() >= smallest:
+        if pending.sum() >= _FEWEST_DRAWS:
             columns.append(pending)
             pending = np.zeros(2)
     if pending.sum() > 0:

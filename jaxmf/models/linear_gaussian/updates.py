@@ -148,7 +148,6 @@ def update_by_split_merge(
     data: Dense,
     *,
     num_proposals: int,
-    num_scans: int = _NUM_SCANS,
     scale_factor: Array | float = 1.0,
 ) -> tuple[LinearGaussianState, Info]:
     """Kernel: Z by proposals to split a feature or merge two, missing cells as they are."""
@@ -162,7 +161,7 @@ def update_by_split_merge(
             feature_scale=state.feature_scale * scale_factor,
         ),
         num_proposals=num_proposals,
-        num_scans=num_scans,
+        num_scans=_NUM_SCANS,
         num_fixed=model.first_slot(),
     )
     return state._replace(z=z), Info(overflow={"features": overflow})
