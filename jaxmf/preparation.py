@@ -69,11 +69,7 @@ def prepare_run(
 
 
 def matched_to(
-    model: SomeModel,
-    data: object,
-    memory_limit: int | None,
-    *,
-    takes_process_rows: bool = False,
+    model: SomeModel, data: object, memory_limit: int | None, *, takes_process_rows: bool = False
 ) -> tuple[SomeModel, Container]:
     """The model in the order of the data, and these in its container, checked by it."""
     _check_tree(model)

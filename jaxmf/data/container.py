@@ -126,12 +126,7 @@ def checked_cells(
         as_names("column_names", names[1], size=shape[1]),
     )
     checks.check_no_duplicates(
-        "rows, columns",
-        row_indices,
-        column_indices,
-        num_columns=shape[1],
-        remedy=remedy,
-        names=ids,
+        "rows, columns", row_indices, column_indices, num_columns=shape[1], remedy=remedy, names=ids
     )
     return row_indices, column_indices, ids
 

@@ -162,11 +162,7 @@ def _is_plain_list(data: object) -> bool:
 
 
 def _check_one_reading(
-    name: str,
-    data: object,
-    container_type: type,
-    question: str,
-    *refused: Callable[[object], bool],
+    name: str, data: object, container_type: type, question: str, *refused: Callable[[object], bool]
 ) -> None:
     if any(test(data) for test in refused):
         raise TypeError(

@@ -216,10 +216,7 @@ class Dense(CellsById):
             ValueError: a further row has the id of one that there is.
         """
         names_of_rows = alignment.continued_names(
-            self.row_names,
-            new.row_names,
-            sizes=(self.num_rows, new.num_rows),
-            argument=argument,
+            self.row_names, new.row_names, sizes=(self.num_rows, new.num_rows), argument=argument
         )
         values = np.concatenate([self.to_array(), new.to_array()])
         return type(self)(values, row_names=names_of_rows, column_names=self.column_names)

@@ -13,15 +13,7 @@ from jax.sharding import Mesh
 
 from jaxmf.data import checks, process_cells
 from jaxmf.data.cells_by_id import CellsById, Elsewhere
-from jaxmf.data.container import (
-    assign,
-    bare,
-    checked_cells,
-    is_frame,
-    is_sparse,
-    lookup,
-    peel,
-)
+from jaxmf.data.container import assign, bare, checked_cells, is_frame, is_sparse, lookup, peel
 from jaxmf.data.frames import as_pandas
 from jaxmf.types import Array, Names, PyTree
 

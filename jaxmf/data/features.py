@@ -198,10 +198,7 @@ class Features(FeatureProducts):
         keep_sparse = any(block.is_sparse for block in blocks.values())
         missing = "zero" if any(b.missing == "zero" for b in blocks.values()) else "refuse"
         return cls(
-            matrix if keep_sparse else matrix.toarray(),
-            first.ids,
-            columns=columns,
-            missing=missing,
+            matrix if keep_sparse else matrix.toarray(), first.ids, columns=columns, missing=missing
         )
 
     @classmethod

@@ -25,10 +25,7 @@ def is_total(text: str) -> bool:
 
 
 def without_totals(
-    path: Path,
-    values: np.ndarray,
-    row_names: np.ndarray | None,
-    column_names: np.ndarray | None,
+    path: Path, values: np.ndarray, row_names: np.ndarray | None, column_names: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
     """A matrix (N, D) and its ids without a last row, or column, of sums or means.
 

@@ -15,14 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.engine.algorithm import Algorithm
-from jaxmf.engine.chunk import (
-    Batch,
-    capacity_of,
-    check_axes,
-    one_step,
-    read_draw,
-    start_state,
-)
+from jaxmf.engine.chunk import Batch, capacity_of, check_axes, one_step, read_draw, start_state
 from jaxmf.programs import full_products, jit
 from jaxmf.types import Array, Key, PyTree
 

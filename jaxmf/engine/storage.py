@@ -64,12 +64,7 @@ class Storage:
             self._lock = None
 
     def open(
-        self,
-        program: Program,
-        keys: list[tuple[slice, Key]],
-        schedule: Schedule,
-        *,
-        resume: bool,
+        self, program: Program, keys: list[tuple[slice, Key]], schedule: Schedule, *, resume: bool
     ) -> Progression | None:
         """The run in the folder where it was last saved; None if it is to start anew.
 

@@ -44,12 +44,7 @@ class TurnedPosterior(NamedTuple):
 
 
 def turn(
-    v: Array,
-    *,
-    noise_scale: Array,
-    weight_scale: Array,
-    weight_mean: Array | float,
-    num_slots: int,
+    v: Array, *, noise_scale: Array, weight_scale: Array, weight_mean: Array | float, num_slots: int
 ) -> Turned:
     """The columns that X is turned into.
 

@@ -425,11 +425,7 @@ def log_likelihood(
 
 
 def log_power_change(
-    statistics: Spectrum,
-    noise_scale: Array,
-    feature_scale: Array,
-    before: Array,
-    after: Array,
+    statistics: Spectrum, noise_scale: Array, feature_scale: Array, before: Array, after: Array
 ) -> Array:
     """log of the integral over Y of p(X | Z, Y)^after p(Y), less that with the power `before`.
 

@@ -51,9 +51,7 @@ def slopes(lower: Array, upper: Array) -> tuple[Array, Array]:
     is_central = interval.near < _CUT
     at_near = jnp.where(is_central, _density(interval.near) / mass, hazard)
     at_far = jnp.where(
-        is_central,
-        _density(interval.far) / mass,
-        hazard * jnp.exp(-width * (near + width / 2)),
+        is_central, _density(interval.far) / mass, hazard * jnp.exp(-width * (near + width / 2))
     )
     swapped = interval.is_left
     return jnp.where(swapped, at_far, at_near), jnp.where(swapped, at_near, at_far)

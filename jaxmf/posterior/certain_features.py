@@ -214,10 +214,7 @@ def _pass(
 
 
 def _moments(
-    posterior: Draws,
-    where: tuple[np.ndarray, np.ndarray],
-    weights: np.ndarray,
-    slots: np.ndarray,
+    posterior: Draws, where: tuple[np.ndarray, np.ndarray], weights: np.ndarray, slots: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and sd (F, D) of what clusters look like over the draws that have them."""
     total: np.ndarray | None = None

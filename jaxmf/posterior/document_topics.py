@@ -168,8 +168,7 @@ def _refuse_many(shape: tuple[int, int]) -> None:
 
 
 def mean_and_sd(
-    matched: MatchedTopics,
-    moments: Callable[[int, int], tuple[np.ndarray, np.ndarray | float]],
+    matched: MatchedTopics, moments: Callable[[int, int], tuple[np.ndarray, np.ndarray | float]]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Posterior mean and sd (N, G) of numbers up to one that every topic of a draw has.
 

@@ -19,13 +19,7 @@ import numpy as np
 from jaxmf.answers import Answer, Lines
 from jaxmf.blocks.kept_counts import num_groups
 from jaxmf.data import Container
-from jaxmf.model import (
-    CompletesDocuments,
-    HasGroups,
-    HasNetwork,
-    HasRowLikelihood,
-    PredictsCells,
-)
+from jaxmf.model import CompletesDocuments, HasGroups, HasNetwork, HasRowLikelihood, PredictsCells
 from jaxmf.posterior import categories, leave_one_out, left_out_tokens, named_cells
 from jaxmf.posterior.cells import check_draws
 from jaxmf.posterior.draws import Draws

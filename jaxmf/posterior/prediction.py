@@ -333,11 +333,7 @@ def draw_size(draws: dict[str, np.ndarray], num_columns: int, num_cells: int) ->
 
 
 def narrowed(
-    model: PyTree,
-    data: PyTree,
-    draws: dict[str, np.ndarray],
-    rows: np.ndarray,
-    columns: PyTree,
+    model: PyTree, data: PyTree, draws: dict[str, np.ndarray], rows: np.ndarray, columns: PyTree
 ) -> tuple[PyTree, dict[str, np.ndarray], np.ndarray, PyTree]:
     """What a question about few cells (M,), or all cells of few rows, needs of model and draws.
 

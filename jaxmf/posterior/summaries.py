@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from jaxmf.arguments import check_number, check_word
 from jaxmf.diagnostics import Summary
-from jaxmf.posterior import (
-    alarms,
-    certain_features,
-    cooccurrence,
-    pointwise,
-    tables,
-)
+from jaxmf.posterior import alarms, certain_features, cooccurrence, pointwise, tables
 from jaxmf.posterior.certain_features import CertainFeatures
 from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.cooccurrence import Cooccurrence

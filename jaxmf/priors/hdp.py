@@ -167,9 +167,7 @@ def _shares(totals: Array, weights: Array, rest: Array) -> tuple[Array, Array]:
 
 
 def _update_weights(
-    cache: CountCache,
-    has_changed: Array,
-    change_fn: Callable[[Array, Array], tuple[Array, Array]],
+    cache: CountCache, has_changed: Array, change_fn: Callable[[Array, Array], tuple[Array, Array]]
 ) -> CountCache:
     """The weights after a group has come or gone.
 

@@ -91,12 +91,7 @@ def pick_columns(uniforms: Array, z: Array) -> tuple[Array, Array]:
 
 
 def bases(
-    z: Array,
-    slots: Array,
-    *,
-    prior: LabelledPrior,
-    likelihood: PairLikelihood,
-    num_fixed: int = 0,
+    z: Array, slots: Array, *, prior: LabelledPrior, likelihood: PairLikelihood, num_fixed: int = 0
 ) -> Bases:
     """The three bases of the plane of two columns of Z, with their weights.
 

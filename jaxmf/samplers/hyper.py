@@ -64,10 +64,7 @@ def update_rate(
 
 
 def update_scale(
-    key: Array,
-    prior: Hyperparameter,
-    value: Array,
-    log_density_fn: Callable[[Array], Array],
+    key: Array, prior: Hyperparameter, value: Array, log_density_fn: Callable[[Array], Array]
 ) -> Array:
     """Slice update of a positive hyperparameter, on the log scale.
 
@@ -94,10 +91,7 @@ def update_scale(
 
 
 def update_probability(
-    key: Array,
-    prior: Hyperparameter,
-    value: Array,
-    log_density_fn: Callable[[Array], Array],
+    key: Array, prior: Hyperparameter, value: Array, log_density_fn: Callable[[Array], Array]
 ) -> Array:
     """Slice update of a probability, on the scale of its log odds.
 
@@ -129,10 +123,7 @@ def update_probability(
 
 
 def update_parameter(
-    key: Array,
-    prior: Hyperparameter,
-    value: Array,
-    log_density_fn: Callable[[Array], Array],
+    key: Array, prior: Hyperparameter, value: Array, log_density_fn: Callable[[Array], Array]
 ) -> Array:
     """Slice update of a real hyperparameter under a prior with any support, unconstrained.
 
@@ -185,10 +176,7 @@ def update_bernoulli_probability(
         )
         return jax.nn.sigmoid(first - second).astype(value.dtype)
     return update_probability(
-        key,
-        prior,
-        value,
-        lambda p: num_ones * jnp.log(p) + num_zeros * jnp.log1p(-p),
+        key, prior, value, lambda p: num_ones * jnp.log(p) + num_zeros * jnp.log1p(-p)
     )
 
 

@@ -45,11 +45,7 @@ def log_prior_of_settings(z: Array, conditional: RowPrior) -> Array:
 
 
 def draw_new_row(
-    key: Key,
-    log_weights_fn: Callable[[Array], Array],
-    conditional: RowPrior,
-    *,
-    always_on: Array,
+    key: Key, log_weights_fn: Callable[[Array], Array], conditional: RowPrior, *, always_on: Array
 ) -> NewRow:
     """The features of a further row given a draw; new features are summed out of its bits.
 

@@ -21,13 +21,7 @@ from jaxmf import row_shards, slots
 from jaxmf._kernels.special import loggamma
 from jaxmf.likelihoods import gaussian
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.feature_layout import (
-    FeaturePrior,
-    RowDraws,
-    Scales,
-    draws_of_rows,
-    row_prior,
-)
+from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, Scales, draws_of_rows, row_prior
 from jaxmf.types import Array, Key
 
 
@@ -58,15 +52,7 @@ def parallel_sweep(
         jax.random.fold_in(key, 2), prior, counts, jnp.asarray(num_rows, x.dtype)
     )
     z = draw_all_bits(
-        log_odds,
-        draws,
-        z,
-        x,
-        observed,
-        y,
-        prior=prior,
-        scales=scales,
-        num_fixed=num_fixed,
+        log_odds, draws, z, x, observed, y, prior=prior, scales=scales, num_fixed=num_fixed
     )
     return _draw_singletons(
         draws, z, x, observed, y, prior=prior, scales=scales, num_fixed=num_fixed

@@ -262,8 +262,7 @@ def _log_beyond(
     decay = rate / (terms.next_count + 1)
     inflation = 1 + settings.inflation + terms.next_count / scales.ratio
     best = jnp.maximum(
-        inflation,
-        settings.squared_error / (jnp.maximum(num_observed, 1) * scales.noise_variance),
+        inflation, settings.squared_error / (jnp.maximum(num_observed, 1) * scales.noise_variance)
     )
     bound = (
         settings.log_prior

@@ -213,8 +213,7 @@ def _approach(old: Normal, target: Normal, share: Array) -> Normal:
     precision = (1 - share) / jnp.where(held, 1, old.variance)
     precision += share / jnp.where(held, 1, target.variance)
     return Normal(
-        mean=old.mean + share * (target.mean - old.mean),
-        variance=jnp.where(held, 0, 1 / precision),
+        mean=old.mean + share * (target.mean - old.mean), variance=jnp.where(held, 0, 1 / precision)
     )
 
 
@@ -258,10 +257,7 @@ def _by_gradient(
             put(moved), here.batch, key=key, settings=rule.settings, scale=here.scale
         )
 
-    moved = (
-        unbounded((parameters.rows, parameters.row_bias)),
-        unbounded(_shared_of(parameters)),
-    )
+    moved = (unbounded((parameters.rows, parameters.row_bias)), unbounded(_shared_of(parameters)))
     value, (row_slopes, shared_slopes) = jax.value_and_grad(objective)(moved)
     # the part of the free energy that only the rows have is not scaled
     row_slopes = jax.tree.map(lambda slope: slope / here.scale, row_slopes)

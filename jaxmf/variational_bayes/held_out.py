@@ -72,8 +72,7 @@ def leave_out(layout: Layout, row: np.ndarray, column: np.ndarray) -> tuple[Layo
     by_row, row_counts = _last(layout.rows.ones, row, column)
     by_column, column_counts = _last(layout.columns.ones, column, row)
     layout = layout._replace(
-        rows=layout.rows._replace(ones=by_row),
-        columns=layout.columns._replace(ones=by_column),
+        rows=layout.rows._replace(ones=by_row), columns=layout.columns._replace(ones=by_column)
     )
     return layout, HeldOut(
         row=jnp.asarray(row, jnp.int32),

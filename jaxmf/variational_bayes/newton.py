@@ -64,8 +64,7 @@ def partial_newton(
     def init(params: PyTree) -> PartialNewtonState:
         dtype = jnp.result_type(*jax.tree.leaves(params))
         return PartialNewtonState(
-            step_size=jnp.asarray(step_size, dtype),
-            value=jnp.asarray(jnp.finfo(dtype).max, dtype),
+            step_size=jnp.asarray(step_size, dtype), value=jnp.asarray(jnp.finfo(dtype).max, dtype)
         )
 
     def update(

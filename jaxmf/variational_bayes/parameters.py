@@ -106,8 +106,7 @@ def _widen(factors: Normal, bias: Normal, *, bias_first: bool) -> Normal:
         return jnp.concatenate([values, *(more if bias_first else more[::-1])], axis=1)
 
     return Normal(
-        mean=add(factors.mean, bias.mean, 1.0),
-        variance=add(factors.variance, bias.variance, 0.0),
+        mean=add(factors.mean, bias.mean, 1.0), variance=add(factors.variance, bias.variance, 0.0)
     )
 
 

@@ -152,10 +152,7 @@ def moments_between(paths: Paths, *, correlations: Array, across: Array, prior: 
 
     explained = map_lines(one_block, paths.precision, num_cells=3 * width * num_times**2)
     mean = drift(paths.weight, across[None], prior.variance)[:, 0]
-    return Normal(
-        mean=prior.mean + mean,
-        variance=jnp.maximum(prior.variance - explained, 0),
-    )
+    return Normal(mean=prior.mean + mean, variance=jnp.maximum(prior.variance - explained, 0))
 
 
 # --- updates -------------------------------------------------------------------------------------

@@ -93,10 +93,7 @@ def look(
         return _evaluate(plan, state, data, value_of, held)._replace(epoch=epoch)
     due = (epoch % plan.evaluate_every == 0) | (epoch == plan.num_epochs)
     looked = jax.lax.cond(
-        due,
-        lambda state: _evaluate(plan, state, data, value_of, held),
-        lambda state: state,
-        state,
+        due, lambda state: _evaluate(plan, state, data, value_of, held), lambda state: state, state
     )
     return looked._replace(epoch=epoch)
 

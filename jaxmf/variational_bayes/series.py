@@ -91,12 +91,7 @@ def stacked(parameters: SeriesParameters, row_values: Normal) -> Parameters:
 
 
 def series_free_energy(
-    parameters: SeriesParameters,
-    data: Layout,
-    *,
-    kernel: str,
-    zeros: Zeros,
-    likelihood: Likelihood,
+    parameters: SeriesParameters, data: Layout, *, kernel: str, zeros: Zeros, likelihood: Likelihood
 ) -> Array:
     """The free energy of a series: pure, differentiable in all that stands in its parameters.
 

@@ -87,8 +87,7 @@ def _start_prior(plan: BPMFPlan, model: BPMFSpec, key: Key, vectors: Array) -> S
     num_features, num_parts = (0, 0) if features is None else (features.width, len(features.parts))
     identity = jnp.eye(width, dtype=vectors.dtype)
     moments = NormalParameters(
-        jnp.zeros((size, width), vectors.dtype),
-        jnp.broadcast_to(identity, (size, width, width)),
+        jnp.zeros((size, width), vectors.dtype), jnp.broadcast_to(identity, (size, width, width))
     )
     start_groups, mixture = groups.start(
         model, key, num_rows, plan.num_slots, split_merge=plan.split_merge

@@ -237,8 +237,7 @@ def _with_scale(state: BPMFState, mask: Array, index: Array, scale: Array) -> BP
     now = side.coefficients
     by = jnp.where(mask == 1, scale, 1)
     moved = Coefficients(
-        now.mean * by[by.shape[0] - now.mean.shape[0] :],
-        now.precision.at[index].divide(scale**2),
+        now.mean * by[by.shape[0] - now.mean.shape[0] :], now.precision.at[index].divide(scale**2)
     )
     return state._replace(u=state.u * by, row_side=side._replace(coefficients=moved))
 
@@ -248,12 +247,7 @@ def means_of_data(model: BPMFSpec, state: BPMFState, data: PreparedRatings) -> A
     cells = data.cells
     assert isinstance(cells, Arranged)
     return cell_means(
-        state.u,
-        state.v,
-        data.known,
-        cells.rows,
-        cells.columns,
-        num_factors=model.num_factors,
+        state.u, state.v, data.known, cells.rows, cells.columns, num_factors=model.num_factors
     )
 
 

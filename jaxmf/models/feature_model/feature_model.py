@@ -19,11 +19,7 @@ from jaxmf.devices import AUTO
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.model import Pair
-from jaxmf.models.feature_model import (
-    chain,
-    feature_model_checks,
-    queries,
-)
+from jaxmf.models.feature_model import chain, feature_model_checks, queries
 from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec, FeatureState
 from jaxmf.models.feature_model.filter import FeatureParticle, filter_of_rows
 from jaxmf.models.feature_model.hyperparameters import FUNCTIONS
@@ -317,13 +313,7 @@ class FeatureModel(FeatureModelSpec):
         return likelihood.probabilities(queries.cell_predictors(draw, rows, columns))
 
     def new_cell_probabilities(
-        self,
-        key: Key,
-        draw: Draw,
-        data: Dense,
-        new_data: Dense,
-        rows: Array,
-        columns: Array,
+        self, key: Key, draw: Draw, data: Dense, new_data: Dense, rows: Array, columns: Array
     ) -> Array:
         z, _ = queries.new_rows(self.at_values(draw), key, draw, new_data)
         return self.cell_probabilities(draw | {"z": z}, data, rows, columns)

@@ -46,11 +46,7 @@ def cell_predictors(draw: Draw, rows: Array, columns: Array) -> Array:
 
 
 def log_density(
-    model: FeatureModelSpec,
-    draw: Draw,
-    data: Dense,
-    cells: tuple[Array, Array],
-    values: Array,
+    model: FeatureModelSpec, draw: Draw, data: Dense, cells: tuple[Array, Array], values: Array
 ) -> Array:
     """log p(values[m] | draw) of cells, (M,) float: what the log likelihood itself says of a cell.
 
@@ -91,11 +87,7 @@ def over_cells(
 
 
 def draw_cells(
-    model: FeatureModelSpec,
-    key: Key,
-    draw: Draw,
-    data: Dense,
-    cells: tuple[Array, Array],
+    model: FeatureModelSpec, key: Key, draw: Draw, data: Dense, cells: tuple[Array, Array]
 ) -> Array:
     """One value of every cell given a draw, (M,) float; arguments as of `log_density`."""
     rows, columns = cells

@@ -19,9 +19,7 @@ from jaxmf.models.linear_gaussian import annealed, chain, defaults, queries
 from jaxmf.models.linear_gaussian.filter import filter_of_rows
 from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.models.linear_gaussian.particle import GaussianFilterPlan, particle_draw
-from jaxmf.models.linear_gaussian.state import (
-    scales,
-)
+from jaxmf.models.linear_gaussian.state import scales
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model
 from jaxmf.samplers.cloud import TriggerFn
@@ -33,14 +31,7 @@ from jaxmf.types import Array, Draw, Key, PyTree
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=[
-        "alpha",
-        "noise_scale",
-        "feature_scale",
-        "concentration",
-        "offset",
-        "column_unit",
-    ],
+    data_fields=["alpha", "noise_scale", "feature_scale", "concentration", "offset", "column_unit"],
     meta_fields=["num_features", "bias"],
 )
 @dataclass(frozen=True, kw_only=True)

@@ -71,11 +71,7 @@ def init(plan: NoisyOrPlan, model: NoisyOrSpec, key: Key, data: Dense) -> NoisyO
 
 
 def draw_start(
-    plan: NoisyOrPlan,
-    model: NoisyOrSpec,
-    key: Key,
-    data: Dense,
-    sizes: dict[str, int] | None,
+    plan: NoisyOrPlan, model: NoisyOrSpec, key: Key, data: Dense, sizes: dict[str, int] | None
 ) -> tuple[NoisyOrState, dict[str, Array]]:
     """A state from the prior: `AnnealedModel.init`."""
     state, overflow = draw_from_prior(plan, model, key, data, sizes)
@@ -113,12 +109,7 @@ def powered_step(
         model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, power=power
     )
     state, moved = move_features(
-        model,
-        jax.random.fold_in(key, 1),
-        state,
-        data,
-        num_moves=plan.num_moves,
-        power=power,
+        model, jax.random.fold_in(key, 1), state, data, num_moves=plan.num_moves, power=power
     )
     state, optional = make_moves(state, optional_moves(plan, model, key, data, power), progress)
     hyper_key = jax.random.fold_in(key, 2)
@@ -163,10 +154,7 @@ def record(model: NoisyOrSpec, key: Key, state: NoisyOrState, data: Dense) -> Dr
 def grow(state: NoisyOrState, sizes: dict[str, int]) -> NoisyOrState:
     """The state with more slots for causes."""
     size = sizes["features"]
-    return state._replace(
-        z=slots.pad_axis(state.z, 1, size),
-        y=slots.pad_axis(state.y, 0, size),
-    )
+    return state._replace(z=slots.pad_axis(state.z, 1, size), y=slots.pad_axis(state.y, 0, size))
 
 
 def shared(model: NoisyOrSpec) -> dict[str, Callable[..., PyTree]]:

@@ -25,24 +25,14 @@ from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import NoisyOrCells, NoisyOrParameters
 from jaxmf.models.noisy_or.noisy_or_spec import NoisyOrSpec
-from jaxmf.models.noisy_or.particle import (
-    NoisyOrFilterPlan,
-    NoisyOrParticle,
-    add_row,
-    grow,
-    init,
-)
+from jaxmf.models.noisy_or.particle import NoisyOrFilterPlan, NoisyOrParticle, add_row, grow, init
 from jaxmf.models.noisy_or.state import parameters_of
 from jaxmf.models.noisy_or.updates import update_at_counts
 from jaxmf.samplers import feature_particles
 from jaxmf.samplers.feature_layout import RowPrior
 from jaxmf.samplers.feature_particles import ParticleSetting, one_child
 from jaxmf.samplers.feature_rows import draw_index
-from jaxmf.samplers.noisy_or.new_causes import (
-    count_table,
-    draw_new_causes,
-    new_cause_log_weights,
-)
+from jaxmf.samplers.noisy_or.new_causes import count_table, draw_new_causes, new_cause_log_weights
 from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
 from jaxmf.samplers.noisy_or.target import NoisyOrTarget
 from jaxmf.samplers.smc import ParticleModel
@@ -142,11 +132,7 @@ def propose_informed(
         ratio = _weight_of_choice(on, prior[k], chance)
         return bits.at[k].set(on), jnp.where(on, log_on, log_off), log_ratio + jnp.log(ratio)
 
-    start = (
-        jnp.zeros((num_slots,), bool),
-        background + undecided @ y_float,
-        jnp.zeros((), dtype),
-    )
+    start = (jnp.zeros((num_slots,), bool), background + undecided @ y_float, jnp.zeros((), dtype))
     num_movable = jnp.sum(conditional.movable, dtype=jnp.int32)
     bits, _, log_ratio = jax.lax.fori_loop(0, num_movable, visit, start)
     eta = noisy_or.num_active(bits, y, dtype)

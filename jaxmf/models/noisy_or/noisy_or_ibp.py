@@ -148,12 +148,7 @@ class NoisyOrIBP(NoisyOrSpec):
         )
 
     def _plan(
-        self,
-        sweep: str,
-        num_moves: int,
-        split_merge: int,
-        shared_births: int,
-        capacity: int | None,
+        self, sweep: str, num_moves: int, split_merge: int, shared_births: int, capacity: int | None
     ) -> chain.NoisyOrPlan:
         return chain.NoisyOrPlan(
             num_slots=self.num_slots(capacity),

@@ -45,12 +45,7 @@ def update_features(
     sweep_fn: Callable[..., tuple[Array, Array, Array]] = noisy_or_parallel_sweep
     if sweep != "parallel":
         sweep_fn = partial(noisy_or_sweep, bits_together=sweep == "particle_gibbs")
-    z, y, overflow = sweep_fn(
-        key,
-        state.z,
-        state.y,
-        target_of(model, state, data, power),
-    )
+    z, y, overflow = sweep_fn(key, state.z, state.y, target_of(model, state, data, power))
     return state._replace(z=z, y=y), Info(overflow={"features": overflow})
 
 
@@ -113,12 +108,7 @@ def propose(
 
 
 def update_hyperparameters(
-    model: NoisyOrSpec,
-    key: Key,
-    state: NoisyOrState,
-    data: Dense,
-    *,
-    power: Array | float = 1.0,
+    model: NoisyOrSpec, key: Key, state: NoisyOrState, data: Dense, *, power: Array | float = 1.0
 ) -> tuple[NoisyOrState, Info]:
     """Kernel: alpha, concentration, cause probability, efficacy and leak given Z and Y."""
     tally = None

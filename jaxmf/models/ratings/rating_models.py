@@ -168,13 +168,7 @@ class _Ratings(NetworkModel[Entries]):
         return predict_categories(network, draw, "rating", tokens, where)
 
     def new_cell_probabilities(
-        self,
-        key: Array,
-        draw: Draw,
-        data: Entries,
-        new_data: Entries,
-        rows: Array,
-        columns: Array,
+        self, key: Array, draw: Draw, data: Entries, new_data: Entries, rows: Array, columns: Array
     ) -> Array:
         network, tokens = self.over(data)
         folded = fold_in(network, key, draw, self.tokens(new_data), "user")

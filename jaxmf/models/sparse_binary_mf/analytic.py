@@ -46,9 +46,7 @@ def _solution(model: SparseBinaryMFSpec, data: SparseBinary) -> AnalyticSolution
     if isinstance(model.likelihood, Gaussian):
         noise = model.likelihood.noise_scale
         return analytic_solution(
-            coded_ones(ones),
-            noise_scale=None if noise is None else float(noise),
-            **settings,
+            coded_ones(ones), noise_scale=None if noise is None else float(noise), **settings
         )
     return sigmoid_solution(ones, num_iterations=_NUM_ITERATIONS, **settings).solution
 

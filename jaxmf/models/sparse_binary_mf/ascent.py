@@ -155,12 +155,7 @@ def _in_batches(
         value=_known_value(state),
     )
     return one_pass(
-        rule,
-        key,
-        state.parameters,
-        parts,
-        state.optimizer,
-        first=state.epoch * parts.rows.shape[0],
+        rule, key, state.parameters, parts, state.optimizer, first=state.epoch * parts.rows.shape[0]
     )
 
 

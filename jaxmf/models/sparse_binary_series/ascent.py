@@ -60,10 +60,7 @@ def init(
         span = jnp.max(data.gaps)
         lengthscale = jnp.where(span > 0, span / 2, 1)
     parameters = series.from_start(
-        plain,
-        data.gaps,
-        kernel=model.kernel,
-        lengthscale=jnp.asarray(lengthscale, data.gaps.dtype),
+        plain, data.gaps, kernel=model.kernel, lengthscale=jnp.asarray(lengthscale, data.gaps.dtype)
     )
     first = jnp.asarray(_FIRST_SEARCH_STEP, data.gaps.dtype)
     search = Search(first) if model.lengthscale is None else None

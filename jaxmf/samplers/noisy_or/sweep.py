@@ -26,11 +26,7 @@ from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells, Tally
 from jaxmf.samplers import feature_rows, particle_rows, row_sweep
 from jaxmf.samplers.feature_layout import RowDraws, RowPrior, row_draws
-from jaxmf.samplers.noisy_or.new_causes import (
-    count_table,
-    draw_new_causes,
-    new_cause_log_weights,
-)
+from jaxmf.samplers.noisy_or.new_causes import count_table, draw_new_causes, new_cause_log_weights
 from jaxmf.samplers.noisy_or.target import NoisyOrTarget
 from jaxmf.types import Array, Key, PyTree
 
@@ -61,12 +57,7 @@ def noisy_or_sweep(
       z, y, and () bool: whether a row needed more slots than there are.
     """
     z, y, overflow = sweep_rows(
-        jax.random.fold_in(key, 0),
-        z,
-        y,
-        target,
-        num_rows=num_rows,
-        bits_together=bits_together,
+        jax.random.fold_in(key, 0), z, y, target, num_rows=num_rows, bits_together=bits_together
     )
     active = target.prior.exists(jnp.sum(z, axis=0, dtype=target.x.dtype))
     return z, draw_activity(jax.random.fold_in(key, 1), z, y, target, active=active), overflow
@@ -143,13 +134,7 @@ def draw_row(
             conditional=conditional,
         )
     bits, eta = scan_bits(
-        draws,
-        shared,
-        y,
-        cells,
-        conditional,
-        num_singletons=num_singletons,
-        parameters=parameters,
+        draws, shared, y, cells, conditional, num_singletons=num_singletons, parameters=parameters
     )
     log_weights, cut_off = new_cause_log_weights(
         noisy_or.tally_of(eta, cells, num_slots + 1), conditional.rate, table
