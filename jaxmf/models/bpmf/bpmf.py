@@ -12,9 +12,8 @@ import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf.arguments import check_count, check_flag
-from jaxmf.data import Entries, Features, units
+from jaxmf.data import Entries, units
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.model import Pair
 from jaxmf.models.bpmf import bpmf_checks, chain, density, queries, simulation, unknown
 from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
 from jaxmf.models.bpmf.state import BPMFState, Observed
@@ -104,24 +103,8 @@ class BPMF(BPMFSpec):
 
     # --- data -------------------------------------------------------------------------------------
 
-    def check_data(self, data: Entries, name: str) -> None:
-        """Refuses data that the likelihood does not have.
-
-        Raises:
-          ValueError: values that the likelihood does not have.
-        """
-        bpmf_checks.data(self, data, name)
-
-    def matched(self, data: Entries) -> BPMF:
-        """The model with its features in the order of the rows and columns of a data set.
-
-        Units of columns that are left open are taken from the data.
-
-        Raises:
-          ValueError: a row or column without features; see `Features.match`; an offset or a unit
-            that is not one number a column.
-        """
-        return bpmf_checks.matched(self, data)
+    check_data = bpmf_checks.check_data
+    matched = bpmf_checks.matched
 
     def notes(self, data: Entries) -> tuple[str, ...]:
         """That columns were taken in their own units, where they were."""
@@ -188,15 +171,8 @@ class BPMF(BPMFSpec):
                 "simulate from its prior, BPMF(num_factors, scale=1.0, offset=0.0)"
             )
 
-    def simulate_state(
-        self, key: Key, num_rows: int, num_columns: int, *, capacity: int = 32
-    ) -> BPMFState:
-        """A state from the prior; `capacity` is the number of slots for groups."""
-        return simulation.simulate_state(self, key, num_rows, num_columns, capacity)
-
-    def simulate_data(self, key: Key, state: BPMFState, rows: Array, columns: Array) -> Entries:
-        """Values of the cells (rows, columns) given a state."""
-        return simulation.simulate_data(self, key, state, rows, columns)
+    simulate_state = simulation.simulate_state
+    simulate_data = simulation.simulate_data
 
     # --- methods ----------------------------------------------------------------------------------
 
@@ -255,61 +231,23 @@ class BPMF(BPMFSpec):
         means = queries.means_of_cells(self, draw, data, rows, columns)
         return queries.likelihood_of(self, draw).probabilities(means)
 
-    def predict_cells(self, draw: Draw, data: Observed, rows: Array, columns: Array) -> Pair:
-        return queries.cell_moments(self, draw, data, rows, columns)
-
-    def expected_values(self, draw: Draw, data: Observed, rows: Array) -> Array:
-        """Expected values (R, M) of all cells of some rows, without features of cells."""
-        return queries.expected_values(self, draw, data, rows)
-
-    def narrowed(
-        self, draws: Mapping[str, np.ndarray], rows: np.ndarray | None, columns: np.ndarray | None
-    ) -> tuple[BPMF, dict[str, np.ndarray]] | None:
-        """The model and draws (S, ...) of the matrix of some rows and columns, for its cells."""
-        return unknown.narrowed(self, draws, rows, columns)
+    predict_cells = queries.cell_moments
+    expected_values = queries.expected_values
+    narrowed = unknown.narrowed
 
     def known_cells(self, data: Entries) -> tuple[np.ndarray, np.ndarray]:
         return np.asarray(data.rows), np.asarray(data.columns)
 
-    def group_means(self, draw: Draw, data: Observed) -> Array:
-        return queries.group_means(self, draw, data)
+    group_means = queries.group_means
 
     # --- rows not seen in training ----------------------------------------------------------------
 
-    def for_new_rows(
-        self, features: Features | None, num_rows: int, classes: Features | None = None
-    ) -> BPMF:
-        """The model with the features of new rows instead of those of the rows in training.
-
-        Args:
-          features: of the new rows; None for zeros.
-          classes: indicators of their classes; None where these are not known.
-        """
-        return unknown.for_new_rows(self, features, num_rows, classes)
-
-    def predict_rows(self, key: Key, draw: Draw, data: Observed, new_data: Entries) -> Pair:
-        """Predictive mean and variance, each (N', M), of the cells of rows not seen in training.
-
-        Their vectors are drawn given their observed cells and the columns' vectors, so that a
-        mixture over draws is the predictive distribution.
-        """
-        return queries.row_moments(self, key, draw, data, new_data)
-
-    def new_cell_probabilities(
-        self, key: Key, draw: Draw, data: Observed, new_data: Entries, rows: Array, columns: Array
-    ) -> Array:
-        return queries.new_cell_probabilities(self, key, draw, data, new_data, rows, columns)
-
-    def transform_rows(self, key: Key, draw: Draw, data: Observed, new_data: Entries) -> Array:
-        """Latent factors (N', K) of new rows given a draw: means where cells are normal."""
-        return queries.latent_factors(self, key, draw, data, new_data)
-
-    def with_unknown(self, num_new: tuple[int, int], shape: tuple[int, int]) -> BPMF:
-        """The model with rows and columns beyond those of the data, of zero features."""
-        return unknown.with_unknown(self, num_new, shape)
-
-    def draw_unknown(self, key: Key, draw: Draw, data: Observed, num_new: tuple[int, int]) -> Draw:
-        return unknown.draw_unknown(self, key, draw, data, num_new)
+    for_new_rows = unknown.for_new_rows
+    predict_rows = queries.row_moments
+    new_cell_probabilities = queries.new_cell_probabilities
+    transform_rows = queries.latent_factors
+    with_unknown = unknown.with_unknown
+    draw_unknown = unknown.draw_unknown
 
     def factors(self, draw: Mapping[str, Array], data: Entries) -> tuple[Array, Array]:
         latent = slice(self.num_factors)

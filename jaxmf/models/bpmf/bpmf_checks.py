@@ -206,21 +206,21 @@ def _scale(scale: object) -> None:
     check_number("scale", scale, above=0)
 
 
-def data(model: BPMFSpec, entries: Entries, name: str) -> None:
+def check_data(model: BPMFSpec, data: Entries, name: str) -> None:
     """Refuses values that the likelihood does not have.
 
     Raises:
       ValueError: values that the likelihood does not have.
     """
-    if entries.elsewhere is not None:
-        _spread(moments_of_processes(entries)[1], name)
+    if data.elsewhere is not None:
+        _spread(moments_of_processes(data)[1], name)
         return
     if model.is_normal:
-        values = np.asarray(entries.values)
+        values = np.asarray(data.values)
         # less one of them: the standard deviation of equal numbers is not always zero
         _spread(float(np.std(values.astype(float) - float(values[0]))), name)
         return
-    model.likelihood.check(entries.values, name)
+    model.likelihood.check(data.values, name)
 
 
 def _spread(spread: float, name: str) -> None:
@@ -232,18 +232,25 @@ def _spread(spread: float, name: str) -> None:
         )
 
 
-def matched(model: Spec, entries: Entries) -> Spec:
-    """The model with its features in the order of the data; see `BPMF.matched`."""
-    if model.is_normal and entries.elsewhere is not None:
+def matched(model: Spec, data: Entries) -> Spec:
+    """The model with its features in the order of the rows and columns of a data set.
+
+    Units of columns that are left open are taken from the data.
+
+    Raises:
+      ValueError: a row or column without features; see `Features.match`; an offset or a unit
+        that is not one number a column.
+    """
+    if model.is_normal and data.elsewhere is not None:
         # what no process can compute afterwards
-        mean, spread = moments_of_processes(entries)
+        mean, spread = moments_of_processes(data)
         offset = mean if model.offset is None else model.offset
         scale = float(unit_of(*map(jnp.asarray, (mean, spread))))
         scale = scale if model.scale is None else model.scale
         model = replace(model, offset=offset, scale=scale)
     sides = {
-        "row_features": (entries.row_names, entries.num_rows),
-        "column_features": (entries.column_names, entries.num_columns),
+        "row_features": (data.row_names, data.num_rows),
+        "column_features": (data.column_names, data.num_columns),
     }
     sides |= {name.replace("features", "classes"): size for name, size in sides.items()}
     found: dict[str, Any] = {
@@ -256,38 +263,38 @@ def matched(model: Spec, entries: Entries) -> Spec:
             found[name] = in_units(found[name])
     if model.cell_features is not None:
         found["cell_features"] = cells_in_units(
-            model.cell_features.match(entries.row_names, entries.column_names, shape=entries.shape)
+            model.cell_features.match(data.row_names, data.column_names, shape=data.shape)
         )
-    found |= _units_of_columns(model, entries)
+    found |= _units_of_columns(model, data)
     return replace(model, **found) if found else model
 
 
-def _units_of_columns(model: BPMFSpec, entries: Entries) -> dict[str, object]:
+def _units_of_columns(model: BPMFSpec, data: Entries) -> dict[str, object]:
     """Offset, unit of columns and scale, where columns have these; see `BPMF`."""
     if not isinstance(model.likelihood, Gaussian):
         return {}
-    if entries.elsewhere is not None:
+    if data.elsewhere is not None:
         if model.column_unit is not None or np.ndim(model.offset):
             raise ValueError(
                 "column_unit, offset: one number a column is not taken with data of which each "
                 "process has a part; pass cells that are divided already"
             )
         return {}
-    if is_traced(entries.values):
+    if is_traced(data.values):
         return {}
-    offset: Any = hyper.by_column("offset", model.offset, entries)
-    unit: Any = hyper.by_column("column_unit", model.column_unit, entries)
+    offset: Any = hyper.by_column("offset", model.offset, data)
+    unit: Any = hyper.by_column("column_unit", model.column_unit, data)
     if all(each is None for each in (offset, unit, model.scale, model.likelihood.noise_scale)):
-        spreads = units.column_scales(entries)
-        offset, unit = units.different_units(entries, spreads) or (None, None)
+        spreads = units.column_scales(data)
+        offset, unit = units.different_units(data, spreads) or (None, None)
     if unit is None and np.ndim(offset) == 0:
         return {}
     if offset is None:
-        means = units.column_means(entries)
-        offset = means if np.ndim(unit) else float(np.mean(np.asarray(entries.values, float)))
+        means = units.column_means(data)
+        offset = means if np.ndim(unit) else float(np.mean(np.asarray(data.values, float)))
     found = replace(model, offset=offset, column_unit=unit)
     # kept with the model: answers about some of the columns have no other cells to take it from
-    return {"offset": offset, "column_unit": unit, "scale": float(found.unit(entries))}
+    return {"offset": offset, "column_unit": unit, "scale": float(found.unit(data))}
 
 
 def not_spread(model: BPMFSpec) -> tuple[str, ...]:

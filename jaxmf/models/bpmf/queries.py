@@ -196,7 +196,11 @@ def _log_shares(model: BPMFSpec, draw: Draw, num_rows: int) -> Array:
 def row_moments(
     model: BPMFSpec, key: Key, draw: Draw, data: Observed, new_data: Entries
 ) -> tuple[Array, Array]:
-    """Predictive mean and variance of all cells of new rows, each (N', M)."""
+    """Predictive mean and variance, each (N', M), of the cells of rows not seen in training.
+
+    Their vectors are drawn given their observed cells and the columns' vectors, so that a mixture
+    over draws is the predictive distribution.
+    """
     u = fold_in(model, key, draw, data, new_data)
     known = _known(model, new_data.num_rows, jnp.asarray(draw["v"]), 0)
     means = _all_means(model, u, jnp.asarray(draw["v"]), known)

@@ -23,7 +23,7 @@ from jaxmf.types import Array, Key
 def simulate_state(
     model: BPMFSpec, key: Key, num_rows: int, num_columns: int, capacity: int = 32
 ) -> BPMFState:
-    """A state from the prior."""
+    """A state from the prior; `capacity` is the number of slots for groups."""
     keys = jax.random.split(key, 3)
     u, row_side = _side(model, keys[0], num_rows, capacity)
     v, column_side = _side(model.transpose(), keys[1], num_columns, capacity)

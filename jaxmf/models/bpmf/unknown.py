@@ -51,7 +51,12 @@ def with_unknown(model: Spec, num_new: tuple[int, int], shape: tuple[int, int]) 
 def for_new_rows(
     model: Spec, features: Features | None, num_rows: int, classes: Features | None = None
 ) -> Spec:
-    """The model with the features of new rows; see `BPMF.for_new_rows`."""
+    """The model with the features of new rows instead of those of the rows in training.
+
+    Args:
+      features: of the new rows; None for zeros.
+      classes: indicators of their classes; None where these are not known.
+    """
     present = {field.name: getattr(model, field.name) for field in fields(model)}
     if model.row_features is not None:
         if features is None:
