@@ -44,29 +44,6 @@ def harmonic(num_rows: Array | int, concentration: Array | float) -> Array:
     return concentration * (digamma(concentration + num_rows) - digamma(concentration))
 
 
-def left_ordered_form(z: Array) -> Array:
-    """Sorts the columns by the binary numbers they spell, largest first, row 0 the highest bit.
-
-    Two matrices are equal up to the order of their columns exactly if their forms are equal.
-
-    Args: z (N, K) bool.
-    Returns (N, K) bool, empty columns last.
-
-    Example:
-        >>> left_ordered_form(jnp.array([[0, 1, 0], [1, 0, 0]], bool)).astype(int).tolist()
-        [[1, 0, 0], [0, 1, 0]]
-    """
-    num_rows, num_slots = z.shape
-
-    # Radix sort: stable passes from the lowest bit, which is the last row, to the highest.
-    def one_pass(step: Array, order: Array) -> Array:
-        zeros = ~z[num_rows - 1 - step].astype(bool)
-        return order[jnp.argsort(zeros[order], stable=True)]
-
-    order = jax.lax.fori_loop(0, num_rows, one_pass, jnp.arange(num_slots))
-    return z[:, order]
-
-
 class RowByRowPrior(Protocol):
     """A prior of Z that goes row by row; `IndianBuffet` and `BetaBernoulli` are two.
 

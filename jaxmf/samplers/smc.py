@@ -31,7 +31,7 @@ _CloudAndNeeds = tuple[Cloud, dict[str, Array]]  # and on which axes particles n
 
 
 class ParticleModel(NamedTuple):
-    """What one particle does; every field is a `Partial`, made by `particle_model`.
+    """What one particle does; every field is a `Partial`.
 
     ``init(key, data) -> particle``: before the first row.
     ``propose(key, particle, data, row) -> (choices, log_weights, overflow)``: the children a
@@ -79,22 +79,6 @@ class EffectiveSampleSizeBelow:
 
     def __call__(self, log_weights: Array) -> Array:
         return effective_sample_size(log_weights) < self.share * log_weights.shape[0]
-
-
-def particle_model(**functions: Partial | None) -> ParticleModel:
-    """Build a `ParticleModel` from plain functions, each wrapped in a `Partial`.
-
-    Args: **functions: the fields of `ParticleModel`.
-    Returns the model, a pytree: bound arguments are leaves, functions are static.
-    """
-    return ParticleModel(
-        **{
-            name: function
-            if function is None or isinstance(function, Partial)
-            else Partial(function)
-            for name, function in functions.items()
-        }
-    )
 
 
 def particle_filter(

@@ -19,15 +19,18 @@ from jaxmf.samplers.resampling import (
     stratified,
     systematic,
 )
-from jaxmf.samplers.smc import (
-    particle_filter,
-    particle_model,
-)
+from jaxmf.samplers.smc import ParticleModel, particle_filter
 from jaxmf.testing import check_filter
 from tests import FAST_COMPILE
 
 SCHEMES = [multinomial, stratified, systematic, residual]
 NUM_RUNS = 10_000
+
+
+def particle_model(**functions):
+    return ParticleModel(**{n: None if f is None else Partial(f) for n, f in functions.items()})
+
+
 # one run is nothing beside its compilation, ten thousand are as much
 FAST_ENOUGH = {"xla_backend_optimization_level": 1}
 
