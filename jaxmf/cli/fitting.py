@@ -20,6 +20,7 @@ from jaxmf.cli.options import (
     Headings,
     Key,
     MissingFeatures,
+    Recode,
     Shape,
     as_options,
     read_shape,
@@ -68,7 +69,8 @@ def fit(
     data: Annotated[
         Path,
         typer.Argument(
-            help="A table in text (.csv, .tsv, .txt, also in .gz), .npy, .npz, .mtx or .parquet."
+            help="A table in text (.csv, .tsv, .txt, also in .gz), .npy, .npz, .mtx or .parquet; "
+            "of topic models also a folder of .txt files."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder the run is written to.")],
@@ -120,6 +122,7 @@ def fit(
     headings: Headings = None,
     columns: Columns = None,
     drop: Drop = None,
+    recode: Recode = None,
     mask: Annotated[
         Path | None,
         typer.Option(help="Observed cells of sparse binary data: pairs of ids, or a 0/1 matrix."),
@@ -158,6 +161,7 @@ def fit(
     """Fit a model to a matrix, or to a series of them (.csv of row, column, time), and write it."""
     import jaxmf as mf
     from jaxmf import registry
+    from jaxmf.data import Tokens
 
     _check_out(out, resume=resume, overwrite=overwrite)
     shape = read_shape(image_shape)
@@ -170,7 +174,7 @@ def fit(
     chosen = entry.default if method is None else method.replace("-", "_")
     registry.check_method(entry, chosen)
     for path in (data, mask, vocab, row_features, column_features):
-        if path is not None:
+        if path is not None and not (entry.container is Tokens and data.is_dir() and path is data):
             check_file(path)
     check_hold_out(entry.container, hold_out)
     model_values, options = read_settings(entry, chosen, set_ or [])
@@ -178,7 +182,7 @@ def fit(
     model_values |= read_features(entry, files, missing_features)
     description = build(entry, model_values)
     reading = {"form": form, "headings": headings, "mask": mask, "vocab": vocab, "key": key}
-    reading |= {"columns": columns, "drop": drop}
+    reading |= {"columns": columns, "drop": drop, "recode": recode}
     noted: dict[str, object] = {}
     container = read_data(data, entry.container, description, reading, noted)
     check_shape(shape, container)

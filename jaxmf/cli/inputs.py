@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from jaxmf.cli.options import read_ids, read_names
+from jaxmf.cli.options import read_ids, read_names, read_recode
 from jaxmf.registry.entry import Entry
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def read_data(
 
     form = ("form", "columns", "drop", "key")
     what, takes = {
-        containers.SparseBinary: ("ones", (*form, "headings", "mask", "items")),
+        containers.SparseBinary: ("ones", (*form, "recode", "headings", "mask", "items")),
         containers.SparseSeries: ("a series", ("headings", "columns")),
-        containers.Entries: ("ratings", form),
+        containers.Entries: ("ratings", (*form, "recode")),
         containers.Tokens: ("documents and words", (*form, "vocab")),
-    }.get(container, ("a matrix of numbers", form[1:]))
+    }.get(container, ("a matrix of numbers", (*form[1:], "recode")))
     for name, value in reading.items():
         if value is not None and name not in takes:
             raise ValueError(
@@ -47,6 +47,8 @@ def read_data(
         options["use_columns"] = read_names(options.pop("columns"))
     if "drop" in options:
         options["drop_columns"] = read_names(options.pop("drop")) or ()
+    if options.get("recode") is not None:
+        options["recode"] = read_recode(options["recode"])
     try:
         return _read(path, container, model, options, noted)
     except (TypeError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _READING = "reading.json"
 _FORMAT = 2
-_KEPT = ("form", "headings", "key", "columns", "drop")
+_KEPT = ("form", "headings", "key", "columns", "drop", "recode")
 
 
 def keep_reading(folder: Path, reading: Mapping[str, object]) -> None:
@@ -140,7 +141,9 @@ def read_like(path: Path, posterior: Posterior, reading: Mapping[str, object]) -
     known = posterior.data
     if isinstance(known, SparseBinary) and known.row_names is not None:
         reading = {**reading, "items": known.column_names}
-    data: Any = read_data(path, type(known), posterior.model, dict(reading))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"data: \d+ columns have no observed cell")
+        data: Any = read_data(path, type(known), posterior.model, dict(reading))
     if isinstance(known, Tokens):
         names = {
             label: ids if label == "document" else _as_in_run(path, ids, known.names.get(label))

@@ -56,6 +56,14 @@ Drop = Annotated[
     str | None,
     typer.Option(metavar="A,B,...", help="Columns of a matrix that are left out, named likewise."),
 ]
+Recode = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WORD=NUMBER,...",
+        help="What words or codes in cells of a table of numbers stand for: agree=4,abs=,99= where "
+        "no number is a missing cell.",
+    ),
+]
 Titles = Annotated[
     Path | None,
     typer.Option(
@@ -91,6 +99,27 @@ def read_names(text: str | None) -> list[str] | None:
     if text is None:
         return None
     return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+
+
+def read_recode(text: str) -> dict[str, float | None]:
+    """Numbers that words stand for, as they are written with commas between, a=1,b=.
+
+    Raises:
+        ValueError: no word, or what it stands for is no number.
+    """
+    found: dict[str, float | None] = {}
+    for part in read_names(text) or []:
+        word, separator, value = part.rpartition("=")
+        try:
+            found[word.strip()] = float(value) if value.strip() else None
+        except ValueError:
+            separator = ""
+        if not separator or not word.strip() or "=" in word:
+            raise ValueError(
+                f"--recode {part!r}: write WORD=NUMBER, or WORD= for a missing cell, with commas "
+                "between"
+            )
+    return found
 
 
 def read_levels(text: str) -> tuple[float, ...]:
@@ -136,6 +165,12 @@ def start_compilation_cache() -> None:
 
 _AS_OPTIONS = (
     (r"(use|drop)_columns=\[[^\]]*\], --", "--"),
+    (r"recode=\{[^}]*\}, --", "--"),
+    ("Add it, with NaN where its cells were not", "Add it, with empty cells where nothing was"),
+    (
+        r"Got unexpected extra arguments? ?(?:\(s\) )?\((\S+)[^)]*\)",
+        r"one file is read at a time (or, of texts, a folder of .txt files), and \1 is further",
+    ),
     ("use_columns", "--columns"),
     ("drop_columns", "--drop"),
     (r'missing="zero"', "--missing-features zero"),

@@ -23,6 +23,7 @@ from jaxmf.cli.options import (
     Key,
     MissingFeatures,
     NewRows,
+    Recode,
     RowFeatures,
     Shape,
     Titles,
@@ -79,11 +80,13 @@ def predict(
     key: Key = None,
     columns: Columns = None,
     drop: Drop = None,
+    recode: Recode = None,
     at: At = None,
 ) -> None:
     """Predict cells: mean, sd and quantiles of each."""
     levels = read_levels(quantiles)
     stated = {"form": form, "headings": headings, "key": key, "columns": columns, "drop": drop}
+    stated["recode"] = recode
     check_options(new_rows, row_features, unknown, missing_features, stated)
     posterior = _load(folder, at)
     reading = reading_of(folder, stated, new_rows)
@@ -127,6 +130,7 @@ def recommend(
     key: Key = None,
     columns: Columns = None,
     drop: Drop = None,
+    recode: Recode = None,
     titles: Titles = None,
     at: At = None,
     out: Annotated[
@@ -135,6 +139,7 @@ def recommend(
 ) -> None:
     """The best columns of rows, without those they are known to have."""
     stated = {"form": form, "headings": headings, "key": key, "columns": columns, "drop": drop}
+    stated["recode"] = recode
     check_options(new_rows, row_features, unknown, missing_features, stated)
     posterior = _load(folder, at)
     new, features = read_new_rows(

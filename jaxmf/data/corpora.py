@@ -16,7 +16,7 @@ from jaxmf.data.headings import kinds_of, roles
 from jaxmf.data.names import ids
 from jaxmf.data.ones import Listed, by_ids, listed_ones
 from jaxmf.data.readers import read_matrix, read_text
-from jaxmf.data.table_columns import as_option, positions, roles_by_content
+from jaxmf.data.table_columns import as_option, likely, positions, roles_by_content
 from jaxmf.data.text_tables import (
     MISSING,
     as_number,
@@ -59,6 +59,7 @@ def read_tokens(
       of ids of any kind. Of documents and words a column of counts, such as ``count`` or ``n``,
       says how often a word stands there. Sales with headings such as ``customer`` and ``item`` are
       documents and words, an item for each line, with a warning of the columns left aside.
+    - A folder, for documents and words: its ``.txt`` files are documents, with their names as ids.
     - ``.txt``, or a column ``text``, for documents and words: a text a line, of which words of two
       letters and more, in lower case, are taken.
     - "pairs" and "baskets" as `read_ones` has them, for documents and words: a line for each word
@@ -83,9 +84,11 @@ def read_tokens(
         FileNotFoundError: the file does not exist.
         ValueError: a column is not there, counts that are none, a vocabulary of another length.
     """
+    are_words = tuple(columns) == _WORDS and not real
+    if Path(path).is_dir() and are_words:
+        return _folder(Path(path))
     path = check_file(path)
     headings = _headings(path)
-    are_words = tuple(columns) == _WORDS and not real
     needed = [*columns, *real]
     if form is not None and not are_words:
         raise ValueError(f"form belongs to documents and words, not to {', '.join(needed)}")
@@ -302,6 +305,15 @@ def _are_texts(path: Path) -> bool:
     return 2 * sum(len(re.findall(r"[^\W\d]{2,}", line)) > 1 for line in lines) > len(lines)
 
 
+def _folder(path: Path) -> Tokens:
+    """Tokens of the texts in a folder, a document for each file."""
+    files = sorted(path.glob("*.txt"))
+    if not files:
+        raise ValueError(f"{path}: the folder has no .txt file; a file for each text is needed.")
+    texts = [" ".join(line for _, (line,) in numbered_lines(file, whole=True)) for file in files]
+    return _words_of(texts, [file.stem for file in files])
+
+
 def _texts(path: Path) -> Tokens:
     """Tokens of a text a line; empty lines are documents without words."""
     lines = [cells[0] for _, cells in numbered_lines(path, whole=True)]
@@ -323,7 +335,16 @@ def _counts(
                 matrix = (counts.astype(np.int64), indices, arrays["indptr"])
                 return UncheckedTable(csr_array(matrix, shape=tuple(arrays["shape"])))
     if is_text(path):
-        return read_text(path, counts_words=True, use_columns=use, drop_columns=drop)
+        try:
+            return read_text(path, counts_words=True, use_columns=use, drop_columns=drop)
+        except ValueError as error:
+            guess = likely(stripped_lines(path)[0], only_long=True)[:2]
+            if use is not None or drop or len(guess) < 2:
+                raise
+            raise ValueError(
+                f"{error} (This file was read as a matrix of counts. If it has a line for each "
+                f"word of a document, name these two columns: {as_option(guess)}.)"
+            ) from None
     return read_matrix(path, key=key, use_columns=use, drop_columns=drop)
 
 

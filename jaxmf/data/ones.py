@@ -17,8 +17,10 @@ from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
 from jaxmf.data.suspects import are_times, without_repeats
 from jaxmf.data.table_columns import (
+    TIMES,
     as_option,
     describe,
+    held_by,
     likely,
     positions,
     refuse_twice,
@@ -26,7 +28,7 @@ from jaxmf.data.table_columns import (
     select,
     warn_roles,
 )
-from jaxmf.data.text_tables import is_number, is_text, numbered_lines
+from jaxmf.data.text_tables import Recode, is_number, is_text, numbered_lines
 from jaxmf.types import Names
 from jaxmf.user_warnings import warn
 
@@ -48,6 +50,7 @@ def read_ones(
     items: Collection[object] | None = None,
     use_columns: Sequence[str] | None = None,
     drop_columns: Sequence[str] = (),
+    recode: Recode | None = None,
     noted: dict[str, object] | None = None,
 ) -> SparseBinary:
     """A sparse matrix of zeros and ones from a file.
@@ -76,6 +79,7 @@ def read_ones(
         use_columns: headings (or numbers from 1) of the row and the column of pairs; of a matrix
             the columns that are read.
         drop_columns: of a matrix those that are not.
+        recode: as of `read_matrix`, of the cells of a matrix.
         noted: takes what is seen by the file, the form, for files that are to be read likewise.
     Raises:
         FileNotFoundError: the file does not exist.
@@ -101,7 +105,9 @@ def read_ones(
             return _from_pairs_and_observed(pairs, Path(mask), headings)
         data = SparseBinary.from_pairs(by_ids(pairs))
     else:
-        table = read_matrix(path, key=key, use_columns=use_columns, drop_columns=drop_columns)
+        table = read_matrix(
+            path, key=key, use_columns=use_columns, drop_columns=drop_columns, recode=recode
+        )
         data = SparseBinary.from_array(table)
     return data if mask is None else _with_mask(data, Path(mask))
 
@@ -200,6 +206,13 @@ def read_series(
     lines = [line for line in _cells_of(path) if any(line)]
     indices, is_known = _order_of_series(path, lines, use_columns)
     first = lines[0]
+    if not is_known and not headings and len(first) > 3:
+        days_or_seconds = [k for k, what in enumerate(held_by(lines)) if what in TIMES]
+        option = [*likely(lines)[:2], *(first[k] for k in days_or_seconds[:1])]
+        raise ValueError(
+            f"{path}: which columns are the row, the column and the time is not known: "
+            f"{describe(lines)}. Name them in this order ({as_option(option)})."
+        )
     width = len(first) if is_known or headings else 3
     lines = [[line[index] for index in indices] if len(line) == width else line for line in lines]
     if headings is None:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,12 @@ from jaxmf.data.names import ids
 from jaxmf.data.readers import read_matrix
 from jaxmf.data.suspects import are_times, is_total, warn_codes, without_repeats
 from jaxmf.data.table_columns import (
+    TIMES,
     as_option,
     describe,
     held_by,
     likely,
+    named,
     positions,
     refuse_listed,
     refuse_twice,
@@ -30,7 +32,17 @@ from jaxmf.data.table_columns import (
     warn_roles,
     written,
 )
-from jaxmf.data.text_tables import MISSING, as_number, extension, is_number, is_text, stripped_lines
+from jaxmf.data.text_tables import (
+    MISSING,
+    Recode,
+    as_number,
+    extension,
+    is_number,
+    is_text,
+    recode_option,
+    recoded,
+    stripped_lines,
+)
 from jaxmf.user_warnings import warn
 
 if TYPE_CHECKING:
@@ -52,6 +64,7 @@ def read_entries(
     key: str | None = None,
     use_columns: Sequence[str] | None = None,
     drop_columns: Sequence[str] = (),
+    recode: Recode | None = None,
     noted: dict[str, object] | None = None,
 ) -> Entries:
     """Observed cells from a file.
@@ -71,6 +84,7 @@ def read_entries(
         use_columns: headings (or numbers from 1) of the row, the column, the value and maybe the
             time of triples, in this order; of a matrix the columns that are read.
         drop_columns: of a matrix those that are not.
+        recode: as of `read_matrix`, of values.
         noted: takes what is seen by the file, form and columns, for files that are to be read
             likewise.
     Raises:
@@ -91,16 +105,15 @@ def read_entries(
     if form == "matrix":
         is_frame = guessed and extension(path) == ".parquet" and not drop_columns
         found = _from_frame(path, use_columns) if is_frame else None
-        return found or _from_matrix(
-            path, key, use_columns, drop_columns, lines=lines if guessed else None
-        )
+        chosen = {"use_columns": use_columns, "drop_columns": drop_columns, "recode": recode}
+        return found or _from_matrix(path, key, chosen, lines=lines if guessed else None)
     if not has_lines:
         raise ValueError(f"{path}: triples are read from .csv and .tsv files.")
     reading = _reading(path, lines, line_numbers, use_columns)
     if noted is not None and reading.has_headings:
         order = [index for index in reading.order[:4] if index is not None]
         noted["columns"] = written([lines[0][index] for index in order])
-    lines = _triples(path, lines, line_numbers, reading)
+    lines = _triples(path, lines, line_numbers, reading, recode)
     values = np.array([as_number(line[2]) for line in lines])
     if not reading.is_stated and are_times(values):
         raise ValueError(
@@ -133,21 +146,22 @@ def _are_triples(lines: list[list[str]], use: Sequence[str] | None) -> bool:
 def _from_matrix(
     path: Path,
     key: str | None,
-    use: Sequence[str] | None,
-    drop: Sequence[str],
+    chosen: dict[str, Any],
     *,
     lines: list[list[str]] | None,
 ) -> Entries:
     """Entries of a matrix; where no form was given, an error says what else it may be.
 
-    Args: lines: of a text without a given form.
+    Args: chosen: further options of `read_matrix`; lines: of a text without a given form.
     """
-    if lines and use is None and not drop:
+    if any(chosen.values()):
+        lines = None
+    if lines:
         refuse_listed(path, lines, is_measured=False)
     try:
-        table = read_matrix(path, key=key, use_columns=use, drop_columns=drop)
+        table = read_matrix(path, key=key, **chosen)
     except ValueError as error:
-        if not lines or use is not None or drop:
+        if not lines:
             raise
         guess = likely(lines, only_long=True)
         if len(lines[0]) < 3:
@@ -284,7 +298,11 @@ def _refuse_unclear(path: Path, lines: list[list[str]], held: Sequence[str]) -> 
 
 
 def _triples(
-    path: Path, lines: list[list[str]], line_numbers: list[int], reading: _Reading
+    path: Path,
+    lines: list[list[str]],
+    line_numbers: list[int],
+    reading: _Reading,
+    recode: Recode | None,
 ) -> list[list[str]]:
     """Row, column and value of every line that has a value."""
     order = [index for index in reading.order[:4] if index is not None]
@@ -292,13 +310,40 @@ def _triples(
     if headings is not None and len(lines) == 1:
         raise ValueError(f"{path}: has a first line with headings and no further lines.")
     start = int(headings is not None)
+    times = [k for k, what in enumerate(held_by(lines)) if what in TIMES and k not in order]
+    times = as_option([*named(lines[0], order), *named(lines[0], times[:1])]) if times else ""
     lines = [[line[index] for index in order] for line in lines[start:]]
+    values = recoded([line[2:3] for line in lines], recode)
+    lines = [[*line[:2], *value, *line[3:]] for line, value in zip(lines, values, strict=True)]
     lines, line_numbers = _without_total(path, lines), line_numbers[start:]
     _check_cells(path, lines, line_numbers, order, headings)
+    if len(order) == 3:
+        _refuse_other_values(path, lines, line_numbers, times)
     lines = without_repeats(path, _with_values(path, lines))
     if len(order) > 3:
         lines = without_repeats(path, [line[:3] for line in latest_of_cells(path, lines)])
     return lines
+
+
+def _refuse_other_values(
+    path: Path, lines: list[list[str]], line_numbers: list[int], times: str
+) -> None:
+    """Refuses a cell with two values, by its lines.
+
+    Args: times: the option that names a column of times as well; empty where there is none.
+    """
+    known: dict[tuple[str, str], tuple[int, str]] = {}
+    for line, line_number in zip(lines, line_numbers, strict=False):
+        row, column, value = line
+        if value.lower() in MISSING:
+            continue
+        first, before = known.setdefault((row, column), (line_number, value))
+        if value != before:
+            remedy = f", or name the times as well, of which the last counts ({times})"
+            raise ValueError(
+                f"{path}: the cell of row {row!r} and column {column!r} is {before} in line "
+                f"{first} and {value} in line {line_number}. Give it once{remedy if times else ''}."
+            )
 
 
 def _check_cells(
@@ -322,7 +367,7 @@ def _check_cells(
         heading = "" if headings is None else f" ({headings[2]!r})"
         raise ValueError(
             f"{path}: value {text!r} of line {line_number}, column {order[2] + 1}{heading}, is no "
-            "number; write it as one, or leave it empty."
+            f"number; write it as one, or leave it empty (also by {recode_option([text])})."
         )
 
 

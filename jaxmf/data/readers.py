@@ -15,6 +15,7 @@ from jaxmf.data.headings import holds_ids, names_rows
 from jaxmf.data.names import ids
 from jaxmf.data.suspects import count_lines, warn_codes, without_total_line, without_totals
 from jaxmf.data.table_columns import (
+    as_option,
     chosen,
     drop_option,
     refuse_listed,
@@ -26,10 +27,13 @@ from jaxmf.data.text_tables import (
     MISSING,
     TEXT,
     TRUTHS,
+    Recode,
     as_number,
     equal_lines,
     extension,
     is_number,
+    recode_option,
+    recoded,
 )
 from jaxmf.user_warnings import warn
 
@@ -46,6 +50,7 @@ def read_matrix(
     key: str | None = None,
     use_columns: Sequence[str] | None = None,
     drop_columns: Sequence[str] = (),
+    recode: Recode | None = None,
 ) -> UncheckedTable:
     """A matrix and its ids from a file, to be passed on to ``as_container`` or a model.
 
@@ -69,6 +74,8 @@ def read_matrix(
         use_columns: headings (or numbers from 1) of the columns of a text or ``.parquet`` that are
             read, that of ids among them; None for all.
         drop_columns: of those that are not.
+        recode: numbers that words or codes of a text stand for, ``{"agree": 4, "absent": None}``,
+            where None is a missing cell; in ids they stay.
     Returns:
         ``Table(values, row_names, column_names)``, values (N, D) an array or scipy.sparse matrix.
 
@@ -88,13 +95,18 @@ def read_matrix(
         ".mtx": lambda: read_matrix_market(path),
         ".parquet": lambda: peel(str(path), _columns_of(path, use_columns, drop_columns)),
         **dict.fromkeys(
-            TEXT, lambda: read_text(path, use_columns=use_columns, drop_columns=drop_columns)
+            TEXT,
+            lambda: read_text(
+                path, use_columns=use_columns, drop_columns=drop_columns, recode=recode
+            ),
         ),
     }
     if (use_columns is not None or drop_columns) and extension(path) in (".npy", ".npz", ".mtx"):
         raise ValueError(
             f"{path}: has no headings; use_columns and drop_columns are of texts and .parquet."
         )
+    if recode and extension(path) not in TEXT:
+        raise ValueError(f"{path}: is no text; recode is of words and codes in texts.")
     if extension(path) not in readers:
         remedy = {
             ".xlsx": "In the spreadsheet, save it as CSV UTF-8",
@@ -122,6 +134,7 @@ def read_text(
     counts_words: bool = False,
     use_columns: Sequence[str] | None = None,
     drop_columns: Sequence[str] = (),
+    recode: Recode | None = None,
 ) -> UncheckedTable:
     """A matrix as `read_matrix` reads it; where it ``counts_words``, ``user`` may be a word."""
     lines, line_numbers = equal_lines(path)
@@ -147,7 +160,7 @@ def read_text(
     if has_ids:
         _check_ids(path, first, line_numbers)
     start = 1 if has_ids else 0
-    body = _as_zeros_and_ones(path, [line[start:] for line in body])
+    body = _as_zeros_and_ones(path, recoded([line[start:] for line in body], recode))
     values = np.empty((len(body), len(body[0])))
     for row, line in enumerate(body):
         for column, cell in enumerate(line):
@@ -156,7 +169,7 @@ def read_text(
             except ValueError:
                 if cell.strip().lower() not in MISSING:
                     above = header[start:] if header else None
-                    where = (row, column), line_numbers[row], start
+                    where = (row, column), line_numbers[row], read[start:]
                     raise _cell_error(path, body, above, *where) from None
                 values[row, column] = np.nan
     names = ids(first) if has_ids else None, ids(header[start:]) if header else None
@@ -295,34 +308,51 @@ def _cell_error(
     headings: list[str] | None,
     cell: tuple[int, int],
     line_number: int,
-    start: int,
+    columns_read: Sequence[int],
 ) -> ValueError:
     """What is wrong with a cell that is no number, and what to do with columns such as its own.
 
-    Args: body: cells without those of ids; start: how many columns those are.
+    Args: body: cells without those of ids; columns_read: where its columns stand in the file.
     """
 
     def name(index: int) -> str:
-        return headings[index] if headings and headings[index] else str(index + start + 1)
+        return headings[index] if headings and headings[index] else str(columns_read[index] + 1)
 
     row, column = cell
     heading = f" ({name(column)!r})" if headings else ""
     shown = f"{_short(body[row][column])!r} in line {line_number}"
     columns = [[text.strip() for text in each] for each in zip(*body, strict=True)]
     held = [what_is_held(each) for each in columns]
-    where = f"{path}: column {column + start + 1}{heading}"
-    if held[column] not in ("texts", "dates"):
-        return ValueError(f"{where} holds numbers, but {shown}. Correct it, or leave it empty.")
-    odd = [index for index, what in enumerate(held) if what in ("texts", "dates")]
+    where = f"{path}: column {columns_read[column] + 1}{heading}"
+    numeric = [each for each in columns if 2 * sum(map(is_number, each)) > len(body)]
+    if columns[column] in numeric:
+        slips = {_short(text) for each in numeric for text in each if not _is_cell(text)}
+        option = recode_option(sorted(slips)[:_MOST_ANSWERS])
+        return ValueError(
+            f"{where} holds numbers, but {shown}. Correct it, or leave it empty; words for missing "
+            f"cells are read so by {option}."
+        )
+    odd = [
+        index
+        for index, what in enumerate(held)
+        if what in ("texts", "dates") and columns[index] not in numeric
+    ]
     levels = sorted({text for text in columns[column] if text.lower() not in MISSING})
     remedies = []
     if len(odd) < len(held):
         remedies.append(f"leave it out ({drop_option([name(index) for index in odd])})")
     if 1 < len(levels) <= _MOST_ANSWERS and len(levels) < len(body):
         answers = ", ".join(map(repr, map(_short, levels[:4]))) + ", ..." * (len(levels) > 4)
-        remedies.append(f"write its {len(levels)} answers, {answers}, as numbers in their order")
-    if column + start == 0:
+        option = recode_option(list(map(_short, levels)), "?")
+        remedies.append(
+            f"give its {len(levels)} answers, {answers}, numbers in their order, and no number to "
+            f"what is no answer ({option})"
+        )
+    if columns_read[column] == 0:
         remedies.append("give it the heading id if it holds ids")
+    if len(levels) == len(body) and columns_read[column] > 0:
+        others = [name(index) for index in range(len(held)) if index != column]
+        remedies.append(f"name it first if it holds ids ({as_option([name(column), *others])})")
     if not remedies:
         remedies.append("write it as numbers, and leave missing cells empty")
     others = f"; so do {len(odd) - 1} others" * (len(odd) > 1)

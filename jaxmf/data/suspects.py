@@ -1,17 +1,19 @@
 """What stands in files beside data: totals, codes of missing cells, times in place of values."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from jaxmf.data.text_tables import MISSING
+from jaxmf.data.text_tables import MISSING, recode_option
 from jaxmf.user_warnings import warn
 
 _TOTALS = frozenset(
     {"total", "totals", "grand total", "sum", "sums", "mean", "average", "gesamt", "summe"}
-    | {"gesamtsumme", "mittelwert", "all", "overall"}
+    | {"gesamtsumme", "mittelwert", "all", "overall", "durchschnitt", "schnitt", "moyenne", "somme"}
+    | {"total général", "promedio", "media", "média", "suma", "soma", "gemiddelde", "totaal"}
 )
 _CODES = (9.0, 88.0, 98.0, 99.0, 888.0, 998.0, 999.0, 9999.0, 99999.0)
 _MOST_LEVELS = 12  # of a scale of whole numbers
@@ -48,10 +50,11 @@ def without_totals(
                 row_names = row_names[:-1]
             if axis == 1 and column_names is not None:
                 column_names = column_names[:-1]
-        elif called and axis == 0:
+        elif called:
+            option = "" if axis == 0 else f" (drop_columns=[{name!r}], --drop {shlex.quote(name)})"
             warn(
-                f"{path}: the last row, {name!r}, holds neither the sums nor the means of the "
-                "others and is read as data. Remove it if it is a total."
+                f"{path}: the last {word}, {name!r}, holds neither the sums nor the means of the "
+                f"others and is read as data. Leave it out if it is a total{option}."
             )
         elif adds_up:
             shown = f", {name!r}," if name else ""
@@ -139,7 +142,8 @@ def warn_codes(path: Path, values: np.ndarray) -> None:
             warn(
                 f"{path}: {count:,} cells are {code:g}, and no other is "
                 f"{'above' if code > outermost else 'below'} {outermost:g}. They are read as "
-                "numbers; if they stand for missing ones, leave these cells empty."
+                "numbers; if they stand for missing ones, leave these cells empty, or say so "
+                f"({recode_option([f'{code:g}'])})."
             )
 
 

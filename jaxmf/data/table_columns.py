@@ -1,6 +1,7 @@
 """Which columns of a table are read, and as what: as somebody says, or by what they hold."""
 
 import csv
+import difflib
 import io
 import shlex
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ from jaxmf.user_warnings import warn
 _LINES_SEEN = 1_000  # by which it is seen what a column holds
 _SHARE = 0.9  # of cells that are numbers in a column of numbers
 _MOST_SHOWN = 12
+TIMES = ("dates", "seconds since 1970")
+"""What columns of times hold; see `what_is_held`."""
 
 
 def select(
@@ -69,9 +72,13 @@ def positions(path: Path, headings: Sequence[str], names: Sequence[str], option:
             found.append(headings.index(name))
         else:
             there = f"stands {headings.count(name)} times" if name in headings else "is not there"
+            lowered = {heading.lower(): heading for heading in headings}
+            near = difflib.get_close_matches(name.lower(), lowered, n=1)
+            meant = f" Is {lowered[near[0]]!r} meant?" * (name not in headings) if near else ""
             raise ValueError(
                 f"{path}: {option}: the column {name!r} {there}; its first line is "
-                f"{_listed(headings)}. A number from 1 to {len(headings)} names a column as well."
+                f"{_listed(headings)}.{meant} Commas stand between columns, and a number from 1 to "
+                f"{len(headings)} names one as well."
             )
     if len(set(found)) < len(found):
         raise ValueError(f"{path}: {option}: {list(names)} has a column twice.")
@@ -139,7 +146,7 @@ def roles_by_content(lines: list[list[str]], *, with_value: bool = True) -> Role
     kinds = kinds_of(lines[0]) or [None] * width
     held = held_by(lines)
     for index, what in enumerate(held):
-        if kinds[index] is None and what in ("dates", "seconds since 1970"):
+        if kinds[index] is None and what in TIMES:
             kinds[index] = "time"
         elif kinds[index] is None and what in ("nothing", "numbers of lines"):
             kinds[index] = "index"
@@ -182,7 +189,7 @@ def refuse_listed(path: Path, lines: list[list[str]], *, is_measured: bool) -> N
         2 <= len({line[at] for line in body}) < len(body) for at in found[:2]
     ):
         return
-    names = [_names(first)[at] for at in found[:2]]
+    names = named(first, found[:2])
     which = "of two ids" if kinds is None else f"of {names[0]!r} and {names[1]!r}"
     model = "ones (jaxmf fit sparse-binary) or of topics (jaxmf fit lda)"
     others = {*range(len(first))} - {*found[:2]}
@@ -262,16 +269,20 @@ def _names(first: Sequence[str]) -> list[str]:
     ]
 
 
+def named(first: Sequence[str], columns: Sequence[int]) -> list[str]:
+    """What some columns are called in options, below this first line."""
+    return [_names(first)[at] for at in columns]
+
+
 def warn_roles(path: Path, first: Sequence[str], found: Roles) -> None:
     """Says how the columns of a table with this first line are read."""
-    headings = _names(first)
     names = {"rows": found.row, "columns": found.column}
     if found.value is not None:
         names["values"] = found.value
     if found.time is not None:
         names["times"] = found.time
-    chosen = [headings[at] for at in names.values()]
-    shown = ", ".join(f"{headings[at]!r} as {word}" for word, at in names.items())
+    chosen = named(first, [*names.values()])
+    shown = ", ".join(f"{each!r} as {word}" for word, each in zip(names, chosen, strict=True))
     warn(
         f"{path}: its columns are read by what they hold, {shown}. If others are meant, name them "
         f"in this order ({as_option(chosen)})."

@@ -11,6 +11,7 @@ import re
 import shlex
 import unicodedata
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,9 @@ MISSING = frozenset(
     | {"-", "--", "?", ".", "missing"}
 )
 """What stands for a missing cell in a text file, in lower case."""
+
+Recode = Mapping[str, float | None]
+"""What words and codes of a table stand for: a number, or None for a missing cell."""
 
 TRUTHS = (
     {"true": "1", "false": "0"},
@@ -63,6 +67,25 @@ _WRITINGS = (
     _Writing("'", "."), _Writing("\u2019", "."), _Writing("\u00a0", ","), _Writing("\u202f", ","),
 )  # fmt: skip
 _MARKS = re.compile("[.,'\u2019\u00a0\u202f%" + _CURRENCY + "]")
+
+
+def recoded(lines: list[list[str]], recode: Recode | None) -> list[list[str]]:
+    """Cells in which a word, or a code, stands for a number or for a missing cell."""
+    if not recode:
+        return lines
+    table = {
+        word.strip().lower(): "" if value is None else repr(float(value))
+        for word, value in recode.items()
+    }
+    return [[table.get(cell.strip().lower(), cell) for cell in line] for line in lines]
+
+
+def recode_option(words: Sequence[str], value: str = "") -> str:
+    """How words are read as numbers, or as missing, from Python and on the command line."""
+    line = io.StringIO()
+    csv.writer(line).writerow([f"{word}={value}" for word in words])
+    in_python = ", ".join(f"{word!r}: {value or None}" for word in words)
+    return f"recode={{{in_python}}}, --recode {shlex.quote(line.getvalue().strip())}"
 
 
 def extension(path: Path) -> str:
@@ -255,6 +278,9 @@ def _make_plain(path: Path, lines: list[tuple[int, list[str]]], separator: str) 
     for column in range(len(full[0])):
         texts = {line[column].strip() for line in full[1:]}
         texts = {text for text in texts if text.lower() not in MISSING}
+        numeric = {text for text in texts if any(map(str.isdecimal, text))}
+        if 2 * len(numeric) > len(texts):
+            texts = numeric  # the others are words, such as `absent`
         if not _MARKS.search(" ".join(texts)):
             continue
         first = full[0][column].strip()

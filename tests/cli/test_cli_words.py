@@ -12,7 +12,7 @@ import jaxmf as mf
 from benchmarks.robustness.bad_calls import Reached, nothing_runs
 from jaxmf import cli, registry
 from jaxmf.cli.inputs import describe, read_cells, read_titles
-from jaxmf.cli.options import as_options
+from jaxmf.cli.options import as_options, read_recode
 from jaxmf.cli.settings import read_settings
 
 
@@ -113,3 +113,39 @@ def test_advice_about_settings_is_that_of_the_command_line():
     assert words == "Try --warmup 500 --samples 500 or --set split_merge=5"
     words = as_options("HDPLDA(word_concentration=dist.Gamma(1, 10)), which is\n  learned")
     assert words == "--set 'word_concentration=Gamma(1, 10)', which is\n  learned"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("agree=4, Not at all=1,abs=", {"agree": 4, "Not at all": 1, "abs": None}),
+        ('"a, b=2",99=,-1=', {"a, b": 2, "99": None, "-1": None}),
+    ],
+)
+def test_words_are_recoded_as_they_are_written(text, found):
+    assert read_recode(text) == found
+
+
+@pytest.mark.parametrize("text", ["agree", "=3", "agree=four", "agree=4;no=1"])
+def test_what_recodes_nothing_is_refused(text):
+    with pytest.raises(ValueError, match=r"--recode '.*': write WORD=NUMBER, or WORD= for a"):
+        read_recode(text)
+
+
+def test_advice_and_odd_arguments_are_in_the_words_of_the_command_line(tmp_path, capsys):
+    words = "Say so (recode={'99': None, 'a': None}, --recode '99=,a=')."
+    assert as_options(words) == "Say so (--recode '99=,a=')."
+    assert as_options("headings=False, --no-headings") == "--no-headings"
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text("green tea and black tea")
+    texts = sorted(map(str, tmp_path.glob("*.txt")))
+    assert cli.run(["fit", "lda", *texts, "--out", str(tmp_path / "run")]) == 2
+    assert "a folder of .txt files), and" in capsys.readouterr().err
+    fit = ["--out", str(tmp_path / "run"), "--set", "num_topics=2"]
+    with nothing_runs(), pytest.raises(Reached):
+        cli.run(["fit", "lda", str(tmp_path), *fit])
+    assert "15 tokens of 3 documents (a, b, c), 4 words" in capsys.readouterr().out
+    assert cli.run(["fit", "bpmf", str(tmp_path), "--out", str(tmp_path / "other")]) == 2
+    assert f"{tmp_path}: is a folder, a file is needed" in capsys.readouterr().err
+    assert cli.run(["fit", "lda", texts[0], *fit, "--recode", "a=1", "--overwrite"]) == 2
+    assert "--recode is not for files of documents and words" in capsys.readouterr().err

@@ -63,7 +63,7 @@ def test_texts_among_which_a_few_look_like_numbers_are_ids(tmp_path):
     assert table.row_names.tolist() == genes
     assert table.column_names.tolist() == ["s1"]
     slip = written(tmp_path, "slip.csv", "age,weight\n1,1\nten,2\n3,3\n4,4\n")
-    with pytest.raises(ValueError, match=r"column 1 \('age'\) holds no numbers: 'ten' in line 3"):
+    with pytest.raises(ValueError, match=r"column 1 \('age'\) holds numbers, but 'ten' in line 3"):
         read_matrix(slip)
 
 

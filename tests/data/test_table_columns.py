@@ -80,7 +80,7 @@ def test_texts_of_a_questionnaire_are_left_out_by_what_the_error_says(tmp_path):
     assert found.row_names.tolist() == list(range(1, 16))
     assert read_matrix(path, use_columns=["id", "Q2"]).values.shape == (15, 1)
     words = write(tmp_path / "b.csv", ["id,Q1,Q2"], "{d},level {v},{b}")
-    with pytest.raises(ValueError, match=r"4 answers, 'level 1', .* as numbers in their order"):
+    with pytest.raises(ValueError, match=r"4 answers, 'level 1', .* numbers in their order"):
         read_matrix(words)
     slip = write(tmp_path / "c.csv", headings[:1], "{d},{v},{b},{u}")
     slip.write_text(slip.read_text().replace("7,3,0,1", "7,3,O,1"))

@@ -240,7 +240,7 @@ def test_lines_without_a_value_and_totals_are_left_out(tmp_path):
     repeated = "user,item,rating\na,p,3\na,q,4\na,p,3\n"
     with pytest.warns(UserWarning, match="1 of 3 lines repeat an earlier one"):
         assert read_entries(write(tmp_path / "d.csv", repeated)).values.tolist() == [3, 4]
-    with pytest.raises(ValueError, match="duplicate cell"):
+    with pytest.raises(ValueError, match="Give it once"):
         read_entries(write(tmp_path / "e.csv", repeated.replace("p,3", "p,5", 1)))
     total = "user,item,rating\na,p,3\nb,q,4\nTotal,,7\n"
     with pytest.warns(UserWarning, match="the last line, .* is a total"):
@@ -352,7 +352,7 @@ def test_a_total_below_numbers_of_a_first_column(tmp_path):
     path = write(tmp_path / "a.csv", "store,q1,q2\n4,2,3\n2,3,4\nTotal,5,7\n")
     with pytest.warns(UserWarning, match="the last row, 'Total', holds the sums or means"):
         assert read_matrix(path).values.tolist() == [[4, 2, 3], [2, 3, 4]]
-    with pytest.raises(ValueError, match="holds no numbers: 'Total'"):
+    with pytest.raises(ValueError, match="holds numbers, but 'Total'"):
         read_matrix(write(tmp_path / "b.csv", "store,q1,q2\n4,2,3\n2,3,4\nTotal,5,8\n"))
     ratings = "user,item,rating\nx,p,3\ny,q,4\nall,all,5\n"
     assert read_entries(write(tmp_path / "c.csv", ratings)).row_names.tolist() == ["x", "y", "all"]
@@ -638,3 +638,88 @@ def test_an_id_is_one_however_its_accents_are_written(tmp_path):
     lines += [f"{reader},b{k},{k}" for k, reader in enumerate(["Jo\u00e3o", "Joa\u0303o"], 3)]
     data = read_entries(write(tmp_path / "a.csv", "\n".join(lines) + "\n"))
     assert data.row_names.tolist() == ["Jo\u00e3o"]
+
+
+MARKS = "Élève;Classe;Français;Chimie\nZoé;3e;13,5;abs\nPál;3e;9,5;12,25\nLéa;3f;11;8\n"
+
+
+def test_words_and_codes_stand_for_numbers_or_missing_cells(tmp_path):
+    path = tmp_path / "marks.csv"
+    path.write_text(MARKS, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"--drop Classe\), or give its 2 answers.*'3e=\?,3f=\?'"):
+        read_matrix(path)
+    says = r"column 4 \('Chimie'\) holds numbers, but 'abs' in line 2.*--recode abs=\."
+    with pytest.raises(ValueError, match=says):
+        read_matrix(path, drop_columns=["Classe"])
+    table = read_matrix(path, recode={"ABS": None, "3e": 3, "3f": 2.5, "Zoé": 9})
+    assert table.row_names.tolist() == ["Zoé", "Pál", "Léa"]
+    expected = [[3, 13.5, np.nan], [3, 9.5, 12.25], [2.5, 11, 8]]
+    np.testing.assert_array_equal(table.values, expected)
+    path = tmp_path / "r.csv"
+    path.write_text("user,item,stars\nu1,good,good\nu1,b,abs\nu2,b,1\n")
+    with pytest.raises(ValueError, match=r"value 'good' of line 2, .*--recode good="):
+        read_entries(path)
+    with pytest.warns(UserWarning, match="1 of 3 lines have no value"):
+        found = read_entries(path, recode={"good": 5, "abs": None})
+    assert np.asarray(found.values).tolist() == [5, 1]
+    assert found.column_names.tolist() == ["good", "b"]
+    path.write_text("id,a,b\nr,often,never\ns,never,often\n")
+    assert read_ones(path, form="matrix", recode={"often": 1, "never": 0}).num_ones == 2
+    np.save(tmp_path / "x.npy", np.ones((2, 2)))
+    with pytest.raises(ValueError, match="recode is of words and codes in texts"):
+        read_matrix(tmp_path / "x.npy", recode={"a": 1})
+
+
+def test_a_column_that_is_called_a_mean_and_is_none_is_named(tmp_path):
+    path = tmp_path / "marks.csv"
+    path.write_text("id;a;b;Moyenne\nr;1;2;1,7\ns;3;4;3,1\nt;5;6;5,2\n")
+    with pytest.warns(UserWarning, match="'Moyenne', holds neither .*--drop Moyenne"):
+        assert read_matrix(path).values.shape == (3, 3)
+
+
+def test_what_a_table_lacks_is_said_with_the_columns_to_name(tmp_path):
+    path = tmp_path / "scans.csv"
+    scans = [f"2025-03-{k + 1:02d},B{k % 4},e{k % 3},G{k % 2},{5 + k}" for k in range(20)]
+    path.write_text("\n".join(["at,badge,exhibit,gate,dwell", *scans, ""]))
+    with pytest.raises(ValueError, match=r"is not known: .*--columns badge,exhibit,at"):
+        read_series(path)
+    with pytest.raises(ValueError, match=r"matrix of counts.*--columns badge,exhibit"):
+        read_tokens(path)
+    named = ["badge", "exhibit", "dwell"]
+    says = "row 'B0' and column 'e0' is 5 in line 2 and 17 in line 14.*--columns badge,.*,at"
+    with pytest.raises(ValueError, match=says):
+        read_entries(path, use_columns=named)
+    with pytest.warns(UserWarning, match="the last one by time counts"):
+        assert read_entries(path, use_columns=[*named, "at"]).num_entries == 12
+    with pytest.raises(ValueError, match=r"'Badge' is not there.* Is 'badge' meant"):
+        read_entries(path, use_columns=["Badge", "exhibit", "dwell"])
+
+
+def test_answers_in_words_are_no_baskets(tmp_path):
+    path = tmp_path / "answers.csv"
+    words = ["agree", "disagree", "neither"]
+    lines = [f"2025/01/{k + 1:02d},R{k},{words[k % 3]},{words[k % 2]}" for k in range(20)]
+    path.write_text("\n".join(["when,respondent,I like tea,I like jam", *lines, ""]))
+    for read in (read_ones, read_tokens):
+        with pytest.raises(ValueError, match="is a table, not baskets"):
+            read(path)
+    with pytest.raises(ValueError, match=r"it first if it holds ids .*--columns 'respondent,I"):
+        read_matrix(path)
+    table = read_matrix(
+        path,
+        use_columns=["respondent", "I like tea", "I like jam"],
+        recode={"agree": 3, "neither": 2, "disagree": 1},
+    )
+    assert table.row_names.tolist()[:2] == ["R0", "R1"]
+    assert table.values.tolist()[:3] == [[3, 3], [1, 1], [2, 3]]
+
+
+def test_a_folder_of_texts_is_a_corpus(tmp_path):
+    with pytest.raises(ValueError, match=r"the folder has no \.txt file"):
+        read_tokens(tmp_path)
+    for name, text in (("b", "Green tea,\ngreen cup.\n"), ("a", "Black tea")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    found = read_tokens(tmp_path)
+    assert found.names["document"].tolist() == ["a", "b"]
+    assert sorted(found.names["word"].tolist()) == ["black", "cup", "green", "tea"]
+    assert found.num_tokens == 6
