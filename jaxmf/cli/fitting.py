@@ -29,7 +29,7 @@ from jaxmf.cli.options import (
 from jaxmf.cli.settings import build, read_settings, refuse_foreign
 
 if TYPE_CHECKING:
-    from jaxmf.registry.entry import Setting
+    from jaxmf.registry.entry import Entry, Setting
     from jaxmf.results import Posterior
 
 _CHECKPOINT = "checkpoint"
@@ -161,9 +161,8 @@ def fit(
     """Fit a model to a matrix, or to a series of them (.csv of row, column, time), and write it."""
     import jaxmf as mf
     from jaxmf import registry
-    from jaxmf.data import Tokens
 
-    _check_out(out, resume=resume, overwrite=overwrite)
+    check_out(out, resume=resume, overwrite=overwrite)
     shape = read_shape(image_shape)
     entry = registry.get(model)
     if entry.has_functions:
@@ -174,7 +173,7 @@ def fit(
     chosen = entry.default if method is None else method.replace("-", "_")
     registry.check_method(entry, chosen)
     for path in (data, mask, vocab, row_features, column_features):
-        if path is not None and not (entry.container is Tokens and data.is_dir() and path is data):
+        if path is not None and not (path is data and _is_corpus(entry, path)):
             check_file(path)
     check_hold_out(entry.container, hold_out)
     model_values, options = read_settings(entry, chosen, set_ or [])
@@ -251,6 +250,15 @@ def fit(
         raise typer.Exit(128 + stop.signal)
 
 
+def _is_corpus(entry: Entry, path: Path) -> bool:
+    """Whether it is a folder that a model of documents and words takes."""
+    if not path.is_dir():
+        return False
+    from jaxmf.data import Tokens
+
+    return entry.container is Tokens
+
+
 def _keeping(method: str, out: Path, *, resume: bool, seconds: float | None) -> dict[str, Any]:
     """Settings of a method's checkpoints."""
     if method != "smc":
@@ -273,7 +281,8 @@ def _say_stopped(signal: str, out: Path, what: str) -> None:
     print(f"{words} the run in {out}", file=sys.stderr)
 
 
-def _check_out(out: Path, *, resume: bool, overwrite: bool) -> None:
+def check_out(out: Path, *, resume: bool, overwrite: bool) -> None:
+    """Refuses a file for a folder, and one whose run would be lost, or is not there to resume."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file; name a folder")
     holds_run = (out / "posterior.json").exists() or _has_checkpoint(out)

@@ -47,8 +47,9 @@ def read_data(
         options["use_columns"] = read_names(options.pop("columns"))
     if "drop" in options:
         options["drop_columns"] = read_names(options.pop("drop")) or ()
-    if options.get("recode") is not None:
-        options["recode"] = read_recode(options["recode"])
+    recode = options.get("recode")
+    if recode is not None:
+        options["recode"] = read_recode(recode)
     try:
         return _read(path, container, model, options, noted)
     except (TypeError, ValueError) as error:

@@ -171,6 +171,11 @@ _AS_OPTIONS = (
         r"Got unexpected extra arguments? ?(?:\(s\) )?\((\S+)[^)]*\)",
         r"one file is read at a time (or, of texts, a folder of .txt files), and \1 is further",
     ),
+    ("^n must be", "-n must be"),
+    (
+        "has no cells to predict; see top_entries, transform and document_completion",
+        "has no cells to predict; jaxmf recommend and jaxmf report answer of it",
+    ),
     ("use_columns", "--columns"),
     ("drop_columns", "--drop"),
     (r'missing="zero"', "--missing-features zero"),

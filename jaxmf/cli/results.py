@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from jaxmf.arguments import check_folder
+from jaxmf.cli.fitting import check_out
 from jaxmf.cli.inputs import check_known, read_cells, read_titles, say_dropped
 from jaxmf.cli.new_rows import check_options, read_new_rows, reading_of
 from jaxmf.cli.options import (
@@ -227,6 +228,7 @@ def demo(
     ] = None,
 ) -> None:
     """The main job on small images: hidden features, held-out cells predicted, a report."""
+    check_out(out, resume=False, overwrite=True)
     from jaxmf.cli import demonstration
 
     start_compilation_cache()

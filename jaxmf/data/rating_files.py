@@ -310,15 +310,15 @@ def _triples(
     if headings is not None and len(lines) == 1:
         raise ValueError(f"{path}: has a first line with headings and no further lines.")
     start = int(headings is not None)
-    times = [k for k, what in enumerate(held_by(lines)) if what in TIMES and k not in order]
-    times = as_option([*named(lines[0], order), *named(lines[0], times[:1])]) if times else ""
+    times = [k for k, what in enumerate(held_by(lines)) if what in TIMES and k not in order][:1]
+    with_times = as_option(named(lines[0], [*order, *times])) if times else ""
     lines = [[line[index] for index in order] for line in lines[start:]]
     values = recoded([line[2:3] for line in lines], recode)
     lines = [[*line[:2], *value, *line[3:]] for line, value in zip(lines, values, strict=True)]
     lines, line_numbers = _without_total(path, lines), line_numbers[start:]
     _check_cells(path, lines, line_numbers, order, headings)
     if len(order) == 3:
-        _refuse_other_values(path, lines, line_numbers, times)
+        _refuse_other_values(path, lines, line_numbers, with_times)
     lines = without_repeats(path, _with_values(path, lines))
     if len(order) > 3:
         lines = without_repeats(path, [line[:3] for line in latest_of_cells(path, lines)])

@@ -351,8 +351,8 @@ def _cell_error(
     if columns_read[column] == 0:
         remedies.append("give it the heading id if it holds ids")
     if len(levels) == len(body) and columns_read[column] > 0:
-        others = [name(index) for index in range(len(held)) if index != column]
-        remedies.append(f"name it first if it holds ids ({as_option([name(column), *others])})")
+        ids_first = [name(column), *(name(k) for k in range(len(held)) if k != column)]
+        remedies.append(f"name it first if it holds ids ({as_option(ids_first)})")
     if not remedies:
         remedies.append("write it as numbers, and leave missing cells empty")
     others = f"; so do {len(odd) - 1} others" * (len(odd) > 1)

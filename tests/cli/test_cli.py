@@ -197,6 +197,7 @@ FIT = ["fit", NAME, "X.npy", "--out", "out"]
         ([*FIT, "--image-shape", "big"], "write HEIGHTxWIDTH, such as 8x8"),
         ([*FIT, "--hold-out", "1.5"], "--hold-out 1.5: a share between 0 and 1"),
         ([*FIT, "--resume"], "out holds no checkpoint to resume from"),
+        (["demo", "--out", "X.npy"], "--out X.npy is a file; name a folder"),
         (["show", "nowhere"], "there is no folder nowhere"),
         (["report", "."], "holds no finished run"),
         (["predict", "."], "holds no finished run"),
