@@ -359,11 +359,17 @@ class NormalInverseWishart(Family):
 
 # XLA makes a library call, which no fused loop may hold, of a sum over 4,096 terms or more.
 _MOST_SUMMED = 2**11
+_SHORT = 8  # vectors shorter than this: in a sum of 64 terms and more each waits for the last
+
+
+def _is_summed(matrices: Array) -> bool:
+    """Whether to sum at once and not row after row, of which whole vectors are added."""
+    return matrices.shape[1] < _SHORT and matrices.size <= _MOST_SUMMED
 
 
 def _product(matrices: Array, vectors: Array) -> Array:
     """A x of symmetric matrices (L, D, D) and vectors (L, D)."""
-    if matrices.size <= _MOST_SUMMED:
+    if _is_summed(matrices):
         return jnp.sum(matrices * vectors[:, None, :], axis=2)
 
     def add(index: Array, total: Array) -> Array:
@@ -375,7 +381,7 @@ def _product(matrices: Array, vectors: Array) -> Array:
 
 def _squared_lengths(matrices: Array, vectors: Array) -> Array:
     """x'A x (L,) of symmetric matrices (L, D, D) and vectors (L, D)."""
-    if matrices.size <= _MOST_SUMMED:
+    if _is_summed(matrices):
         # One sum over both axes: of a sum of sums for many rows at once XLA of jaxlib 0.10.2 makes
         # a CPU program with wrong results (jax issue 39103).
         return jnp.sum(matrices * vectors[:, None, :] * vectors[:, :, None], axis=(1, 2))
