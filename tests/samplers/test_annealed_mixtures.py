@@ -24,6 +24,7 @@ from tests.support import network_oracles as oracles
 
 VALUES = np.array([0.25, 1.5, 1.2, -2.0, -1.4])
 ROWS = np.array([[0.2, 0.1], [1.5, 2.0], [1.2, 1.6], [-2.0, 0.5], [-1.4, 0.2]])
+GAPS = np.where(np.arange(10).reshape(5, 2) % 4 == 1, np.nan, ROWS)
 COUNTS = np.array([0.0, 5.0, 4.0, 1.0, 9.0])
 NORMAL = mf.NormalInverseGamma(0.3, 0.4, 2.0, 0.6)
 VECTORS = mf.NormalInverseWishart(2, 0.2, 0.5, 4.5, 0.7)
@@ -33,6 +34,7 @@ MODELS = {
     "process, concentration learned": (mf.DPMixture(LEARNED, family=NORMAL), VALUES, {}),
     "process, splits": (mf.DPMixture(1.3, family=NORMAL), VALUES, {"split_merge": 2}),
     "pitman-yor, vectors": (mf.DPMixture(0.8, 0.4, family=VECTORS), ROWS, {}),
+    "process, missing cells": (mf.DPMixture(0.8, family=mf.IndependentColumns(NORMAL)), GAPS, {}),
     "process, counts": (mf.DPMixture(0.8, family=mf.GammaPoisson(1.5, 0.5)), COUNTS, {}),
     "three groups": (mf.MixtureOfGaussians(3, 0.7, family=NORMAL), VALUES, {}),
 }
