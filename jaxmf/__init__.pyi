@@ -48,6 +48,7 @@ from .likelihoods.families.categories import BetaBinary as BetaBinary
 from .likelihoods.families.categories import DirichletMultinomial as DirichletMultinomial
 from .likelihoods.families.columns import IndependentColumns as IndependentColumns
 from .likelihoods.families.family import Family as Family
+from .likelihoods.families.mixed_columns import MixedColumns as MixedColumns
 from .likelihoods.families.multivariate_normal import (
     NormalInverseWishart as NormalInverseWishart,
 )

@@ -74,6 +74,7 @@ def models() -> Iterator[Target]:
         mf.BetaBernoulli: {"alpha": 1.0},
         mf.IndianBuffet: {"alpha": 1.0},
         mf.RootInverseGamma: {"concentration": 2.0, "rate": 1.0},
+        mf.MixedColumns: {"families": [mf.NormalInverseGamma()]},
         mf.IndependentColumns: {"family": mf.NormalInverseGamma()},
         mf.SharedSample: {"num_samples": 2},
         mf.RowSample: {"num_samples": 2},
@@ -104,6 +105,7 @@ def models() -> Iterator[Target]:
         mf.IndependentColumns: {
             "family": "object", "scale": "no scale", "location": "no location"
         },
+        mf.MixedColumns: {"families": "object", "normal": None, "kinds": None},
         mf.BinaryMF: {"change_basis": "count from 0 or none"},
         mf.BPMF: {"num_factors": "count from 0", "link": "flag or none", "offset": "number"},
         mf.Ordinal: {"levels": "values", "thresholds": None},
@@ -126,7 +128,8 @@ def models() -> Iterator[Target]:
         mf.DirichletProcess, mf.FeatureModel, mf.FlexibleMixture, mf.FlexiblePrior,
         mf.GammaPoisson, mf.Gaussian, mf.HDP, mf.HDPLDA, mf.HFP, mf.IndependentColumns,
         mf.IndianBuffet, mf.LDA,
-        mf.LinearGaussianIBP, mf.MixtureOfGaussians, mf.MultiHDP, mf.MultiLDA, mf.NegativeBinomial,
+        mf.LinearGaussianIBP, mf.MixedColumns, mf.MixtureOfGaussians, mf.MultiHDP, mf.MultiLDA,
+        mf.NegativeBinomial,
         mf.NoisyOr, mf.NoisyOrIBP,
         mf.NormalInverseGamma, mf.NormalInverseWishart, mf.Ordinal, mf.PAM, mf.PitmanYor,
         mf.Poisson, mf.RootInverseGamma, mf.StudentT,

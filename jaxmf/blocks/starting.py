@@ -25,7 +25,6 @@ from jaxmf.blocks.tile_layout import opened
 from jaxmf.blocks.unobserved import holders, start_unobserved
 from jaxmf.blocks.wiring import BlockModel, Wiring
 from jaxmf.data import Tokens
-from jaxmf.likelihoods.families.columns import IndependentColumns
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.priors.hdp import HDP
@@ -268,8 +267,8 @@ def _has_centres(network: Wiring) -> bool:
 
 
 def _is_normal(family: object) -> bool:
-    single = family.family if isinstance(family, IndependentColumns) else family
-    return isinstance(single, NormalInverseGamma | NormalInverseWishart)
+    singles = getattr(family, "single_families", (family,))
+    return all(isinstance(one, NormalInverseGamma | NormalInverseWishart) for one in singles)
 
 
 def _near_centres(network: Wiring, key: Key, state: NetworkState, data: Tokens) -> NetworkState:

@@ -28,6 +28,7 @@ PRIORS = {
     "DirichletMultinomial": "jaxmf.likelihoods.families.categories",
     "GammaPoisson": "jaxmf.likelihoods.families.poisson",
     "IndependentColumns": "jaxmf.likelihoods.families.columns",
+    "MixedColumns": "jaxmf.likelihoods.families.mixed_columns",
     "NormalInverseGamma": "jaxmf.likelihoods.families.normal",
     "NormalInverseWishart": "jaxmf.likelihoods.families.multivariate_normal",
     "Bernoulli": "jaxmf.likelihoods.cells.bernoulli",

@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from jaxmf.data import Dense
 from jaxmf.diagnostics import evenly_spread
-from jaxmf.likelihoods.families.columns import IndependentColumns
 from jaxmf.models.mixtures import DPMixture, MixtureOfGaussians
 from jaxmf.programs import jit
 from jaxmf.sklearn.base import SampledEstimator, count_or_none, read_matrix
@@ -39,7 +38,8 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
             finite mixture (by default 1): a number or a numpyro distribution.
         family: of the rows; None for Gaussians of any mean and covariance, on the scale of the data
             (`jaxmf.NormalInverseWishart.from_data`); `jaxmf.IndependentColumns()` for Gaussians
-            whose columns are independent, with which cells may be missing (NaN); or
+            whose columns are independent, with which cells may be missing (NaN), and
+            `jaxmf.MixedColumns` for columns of several kinds; or
             `jaxmf.NormalInverseWishart` with other settings, and for one column
             `jaxmf.NormalInverseGamma` or `jaxmf.GammaPoisson`.
         num_warmup: steps thrown away.
@@ -156,7 +156,7 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
 
     @property
     def _takes_missing(self) -> bool:
-        return isinstance(self.family, IndependentColumns)
+        return bool(getattr(self.family, "takes_missing", False))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

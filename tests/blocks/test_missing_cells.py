@@ -236,6 +236,42 @@ def test_mixtures_of_counts_in_columns(fitted):
     assert np.all(np.isfinite(prediction.sd))
 
 
+KINDS_OF_COLUMNS = [None, mf.BetaBinary(), None, mf.GammaPoisson(1.0, 0.2)]
+
+
+@pytest.mark.slow
+def test_columns_of_several_kinds_keep_to_their_values():
+    columns = [
+        WHOLE[:, 1],
+        GENERATOR.random(90) < np.array([0.05, 0.5, 0.95])[KINDS],
+        WHOLE[:, 0],
+        GENERATOR.poisson(np.array([1, 4, 12])[KINDS]),
+    ]
+    whole = np.stack(columns, axis=1).astype(float)
+    table = np.where(GENERATOR.random(whole.shape) < 0.2, np.nan, whole)
+    post = mf.sample(mf.DPMixture(family=mf.MixedColumns(KINDS_OF_COLUMNS)), table, **RUN)
+    prediction = post.predict(quantiles=(0.05, 0.95), num_draws=300)
+    truth = whole[prediction.rows, prediction.columns]
+    low, high = prediction.quantiles
+    assert np.mean((low <= truth) & (truth <= high)) > 0.8
+    assert set(prediction.draws[:, prediction.columns == 1].ravel()) == {0, 1}
+    assert np.all(prediction.draws[:, prediction.columns == 3] % 1 == 0)
+    groups = post.groups()
+    large = groups.counts >= 10
+    np.testing.assert_allclose(np.sort(groups.mean[large, 2]), CENTRES[:, 0], rtol=0.15)
+    assert np.all(np.isfinite(post.predict(new_rows=table[:4]).mean))
+
+
+def test_one_family_is_needed_for_each_column():
+    model = mf.DPMixture(family=mf.MixedColumns(KINDS_OF_COLUMNS))
+    with pytest.raises(ValueError, match="families: there are 4, and the rows have 3 columns"):
+        mf.sample(model, TABLE, **RUN)
+    with pytest.raises(ValueError, match=r"x, column 1: .* is no whole number, as BetaBinary"):
+        mf.sample(model, np.column_stack([TABLE, TABLE[:, 0]]), **RUN)
+    with pytest.raises(TypeError, match="NormalInverseWishart is of vectors"):
+        mf.MixedColumns([None, mf.NormalInverseWishart()])
+
+
 def test_what_cannot_be_is_refused_in_words():
     for model in (mf.DPMixture(), mf.MixtureOfGaussians(2)):
         with pytest.raises(

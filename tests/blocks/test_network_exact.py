@@ -36,6 +36,7 @@ COLUMNS = {
     "gaps": [[0.25, 0.0], [np.nan, 2.0], [1.0, np.nan], [np.nan, np.nan]],
     "kinds": [[0.0, 2.0], [1.0, np.nan], [np.nan, 2.0], [1.0, 0.0]],
     "counted": [np.nan, 5.0, 3.0, np.nan],
+    "mixed": [[0.25, 2, np.nan, 1], [np.nan, 1, 1.5, 5], [1.0, np.nan, 0.0, 3], [-2, 0, 1, np.nan]],
 }
 
 
@@ -83,6 +84,18 @@ CASES = {
             ),
             "counted": block(
                 mf.IndependentColumns(mf.GammaPoisson(1.5, 0.5)), lambda group: (group + 1) // 2
+            ),
+        },
+        (),
+    ),
+    "missing cells of several kinds": (
+        {
+            "group": mf.Block(mf.DirichletProcess(0.8)),
+            "mixed": block(
+                mf.MixedColumns(
+                    [LENGTH, mf.DirichletMultinomial(3, 0.5), LENGTH, mf.GammaPoisson(1.5, 0.5)]
+                ),
+                "group",
             ),
         },
         (),
@@ -315,6 +328,7 @@ def assert_exact(problem, joint, *, removes=True, swept=None, tolerance=TOLERANC
         "a function of an indicator",
         "a process a document",
         "missing cells of several blocks",
+        "missing cells of several kinds",
         "pitman-yor",
         "two sides, together",
     ],

@@ -137,6 +137,10 @@ def log_of_group(family, values):
         return log_of_vectors(values, family)
     if isinstance(family, mf.IndependentColumns):
         return log_of_columns(values, family)
+    if isinstance(family, mf.MixedColumns):
+        columns = np.asarray(values, float).T
+        each = zip(columns, family.families, strict=True)
+        return sum(log_of_columns(cells, mf.IndependentColumns(one)) for cells, one in each)
     return log_of_counts(values, family)
 
 

@@ -152,6 +152,24 @@ class IndependentColumns(Family):
         return cls(family, size, location=location, scale=jnp.sqrt(variance))
 
     @property
+    def is_of_data(self) -> bool:
+        """Whether it follows from the data."""
+        return self.family is None
+
+    def known_from(self, values: Array, *, num_groups: int = 10) -> IndependentColumns:
+        """The family on the scale of the data where that is left open: see `from_data`."""
+        return self.from_data(values, num_groups=num_groups) if self.is_of_data else self
+
+    def with_any_scale(self) -> IndependentColumns:
+        """The family with some scale where that is left open, for what does not depend on it."""
+        return IndependentColumns(NormalInverseGamma(), self.size) if self.is_of_data else self
+
+    @property
+    def single_families(self) -> tuple[Family, ...]:
+        """That of every column."""
+        return (self._known(),) * self.num_columns
+
+    @property
     def pads(self) -> bool:  # type: ignore[override]
         return self._known().pads
 
@@ -179,15 +197,7 @@ class IndependentColumns(Family):
         if array.shape != whole:
             raise ValueError(f"{name}: takes values of shape {whole}, got {array.shape}")
         for column, cells in enumerate(array.reshape(array.shape[0], -1).T):
-            seen = ~np.isnan(cells)
-            if not seen.any():
-                continue
-            # so that positions in messages are those of rows
-            filled: Any = np.where(seen, cells, cells[np.argmax(seen)])
-            label = name if self.size is None else f"{name}, column {column}"
-            if not family.is_log:
-                filled = _as_whole(filled, label, family)
-            family.check(filled, label)
+            check_column(family, cells, name if self.size is None else f"{name}, column {column}")
         return array
 
     # --- statistics: the groups first, then the columns -------------------------------------------
@@ -210,7 +220,9 @@ class IndependentColumns(Family):
             groups_first = jnp.moveaxis(leaf, axis, 0)[:num_groups]
             leaves[f"{label}_by_column"] = groups_first
         number = jnp.zeros((num_groups,), jnp.int32).at[groups].add(1)
-        return _statistics_type(each._fields)(number=number, **leaves)
+        return statistics_type(tuple(f"{label}_by_column" for label in each._fields))(
+            number=number, **leaves
+        )
 
     def _no_values(self) -> Array:
         return jnp.zeros((0, self.num_columns), jnp.result_type(float))
@@ -341,10 +353,24 @@ class IndependentColumns(Family):
         return (mean[:, 0], variance[:, 0]) if self.size is None else (mean, variance)
 
 
+def check_column(family: Family, cells: np.ndarray, name: str) -> None:
+    """Refuses a column (N,) whose cells, NaN where missing, are no values of a family.
+
+    Raises:
+        ValueError: naming the column and the row.
+    """
+    seen = ~np.isnan(cells)
+    if not seen.any():
+        return
+    # so that positions in messages are those of rows
+    filled: Any = np.where(seen, cells, cells[np.argmax(seen)])
+    family.check(filled if family.is_log else _as_whole(filled, name, family), name)
+
+
 @cache
-def _statistics_type(fields: tuple[str, ...]) -> Callable[..., PyTree]:
+def statistics_type(fields: tuple[str, ...]) -> Callable[..., PyTree]:
     """Tokens of every group, cells missing or not, and the statistics of single columns."""
-    return namedtuple("ColumnStatistics", ("number", *(f"{each}_by_column" for each in fields)))
+    return namedtuple("ColumnStatistics", ("number", *fields))
 
 
 def _is_learned(value: object) -> bool:

@@ -8,21 +8,39 @@ import numpy as np
 from jaxmf.data import Dense
 from jaxmf.likelihoods.families.columns import IndependentColumns
 from jaxmf.likelihoods.families.family import Family
+from jaxmf.likelihoods.families.mixed_columns import MixedColumns
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.likelihoods.families.poisson import GammaPoisson
-from jaxmf.types import Array
+from jaxmf.types import Array, PyTree
 
 _MOST_COLUMNS = 1_000  # 40 rows of this many: 20 sweeps take minutes
 
 
 def is_of_data(family: Family | None) -> bool:
     """Whether the family follows from the data."""
-    return family is None or (isinstance(family, IndependentColumns) and family.family is None)
+    return family is None or getattr(family, "is_of_data", False)
 
 
-def prior_count(family: Family) -> Array | float:
-    """How many values the prior of a group's mean counts as; NaN where it is not known."""
+def known_from(family: Family | None, values: Array, **options: int) -> Family:
+    """A family that follows from the data, for these rows (N, D), NaN where a cell is missing."""
+    if isinstance(family, IndependentColumns | MixedColumns):
+        return family.known_from(values, **options)
+    return NormalInverseWishart.from_data(values, **options)
+
+
+def prior_count(family: Family, counts: Array, statistics: PyTree) -> Array:
+    """How many values the mean of a group rests on, those that its prior counts as among them.
+
+    NaN where these are not known. Args: counts (G,), rows of the groups. Returns (G, 1) or (G, D).
+    """
+    if isinstance(family, IndependentColumns | MixedColumns):
+        priors = jnp.stack([jnp.asarray(_prior_count(one)) for one in family.single_families])
+        return priors + family.num_values(statistics)
+    return _prior_count(family) + counts[:, None]
+
+
+def _prior_count(family: Family) -> Array | float:
     if isinstance(family, NormalInverseWishart | NormalInverseGamma):
         return family.weight
     return family.rate if isinstance(family, GammaPoisson) else jnp.nan
@@ -36,7 +54,7 @@ def check_table(family: Family | None, data: Dense, name: str, *, takes_rows: bo
     Raises:
         ValueError: the message says what to pass instead.
     """
-    is_by_column = isinstance(family, IndependentColumns)
+    is_by_column = isinstance(family, IndependentColumns | MixedColumns)
     if data.observed is not None and not is_by_column:
         raise ValueError(_advice_on_missing(family, data, name))
     if not takes_rows and data.num_columns != 1:

@@ -39,8 +39,8 @@ from jaxmf.data import Dense, Tokens
 from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.columns import IndependentColumns
 from jaxmf.likelihoods.families.family import Family, check_family
+from jaxmf.likelihoods.families.mixed_columns import MixedColumns
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
-from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.model import GroupMoments, Pair
 from jaxmf.models.mixtures import mixture_checks
 from jaxmf.priors import hyper
@@ -65,7 +65,7 @@ class _Mixture(NetworkModel[Dense]):
 
         It is where columns are independent given the group, so that cells may be missing.
         """
-        return isinstance(self.family, IndependentColumns)
+        return self.family is not None and self.family.takes_missing
 
     @abstractmethod
     def _prior(self) -> PartitionPrior:
@@ -74,15 +74,13 @@ class _Mixture(NetworkModel[Dense]):
     @property
     def _takes_rows(self) -> bool:
         """Whether the family is of rows of any length, and not of single numbers."""
-        rows = NormalInverseWishart | IndependentColumns
-        return self.family is None or isinstance(self.family, rows)
+        is_vectors = self.family is None or isinstance(self.family, NormalInverseWishart)
+        return is_vectors or self.predicts_its_rows
 
     def network(self) -> Network:
         family = NormalInverseWishart() if self.family is None else self.family
-        if isinstance(family, IndependentColumns) and mixture_checks.is_of_data(family):
-            family = IndependentColumns(
-                NormalInverseGamma()
-            )  # until the data are there, see `over`
+        if isinstance(family, IndependentColumns | MixedColumns):
+            family = family.with_any_scale()  # until the data are there, see `over`
         return Network(group=Block(self._prior()), x=Block(family, by="group", observed=True))
 
     def over(self, data: Dense) -> tuple[Wiring, Tokens]:
@@ -91,8 +89,7 @@ class _Mixture(NetworkModel[Dense]):
         if mixture_checks.is_of_data(self.family):
             prior = network.blocks["group"].distribution
             known = {} if prior.grows else {"num_groups": prior.num_groups(1)}
-            kind = NormalInverseWishart if self.family is None else IndependentColumns
-            family = kind.from_data(tokens.values["x"], **known)
+            family = mixture_checks.known_from(self.family, tokens.values["x"], **known)
             block = network.blocks["x"].with_distribution(family)
             network = Network(network.blocks | {"x": block}, network.order)
         return network, tokens
@@ -119,7 +116,7 @@ class _Mixture(NetworkModel[Dense]):
         if mixture_checks.is_of_data(self.family):
             stated = "NormalInverseWishart(...)"
             if self.family is not None:
-                stated = "IndependentColumns(NormalInverseGamma(...))"
+                stated = f"{type(self.family).__name__}(...) of stated families"
             raise ValueError(
                 f"{type(self).__name__} takes the family of its groups from the data: state it to "
                 f"simulate more, family={stated}"
@@ -279,10 +276,8 @@ class _Mixture(NetworkModel[Dense]):
         mean, variance = distribution.moments(statistics, hyperparameters)
         counts, weights = draw["group_counts"].reshape(-1), probabilities(network, draw, "group")
         mean, variance = mean.reshape(counts.size, -1), variance.reshape(counts.size, -1)
-        known, single = counts[:, None], distribution
-        if isinstance(distribution, IndependentColumns):
-            known, single = distribution.num_values(statistics), distribution.family
-        share = 1 / (mixture_checks.prior_count(single) + known + 1)
+        known = mixture_checks.prior_count(distribution, counts, statistics)
+        share = 1 / (known + 1)
         return GroupMoments(
             counts=counts,
             weights=weights,
