@@ -70,8 +70,11 @@ class MixedColumns(Family):
             )
         object.__setattr__(self, "families", tuple(self.families))
         if self.kinds is None:
-            for family in self.families:
-                IndependentColumns(family)  # which refuses what it does not take
+            for column, family in enumerate(self.families):
+                try:
+                    IndependentColumns(family)
+                except TypeError as error:
+                    raise TypeError(f"families: of column {column}: {error}") from None
             first = tuple(self.families.index(family) for family in self.families)
             object.__setattr__(self, "kinds", first)
 
