@@ -26,7 +26,7 @@ from jaxmf.cli.options import (
     read_shape,
     start_compilation_cache,
 )
-from jaxmf.cli.settings import build, read_settings, refuse_foreign
+from jaxmf.cli.settings import build, method_options, read_settings
 
 if TYPE_CHECKING:
     from jaxmf.registry.entry import Entry, Setting
@@ -188,26 +188,9 @@ def fit(
     print(f"{data}: {describe(container)}")
     container, truth = hide(container, hold_out, seed)
     start_compilation_cache()
-    options_of_methods = {
-        "sample": {
-            "num_chains": chains,
-            "num_samples": samples,
-            "num_warmup": warmup,
-            "thin": thin,
-            "temper": temper,
-        },
-        "particle_filter": {"num_particles": particles, "num_runs": runs},
-        "smc": {"num_particles": particles, "num_runs": runs},
-        "variational": {
-            "num_epochs": epochs,
-            "num_validation": validation,
-            "analytic": analytic or None,
-        },
-    }
-    refuse_foreign(chosen, options_of_methods)
-    settings = {
-        name: value for name, value in options_of_methods[chosen].items() if value is not None
-    }
+    flags = {"chains": chains, "samples": samples, "warmup": warmup, "thin": thin, "temper": temper}
+    flags |= {"particles": particles, "runs": runs, "epochs": epochs, "validation": validation}
+    settings = method_options(chosen, {**flags, "analytic": analytic or None})
     from jaxmf.engine.interrupt import Interrupts
     from jaxmf.engine.lock import refuse_if_locked
 

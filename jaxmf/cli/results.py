@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import numpy as np
 import typer
@@ -36,7 +37,7 @@ from jaxmf.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from jaxmf.data import Container
+    from jaxmf.data import Container, Features
     from jaxmf.results import Posterior
     from jaxmf.types import Names
 
@@ -86,15 +87,10 @@ def predict(
 ) -> None:
     """Predict cells: mean, sd and quantiles of each."""
     levels = read_levels(quantiles)
+    files = new_rows, row_features
     stated = {"form": form, "headings": headings, "key": key, "columns": columns, "drop": drop}
     stated["recode"] = recode
-    check_options(new_rows, row_features, unknown, missing_features, stated)
-    posterior = _load(folder, at)
-    reading = reading_of(folder, stated, new_rows)
-    new, features = read_new_rows(
-        posterior, new_rows, row_features, missing=missing_features, reading=reading
-    )
-    _say_dropped(posterior.data, new, unknown)
+    posterior, new, features, reading = _open(folder, at, files, unknown, missing_features, stated)
     chosen = None
     if cells is not None:
         chosen = read_cells(cells, posterior.data, new, reading.get("columns"))
@@ -139,18 +135,10 @@ def recommend(
     ] = None,
 ) -> None:
     """The best columns of rows, without those they are known to have."""
+    files = new_rows, row_features
     stated = {"form": form, "headings": headings, "key": key, "columns": columns, "drop": drop}
     stated["recode"] = recode
-    check_options(new_rows, row_features, unknown, missing_features, stated)
-    posterior = _load(folder, at)
-    new, features = read_new_rows(
-        posterior,
-        new_rows,
-        row_features,
-        missing=missing_features,
-        reading=reading_of(folder, stated, new_rows),
-    )
-    _say_dropped(posterior.data, new, unknown)
+    posterior, new, features, _ = _open(folder, at, files, unknown, missing_features, stated)
     names = _row_names(posterior.data if new is None else new)
     chosen = read_ids(rows, names) if rows else None
     if unknown == "drop" and chosen is not None:
@@ -166,6 +154,23 @@ def recommend(
         titles=named,
     )
     _hand_over(found.table(), out, "recommendations")
+
+
+def _open(
+    folder: Path,
+    at: float | None,
+    files: tuple[Path | None, Path | None],
+    unknown: str,
+    missing: str,
+    stated: Mapping[str, object],
+) -> tuple[Posterior, Container | None, Features | None, dict[str, Any]]:
+    """A run, the new rows and their features of two files, and how the first is read."""
+    check_options(*files, unknown, missing, stated)
+    posterior = _load(folder, at)
+    reading = reading_of(folder, stated, files[0])
+    new, features = read_new_rows(posterior, *files, missing=missing, reading=reading)
+    _say_dropped(posterior.data, new, unknown)
+    return posterior, new, features, reading
 
 
 def _say_dropped(data: Container, new: Container | None, unknown: str) -> None:

@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from jaxmf.model import Model
 
 
+_FLAGS = {
+    "sample": ("chains", "samples", "warmup", "thin", "temper"),
+    "particle_filter": ("particles", "runs"),
+    "smc": ("particles", "runs"),
+    "variational": ("epochs", "validation", "analytic"),
+}
+_AS_THEY_ARE = ("thin", "temper", "analytic")
+
+
 def read_settings(
     entry: Entry, method: str, texts: list[str]
 ) -> tuple[dict[str, object], dict[str, object]]:
@@ -62,26 +71,19 @@ def build(entry: Entry, values: dict[str, object]) -> Model:
     return entry.model(**values)
 
 
-def refuse_foreign(method: str, options_of_methods: Mapping[str, Mapping[str, object]]) -> None:
-    """Refuses flags of other methods; `given` has for each method what its flags were given.
+def method_options(method: str, flags: Mapping[str, object]) -> dict[str, object]:
+    """The options of a verb from flags, None where one is not there.
 
     Raises:
-        ValueError: there is one.
+        ValueError: there is a flag of another method.
     """
-    flags = {
-        "num_chains": "--chains",
-        "num_samples": "--samples",
-        "num_warmup": "--warmup",
-        "thin": "--thin",
-        "temper": "--temper",
-        "num_particles": "--particles",
-        "num_runs": "--runs",
-        "num_epochs": "--epochs",
-        "num_validation": "--validation",
-        "analytic": "--analytic",
+    for name, value in flags.items():
+        if value is not None and name not in _FLAGS[method]:
+            other = next(each for each, names in _FLAGS.items() if name in names)
+            allowed = ", ".join(f"--{each}" for each in _FLAGS[method])
+            raise ValueError(f"--{name} belongs to {other}; {method} takes {allowed}")
+    return {
+        name if name in _AS_THEY_ARE else f"num_{name}": value
+        for name, value in flags.items()
+        if value is not None
     }
-    for other, values in options_of_methods.items():
-        for name, value in values.items():
-            if name not in options_of_methods[method] and value is not None:
-                allowed = ", ".join(flags[n] for n in options_of_methods[method]) or "no options"
-                raise ValueError(f"{flags[name]} belongs to {other}; {method} takes {allowed}")

@@ -16,7 +16,7 @@ from jaxmf.data.headings import kinds_of, roles
 from jaxmf.data.names import ids
 from jaxmf.data.ones import Listed, by_ids, listed_ones
 from jaxmf.data.readers import read_matrix, read_text
-from jaxmf.data.table_columns import as_option, likely, positions, roles_by_content
+from jaxmf.data.table_columns import as_option, likely, positions, refuse_twice, roles_by_content
 from jaxmf.data.text_tables import (
     MISSING,
     as_number,
@@ -184,6 +184,8 @@ def _is_list(path: Path) -> bool:
     Raises ValueError: two columns of whole numbers may be a list or a matrix.
     """
     lines = stripped_lines(path)[0]
+    if _lower(lines[0]) & (_DOCUMENTS | _TERMS):
+        refuse_twice(path, lines[0])
     body = lines if kinds_of(lines[0]) is None or len(lines) == 1 else lines[1:]
     cells = [cell for line in body for cell in line if cell.lower() not in MISSING]
     count = sum(map(is_number, cells))

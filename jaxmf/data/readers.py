@@ -341,7 +341,8 @@ def _cell_error(
     remedies = []
     if len(odd) < len(held):
         remedies.append(f"leave it out ({drop_option([name(index) for index in odd])})")
-    if 1 < len(levels) <= _MOST_ANSWERS and len(levels) < len(body):
+    has_lines = len(body) > 2  # else it is not seen whether answers or ids repeat
+    if 0 < len(levels) <= _MOST_ANSWERS and (1 < len(levels) < len(body) or not has_lines):
         answers = ", ".join(map(repr, map(_short, levels[:4]))) + ", ..." * (len(levels) > 4)
         option = recode_option(list(map(_short, levels)), "?")
         remedies.append(
@@ -350,7 +351,7 @@ def _cell_error(
         )
     if columns_read[column] == 0:
         remedies.append("give it the heading id if it holds ids")
-    if len(levels) == len(body) and columns_read[column] > 0:
+    if has_lines and len(levels) == len(body) and columns_read[column] > 0:
         ids_first = [name(column), *(name(k) for k in range(len(held)) if k != column)]
         remedies.append(f"name it first if it holds ids ({as_option(ids_first)})")
     if not remedies:

@@ -110,6 +110,9 @@ def test_pairs_are_words_of_documents_and_repeats_count(tmp_path):
     assert words_of(read_tokens(path)) == [["cup", "cup"], ["tea"]]
     turned = read_tokens(path, form="pairs", use_columns=["what", "who"])
     assert words_of(turned) == [["ann", "ann"], ["bo"]]
+    path = write(tmp_path / "d.csv", "word,word\na,cup\na,tea\n")
+    with pytest.raises(ValueError, match="'word' stands twice in its first line"):
+        read_tokens(path)
     with pytest.raises(ValueError, match="form belongs to documents and words"):
         read_tokens(path, form="pairs", columns=["user", "item", "rating"])
 

@@ -705,6 +705,11 @@ def test_answers_in_words_are_no_baskets(tmp_path):
             read(path)
     with pytest.raises(ValueError, match=r"it first if it holds ids .*--columns 'respondent,I"):
         read_matrix(path)
+    one = tmp_path / "one.csv"
+    one.write_text("respondent,I like tea\nR9,sometimes\n")
+    with pytest.raises(ValueError, match=r"--recode 'sometimes=.'") as refused:
+        read_matrix(one)
+    assert "if it holds ids" not in str(refused.value)
     table = read_matrix(
         path,
         use_columns=["respondent", "I like tea", "I like jam"],
