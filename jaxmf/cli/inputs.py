@@ -159,7 +159,7 @@ def read_titles(path: Path, data: Container) -> dict[object, str]:
 
 
 def read_cells(
-    path: Path, data: Any, new: Container | None = None, chosen: str | None = None
+    path: Path, data: Any, new: Container | None = None, chosen: str = ""
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of cells from a file with headings, by id where the data has ids.
 

@@ -30,7 +30,7 @@ def keep_reading(folder: Path, reading: Mapping[str, object]) -> None:
     manifest.write(folder / _READING, {"format": _FORMAT, **kept})
 
 
-def reading_of(folder: Path, stated: Mapping[str, object], path: Path | None) -> dict[str, Any]:
+def reading_of(folder: Path, stated: Mapping[str, object], path: Path | None) -> dict[str, object]:
     """How a file like that of a run is read: as is stated, else as that was.
 
     Args: path: the file; columns that it lacks need neither be read nor left out.

@@ -6,7 +6,7 @@ import csv
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import numpy as np
 import typer
@@ -93,7 +93,7 @@ def predict(
     posterior, new, features, reading = _open(folder, at, files, unknown, missing_features, stated)
     chosen = None
     if cells is not None:
-        chosen = read_cells(cells, posterior.data, new, reading.get("columns"))
+        chosen = read_cells(cells, posterior.data, new, str(reading.get("columns") or ""))
         file = f"--row-features, {row_features}" if new_rows is None else f"--new-rows, {new_rows}"
         check_known(chosen, posterior.data, new, (cells, file), unknown=unknown)
     found = posterior.predict(
@@ -163,7 +163,7 @@ def _open(
     unknown: str,
     missing: str,
     stated: Mapping[str, object],
-) -> tuple[Posterior, Container | None, Features | None, dict[str, Any]]:
+) -> tuple[Posterior, Container | None, Features | None, dict[str, object]]:
     """A run, the new rows and their features of two files, and how the first is read."""
     check_options(*files, unknown, missing, stated)
     posterior = _load(folder, at)
