@@ -55,7 +55,8 @@ def as_container(
         data: a container, or what one is made of.
         container_type: ``Dense``, ``Entries``, ``SparseBinary``, ``SparseSeries`` or ``Tokens``.
         name: what the user calls the data, for the message.
-        can_be_empty: whether all counts may be 0, as those of new documents.
+        can_be_empty: whether all counts may be 0, as those of new documents, and columns may be
+            without a cell, as those of new rows.
     Raises:
         TypeError: another container, or an object with more than one reading; says what to write.
         ValueError: what the container says.
@@ -78,6 +79,8 @@ def as_container(
         )
     make_tokens = new_tokens if can_be_empty else Tokens.from_counts
     make: Any = getattr(container_type, "from_array", make_tokens)
+    if can_be_empty:
+        make = getattr(container_type, "from_new_rows", make)
     if container_type is Entries:
         question = "is it a long table or a matrix"
         _check_one_reading(name, data, Entries, question, is_frame)

@@ -99,19 +99,38 @@ class Dense(CellsById):
         """
         if isinstance(x, cls):
             return x
+        result = cls._read(x, observed, row_names, column_names)
+        result._warn_of_empty_lines()
+        return result
+
+    @classmethod
+    def from_new_rows(cls, x: object) -> Self:
+        """As `from_array`, of rows beside known ones: that a column has no cell is no warning."""
+        if isinstance(x, cls):
+            return x
+        result = cls._read(x)
+        result._warn_of_empty_lines(columns=False)
+        return result
+
+    @classmethod
+    def _read(
+        cls,
+        x: object,
+        observed: object = None,
+        row_names: object = None,
+        column_names: object = None,
+    ) -> Self:
         table = peel("data", x)
         values = table.values
         if hasattr(values, "toarray"):
             checks.check_matrix_shape("data", values.shape)
             values = values.toarray()
-        result = cls(
+        return cls(
             values,
             observed,
             table.row_names if row_names is None else row_names,
             table.column_names if column_names is None else column_names,
         )
-        result._warn_of_empty_lines()
-        return result
 
     @classmethod
     def from_process_rows(
@@ -234,11 +253,11 @@ class Dense(CellsById):
             missing = f", {self.num_missing} missing"
         return f"Dense({' x '.join(map(str, jnp.shape(self.values)))}{missing})"
 
-    def _warn_of_empty_lines(self) -> None:
+    def _warn_of_empty_lines(self, *, columns: bool = True) -> None:
         if self.observed is None:
             return
         observed = np.asarray(self.observed)
-        for line, axis in (("row", 1), ("column", 0)):
+        for line, axis in (("row", 1), ("column", 0))[: 2 if columns else 1]:
             seen = observed.any(axis=axis)
             if not seen.all():
                 ids = getattr(self, f"{line}_names")

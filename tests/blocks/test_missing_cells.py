@@ -1,5 +1,7 @@
 """Rows with missing cells: families of columns, whole steps, and what mixtures say of cells."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -204,6 +206,9 @@ def test_predictive_distributions_are_those_of_the_group_of_the_row(fitted):
 
 def test_new_rows_may_have_missing_cells(fitted):
     new = np.array([[14.0, np.nan, np.nan], [np.nan, 13.0, 0.0], [np.nan, 20.0, np.nan]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a column of one new row may be without a cell
+        assert fitted.predict(new_rows=new[:1]).mean.shape == (2,)
     prediction = fitted.predict(new_rows=mf.Dense(new), quantiles=(0.05, 0.95))
     truth = np.array([2.5, 1e5, 43.0, 55.0, 1e5])
     np.testing.assert_allclose(prediction.mean, truth, rtol=0.15)
