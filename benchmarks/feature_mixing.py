@@ -63,6 +63,15 @@ def blocks(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
     return data, {"u": u, "v": v}
 
 
+def open_blocks(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
+    """A matrix of 60 x 40 of three features a side, noise 0.5."""
+    generator = np.random.default_rng(seed)
+    u, v = generator.random((60, 3)) < 1 / 3, generator.random((40, 3)) < 1 / 3
+    x = u.astype(float) @ generator.standard_normal((3, 3)) @ v.T
+    x += 0.5 * generator.standard_normal(x.shape)
+    return mf.Dense.from_array(x.astype(np.float32)), {"u": u, "v": v}
+
+
 def _finite_sides() -> mf.BinaryMF:
     prior = mf.BetaBernoulli(binary_mf.TRUE_FEATURES, 1.0, 2 * binary_mf.TRUE_FEATURES)
     return mf.BinaryMF(
@@ -101,6 +110,9 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
             "from data": {"start": "data"},
             "whole rows": {"sweep": "whole_rows", "change_basis": 0},
         }, 500, 100,
+    ),
+    "binary-mf/60x40/open": lambda: Problem(
+        mf.BinaryMF(), open_blocks, {"default": {}}, 500, 100
     ),
 }  # fmt: skip
 
