@@ -61,7 +61,7 @@ Recode = Annotated[
     typer.Option(
         metavar="WORD=NUMBER,...",
         help="What words or codes in cells of a table of numbers stand for: agree=4,abs=,99= where "
-        "no number is a missing cell.",
+        "no number is a missing cell; =0 of empty cells.",
     ),
 ]
 Titles = Annotated[
@@ -114,7 +114,7 @@ def read_recode(text: str) -> dict[str, float | None]:
             found[word.strip()] = float(value) if value.strip() else None
         except ValueError:
             separator = ""
-        if not separator or not word.strip() or "=" in word:
+        if not separator or not (word + value).strip() or "=" in word:
             raise ValueError(
                 f"--recode {part!r}: write WORD=NUMBER, or WORD= for a missing cell, with commas "
                 "between"

@@ -88,6 +88,7 @@ def read_ones(
             without a cell that is a one.
     """
     path = check_file(path)
+    form = "matrix" if form is None and recode else form
     listed = listed_ones(
         path,
         form=form,

@@ -367,7 +367,7 @@ def _check_cells(
         heading = "" if headings is None else f" ({headings[2]!r})"
         raise ValueError(
             f"{path}: value {text!r} of line {line_number}, column {order[2] + 1}{heading}, is no "
-            f"number; write it as one, or leave it empty (also by {recode_option([text])})."
+            f"number; write it as one, or leave it empty (also by {recode_option({text: ''})})."
         )
 
 

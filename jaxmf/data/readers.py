@@ -232,7 +232,10 @@ def _check_ids(path: Path, texts: Sequence[str], line_numbers: Sequence[int]) ->
     seen: dict[str, int] = {}
     for line, text in zip(line_numbers, texts, strict=False):
         if not text:
-            raise ValueError(f"{path}: line {line} has no id in the first column; give it one.")
+            raise ValueError(
+                f"{path}: line {line} has no id in the first column; give it one, or leave the "
+                "line out."
+            )
         if text in seen:
             raise ValueError(
                 f"{path}: the id {text!r} stands in lines {seen[text]} and {line} of the first "
@@ -327,7 +330,7 @@ def _cell_error(
     numeric = [each for each in columns if 2 * sum(map(is_number, each)) > len(body)]
     if columns[column] in numeric:
         slips = {_short(text) for each in numeric for text in each if not _is_cell(text)}
-        option = recode_option(sorted(slips)[:_MOST_ANSWERS])
+        option = recode_option(dict.fromkeys(sorted(slips)[:_MOST_ANSWERS], ""))
         return ValueError(
             f"{where} holds numbers, but {shown}. Correct it, or leave it empty; words for missing "
             f"cells are read so by {option}."
@@ -342,9 +345,12 @@ def _cell_error(
     if len(odd) < len(held):
         remedies.append(f"leave it out ({drop_option([name(index) for index in odd])})")
     has_lines = len(body) > 2  # else it is not seen whether answers or ids repeat
-    if 0 < len(levels) <= _MOST_ANSWERS and (1 < len(levels) < len(body) or not has_lines):
+    if len(levels) == 1 and has_lines:
+        option = recode_option({levels[0]: "1", "": "0"})
+        remedies.append(f"if it is a mark, say what it and an empty cell stand for ({option})")
+    elif 0 < len(levels) <= _MOST_ANSWERS and (1 < len(levels) < len(body) or not has_lines):
         answers = ", ".join(map(repr, map(_short, levels[:4]))) + ", ..." * (len(levels) > 4)
-        option = recode_option(list(map(_short, levels)), "?")
+        option = recode_option(dict.fromkeys(map(_short, levels), "?"))
         remedies.append(
             f"give its {len(levels)} answers, {answers}, numbers in their order, and no number to "
             f"what is no answer ({option})"
@@ -356,7 +362,7 @@ def _cell_error(
         remedies.append(f"name it first if it holds ids ({as_option(ids_first)})")
     if not remedies:
         remedies.append("write it as numbers, and leave missing cells empty")
-    others = f"; so do {len(odd) - 1} others" * (len(odd) > 1)
+    others = ("", "; so does one other", f"; so do {len(odd) - 1} others")[min(len(odd) - 1, 2)]
     return ValueError(
         f"{where} holds no numbers: {shown}{others}. To read it, {', or '.join(remedies)}."
     )

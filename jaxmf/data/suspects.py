@@ -143,7 +143,7 @@ def warn_codes(path: Path, values: np.ndarray) -> None:
                 f"{path}: {count:,} cells are {code:g}, and no other is "
                 f"{'above' if code > outermost else 'below'} {outermost:g}. They are read as "
                 "numbers; if they stand for missing ones, leave these cells empty, or say so "
-                f"({recode_option([f'{code:g}'])})."
+                f"({recode_option({f'{code:g}': ''})})."
             )
 
 

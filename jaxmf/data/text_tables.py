@@ -11,7 +11,7 @@ import re
 import shlex
 import unicodedata
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,11 +80,11 @@ def recoded(lines: list[list[str]], recode: Recode | None) -> list[list[str]]:
     return [[table.get(cell.strip().lower(), cell) for cell in line] for line in lines]
 
 
-def recode_option(words: Sequence[str], value: str = "") -> str:
+def recode_option(meanings: Mapping[str, str]) -> str:
     """How words are read as numbers, or as missing, from Python and on the command line."""
     line = io.StringIO()
-    csv.writer(line).writerow([f"{word}={value}" for word in words])
-    in_python = ", ".join(f"{word!r}: {value or None}" for word in words)
+    csv.writer(line).writerow([f"{word}={value}" for word, value in meanings.items()])
+    in_python = ", ".join(f"{word!r}: {value or None}" for word, value in meanings.items())
     return f"recode={{{in_python}}}, --recode {shlex.quote(line.getvalue().strip())}"
 
 

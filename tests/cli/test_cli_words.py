@@ -119,6 +119,7 @@ def test_advice_about_settings_is_that_of_the_command_line():
     ("text", "found"),
     [
         ("agree=4, Not at all=1,abs=", {"agree": 4, "Not at all": 1, "abs": None}),
+        ("x=1,=0", {"x": 1, "": 0}),
         ('"a, b=2",99=,-1=', {"a, b": 2, "99": None, "-1": None}),
     ],
 )
@@ -126,7 +127,7 @@ def test_words_are_recoded_as_they_are_written(text, found):
     assert read_recode(text) == found
 
 
-@pytest.mark.parametrize("text", ["agree", "=3", "agree=four", "agree=4;no=1"])
+@pytest.mark.parametrize("text", ["agree", "=", "agree=four", "agree=4;no=1"])
 def test_what_recodes_nothing_is_refused(text):
     with pytest.raises(ValueError, match=r"--recode '.*': write WORD=NUMBER, or WORD= for a"):
         read_recode(text)

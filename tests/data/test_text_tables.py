@@ -665,6 +665,11 @@ def test_words_and_codes_stand_for_numbers_or_missing_cells(tmp_path):
     assert found.column_names.tolist() == ["good", "b"]
     path.write_text("id,a,b\nr,often,never\ns,never,often\n")
     assert read_ones(path, form="matrix", recode={"often": 1, "never": 0}).num_ones == 2
+    path.write_text("site;wren;owl\na;x;\nb;;x\nc;X;x\n")
+    assert read_ones(path, recode={"x": 1, "": 0}).num_ones == 4
+    path.write_text("site;wren;owl\na;x;\nb;;x\nc;x;x\n")
+    with pytest.raises(ValueError, match=r"if it is a mark, .*--recode x=1,=0"):
+        read_matrix(path)
     np.save(tmp_path / "x.npy", np.ones((2, 2)))
     with pytest.raises(ValueError, match="recode is of words and codes in texts"):
         read_matrix(tmp_path / "x.npy", recode={"a": 1})
