@@ -11,6 +11,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
+from jaxmf import IndependentColumns
 from jaxmf import sklearn as estimators
 from jaxmf.sklearn.base import check_ratings, hide_cells, to_ones
 
@@ -234,3 +235,20 @@ def test_biclusters_of_rows_and_columns():
     assert 0 < model.weight_sd_[0] < 1
     # the background is half a unit from the mean of the data, which is the offset
     assert -1 < model.score(values) < 0
+
+
+def test_clusters_of_rows_with_missing_cells():
+    random = np.random.default_rng(5)
+    kinds = np.arange(40) % 2
+    X = np.where(kinds[:, None], 6.0, 0.0) + random.normal(size=(40, 3))
+    X[:, 1:][random.random((40, 2)) < 0.2] = np.nan
+    settings = {"num_warmup": 20, "num_samples": 20, "random_state": 0}
+    clusterer = estimators.MixtureClusterer(2, family=IndependentColumns(), **settings).fit(X)
+    assert np.mean(clusterer.labels_ == kinds) in (0, 1)
+    assert np.isfinite(clusterer.score_samples(X)).all()
+    np.testing.assert_allclose(clusterer.predict_proba(X[:5]).sum(axis=1), 1, rtol=1e-4)
+    assert clusterer.__sklearn_tags__().input_tags.allow_nan
+    complete = estimators.MixtureClusterer(2, **settings)
+    assert not complete.__sklearn_tags__().input_tags.allow_nan
+    with pytest.raises(ValueError, match="NaN"):
+        complete.fit(X)
