@@ -123,35 +123,42 @@ def two_valued_columns(data: Dense) -> np.ndarray:
 
     At most 4,096 rows are looked at.
     """
-    every = -(-data.num_rows // ROWS_A_BLOCK)
-    x = np.asarray(data.values[::every])
-    seen = np.ones(x.shape, bool) if data.observed is None else np.asarray(data.observed[::every])
-    low = np.min(x, axis=0, where=seen, initial=np.inf)
-    high = np.max(x, axis=0, where=seen, initial=-np.inf)
-    is_end = (x == low) | (x == high) | ~seen
-    return np.flatnonzero(
-        is_end.all(axis=0) & (high > low) & (seen.sum(axis=0) >= _FEWEST_OF_SHAPE)
-    )
+    columns, x = _known_columns(data)
+    is_end = (x == np.nanmin(x, axis=0)) | (x == np.nanmax(x, axis=0)) | np.isnan(x)
+    return columns[is_end.all(axis=0)]
 
 
 def skewed_columns(data: Dense) -> np.ndarray:
-    """Columns of complete data with a long tail that logarithms take away: (R,) int.
+    """Columns with a long tail that logarithms take away: (R,) int.
 
-    Positive, with a skewness above 1.5 in twenty rows or more, three times that of their
+    Positive, with a skewness above 1.5 in twenty known cells or more, three times that of their
     logarithms: a few cells far from the others, which may be a group, stay so on that scale. At
     most 4,096 rows are looked at.
     """
-    x = np.asarray(data.values[:: -(-data.num_rows // ROWS_A_BLOCK)], float)
-    columns = np.flatnonzero((x > 0).all(axis=0) & (np.ptp(x, axis=0) > 0))
-    if x.shape[0] < _FEWEST_OF_SHAPE or not columns.size:
-        return np.zeros(0, int)
-    skewness, log_skewness = _skewness(x[:, columns]), _skewness(np.log(x[:, columns]))
+    columns, x = _known_columns(data)
+    is_positive = ((x > 0) | np.isnan(x)).all(axis=0)
+    columns, x = columns[is_positive], x[:, is_positive]
+    skewness, log_skewness = _skewness(x), _skewness(np.log(x))
     return columns[(skewness > _SKEWED) & (3 * np.abs(log_skewness) < skewness)]
 
 
+def _known_columns(data: Dense) -> tuple[np.ndarray, np.ndarray]:
+    """Columns (R,) int that vary and have twenty known cells, and those (n, R), NaN where missing.
+
+    At most 4,096 rows are looked at.
+    """
+    rows = slice(None, None, -(-data.num_rows // ROWS_A_BLOCK))
+    x = np.asarray(data.values[rows], float)
+    if data.observed is not None:
+        x = np.where(np.asarray(data.observed[rows]), x, np.nan)
+    columns = np.flatnonzero(np.sum(np.isfinite(x), axis=0) >= _FEWEST_OF_SHAPE)
+    varies = np.nanmax(x[:, columns], axis=0) > np.nanmin(x[:, columns], axis=0)
+    return columns[varies], x[:, columns[varies]]
+
+
 def _skewness(x: np.ndarray) -> np.ndarray:
-    deviation = x - x.mean(axis=0)
-    return np.mean(deviation**3, axis=0) / np.mean(deviation**2, axis=0) ** 1.5
+    deviation = x - np.nanmean(x, axis=0)
+    return np.nanmean(deviation**3, axis=0) / np.nanmean(deviation**2, axis=0) ** 1.5
 
 
 def row_mean_squares(data: Dense, offset: object = 0.0, scale: object = None) -> np.ndarray:

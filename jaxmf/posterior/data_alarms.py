@@ -11,7 +11,10 @@ from jaxmf.data import Container, Dense, Entries, suspects, units
 from jaxmf.data.checks import shown_id
 from jaxmf.data.elsewhere import are_elsewhere
 from jaxmf.data.stray_cells import stray_cells
+from jaxmf.likelihoods.families.columns import IndependentColumns
+from jaxmf.likelihoods.families.mixed_columns import MixedColumns
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.model import DrawsCells, HasRowGroups, PredictsCells, ScalesColumns, settings_of
 from jaxmf.posterior.categories import has_categories
 from jaxmf.posterior.convergence import Convergence
@@ -57,7 +60,7 @@ def suspect_data(posterior: Convergence) -> Iterator[Alarm]:
         family = settings_of(posterior.model).get("family")
         if family is None or isinstance(family, NormalInverseWishart):
             yield from _redundant_columns(data)
-            yield from _not_normal_columns(data)
+        yield from _not_normal_columns(data, family)
     yield from _zeros_and_ones(posterior)
 
 
@@ -145,24 +148,40 @@ def _redundant_columns(data: Dense) -> Iterator[Alarm]:
     )
 
 
-def _not_normal_columns(data: Dense) -> Iterator[Alarm]:
+def _not_normal_columns(data: Dense, family: object) -> Iterator[Alarm]:
     """Columns of two values, and long-tailed ones, where each group has a normal distribution.
 
     A group as narrow as one value, or one more for the tail, is always worth its price.
     """
     few, skewed = units.two_valued_columns(data), units.skewed_columns(data)
     for found, what, remedy in (
-        (few, "hold two values", "leave them out, and look at them by group afterwards"),
+        (
+            few,
+            "hold two values",
+            "give them a family of their own, such as BetaBinary() of zeros and ones in "
+            "family=mf.MixedColumns([...]), or leave them out",
+        ),
         (skewed, "have a long tail", "take their logarithms, or leave them out"),
     ):
-        if found.size:
-            names = ", ".join(shown_id(data.column_names, int(column)) for column in found[:5])
-            more = ", ..." if found.size > 5 else ""
+        columns = [int(column) for column in found if _is_normal(family, int(column))]
+        if columns:
+            names = ", ".join(shown_id(data.column_names, column) for column in columns[:5])
+            more = ", ..." if len(columns) > 5 else ""
             yield Alarm(
                 what.removeprefix("hold ").removeprefix("have a "),
                 f"Columns {what}: {names}{more}. The cells of a group are taken for normal, so "
                 f"groups will be of these columns alone; {remedy}",
             )
+
+
+def _is_normal(family: object, column: int) -> bool:
+    """Whether a family takes the cells of a column for normal within a group."""
+    match family:
+        case MixedColumns():
+            return _is_normal(family.families[column], column)
+        case IndependentColumns():
+            return _is_normal(family.family, column)
+    return family is None or isinstance(family, NormalInverseWishart | NormalInverseGamma)
 
 
 def noise_above_data(posterior: Convergence) -> Iterator[Alarm]:
