@@ -52,7 +52,7 @@ from jaxmf._kernels.fusion import fused_on_cpu, sequential_on_cpu
 from jaxmf._kernels.special import accepts
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.roles import Below, below, look_up_of
-from jaxmf.blocks.split_merge import Scan, can_split, choose_side
+from jaxmf.blocks.split_merge import can_split, choose_side
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
@@ -72,6 +72,16 @@ class TableMembers(NamedTuple):
     sides: Array  # (T,) int32, 0 of a table in the group of i, 1 in that of j
     seeds: Array  # (2,) int32, the tables of i and j
     num_tables: Array  # () int32
+
+
+class Scan(NamedTuple):
+    """What a pass over the tables leaves."""
+
+    sides: Array  # (T,) int32, 0 in a and 1 in b
+    counts: Array  # (3,) float, tables of a, b and c
+    cache: dict[str, PyTree]  # child -> what a sweep works on, for the groups a, b and c
+    log_ratio: Array  # () float, the sum over t in the log of A
+    log_proposal: Array  # () float, log q
 
 
 class _Problem(NamedTuple):

@@ -1,5 +1,7 @@
 """Split-merge moves of processes: enumeration, joint distributions, a merged mode."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +16,7 @@ from jaxmf.data import Tokens
 from jaxmf.testing import check_kernel, check_means
 from tests import FAST_COMPILE
 from tests.support.network_checks import observed, posterior_of
+from tests.support.network_oracles import log_joint
 
 PITMAN_YOR = mf.PitmanYor(1.2, 0.4)
 LENGTH = mf.NormalInverseGamma(0.5, 0.3, 2.0, 1.0)
@@ -27,6 +30,12 @@ FIVE = Tokens(
 )
 GAPS = {"gaps": observed(mf.IndependentColumns(LENGTH, 2, scale=[3.0, 2.0]), "group")}
 
+EIGHT = Tokens(
+    {"word": [0, 1, 1, 2, 0, 0, 1, 2], "kind": [0, 0, 1, 0, 1, 0, 0, 1]},
+    {"word": 3, "kind": 2},
+    {"length": np.array([0.2, 3.0, -0.5, 2.0, 0.4, 0.3, 2.7, 1.2])},
+)
+
 
 def blocks(distribution):
     return {
@@ -36,11 +45,10 @@ def blocks(distribution):
     }
 
 
-def check_partitions(distribution, *, num_chains=20_000, others=None):
+def check_partitions(blocks, data, *, num_chains=20_000):
     """Chains from the exact posterior of five tokens; after proposals it must still be that."""
-    others = blocks(distribution) if others is None else {"group": mf.Block(distribution), **others}
-    network = mf.Network(**others).at(FIVE)
-    variables = {n: np.asarray(value) for n, value in {**FIVE.columns, **FIVE.values}.items()}
+    network = mf.Network(**blocks).at(data)
+    variables = {n: np.asarray(value) for n, value in {**data.columns, **data.values}.items()}
     partitions, posterior = posterior_of(network, variables, "group", 5)
     chosen = np.random.default_rng(0).choice(len(partitions), size=num_chains, p=posterior)
     hyperparameters = {
@@ -49,7 +57,7 @@ def check_partitions(distribution, *, num_chains=20_000, others=None):
 
     def run(key, labels):
         state = NetworkState({"group": labels}, hyperparameters, {"group": jnp.ones(5, bool)})
-        state, _ = split_merge.split_merge(network, "group", key, state, FIVE, num_proposals=5)
+        state, _ = split_merge.split_merge(network, "group", key, state, data, num_proposals=5)
         groups = state.values["group"]
         same = groups[:, None] == groups
         is_partition = jnp.all(same == (partitions[:, :, None] == partitions[:, None]), axis=(1, 2))
@@ -65,25 +73,101 @@ def check_partitions(distribution, *, num_chains=20_000, others=None):
 
 
 def test_splits_and_merges_against_enumeration():
-    check_partitions(PITMAN_YOR)
+    check_partitions(blocks(PITMAN_YOR), FIVE)
 
 
 @pytest.mark.slow
 def test_splits_and_merges_of_rows_with_missing_cells_against_enumeration():
-    check_partitions(PITMAN_YOR, others=GAPS)
+    check_partitions({"group": mf.Block(PITMAN_YOR), **GAPS}, FIVE)
 
 
 @pytest.mark.slow
-def test_a_proposal_that_forgets_its_probability_is_caught(monkeypatch):
-    chosen = split_merge.choose_side
+def test_splits_and_merges_with_one_particle_against_enumeration(monkeypatch):
+    monkeypatch.setattr(split_merge, "_WIDEST", 0)
+    check_partitions(blocks(PITMAN_YOR), FIVE)
 
-    def forgetful(logs, uniform):
-        side, log_chance = chosen(logs, uniform)
-        return side, tuple(jnp.full_like(one, -jnp.log(2.0)) for one in log_chance)
 
-    monkeypatch.setattr(split_merge, "choose_side", forgetful)
-    with pytest.raises(AssertionError, match=r"partition.* expected"):
-        check_partitions(PITMAN_YOR)
+def test_partitions_without_a_likelihood_are_those_of_the_prior():
+    same = Tokens({"word": np.zeros(5, int)}, {"word": 1})
+    nothing = observed(mf.DirichletMultinomial(1, 0.5), "group")
+    check_partitions({"group": mf.Block(PITMAN_YOR), "word": nothing}, same)
+
+
+def check_particles(monkeypatch, *, num_chains=20_000):
+    """Three particles against all 64 ways of having the first two of eight tokens in two groups.
+
+    They are resampled before every member unless all weights are equal.
+
+    Drawn beside one group, A must have the mean that it estimates. Beside two, drawn from all ways,
+    so must 1 / A, and the way of a particle chosen by its weight be as likely as before.
+    """
+    monkeypatch.setattr(split_merge, "_LEAST_SHARE", 1.0)
+    network = mf.Network(**blocks(PITMAN_YOR)).at(EIGHT)
+    ways = np.array([[0, 1, *rest] for rest in itertools.product((0, 1), repeat=6)])
+    variables = {n: np.asarray(value) for n, value in {**EIGHT.columns, **EIGHT.values}.items()}
+    logs = [log_joint(network, variables | {"group": way}) for way in (0 * ways[0], *ways)]
+    chances = np.exp(np.array(logs[1:]) - max(logs[1:]))
+    log_new = np.log(1.2 + 0.4) - np.log(1 - 0.4)
+    log_ratio = np.log(chances.sum()) + max(logs[1:]) - logs[0] - log_new
+    chances /= chances.sum()
+    start = np.random.default_rng(0).choice(64, size=num_chains, p=chances)
+    hyperparameters = {
+        n: value.distribution.start(*([8] * (n == "group"))) for n, value in network.blocks.items()
+    }
+
+    def run(key, labels, splits):
+        order_key, key = jax.random.split(key)
+        order = 2 + jax.random.permutation(order_key, 6)
+        order = jnp.concatenate([jnp.arange(2), order, jnp.arange(2)])
+        path, log_found = split_merge._shared_out(
+            network,
+            "group",
+            key,
+            NetworkState({"group": labels}, hyperparameters, {"group": jnp.ones(8, bool)}),
+            (EIGHT, {"group": 8}),
+            in_order=order,
+            num_members=6,
+            now=labels[order],
+            splits=splits,
+            num_particles=3,
+        )
+        way = jnp.zeros(8, jnp.int32).at[order[:8]].set(path[:8])
+        error = jnp.where(splits, 1, -1) * (log_found - log_ratio)
+        return jnp.exp(error), jnp.all(way == ways, axis=1).astype(float)
+
+    run = jax.jit(jax.vmap(run, (0, 0, None)), compiler_options=FAST_COMPILE)
+    keys, labels = jax.random.split(jax.random.key(4), num_chains), jnp.asarray(ways[start])
+    found = {"A": run(keys, 0 * labels, True)[0]}
+    found["1 / A"], found["ways"] = run(keys, labels, False)
+    often = chances > 1e-3
+    found["ways"] = found["ways"][:, often]
+    expected = {"A": 1.0, "1 / A": 1.0, "ways": chances[often]}
+    check_means(found, expected, title="eight tokens", max_standard_error=0.05)
+
+
+def test_particles_against_enumeration(monkeypatch):
+    check_particles(monkeypatch)
+
+
+def test_a_filter_that_does_not_keep_the_present_state_is_caught(monkeypatch):
+    right = split_merge._resampled
+    monkeypatch.setattr(
+        split_merge, "_resampled", lambda particles, uniforms, _: right(particles, uniforms, False)
+    )
+    with pytest.raises(AssertionError, match=r"1 / A .* expected"):
+        check_particles(monkeypatch)
+
+
+def test_a_filter_that_forgets_the_weights_before_is_caught(monkeypatch):
+    right = split_merge._resampled
+
+    def forgetful(particles, *given):
+        after, parents = right(particles, *given)
+        return after._replace(log_mean=particles.log_mean), parents
+
+    monkeypatch.setattr(split_merge, "_resampled", forgetful)
+    with pytest.raises(AssertionError, match=r"A .* expected"):
+        check_particles(monkeypatch)
 
 
 @pytest.mark.exhaustive
