@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxmf.diagnostics import evenly_spread
 from jaxmf.plot.panels import shortened
-from jaxmf.plot.style import CHAIN_COLOURS, INK, MUTED, empty, figure_of
+from jaxmf.plot.style import CHAIN_COLOURS, INK, MUTED, SHADED, empty, figure_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,7 +75,7 @@ def draw_graph(
     size = float(np.clip(2600 / (right + 1), 20, 220))
     style: dict[str, Any] = {"s": size, "edgecolors": INK, "linewidths": 0.9, "zorder": 2}
     axes.scatter(above, np.ones(len(order)), facecolors="white", **style)
-    axes.scatter(below, np.zeros(num_rows), facecolors="#c3ccd6", **style)
+    axes.scatter(below, np.zeros(num_rows), facecolors=SHADED, **style)
     font: dict[str, Any] = {"ha": "center", "fontsize": 7.5, "color": MUTED}
     if num_rows <= 40 or row_names is not None:
         labels = shortened(list(range(num_rows) if row_names is None else row_names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jaxmf.plot.style import INK, MUTED, figure_of
+from jaxmf.plot.style import INK, MUTED, SHADED, figure_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from jaxmf.blocks.wiring import Wiring
 
 _STEP, _WIDTH, _HEIGHT = (2.6, 1.15), 1.7, 0.62  # between centres across and down; of a box
-_SHADED = "#c3ccd6"
 
 
 def network_picture(network: Wiring) -> Figure:
@@ -101,7 +100,7 @@ def _box(axes: Axes, x: float, y: float, *, shaded: bool) -> None:
             _WIDTH,
             _HEIGHT,
             boxstyle="round,pad=0,rounding_size=0.12",
-            facecolor=_SHADED if shaded else "white",
+            facecolor=SHADED if shaded else "white",
             edgecolor=INK,
             linewidth=0.9,
             zorder=3,

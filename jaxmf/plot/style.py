@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 INK = "#1f2933"
 MUTED = "#5b6875"
 GRID = "#e4e7eb"
+SHADED = "#c3ccd6"  # what is observed
 CHAIN_COLOURS = ("#2f6db5", "#d9822b", "#3a9d6e", "#b5467b", "#7a5fc0", "#8a6d3b")
 SIGNED = ("#1d4e89", "#7fb0dd", "#ffffff", "#f4b678", "#b3541e")
 SEQUENTIAL = ("#ffffff", "#cfe1f2", "#7fb0dd", "#2f6db5", "#123a66")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import Markup
 
 from jaxmf import diagnostics
 from jaxmf.arguments import check_path, check_text
@@ -18,7 +19,7 @@ from jaxmf.plot import Plots, check_image_shape
 from jaxmf.posterior.records import sweep_note
 from jaxmf.posterior.run_alarms import cells_agree
 from jaxmf.report import rows, user_data
-from jaxmf.report.html import SCRIPT, STYLE, escaped, picture, section
+from jaxmf.report.parts import Picture, RunFacts, Section, Tiles, templates
 from jaxmf.samplers import move_schedule
 
 if TYPE_CHECKING:
@@ -88,14 +89,14 @@ def render(
         error = diagnostics.held_out_error(posterior, truth)
     name = title or f"{type(posterior.model).__name__}"
     shown = user_data.with_titles(posterior, titles)
-    sections = [
+    parts = [
         _tiles(posterior, error),
         _summary(posterior),
         user_data.completed(shown, image_shape, truth),
         _features(shown, image_shape),
         user_data.biclusters(shown),
         user_data.topics(shown),
-        user_data.groups(shown),
+        *user_data.groups(shown),
         user_data.factors(shown),
         rows.recommendations(shown),
         user_data.calibration(posterior, truth, error),
@@ -110,13 +111,9 @@ def render(
     sweep = "".join(f", {note}" for note in (sweep_note(posterior.meta.options), moves) if note)
     lead = f"{posterior.data.describe()}, {method} with {_effort(posterior)}{sweep}"
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escaped(name)}</title><style>{STYLE}</style></head><body><main>"
-        f"<header><h1>{escaped(name)}</h1><p>{escaped(lead)}</p></header>"
-        + "\n".join(sections)
-        + f"<footer>Written by jaxmf, {written}.</footer></main><script>{SCRIPT}</script>"
-        "</body></html>\n"
+        templates()
+        .get_template("page.html")
+        .render(name=name, lead=lead, parts=parts, written=written)
     )
 
 
@@ -156,7 +153,7 @@ def _effort(posterior: Answers) -> str:
     return f"{chains} of {posterior.num_draws:,} draws"
 
 
-def _tiles(posterior: Answers, error: HeldOutError | None) -> str:
+def _tiles(posterior: Answers, error: HeldOutError | None) -> Tiles:
     tiles = []
     if "num_features" in posterior.draws:
         distribution = posterior.num_features()
@@ -184,11 +181,7 @@ def _tiles(posterior: Answers, error: HeldOutError | None) -> str:
                 words = "chains agree on predictions, not on every number inside the model"
             tiles.append((f"{rhat:.2f}" if rhat < 10 else "> 10", f"largest R-hat; {words}"))
     tiles.append((_duration(posterior.meta.seconds), f"run time on {posterior.meta.device}"))
-    cells = "".join(
-        f'<div class="tile"><b>{escaped(value)}</b><span>{escaped(words)}</span></div>'
-        for value, words in tiles
-    )
-    return f'<div class="tiles">{cells}</div>'
+    return Tiles(tiles)
 
 
 def _percent_less(share: float) -> str:
@@ -207,19 +200,21 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _summary(posterior: Answers) -> str:
-    words = "Quantities that do not depend on the labels of features. "
+def _summary(posterior: Answers) -> Section:
+    words = Markup("Quantities that do not depend on the labels of features. ")
     if "z" in posterior.draws:
-        words += "<code>shared[i, j]</code> is the number of features rows i and j have in common. "
+        words += Markup(
+            "<code>shared[i, j]</code> is the number of features rows i and j have in common. "
+        )
     if not (posterior.is_weighted or posterior.is_variational):
         words += "R-hat near 1 says that the chains agree; ESS is the effective number of draws."
-    table = posterior.summary()._repr_html_().replace("<p>", "<p style='font-size:13px'>")
-    return section("Summary", words, f'<div class="scroll">{table}</div>')
+    table = Markup(posterior.summary()._repr_html_())
+    return Section("Summary", words, [Markup('<div class="scroll">{}</div>').format(table)])
 
 
-def _features(posterior: Answers, image_shape: tuple[int, int] | None) -> str:
+def _features(posterior: Answers, image_shape: tuple[int, int] | None) -> Section | None:
     if "z" not in posterior.draws:
-        return ""
+        return None
     words = (
         "Posterior means of the features in the draw with the highest log joint, most frequent "
         "first, with the share of rows that have each."
@@ -229,11 +224,11 @@ def _features(posterior: Answers, image_shape: tuple[int, int] | None) -> str:
     described = f"Posterior means of {len(counts)} features in {posterior.data.num_columns} columns"
     if len(counts):
         described += f"; the most frequent is in {counts[0] / posterior.data.num_rows:.0%} of rows"
-    content = picture(figure, described) + user_data.certain_features(posterior)
-    return section("Features", words, content)
+    content = [Picture(figure, described), *user_data.certain_features(posterior)]
+    return Section("Features", words, content)
 
 
-def _traces(posterior: Answers) -> str:
+def _traces(posterior: Answers) -> Section:
     words = (
         "Every draw, one colour a chain. Lines that overlap without drifting are what a chain that "
         "has forgotten its start looks like."
@@ -246,25 +241,25 @@ def _traces(posterior: Answers) -> str:
     figure = Plots(posterior).trace()
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     described = f"Lines of {', '.join(filter(None, titles))} along the run of {_effort(posterior)}"
-    return section("Traces", words, picture(figure, described))
+    return Section("Traces", words, [Picture(figure, described)])
 
 
-def _num_features(posterior: Answers) -> str:
+def _num_features(posterior: Answers) -> Section | None:
     if "num_features" not in posterior.draws:
-        return ""
+        return None
     words = "Posterior distribution of the number of features that at least one row has."
     values, probabilities = posterior.num_features()
     described = "Bars: " + ", ".join(
         f"{value} features with probability {probability:.2f}"
         for value, probability in zip(values, probabilities, strict=True)
     )
-    bars = picture(Plots(posterior).num_features(), described)
-    return section("Number of features", words, bars)
+    bars = Picture(Plots(posterior).num_features(), described)
+    return Section("Number of features", words, [bars])
 
 
-def _cooccurrence(posterior: Answers) -> str:
+def _cooccurrence(posterior: Answers) -> Section | None:
     if "z" not in posterior.draws:
-        return ""
+        return None
     words = (
         "E[ZZ'] over all draws: how many features two rows share. It does not depend on labels; "
         "rows are sorted by the features they have in the reference draw."
@@ -273,16 +268,9 @@ def _cooccurrence(posterior: Answers) -> str:
         f"Heat map: expected number of features that each two of {posterior.data.num_rows} rows "
         "share; blocks are rows with the same features"
     )
-    return section("Shared features", words, picture(Plots(posterior).cooccurrence(), described))
+    shared = Picture(Plots(posterior).cooccurrence(), described)
+    return Section("Shared features", words, [shared])
 
 
-def _facts(posterior: Answers) -> str:
-    lines = "".join(
-        f"<tr><th>{escaped(name.replace('_', ' '))}</th><td>{escaped(value)}</td></tr>"
-        for name, value in posterior.facts().items()
-    )
-    return section(
-        "Run",
-        "What is needed to do it again.",
-        f'<table class="facts run"><tbody>{lines}</tbody></table>',
-    )
+def _facts(posterior: Answers) -> Section:
+    return Section("Run", "What is needed to do it again.", [RunFacts(posterior.facts())])

@@ -11,7 +11,7 @@ from jaxmf.model import RanksWords
 from jaxmf.posterior import kept_cells, ranking
 from jaxmf.posterior.ranking import ExpectedRatings, NextWords, Recommendations, Scores
 from jaxmf.posterior.topic_draws import has_topics, topic_blocks
-from jaxmf.report.html import escaped, interval, section, short, table
+from jaxmf.report.parts import Interval, Row, Section, Table, short
 
 if TYPE_CHECKING:
     from jaxmf.posterior.answers import Answers
@@ -20,19 +20,19 @@ _NUM_COLUMNS = 8  # in lists of a row
 _Z = 1.645  # of a 90 % interval
 
 
-def recommendations(posterior: Answers) -> str:
+def recommendations(posterior: Answers) -> Section | None:
     """Some rows: what they have, and the columns that are best for them, with intervals."""
     model = posterior.model
     is_of_words = isinstance(model, RanksWords) and has_topics(posterior)
     can_rank = ranking.can_recommend(model) and not kept_cells.lacks(model, posterior.draws)
     if not (is_of_words or can_rank):
-        return ""
+        return None
     known = _known(posterior)
     rows = _typical_counts(np.bincount(known.rows))
     top = posterior.recommend(Positions(rows), n=_NUM_COLUMNS)
     bounds = np.stack(intervals(posterior, top))
     if not np.isfinite(bounds).any():
-        return ""
+        return None
     value, unit = "expected", 1
     if not isinstance(top.scores, ExpectedRatings):
         value, unit = "probability, %", 100
@@ -45,16 +45,15 @@ def recommendations(posterior: Answers) -> str:
     parts = []
     for index, row in enumerate(rows):
         lines = [
-            (name, short(each[1]), f"{short(each[0])}–{short(each[2])}", interval(each, ends, kind))
+            (name, short(each[1]), f"{short(each[0])}–{short(each[2])}", Interval(each, ends, kind))
             for name, each in zip(columns[index], bounds[:, index].T, strict=True)
             if np.isfinite(each[1])
         ]
         has = _has(known, row) + ("" if shares is None else _topics_of(shares[index]))
-        words = f"<h3>{escaped(_row_id(posterior, top, index))}</h3><p>{escaped(has)}</p>"
-        parts.append(words + table(heading, lines))
+        parts.append(Row(_row_id(posterior, top, index), has, Table(heading, lines)))
     scale = f"Lines on the right are drawn from {short(ends[0])} to {short(ends[1])}."
     words = f"{_words_of(top.scores)} {scale}"
-    return section("Some rows, and what is recommended to them", words, "".join(parts))
+    return Section("Some rows, and what is recommended to them", words, parts)
 
 
 def _words_of(scores: Scores | ExpectedRatings | NextWords) -> str:

@@ -7,6 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
+from markupsafe import Markup
 
 from jaxmf.answers import shortened
 from jaxmf.data import Entries, Tokens
@@ -20,7 +21,7 @@ from jaxmf.plot.topic_map import scale, squared_distances
 from jaxmf.posterior.records import largest_columns
 from jaxmf.posterior.row_groups import RowGroups
 from jaxmf.posterior.topic_draws import has_topics, topic_blocks
-from jaxmf.report.html import as_json, escaped, picture, section, short, table
+from jaxmf.report.parts import Picture, Section, Table, TopicMap, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,10 +75,10 @@ def _unique(names: np.ndarray | None, titles: object, size: int) -> np.ndarray:
 # --- topics and groups ----------------------------------------------------------------------------
 
 
-def topics(posterior: Answers) -> str:
+def topics(posterior: Answers) -> Section | None:
     """The map of the topics, and their words, of a topic model."""
     if not has_topics(posterior):
-        return ""
+        return None
     found = posterior.topics()
     columns = (found.shares, found.found, found.lists())
     lines = [
@@ -93,13 +94,10 @@ def topics(posterior: Answers) -> str:
     )
     first = ", ".join(map(str, found.lists()[0]))
     described = f"Map of {len(found)} topics; topic 0 has {found.shares[0]:.1%} of tokens: {first}"
-    still = picture(Plots(posterior).topics(), described)
-    frame = (
-        f'<div class="topics-frame"><div class="still">{still}</div><div class="map"></div>'
-        f"{as_json(_map_data(posterior, found))}</div>"
-    )
+    still = Picture(Plots(posterior).topics(), described)
     heading = ("topic", "share", "draws", "words")
-    return section("Topics", words, frame + table(heading, lines[:_SHOWN], "left"))
+    listed = Table(heading, lines[:_SHOWN], "left")
+    return Section("Topics", words, [TopicMap(still, _map_data(posterior, found)), listed])
 
 
 def _map_data(posterior: Answers, found: Topics) -> dict[str, object]:
@@ -141,12 +139,12 @@ def _map_data(posterior: Answers, found: Topics) -> dict[str, object]:
     }
 
 
-def groups(posterior: Answers) -> str:
+def groups(posterior: Answers) -> list[Section]:
     """The heaviest entries of every group, of a model of groups of tokens or rows."""
     if isinstance(posterior.model, HasRowGroups) and "group_counts" in posterior.draws:
-        return _row_groups(posterior)
+        return [_row_groups(posterior)]
     if not isinstance(posterior.model, ShowsColumns) or has_topics(posterior):
-        return ""
+        return []
     sections = []
     for column in posterior.model.shown_columns():
         top = posterior.top_entries(column, n=_NUM_COLUMNS)
@@ -158,12 +156,12 @@ def groups(posterior: Answers) -> str:
             "The groups of the draw with the highest log joint, largest first, with their share of "
             f"the tokens and what is heaviest in each. {len(lines):,} in all."
         )
-        shown = table(("group", "share", f"{column}s"), lines[:_SHOWN], "left")
-        sections.append(section(f"Groups by {escaped(column)}", words, shown))
-    return "".join(sections)
+        shown = Table(("group", "share", f"{column}s"), lines[:_SHOWN], "left")
+        sections.append(Section(f"Groups by {column}", words, [shown]))
+    return sections
 
 
-def _row_groups(posterior: Answers) -> str:
+def _row_groups(posterior: Answers) -> Section:
     """Sizes, typical rows and means of the groups of rows of a mixture."""
     found = posterior.groups()
     heading, *lines = found.lines()
@@ -183,13 +181,13 @@ def _row_groups(posterior: Answers) -> str:
     centred = (found.mean - np.nanmean(values, axis=0)) / np.where(spread > 0, spread, 1)
     titles = [f"{group}: {int(count)} rows" for group, count in enumerate(found.counts[:_SHOWN])]
     described = f"Heat map: means of {len(titles)} groups of rows in {values.shape[1]} columns"
-    means = picture(
+    means = Picture(
         matrix(centred[:_SHOWN], titles, "group", posterior.data.column_names), described
     )
-    cells = table(
+    cells = Table(
         ("group", "rows", "probability", "typical rows", *heading[3:]), shown[:_SHOWN], "left"
     )
-    return section("Groups of rows", words, means + cells)
+    return Section("Groups of rows", words, [means, cells])
 
 
 def typical_rows(posterior: Answers, found: RowGroups, n: int = 4) -> list[list[object]]:
@@ -218,11 +216,13 @@ def typical_rows(posterior: Answers, found: RowGroups, n: int = 4) -> list[list[
 # --- matrices -------------------------------------------------------------------------------------
 
 
-def completed(posterior: Answers, image_shape: tuple[int, int] | None, truth: object) -> str:
+def completed(
+    posterior: Answers, image_shape: tuple[int, int] | None, truth: object
+) -> Section | None:
     """Rows with missing cells, as they are and filled in; of complete data as reconstructed."""
     model, data = posterior.model, posterior.data
     if posterior.is_variational or not isinstance(model, HasFeatures):
-        return ""
+        return None
     size = f"{data.num_rows} x {data.num_columns} matrix"
     figure: Figure
     if data.num_missing:
@@ -231,17 +231,17 @@ def completed(posterior: Answers, image_shape: tuple[int, int] | None, truth: ob
         whole = None if isinstance(truth, Entries) else truth
         figure = Plots(posterior).completed(image_shape=image_shape, truth=whole, **rows)
         described = f"Rows of the {size} with missing cells, and completed by the model"
-        return section("Given and completed", words, picture(figure, described))
+        return Section("Given and completed", words, [Picture(figure, described)])
     words = "Some rows as they were observed and the posterior mean of their features added up."
     figure = Plots(posterior).reconstruction(image_shape=image_shape, truth=truth)
     described = f"Rows of the {size} as observed, and as the model reconstructs them"
-    return section("Observed and reconstructed", words, picture(figure, described))
+    return Section("Observed and reconstructed", words, [Picture(figure, described)])
 
 
-def certain_features(posterior: Answers) -> str:
-    """The features that draws agree on, with the rows that have them."""
+def certain_features(posterior: Answers) -> list[object]:
+    """The features that draws agree on, with the rows that have them: words, and a table."""
     if not isinstance(posterior.model, HasFeatures) or posterior.data.num_rows > _MOST_ROWS:
-        return ""
+        return []
     found = posterior.certain_features()
     lines = [
         (
@@ -254,23 +254,23 @@ def certain_features(posterior: Answers) -> str:
         for feature in range(min(len(found), _SHOWN))
     ]
     if not lines:
-        return "<p>No feature is in half of the draws or more.</p>"
+        return [Markup("<p>No feature is in half of the draws or more.</p>")]
     words = (
         "Features that are in half of the draws of all chains or more: how probable each is, the "
         "rows that have it with a probability above one half, and the columns in which it is "
         "largest."
     )
     heading = ("feature", "probability", "number of rows", "rows", "largest in")
-    return f"<p>{words}</p>{table(heading, lines, 'left')}"
+    return [Markup("<p>{}</p>").format(words), Table(heading, lines, "left")]
 
 
-def biclusters(posterior: Answers) -> str:
+def biclusters(posterior: Answers) -> Section | None:
     """The matrix sorted by its biclusters, and their rows and columns."""
     if "biclusters" not in Plots(posterior).available():
-        return ""
+        return None
     found = posterior.biclusters()
     if len(found) == 0:
-        return ""
+        return None
     heading, *lines = found.lines()
     words = (
         "Blocks of rows and columns that belong together, in the draw with the highest log joint. "
@@ -284,18 +284,18 @@ def biclusters(posterior: Answers) -> str:
         f"sorted by {len(lines)} biclusters; the surest has {num_rows} rows and {num_columns} "
         f"columns with weight {weight}"
     )
-    heat_map = picture(Plots(posterior).biclusters(), described)
+    heat_map = Picture(Plots(posterior).biclusters(), described)
     listed = [
         (*line[:-2], *(shortened(found.ids(index, side), _NUM_IDS) for side in ("row", "column")))
         for index, line in enumerate(lines[:_SHOWN])
     ]
-    return section("Biclusters", words, heat_map + table(heading, listed, "left"))
+    return Section("Biclusters", words, [heat_map, Table(heading, listed, "left")])
 
 
-def factors(posterior: Answers) -> str:
+def factors(posterior: Answers) -> Section | None:
     """Sizes of real factors, and the columns at their ends."""
     if "factors" not in Plots(posterior).available():
-        return ""
+        return None
     found = posterior.factors()
     has_bounds = found.num_draws > 1
     num_used = int((found.sizes >= _SMALLEST * found.sizes.max(initial=0)).sum())
@@ -320,20 +320,20 @@ def factors(posterior: Answers) -> str:
         few = num_used <= _SHOWN
         words += f"; the others have less than {_SMALLEST:.0%} of the largest." if few else "."
     described = "Bars: sizes of factors, " + ", ".join(f"{size:.3g}" for size in found.sizes[:8])
-    scree = picture(Plots(posterior).factors(), described)
+    bars = Picture(Plots(posterior).factors(), described)
     heading = ("factor", "size", *["90 %"] * has_bounds, "highest", "lowest")
-    return section("Factors", words, scree + table(heading, lines, "left"))
+    return Section("Factors", words, [bars, Table(heading, lines, "left")])
 
 
 # --- predictions ----------------------------------------------------------------------------------
 
 
-def calibration(posterior: Answers, truth: object, error: HeldOutError | None) -> str:
+def calibration(posterior: Answers, truth: object, error: HeldOutError | None) -> Section | None:
     """Predictions against held-out cells, and coverage of these or of the training cells."""
     has_calibration = "calibration" in Plots(posterior).available()
     if error is None and not has_calibration:
-        return ""
-    pictures, bars = "", "Bars"
+        return None
+    pictures, bars = [], "Bars"
     if has_calibration:
         bands = "The grey band and bars have 95 % of such shares if the intervals are right"
         bars = f"{bands} (cells taken as independent). Bars of the last picture"
@@ -341,15 +341,15 @@ def calibration(posterior: Answers, truth: object, error: HeldOutError | None) -
         kind = "training" if error is None else "held-out"
         title = figure.axes[0].get_title(loc="left")
         described = f"Calibration on {kind} cells by level and by standard deviation: {title}"
-        pictures = picture(figure, described)
+        pictures.append(Picture(figure, described))
     if error is None:
-        words = (
+        words: str = Markup(
             "Shares of the training cells inside their predictive intervals. The model has seen "
             "these cells, so this is better than what new cells would have: hide some "
             "(<code>truth=</code>, <code>--hold-out</code>) to know. Few values, such as whole "
             f"stars, make shares larger than their levels. {bands} (cells taken as independent)."
         )
-        return section("Calibration on training cells", words, pictures)
+        return Section("Calibration on training cells", words, pictures)
     words = (
         f"{error.num_cells:,} cells were hidden from the model. Root mean square error "
         f"{error.rmse:.3g}, of column means {error.column_mean_rmse:.3g}{error.unit}; mean log "
@@ -357,4 +357,4 @@ def calibration(posterior: Answers, truth: object, error: HeldOutError | None) -
     )
     figure = Plots(posterior).held_out(truth)
     described = f"Predictions against values of held-out cells: {figure.axes[0].get_title()}"
-    return section("Held-out cells", words, pictures + picture(figure, described))
+    return Section("Held-out cells", words, [*pictures, Picture(figure, described)])

@@ -144,7 +144,7 @@ def test_report_is_one_page(finished, tmp_path, capsys):
     page = tmp_path / "report.html"
     assert cli.run(["report", str(finished), "-o", str(page), "--image-shape", "1x5"]) == 0
     assert capsys.readouterr().out.strip() == str(page)
-    assert "data:image/png;base64" in page.read_text()
+    assert '<svg class="picture"' in page.read_text()
 
 
 def test_settings_are_split_between_model_and_method():

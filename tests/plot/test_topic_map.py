@@ -107,6 +107,6 @@ def test_models_without_topics_have_no_map(posterior):
 
 def test_the_report_has_the_map_and_the_words(posterior, tmp_path):
     page = posterior.report(tmp_path / "report.html").read_text(encoding="utf-8")
-    assert f'alt="Map of {len(posterior.topics())} topics; topic 0 has ' in page
+    assert f'aria-label="Map of {len(posterior.topics())} topics; topic 0 has ' in page
     for words in posterior.topics().lists():
         assert ", ".join(words) in page

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HEAVY = (
     "arviz_base",
     "IPython",
+    "jinja2",
     "matplotlib",
     "numpyro",
     "pandas",

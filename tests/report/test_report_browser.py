@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.report.html import SCRIPT
+from jaxmf.report.parts import templates
 
 BROWSER = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -51,12 +51,17 @@ frame.onload = () => {
   };
   let least = 99;
   for (const element of page.querySelectorAll(TEXTS)) {
-    const ink = light(numbers(view.getComputedStyle(element).color));
+    const style = view.getComputedStyle(element);
+    const ink = light(numbers(element.namespaceURI.endsWith("svg") ? style.fill : style.color));
     const paper = light(ground(element));
     const ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
     least = Math.min(least, ratio);
   }
-  const pictures = [...page.images];
+  const pictures = [...page.querySelectorAll("svg.picture")];
+  const isDrawn = (each) => {
+    const box = each.getBBox(), [, , width, height] = numbers(each.getAttribute("viewBox"));
+    return !each.clientWidth || (box.width > width / 3 && box.height > height / 3);
+  };
   const found = {}, map = page.querySelector(".topics-frame");
   const texts = (selector) => [...map.querySelectorAll(selector)].map((each) => each.textContent);
   if (map) found.still = view.getComputedStyle(map.querySelector(".still")).display;
@@ -94,12 +99,12 @@ frame.onload = () => {
   document.title = "measured " + JSON.stringify({
     width: page.documentElement.scrollWidth, contrast: least,
     dark: view.matchMedia("(prefers-color-scheme: dark)").matches,
-    found, drawn: pictures.every((each) => each.naturalWidth > 0), pictures: pictures.length });
+    found, drawn: pictures.every(isDrawn), pictures: pictures.length });
 };
 document.body.append(frame);
 </script></body>"""
 
-TEXTS = "h1, h2, h3, p, b, span, li, label, input[type=search], th, td, code, footer"
+TEXTS = "h1, h2, h3, p, b, span, li, label, input[type=search], th, td, code, footer, .picture text"
 
 pytestmark = [
     pytest.mark.slow,
@@ -108,7 +113,7 @@ pytestmark = [
 
 
 class Parts(html.parser.HTMLParser):
-    """What a page loads, the texts of its pictures, and its title."""
+    """What a page loads, and the texts of its pictures."""
 
     def __init__(self, page):
         super().__init__()
@@ -117,9 +122,11 @@ class Parts(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         named = dict(attrs)
-        self.loaded += [named[name] for name in ("src", "href", "srcset", "data") if name in named]
-        if tag == "img":
-            self.alternatives.append(named.get("alt", ""))
+        self.loaded += [
+            named[name] for name in ("src", "href", "xlink:href", "srcset", "data") if name in named
+        ]
+        if tag == "svg" and named["class"] == "picture":
+            self.alternatives.append(named.get("aria-label", ""))
 
 
 def measured(page, folder, *, width, dark=False, scripts=True):
@@ -217,7 +224,7 @@ def test_a_report_fits_its_screen_and_can_be_read(page, tmp_path, width, dark):
     assert measures["width"] <= width
     assert measures["contrast"] >= 4.5
     assert measures["drawn"]
-    assert measures["pictures"] == page.count("<img")
+    assert measures["pictures"] == page.count('<svg class="picture"')
     assert "CONSOLE" not in errors
 
 
@@ -238,9 +245,10 @@ def test_a_telephone_shows_r_hat_and_says_what_is_wider_than_it(tmp_path):
 def test_a_report_loads_nothing_and_says_what_its_pictures_show(page):
     parts = Parts(page)
     assert all(source.startswith(("data:image/", "#")) for source in parts.loaded)
-    assert "url(" not in page
+    assert page.count("url(") == page.count("url(#")
     assert "@import" not in page
     assert "<script src" not in page
+    assert parts.alternatives
     assert all(len(text.split()) >= 5 for text in parts.alternatives)
 
 
@@ -265,8 +273,9 @@ def test_the_map_of_topics_reacts_and_is_a_still_picture_without_scripts(tmp_pat
 @pytest.mark.filterwarnings("ignore::jaxmf.RunWarning")
 def test_tables_are_sorted_by_a_click_on_a_heading(tmp_path):
     table = "".join(f"<tr><th>{value}</th></tr>" for value in ("10 %", "9", "1,200"))
+    script = templates().get_template("page.js").render()
     head = "<table class=sortable><thead><tr><th>size</th></tr></thead><tbody>"
-    page = f"<p>text</p>{head}{table}</tbody></table><script>{SCRIPT}</script>"
+    page = f"<p>text</p>{head}{table}</tbody></table><script>{script}</script>"
     measures, _ = measured(page, tmp_path, width=360)
     ascending = ["9", "10 %", "1,200"]
     assert measures["found"]["lines"][1:] == [ascending, ascending[::-1]]

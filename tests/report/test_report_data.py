@@ -6,13 +6,14 @@ import re
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 
 import jaxmf as mf
 from jaxmf.data.names import titled
 from jaxmf.model import HasFactors
 from jaxmf.posterior.factors import principal, rotation
 from jaxmf.report import render, rows, user_data
-from jaxmf.report.html import Html, interval, short, table
+from jaxmf.report.parts import Interval, Table, short
 
 GENERATOR = np.random.default_rng(5)
 SHORT = {"num_warmup": 6, "num_samples": 8, "num_chains": 1, "progress": False, "seed": 0}
@@ -174,7 +175,7 @@ def test_ends_of_intervals_are_shown_with_enough_digits_and_no_exponents():
     assert [short(value) for value in (117.2, 118.4, 1234.5, -999.7, 3.456, 0.0123)] == (
         ["117", "118", "1234", "-1000", "3.46", "0.0123"]
     )
-    assert "118, 90 %: 117 to 1200" in interval((117.2, 118.0, 1200.0), (0.0, 2000.0), "90 %")
+    assert "118, 90 %: 117 to 1200" in str(Interval((117.2, 118.0, 1200.0), (0.0, 2000.0), "90 %"))
 
 
 def test_factors_that_are_small_beside_the_largest_are_left_out_and_it_says_so(rated):
@@ -182,7 +183,7 @@ def test_factors_that_are_small_beside_the_largest_are_left_out_and_it_says_so(r
         draws = {name: np.array(values) for name, values in rated.draws.items()}
         u, v = np.zeros_like(draws["u"]), np.zeros_like(draws["v"])
         u[..., 0, 0], u[..., 1, 1], v[..., 0, 0], v[..., 1, 1] = 1.0, scale, 1.0, 1.0
-        return user_data.factors(dataclasses.replace(rated, draws=draws | {"u": u, "v": v}))
+        return str(user_data.factors(dataclasses.replace(rated, draws=draws | {"u": u, "v": v})))
 
     assert "Listed are" not in page(0.5)
     says = "Listed are 1 of 2 factors; the others have less than 5% of the largest."
@@ -218,7 +219,7 @@ def test_calibration_says_which_cells_it_is_of(rated):
     truth = mf.Entries(*unseen, np.full(unseen[0].size, 3.0), rated.data.shape)
     label = rated.plot.calibration(truth).axes[0].get_ylabel()
     assert label == "share of held-out cells inside"
-    page = user_data.calibration(rated, truth, mf.diagnostics.held_out_error(rated, truth))
+    page = str(user_data.calibration(rated, truth, mf.diagnostics.held_out_error(rated, truth)))
     assert (
         "The grey band and bars have 95 % of such shares if the intervals are right (cells taken "
         "as independent). Bars of the last picture: 90 % predictive intervals."
@@ -244,7 +245,7 @@ def test_typical_rows_are_the_members_nearest_to_the_mean(grouped):
 
 
 def test_cells_of_tables_are_escaped_but_not_those_that_are_html():
-    page = table(("a", "b"), [("<x>", Html("<b>bold</b>"))])
+    page = str(Table(("a", "b"), [("<x>", Markup("<b>bold</b>"))]))
     assert "&lt;x&gt;" in page
     assert "<td><b>bold</b></td>" in page
 
