@@ -23,8 +23,10 @@ def test_the_citation_names_the_version_that_is_built():
 
 
 def test_the_conda_recipe_has_the_version_and_the_dependencies_of_the_project():
-    recipe = (ROOT / "recipe" / "meta.yaml").read_text(encoding="utf-8")
+    recipe = (ROOT / "recipe" / "recipe.yaml").read_text(encoding="utf-8")
     assert re.findall(r'^  version: "(.*)"$', recipe, flags=re.MULTILINE) == [PROJECT["version"]]
+    scripts = [f"{name} = {function}" for name, function in PROJECT["scripts"].items()]
+    assert re.findall(r"^ {6}- (.* = .*:.*)$", recipe, flags=re.MULTILINE) == scripts
     ((host, run),) = re.findall(
         r"^  host:\n((?: {4}- .*\n)+)  run:\n((?: {4}- .*\n)+)", recipe, re.M
     )
