@@ -5,6 +5,7 @@ uncertainty, predictions, pictures. Open `base.py` for what they share.
 """
 
 from jaxmf.sklearn.biclusters import BiclusterMF as BiclusterMF
+from jaxmf.sklearn.imputer import FactorImputer as FactorImputer
 from jaxmf.sklearn.linear_gaussian import (
     LinearGaussianIBPTransformer as LinearGaussianIBPTransformer,
 )

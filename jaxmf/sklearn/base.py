@@ -85,8 +85,11 @@ class CellsEstimator(SampledEstimator):
         check_is_fitted(self)
         values = self._read(X, reset=False)
         rest, cells = hide_cells(values, seed_of(self.random_state))
-        mean = self.posterior_.predict(cells, new_rows=rest, num_draws=1).mean
-        return mean, values[cells]
+        return self._predict_cells(cells, rest), values[cells]
+
+    def _predict_cells(self, cells: tuple[np.ndarray, ...], new_rows: np.ndarray) -> np.ndarray:
+        """Expected values (M,) of cells of further rows (N, D), NaN for missing cells."""
+        return self.posterior_.predict(cells, new_rows=new_rows, num_draws=1).mean
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

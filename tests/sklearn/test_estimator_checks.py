@@ -2,7 +2,8 @@
 
 What needs no fit is among the default tests. Checks bring shapes of their own, and every new shape
 is compiled anew: of those that fit a few are slow tests, the others are run before a release.
-`RatingRecommender` is not here: its X are ids (`test_estimators.py`).
+`RatingRecommender` is not here: its X are ids, and the checks bring one to ten columns of numbers
+(`test_estimators.py` has it). `FactorImputer` is the estimator of the same model for matrices.
 """
 
 import os
@@ -18,6 +19,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from jaxmf.sklearn import (
     BiclusterMF,
+    FactorImputer,
     MixtureClusterer,
     NoisyOrTransformer,
     SparseBinaryRecommender,
@@ -27,6 +29,7 @@ from jaxmf.sklearn import (
 FEW = {"num_warmup": 2, "num_samples": 2, "random_state": 0}
 # Few draws: the checks are about conventions, not about mixing; but clusters must be found.
 QUICK = {
+    "factors": FactorImputer(n_components=2, **FEW),
     "biclusters": BiclusterMF(2, 2, sweep="whole_rows", **FEW),
     "mixture": MixtureClusterer(num_warmup=20, num_samples=5, random_state=0),
     "noisy-or": NoisyOrTransformer(2, **FEW),

@@ -252,3 +252,21 @@ def test_clusters_of_rows_with_missing_cells():
     assert not complete.__sklearn_tags__().input_tags.allow_nan
     with pytest.raises(ValueError, match="NaN"):
         complete.fit(X)
+
+
+@pytest.mark.slow
+def test_missing_cells_are_filled_by_factors_and_the_others_stay():
+    rng = np.random.default_rng(0)
+    truth = np.outer(rng.normal(size=40), rng.normal(size=8)) + np.arange(8)
+    hidden = rng.random(truth.shape) < 0.15
+    X = np.where(hidden, np.nan, truth + 0.05 * rng.normal(size=truth.shape))
+    imputer = estimators.FactorImputer(
+        n_components=1, num_warmup=60, num_samples=40, random_state=0
+    )
+    filled = imputer.fit_transform(X)
+    np.testing.assert_array_equal(filled[~hidden], X[~hidden])
+    means = np.broadcast_to(np.nanmean(X, axis=0), X.shape)
+    errors = [np.square(each - truth)[hidden].mean() for each in (filled, means)]
+    assert errors[0] < errors[1] / 4
+    assert imputer.score(X) > -errors[1] / 4
+    np.testing.assert_array_equal(imputer.transform(truth), truth)  # nothing to fill
