@@ -42,7 +42,7 @@ def causal_graph(
     height = 2.2 + min(0.06 * longest, 1.6)  # names on end have their length below the graph
     figure, (axes,) = figure_of(1, 1, width=width, height=height)
     draw_graph(axes, z, row_names=row_names, cause_names=cause_names)
-    axes.set_title(title, loc="left")
+    axes.set_title(title, loc="left", fontsize=9, color=INK)
     return figure
 
 

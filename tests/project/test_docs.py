@@ -56,6 +56,13 @@ def test_the_table_of_choices_leads_to_every_model(entry):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_pictures_of_a_page_say_what_is_seen(path):
+    cells = re.findall(r"```\{code-cell\} ipython3\n(.*?)```", path.read_text(), re.DOTALL)
+    drawn = [cell for cell in cells if re.search(r"\.plot(\.\w+)?\(.*\)$", cell.strip())]
+    assert all(len(re.findall(r"^    alt: (.{30,})$", cell, re.M)) == 1 for cell in drawn)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
 def test_links_of_a_page_lead_to_files(path):
     text = path.read_text()
     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
