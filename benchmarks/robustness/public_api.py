@@ -365,7 +365,8 @@ def pictures() -> Iterator[Target]:
 
     few = {n: (lambda: 1) for n in ("num_warmup", "num_samples")}
     settings = _arguments_of(LinearGaussianIBPTransformer)
-    yield Target("sklearn.fit", fitted, few, {"loudly": None}, also=settings[:-1])
+    kinds = {"loudly": None, "random_state": None}
+    yield Target("sklearn.fit", fitted, few, kinds, also=settings)
 
 
 def functions() -> Iterator[Target]:
