@@ -2,80 +2,83 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
+import jax
+
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array
 from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.zeros import ZerosSpec
 
 
-class CellSettings(Protocol):
-    """A description of factors of a sparse 0/1 matrix, or of a series of them."""
+class LearnedHyperparameters(NamedTuple):
+    """Which priors and noise are learned; the rest stays fixed."""
 
-    @property
-    def num_factors(self) -> int:
-        """K."""
-
-    @property
-    def likelihood(self) -> Likelihood:
-        """Of a cell given its score."""
-
-    @property
-    def zeros(self) -> ZerosSpec:
-        """Which zeros the updates go through."""
-
-    @property
-    def bias(self) -> str:
-        """One of "rows_columns", "intercept" and "none"."""
-
-    @property
-    def row_mean(self) -> float | Array | None:
-        """Prior mean of a row's factors, () or (K,); None is learned."""
-
-    @property
-    def row_scale(self) -> float | Array | None:
-        """Prior standard deviation of a row's factors, () or (K,); None is learned."""
-
-    @property
-    def column_mean(self) -> float | Array | None:
-        """Prior mean of a column's factors, () or (K,); None is learned."""
-
-    @property
-    def column_scale(self) -> float | Array | None:
-        """Prior standard deviation of a column's factors, () or (K,); None is learned."""
-
-    @property
-    def bias_scale(self) -> float | None:
-        """Prior standard deviation of biases; None is learned."""
-
-    @property
-    def intercept_scale(self) -> float:
-        """Prior standard deviation of the intercept."""
+    row_mean: bool
+    row_variance: bool
+    column_mean: bool
+    column_variance: bool
+    bias_variance: bool
+    noise_variance: bool
 
 
-class AscentPlan(Protocol):
-    """Options of an ascent that every model has."""
+class CellSettings:
+    """A frozen dataclass with these among its fields: factors of 0/1 matrices.
 
-    @property
-    def num_epochs(self) -> int:
-        """Passes over the data, at most."""
+    Attributes:
+      num_factors: K.
+      likelihood: of a cell given its score.
+      zeros: which zeros the updates go through.
+      bias: "rows_columns", "intercept" or "none".
+      row_mean, row_scale, column_mean, column_scale: of the priors of factors, () or (K,) means and
+        standard deviations; None is learned.
+      bias_scale, intercept_scale: prior standard deviations; None is learned.
+    """
 
-    @property
-    def num_evaluation(self) -> int:
-        """Zeros of a line that the free energy is estimated from."""
+    num_factors: int
+    likelihood: Likelihood
+    zeros: ZerosSpec
+    bias: str
+    row_mean: float | Array | None
+    row_scale: float | Array | None
+    column_mean: float | Array | None
+    column_scale: float | Array | None
+    bias_scale: float | None
+    intercept_scale: float
 
-    @property
-    def tolerance(self) -> float:
-        """Relative change of the free energy below which an epoch counts as stalled."""
+    def learned(self) -> LearnedHyperparameters:
+        """Which priors and noise are learned."""
+        likelihood = self.likelihood
+        return LearnedHyperparameters(
+            row_mean=self.row_mean is None,
+            row_variance=self.row_scale is None,
+            column_mean=self.column_mean is None,
+            column_variance=self.column_scale is None,
+            bias_variance=self.bias_scale is None,
+            noise_variance=isinstance(likelihood, Gaussian) and likelihood.noise_scale is None,
+        )
 
-    @property
-    def hold_priors(self) -> int:
-        """Epochs before priors are learned and before the ascent may stop."""
 
-    @property
-    def evaluate_every(self) -> int:
-        """Epochs from one look at the free energy to the next."""
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["relaxation", "tolerance", "hold_priors", "evaluate_every", "patience", "decay"],
+    meta_fields=["num_epochs", "start", "update", "num_evaluation", "optimizer"],
+)
+@dataclass(frozen=True)
+class AscentPlan:
+    """Options of an ascent; see `SparseBinaryMF.ascent` and `SparseBinarySeries.ascent`."""
 
-    @property
-    def patience(self) -> int:
-        """Stalled looks in a row that end the ascent."""
+    num_epochs: int
+    start: str
+    update: str  # of the means
+    num_evaluation: int
+    relaxation: float
+    tolerance: float
+    hold_priors: int
+    evaluate_every: int
+    patience: int
+    optimizer: Any = None
+    decay: float = 1.0

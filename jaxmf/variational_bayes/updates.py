@@ -20,6 +20,7 @@ import jax.numpy as jnp
 
 from jaxmf import row_shards
 from jaxmf.types import Array
+from jaxmf.variational_bayes.contracts import CellSettings, LearnedHyperparameters
 from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, Priors
 from jaxmf.variational_bayes.sums import CellSums, map_lines, positions
@@ -99,6 +100,23 @@ def new_intercept(
     return Normal(mean=view.intercept.mean - step, variance=1 / curvature)
 
 
+def with_new_intercept(
+    view: Half,
+    sums: CellSums,
+    priors: Priors,
+    settings: CellSettings,
+    *,
+    lines_are_rows: bool = False,
+) -> tuple[Half, CellSums]:
+    """A side and its sums with the intercept moved; as they are where there is none."""
+    if settings.bias == "none":
+        return view, sums
+    intercept = new_intercept(
+        view, sums, priors.intercept, likelihood=settings.likelihood, lines_are_rows=lines_are_rows
+    )
+    return after_intercept(view, sums, intercept)
+
+
 def after_intercept(view: Half, sums: CellSums, intercept: Normal) -> tuple[Half, CellSums]:
     """The same side and its sums, at fixed zeta, once the intercept has moved."""
     step = intercept.mean - view.intercept.mean
@@ -140,17 +158,6 @@ def _curvature(view: Half, square: Array, diagonal: Array) -> Array:
     both_free = view.free[:, None] & view.free[None, :]
     matrix = jnp.where(both_free, matrix, 0)
     return matrix + diagonal[:, :, None] * jnp.eye(width, dtype=diagonal.dtype)
-
-
-class LearnedHyperparameters(NamedTuple):
-    """Which priors and noise are learned; the rest stays fixed."""
-
-    row_mean: bool
-    row_variance: bool
-    column_mean: bool
-    column_variance: bool
-    bias_variance: bool
-    noise_variance: bool
 
 
 def new_priors(parameters: Parameters, learned: LearnedHyperparameters) -> Priors:

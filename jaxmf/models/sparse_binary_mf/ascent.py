@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +20,7 @@ from jaxmf.variational_bayes.batch_pass import (
     unbounded,
 )
 from jaxmf.variational_bayes.batches import Batches
+from jaxmf.variational_bayes.contracts import AscentPlan
 from jaxmf.variational_bayes.free_energy import divergence_from_prior, expected_cost, free_energy
 from jaxmf.variational_bayes.held_out import SHARE_OF_EPOCHS, as_known
 from jaxmf.variational_bayes.parameters import Normal, Parameters, half, with_half
@@ -33,41 +32,18 @@ from jaxmf.variational_bayes.start import start_parameters
 from jaxmf.variational_bayes.state import AscentState, PreparedOnes
 from jaxmf.variational_bayes.sums import side_sums
 
-
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["relaxation", "decay", "tolerance", "hold_priors", "evaluate_every", "patience"],
-    meta_fields=["num_epochs", "start", "update", "optimizer", "num_evaluation"],
-)
-@dataclass(frozen=True)
-class MatrixAscentPlan:
-    """Options of the ascent; see `SparseBinaryMF.ascent`."""
-
-    num_epochs: int
-    start: str
-    update: str
-    optimizer: Any
-    num_evaluation: int
-    relaxation: float
-    decay: float
-    tolerance: float
-    hold_priors: int
-    evaluate_every: int
-    patience: int
-
-
 # --- start ---------------------------------------------------------------------------------------
 
 
 def init(
-    plan: MatrixAscentPlan, model: SparseBinaryMFSpec, key: Key, data: PreparedOnes | SharedOnes
+    plan: AscentPlan, model: SparseBinaryMFSpec, key: Key, data: PreparedOnes | SharedOnes
 ) -> AscentState:
     """Factors from the singular vectors, or random ones; the intercept from the share of ones."""
     return with_shares(_first, plan, model, key, data=data)
 
 
 def _first(
-    plan: MatrixAscentPlan, model: SparseBinaryMFSpec, key: Key, data: PreparedOnes
+    plan: AscentPlan, model: SparseBinaryMFSpec, key: Key, data: PreparedOnes
 ) -> AscentState:
     start_key, sample_key = jax.random.split(key)
     parameters = start_parameters(start_key, data.layout, settings=model, start=plan.start)
@@ -75,9 +51,7 @@ def _first(
     return first_state(sample_key, parameters, data, optimizer=optimizer)
 
 
-def _start_optimizer(
-    plan: MatrixAscentPlan, parameters: Parameters, parts: Batches | None
-) -> PyTree:
+def _start_optimizer(plan: AscentPlan, parameters: Parameters, parts: Batches | None) -> PyTree:
     if parts is not None:
         return start_optimizers(plan.update, plan.optimizer, parameters, parts)
     if plan.update == "partial_newton":
@@ -93,7 +67,7 @@ def _start_optimizer(
 
 
 def epoch(
-    plan: MatrixAscentPlan,
+    plan: AscentPlan,
     model: SparseBinaryMFSpec,
     key: Key,
     state: AscentState,
@@ -104,7 +78,7 @@ def epoch(
 
 
 def _epoch(
-    plan: MatrixAscentPlan,
+    plan: AscentPlan,
     model: SparseBinaryMFSpec,
     key: Key,
     state: AscentState,
@@ -145,7 +119,7 @@ def _epoch(
 
 
 def _in_batches(
-    plan: MatrixAscentPlan, model: SparseBinaryMFSpec, key: Key, state: AscentState, parts: Batches
+    plan: AscentPlan, model: SparseBinaryMFSpec, key: Key, state: AscentState, parts: Batches
 ) -> tuple[Parameters, PyTree]:
     rule = Rule(
         settings=model,
@@ -166,7 +140,7 @@ def _known_value(state: AscentState) -> Array:
 
 
 def _both_sides(
-    plan: MatrixAscentPlan,
+    plan: AscentPlan,
     model: SparseBinaryMFSpec,
     state: AscentState,
     layout: Layout,
@@ -187,15 +161,9 @@ def _both_sides(
             block=plan.update == "block",
             over_rows=side == "columns",
         )
-        if model.bias != "none":
-            intercept = closed.new_intercept(
-                view,
-                sums,
-                parameters.priors.intercept,
-                likelihood=model.likelihood,
-                lines_are_rows=side == "rows",
-            )
-            view, sums = closed.after_intercept(view, sums, intercept)
+        view, sums = closed.with_new_intercept(
+            view, sums, parameters.priors, model, lines_are_rows=side == "rows"
+        )
         found = closed.slopes(view, sums, block=plan.update == "block")
         variance = closed.new_variances(view, found, likelihood=model.likelihood)
         if plan.update == "block":
@@ -237,7 +205,7 @@ def _with_moved(parameters: Parameters, moved: object) -> Parameters:
 
 
 def _follow_gradient(
-    plan: MatrixAscentPlan,
+    plan: AscentPlan,
     model: SparseBinaryMFSpec,
     state: AscentState,
     layout: Layout,

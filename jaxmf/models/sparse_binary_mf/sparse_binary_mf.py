@@ -28,6 +28,7 @@ from jaxmf.variational_bayes import (
     shares,
     state,
 )
+from jaxmf.variational_bayes.contracts import AscentPlan
 
 if TYPE_CHECKING:
     import optax
@@ -187,7 +188,7 @@ class SparseBinaryMF(SparseBinaryMFSpec):
             )
         if optimizer is None and update == "gradient":
             optimizer = _adam()
-        plan = ascent.MatrixAscentPlan(
+        plan = AscentPlan(
             num_epochs=num_epochs,
             start=start,
             update=update,
@@ -291,12 +292,6 @@ class SparseBinaryMF(SparseBinaryMFSpec):
         """Posterior means of the factors of further rows, (M, K)."""
         del key, data
         return fold_in.fold_in(self, draw, new_data).mean[:, : self.num_factors]
-
-    def predict_rows(
-        self, key: Key, draw: Draw, data: SparseBinary, new_data: SparseBinary
-    ) -> Pair:
-        del key, data
-        return answers.cell_moments(self.likelihood, draw, *self.score_new_rows(draw, new_data))
 
     def score_new_rows(self, draw: Draw, new_data: SparseBinary) -> Pair:
         return answers.score_rows(draw, fold_in.fold_in(self, draw, new_data))

@@ -20,13 +20,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jaxmf.data import SparseBinary
-from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Model
 from jaxmf.readable import Readable
 from jaxmf.types import Array
 from jaxmf.variational_bayes.cells import ScoredCells
 from jaxmf.variational_bayes.likelihood import Likelihood
-from jaxmf.variational_bayes.updates import LearnedHyperparameters
 from jaxmf.variational_bayes.zeros import ZerosSpec
 
 
@@ -44,15 +42,3 @@ class SparseBinaryMFSpec(Readable, ScoredCells, Model[SparseBinary]):
     column_scale: float | Array | None = 0.5**0.5
     bias_scale: float | None = 1.0
     intercept_scale: float = 10.0
-
-    def learned(self) -> LearnedHyperparameters:
-        """Which priors and noise are learned."""
-        likelihood = self.likelihood
-        return LearnedHyperparameters(
-            row_mean=self.row_mean is None,
-            row_variance=self.row_scale is None,
-            column_mean=self.column_mean is None,
-            column_variance=self.column_scale is None,
-            bias_variance=self.bias_scale is None,
-            noise_variance=isinstance(likelihood, Gaussian) and likelihood.noise_scale is None,
-        )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -11,9 +9,10 @@ import jax.numpy as jnp
 
 from jaxmf.models.sparse_binary_series.sparse_binary_series_spec import SparseBinarySeriesSpec
 from jaxmf.programs import jit
-from jaxmf.types import Array, Draw, Key, PyTree
+from jaxmf.types import Array, Draw, Key
 from jaxmf.variational_bayes import series
 from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes.contracts import AscentPlan
 from jaxmf.variational_bayes.free_energy import divergence_of_others, expected_cost
 from jaxmf.variational_bayes.parameters import Normal, half, with_half
 from jaxmf.variational_bayes.progress import Value, first_state, look, with_new_noise
@@ -21,34 +20,15 @@ from jaxmf.variational_bayes.samples import LAST_STEP, Chosen, choose_zeros, lat
 from jaxmf.variational_bayes.series import Search, SeriesParameters
 from jaxmf.variational_bayes.start import start_parameters
 from jaxmf.variational_bayes.state import AscentState, PreparedOnes, as_draw
-from jaxmf.variational_bayes.sums import CellSums, side_sums
+from jaxmf.variational_bayes.sums import side_sums
 
+BY_SIZE = "by size"  # joint updates of paths up to so many values
 _MOST_JOINT_VALUES = 256
 _FIRST_SEARCH_STEP, _SMALL_SEARCH_STEP = 0.5, 0.1
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["relaxation", "tolerance", "hold_priors", "evaluate_every", "patience"],
-    meta_fields=["num_epochs", "start", "update", "num_evaluation"],
-)
-@dataclass(frozen=True)
-class SeriesAscentPlan:
-    """Options of the ascent; see `SparseBinarySeries.ascent`."""
-
-    num_epochs: int
-    start: str
-    update: str | None
-    num_evaluation: int
-    relaxation: float
-    tolerance: float
-    hold_priors: int
-    evaluate_every: int
-    patience: int
-
-
 def init(
-    plan: SeriesAscentPlan, model: SparseBinarySeriesSpec, key: Key, data: PreparedOnes
+    plan: AscentPlan, model: SparseBinarySeriesSpec, key: Key, data: PreparedOnes
 ) -> AscentState:
     """Paths smoothed from the singular vectors, or from random ones."""
     assert data.gaps is not None
@@ -68,7 +48,7 @@ def init(
 
 
 def epoch(
-    plan: SeriesAscentPlan,
+    plan: AscentPlan,
     model: SparseBinarySeriesSpec,
     key: Key,
     state: AscentState,
@@ -104,7 +84,7 @@ def epoch(
 
 
 def _rows(
-    plan: SeriesAscentPlan,
+    plan: AscentPlan,
     model: SparseBinarySeriesSpec,
     state: AscentState,
     data: PreparedOnes,
@@ -124,13 +104,12 @@ def _rows(
         noise=plain.noise,
         block=True,
     )
-    view, sums = _with_intercept(model, parameters, view, sums)
+    view, sums = closed.with_new_intercept(view, sums, parameters.priors, model)
     parameters = parameters._replace(intercept=view.intercept)
     num_times, width = parameters.paths.weight.shape[1:]
     joint = plan.update == "joint"
-    if plan.update is None:
+    if plan.update == BY_SIZE:
         joint = num_times * width <= _MOST_JOINT_VALUES
-
     return series.update_rows(
         parameters,
         row_values,
@@ -162,7 +141,7 @@ def _columns(
         noise=plain.noise,
         block=True,
     )
-    view, sums = _with_intercept(model, parameters, view, sums)
+    view, sums = closed.with_new_intercept(view, sums, parameters.priors, model)
     found = closed.slopes(view, sums, block=True)
     mean = view.factors.mean - length * closed.newton_step(view, sums, found)
     factors = Normal(mean, closed.new_variances(view, found, likelihood=model.likelihood))
@@ -170,17 +149,6 @@ def _columns(
     return parameters._replace(
         columns=plain.columns, column_bias=plain.column_bias, intercept=plain.intercept
     )
-
-
-def _with_intercept(
-    model: SparseBinarySeriesSpec, parameters: SeriesParameters, view: PyTree, sums: CellSums
-) -> tuple[PyTree, CellSums]:
-    if model.bias == "none":
-        return view, sums
-    intercept = closed.new_intercept(
-        view, sums, parameters.priors.intercept, likelihood=model.likelihood
-    )
-    return closed.after_intercept(view, sums, intercept)
 
 
 @jit

@@ -17,6 +17,7 @@ from jaxmf.models.sparse_binary_series import ascent, queries, series_checks, si
 from jaxmf.models.sparse_binary_series.sparse_binary_series_spec import SparseBinarySeriesSpec
 from jaxmf.types import Array, Draw, Key, Seed
 from jaxmf.variational_bayes import Parameters, answers, progress, state
+from jaxmf.variational_bayes.contracts import AscentPlan
 
 
 @partial(
@@ -144,9 +145,8 @@ class SparseBinarySeries(SparseBinarySeriesSpec):
         """
         options = dict(locals())
         series_checks.options(options)
-        plan = ascent.SeriesAscentPlan(
-            **{name: value for name, value in options.items() if name != "self"}
-        )
+        options = {name: value for name, value in options.items() if name != "self"}
+        plan = AscentPlan(**options | {"update": update or ascent.BY_SIZE})
         return algorithm(
             init=Partial(ascent.init, plan, self),
             step=Partial(progress.step, Partial(ascent.epoch, plan, self)),
@@ -202,12 +202,6 @@ class SparseBinarySeries(SparseBinarySeriesSpec):
         """Posterior means of the factors of further rows at the last of their times, (M, K)."""
         del key, data
         return queries.fold_in(self, draw, new_data).mean[:, -1, : self.num_factors]
-
-    def predict_rows(
-        self, key: Key, draw: Draw, data: SparseSeries, new_data: SparseSeries
-    ) -> Pair:
-        del key, data
-        return answers.cell_moments(self.likelihood, draw, *self.score_new_rows(draw, new_data))
 
     def score_new_rows(self, draw: Draw, new_data: SparseSeries) -> Pair:
         """Mean and variance of the scores of further rows at the last of their times: (M, D)."""

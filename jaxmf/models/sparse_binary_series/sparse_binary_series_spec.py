@@ -19,13 +19,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jaxmf.data import SparseSeries
-from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Model
 from jaxmf.readable import Readable
 from jaxmf.types import Array
 from jaxmf.variational_bayes.cells import ScoredCells
 from jaxmf.variational_bayes.likelihood import Likelihood
-from jaxmf.variational_bayes.updates import LearnedHyperparameters
 from jaxmf.variational_bayes.zeros import ZerosSpec
 
 
@@ -45,15 +43,3 @@ class SparseBinarySeriesSpec(Readable, ScoredCells, Model[SparseSeries]):
     column_scale: float | Array | None = 0.5**0.5
     bias_scale: float | None = 1.0
     intercept_scale: float = 10.0
-
-    def learned(self) -> LearnedHyperparameters:
-        """Which priors and noise are learned; a length scale is learned where it is None."""
-        likelihood = self.likelihood
-        return LearnedHyperparameters(
-            row_mean=False,
-            row_variance=False,
-            column_mean=self.column_mean is None,
-            column_variance=self.column_scale is None,
-            bias_variance=self.bias_scale is None,
-            noise_variance=isinstance(likelihood, Gaussian) and likelihood.noise_scale is None,
-        )
