@@ -39,13 +39,12 @@ def settings(model: SparseBinaryMFSpec) -> dict[str, object]:
     return found
 
 
-def options(model: SparseBinaryMFSpec, settings: Mapping[str, object]) -> None:
+def options(settings: Mapping[str, object]) -> None:
     """Refuses options of the ascent.
 
     Raises:
       TypeError, ValueError: an option of a wrong type or out of range.
     """
-    del model
     fit_checks.check_stopping(settings)
     update = check_word("update", settings["update"], UPDATES)
     if settings["optimizer"] is not None and update not in ("partial_newton", "gradient"):

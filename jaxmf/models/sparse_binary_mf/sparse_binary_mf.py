@@ -181,7 +181,7 @@ class SparseBinaryMF(SparseBinaryMFSpec):
             update = "block" if in_blocks else "partial_newton"
         if relaxation is None:
             relaxation = _RELAXATION if self.likelihood.is_quadratic else 1.0
-        factor_checks.options(self, dict(locals()))
+        factor_checks.options(dict(locals()))
         if optimizer is None and update == "partial_newton":
             optimizer = partial_newton(
                 1.0 if power is None else power, 0.5 if step_size is None else step_size
