@@ -22,7 +22,7 @@ from jaxmf.variational_bayes.start import start_parameters
 from jaxmf.variational_bayes.state import AscentState, PreparedOnes, as_draw
 from jaxmf.variational_bayes.sums import side_sums
 
-BY_SIZE = "by size"  # joint updates of paths up to so many values
+BY_SIZE = "by size"  # joint updates of paths up to this size
 _MOST_JOINT_VALUES = 256
 _FIRST_SEARCH_STEP, _SMALL_SEARCH_STEP = 0.5, 0.1
 
