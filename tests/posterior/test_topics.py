@@ -170,7 +170,7 @@ def test_saved_and_loaded(fitted, tmp_path):
     assert again.facts()["data"].startswith("1,600 tokens (document: 40, word: 12)")
     page = again.report(tmp_path / "r.html").read_text()
     assert "<h2>Topics</h2>" in page
-    assert f'alt="Map of {len(again.topics())} topics; topic 0 has ' in page
+    assert f'aria-label="Map of {len(again.topics())} topics; topic 0 has ' in page
     assert "word11" in page
 
 
