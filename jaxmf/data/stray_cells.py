@@ -18,6 +18,7 @@ _LEAST_SHARE = 0.5  # of the cells of a table that are known; of ratings fewer a
 _FEWEST_IN_COLUMN = 20  # of a column whose tails are known
 _MOST_STRAY = 3  # cells of a column that stray together, and
 _STRAY_SHARE = 50  # at most one in this many
+_OF_NORMAL = 1.4826  # a normal standard deviation over the median distance from the median
 _LEAST_DISTANCE = 10.0  # robust standard deviations from the median
 _LEAST_RATIO = 5.0  # distances from the median: that of a stray cell over that of the next,
 _TAIL_INDEX = 5  # more where columns are many, as the largest of such tails stray by chance
@@ -63,10 +64,10 @@ def stray_cells(data: object) -> StrayCells | None:
     if table is None:
         return None
     found: list[StrayCells] = []
-    kept = [column for column in range(table.shape[1]) if _may_stray(table[:, column])]
-    ratio = _LEAST_RATIO * max(len(kept), 1) ** (1 / _TAIL_INDEX)
+    candidates, num_kept = _may_stray(table)
+    ratio = _LEAST_RATIO * max(num_kept, 1) ** (1 / _TAIL_INDEX)
     distances = []
-    for column in kept:
+    for column in candidates.tolist():
         sides = [_stray(table[:, column], sign, ratio) for sign in (1, -1)]
         distance, chosen = max(sides, key=lambda each: each[0])
         if chosen.size:
@@ -96,13 +97,13 @@ def _table(data: object) -> np.ndarray | None:
     return table
 
 
-def _may_stray(column: np.ndarray) -> bool:
-    """Whether a column has cells enough, the furthest far enough from its median."""
-    x = column[~np.isnan(column)]
-    if x.size < _FEWEST_IN_COLUMN:
-        return False
-    middle = np.median(x)
-    return bool(np.median(np.abs(x - middle)) > 0)
+def _may_stray(table: np.ndarray) -> tuple[np.ndarray, int]:
+    """Columns whose furthest cell is far from their median, and how many have cells enough."""
+    kept = np.flatnonzero(np.sum(~np.isnan(table), axis=0) >= _FEWEST_IN_COLUMN)
+    distance = np.abs(table[:, kept] - np.nanmedian(table[:, kept], axis=0))
+    spread = _OF_NORMAL * np.nanmedian(distance, axis=0)
+    is_far = np.nanmax(distance, axis=0) > _ZERO_DISTANCE * spread
+    return kept[(spread > 0) & is_far], int(np.sum(spread > 0))
 
 
 def _stray(column: np.ndarray, sign: int, least: float) -> tuple[float, np.ndarray]:
@@ -110,7 +111,7 @@ def _stray(column: np.ndarray, sign: int, least: float) -> tuple[float, np.ndarr
     known = np.flatnonzero(~np.isnan(column))
     x = column[known]
     middle, nothing = np.median(x), (0.0, np.zeros(0, int))
-    spread = 1.4826 * np.median(np.abs(x - middle))
+    spread = _OF_NORMAL * np.median(np.abs(x - middle))
     distance = sign * (x - middle)
     if distance.max() <= _ZERO_DISTANCE * spread:
         return nothing
