@@ -29,7 +29,7 @@ from jaxmf.cli.options import (
 from jaxmf.cli.settings import build, method_options, read_settings
 
 if TYPE_CHECKING:
-    from jaxmf.registry.entry import Entry, Setting
+    from jaxmf.registry.entry import Entry
     from jaxmf.results import Posterior
 
 _CHECKPOINT = "checkpoint"
@@ -37,31 +37,10 @@ _CHECKPOINT = "checkpoint"
 
 def models() -> None:
     """List the models, one line each, with their methods and settings."""
-    from jaxmf import registry
+    from jaxmf.cli.listing import LISTED, listing
+    from jaxmf.registry.entries import REGISTERED
 
-    for entry in registry.all_entries():
-        methods = ", ".join(
-            f"{method} (default)" if method == entry.default else method for method in entry.verbs
-        )
-        print(f"{entry.name:24}{entry.one_line}")
-        print(f"{'':24}methods:  {methods}")
-        _print_settings("settings:", registry.model_settings(entry))
-        for method in entry.verbs:
-            _print_settings(f"{method}:", registry.method_settings(entry, method))
-
-
-def _print_settings(head: str, known: list[Setting]) -> None:
-    import textwrap
-
-    from jaxmf import settings
-
-    shown = [
-        f"{each.name}" if each.required else f"{each.name}={settings.describe(each.default)}"
-        for each in known
-    ]
-    indent = " " * 24
-    text = f"{head} {', '.join(shown)}"
-    print(textwrap.fill(text, 100, initial_indent=indent, subsequent_indent=indent + "  "))
+    print(LISTED.read_text(encoding="utf-8") + listing(REGISTERED.values()), end="")
 
 
 def fit(

@@ -12,6 +12,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf import cli, diagnostics, registry
+from jaxmf.cli import listing
 from jaxmf.cli.inputs import hide
 from jaxmf.cli.new_rows import read_like
 from jaxmf.cli.options import read_ids
@@ -55,6 +56,7 @@ def test_models_lists_what_the_registry_has(capsys):
         for method in entry.methods:
             assert method in printed
     assert "noise_scale" in printed
+    assert printed == listing.listing(registry.all_entries()), "run: python -m jaxmf.cli.listing"
 
 
 def test_fit_writes_what_the_library_reads(finished):
