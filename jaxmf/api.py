@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jaxmf import devices, engine, registry, settings
 from jaxmf.annealed import smc
 from jaxmf.arguments import check_count, check_flag, check_text
-from jaxmf.data import Container, Tokens
+from jaxmf.data import Container, Dense, Tokens
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
 from jaxmf.data.elsewhere import are_elsewhere, without_cells
@@ -451,5 +451,12 @@ def _identity(
         "method": method,
         "options": {name: settings.encode(value, name=name) for name, value in options.items()},
         "data": data_identity(data),
-        "data_size": data.describe(),
+        "data_size": _size(data),
     }
+
+
+def _size(data: Container) -> str:
+    """How much data there is, in words that every one of several processes finds by itself."""
+    if isinstance(data, Dense):  # whose missing cells none can count that has a part of them
+        return f"{data.num_rows:,} rows, {data.num_columns:,} columns"
+    return data.describe()

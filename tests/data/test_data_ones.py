@@ -204,7 +204,7 @@ def test_a_mask_from_the_command_line(tmp_path, capsys, monkeypatch):
     words = ["fit", "linear-gaussian-ibp", str(matrix), "--out", str(tmp_path / "other")]
     capsys.readouterr()
     assert cli.run([*words, "--mask", str(mask)]) == 2
-    assert "--mask means nothing to" in capsys.readouterr().err
+    assert "--mask is not for files of a matrix of numbers" in capsys.readouterr().err
 
 
 # --- triples -------------------------------------------------------------------------------------
