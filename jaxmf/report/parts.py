@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _NARROW = 430  # pixels of a picture that a phone shows whole
+_WIDE = 850  # pixels that every picture fits into where the screen is wide
 _LONG = 24  # characters of a cell that has its line on a phone
 
 
@@ -112,7 +113,7 @@ class Picture(PagePart):
     def narrowest(self) -> int:
         """Pixels below which it is not drawn."""
         width = self.width
-        return round((0.7 if width <= _NARROW else 0.9) * width)
+        return min(round((0.7 if width <= _NARROW else 0.9) * width), _WIDE)
 
     @property
     def width(self) -> int:
