@@ -456,7 +456,7 @@ def _identity(
 
 
 def _size(data: Container) -> str:
-    """How much data there is, in words that every one of several processes finds by itself."""
+    """How much data there is, as every one of several processes finds by itself."""
     if isinstance(data, Dense):  # whose missing cells none can count that has a part of them
         return f"{data.num_rows:,} rows, {data.num_columns:,} columns"
     return data.describe()
