@@ -211,13 +211,12 @@ def stream(quick: bool) -> list[Row]:
 _FIRST_RESULT = """
 from jaxmf.engine.compilation_cache import use_compilation_cache
 use_compilation_cache()
-from jaxmf import api, demo
-images = demo.digits() or demo.generated_images(0)
-values = images.values.copy()
-values[::7, ::5] = float("nan")
-post = api.sample(
-    images.model, values, num_warmup=1, num_samples=1, num_chains=2, progress=False
-)
+import numpy as np
+import jaxmf as mf
+values = np.array(mf.datasets.section_4_2(0).x)
+values[::7, ::5] = np.nan
+model = mf.LinearGaussianIBP(noise_scale=0.5, feature_scale=1.0)
+post = mf.sample(model, values, num_warmup=1, num_samples=1, num_chains=4, progress=False)
 post.summary()
 """
 
@@ -225,7 +224,7 @@ post.summary()
 def first_result(quick: bool) -> list[Row]:
     """From the start of Python to the first draws of the demo, without and with a warm cache."""
     del quick
-    note = "Python, imports, data, the first draws of the demo's two chains"
+    note = "Python, imports, data, the first draws of the demo's four chains"
     return harness.first_result("ibp/demo/first-result", _FIRST_RESULT, note)
 
 
