@@ -33,14 +33,14 @@ def main() -> None:
         ("features found, in their order", beside),
         ("reconstructed", post.reconstruction(rows)),
     ]
-    figure, axes = figure_of(len(lines), 6, width=6.2, height=4.6)
-    for line, (title, pictures) in zip(np.reshape(axes, (-1, 6)), lines, strict=True):
-        for place in line[len(pictures) :]:
-            place.set_axis_off()
-        for place, picture in zip(line, pictures, strict=False):
-            bare(place)
+    figure, panels = figure_of(len(lines), 6, width=6.2, height=4.6)
+    for line, (title, pictures) in zip(np.reshape(panels, (-1, 6)), lines, strict=True):
+        for panel in line[len(pictures) :]:
+            panel.set_axis_off()
+        for panel, picture in zip(line, pictures, strict=False):
+            bare(panel)
             cells = np.reshape(picture, images.image_shape)
-            place.imshow(cells, cmap=colours(SIGNED), vmin=-2, vmax=2, interpolation="nearest")
+            panel.imshow(cells, cmap=colours(SIGNED), vmin=-2, vmax=2, interpolation="nearest")
         line[0].set_title(title, loc="left", fontsize=9)
     path = Path(__file__).with_suffix(".png")
     path.write_bytes(png(figure, dots_per_inch=110))

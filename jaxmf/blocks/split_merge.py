@@ -234,7 +234,7 @@ class _SharingOut(NamedTuple):
     ) -> tuple[Array, Array]:
         """Assigns the members one after another; the first particle as before if it `retains`."""
         num, zero = self.num_particles, jnp.zeros((), uniforms.dtype)
-        nobody = jnp.zeros((sides_before.shape[0], num), jnp.int32)
+        unassigned = jnp.zeros((sides_before.shape[0], num), jnp.int32)
 
         def one(index: Array, carry: PyTree) -> PyTree:
             particles, whole, parents, sides = carry
@@ -263,7 +263,7 @@ class _SharingOut(NamedTuple):
             log_weights=jnp.zeros((num,), zero.dtype),
             log_mean=zero,
         )
-        start = particles, empty[1], nobody, nobody
+        start = particles, empty[1], unassigned, unassigned
         particles, _, parents, sides = jax.lax.fori_loop(0, num_members + 2, one, start)
         weights, log_mean = _relative(particles.log_weights)
         # before the first member nothing is resampled: that uniform is free
