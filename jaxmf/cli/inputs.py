@@ -176,13 +176,13 @@ def read_cells(
     from jaxmf.data.headings import roles
     from jaxmf.data.text_tables import is_number
 
-    words = ("row", "column")
+    sides = ("row", "column")
     names = ((data if new is None else cast("Any", new)).row_names, data.column_names)
     headings = read_headings(path)
     named = (read_names(chosen) or [])[:2]
     if len(named) == 2 and not isinstance(data, Dense) and set(named) <= set(headings):
-        words = (named[0], named[1])
-    elif not any(word in headings for word in words) and len(headings) > 1:
+        sides = (named[0], named[1])
+    elif not any(side in headings for side in sides) and len(headings) > 1:
         # headings of one's own, such as those of the ratings: the first two columns
         for text, known in zip(headings, names, strict=False):
             is_cell = is_number(text) if known is None else text in set(map(str, known.tolist()))
@@ -194,11 +194,11 @@ def read_cells(
         # a matrix was not read by headings
         stated = None if isinstance(data, Dense) else roles(headings, with_value=False)
         first, second = (0, 1) if stated is None else stated[:2]
-        words = (headings[first], headings[second])
-    columns = read_columns(path, words)
+        sides = (headings[first], headings[second])
+    columns = read_columns(path, sides)
     found = [
         read_ids([str(each) for each in columns[heading]], known, word)
-        for heading, known, word in zip(words, names, ("row", "column"), strict=True)
+        for heading, known, word in zip(sides, names, ("row", "column"), strict=True)
     ]
     return found[0], found[1]
 

@@ -30,7 +30,7 @@ from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.priors import hyper
 from jaxmf.types import Key, PyTree
 
-_CANDIDATES = (0.0, 1.0, 0.5, -1.0)  # for the place of a missing cell: in any usual support
+_CANDIDATES = (0.0, 1.0, 0.5, -1.0)  # one of them is in any usual support; see `_filler`
 
 
 @partial(
@@ -396,7 +396,7 @@ def _as_whole(cells: np.ndarray, name: str, family: Family) -> np.ndarray:
 
 
 def _filler(family: Family) -> float:
-    """What stands in the place of a missing cell where its factor is made and left out."""
+    """A value of the support instead of a missing cell, whose factor is computed and left out."""
     if not isinstance(family, AdditiveFamily):
         return 0.0
     values = np.array(_CANDIDATES)

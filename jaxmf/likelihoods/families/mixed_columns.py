@@ -88,7 +88,7 @@ class MixedColumns(Family):
         return self.normal is None and None in self.families
 
     def known_from(self, values: Array, *, num_groups: int = 10) -> MixedColumns:
-        """The family with normal columns on the scale of the data (N, D) in the place of None."""
+        """The family with normal columns on the scale of the data (N, D) instead of None."""
         if not self.is_of_data:
             return self
         columns = [column for column, one in enumerate(self.families) if one is None]
