@@ -1,13 +1,14 @@
 """Sentences that say when a run should not be trusted as it stands, and what to do.
 
 Each check reads what a finished run holds anyway and costs next to nothing; the dearest compiles
-one small program, for the predictions of 256 cells. `jaxmf.sample` and the other verbs warn with
-the first sentence; `Posterior.alarms` has all, and the summary, the report and the command line
-show them. The checks are in ``data_alarms.py``, ``structure_alarms.py`` and ``run_alarms.py``.
+one small program, for the predictions of 256 cells. A posterior makes them once: `jaxmf.sample`
+and the other verbs warn with the first sentence, and the summary, the report and the command line
+show all. The checks are in ``data_alarms.py``, ``structure_alarms.py`` and ``run_alarms.py``.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TypeVar
 
 from jaxmf.data.elsewhere import are_elsewhere
@@ -17,8 +18,6 @@ from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.draws import NO_DRAWS
 from jaxmf.posterior.records import Alarm
 from jaxmf.user_warnings import warn as warn_user
-
-Warned = TypeVar("Warned", bound=Convergence)
 
 _CHECKS = (
     data_alarms.suspect_data,
@@ -50,13 +49,33 @@ class RunWarning(UserWarning):
     """A run that should not be trusted as it stands; the message says why and what to do."""
 
 
-def alarms(posterior: Convergence) -> tuple[Alarm, ...]:
-    """See `Posterior.alarms`."""
-    if posterior.num_draws == 0:
-        return (Alarm("no draws", NO_DRAWS),)
-    has_cells = not are_elsewhere(posterior.data)
-    checks = [check for check in _CHECKS if has_cells or check not in _OF_CELLS]
-    return tuple(alarm for check in checks for alarm in check(posterior))
+class Alarmed(Convergence):
+    """The part of `Posterior` that says why its run should not be trusted."""
+
+    def alarms(self) -> tuple[Alarm, ...]:
+        """Why this run should not be trusted as it stands, and what to do.
+
+        Chains that disagree or drift (R-hat above 1.05; of factors see `cell_agreement`), no
+        feature or one group in use, noise above the sd of the data, a free energy that still
+        changes, an evidence without a credible error, observed cells that simple means of the other
+        cells predict better, or words that their frequencies do (see `leave_one_out`), intervals
+        that leave the scale of the data. Kept once computed.
+
+        Returns:
+            An `Alarm` (kind, sentence) for each; empty if nothing was seen.
+        """
+        return self._alarms
+
+    @cached_property
+    def _alarms(self) -> tuple[Alarm, ...]:
+        if self.num_draws == 0:
+            return (Alarm("no draws", NO_DRAWS),)
+        has_cells = not are_elsewhere(self.data)
+        checks = [check for check in _CHECKS if has_cells or check not in _OF_CELLS]
+        return tuple(alarm for check in checks for alarm in check(self))
+
+
+Warned = TypeVar("Warned", bound=Alarmed)
 
 
 def warn(posterior: Warned, mesh: object = None) -> Warned:
@@ -64,7 +83,7 @@ def warn(posterior: Warned, mesh: object = None) -> Warned:
 
     Args: mesh: of the run; of several processes the first warns.
     """
-    found = alarms(posterior) if is_first(mesh) else ()
+    found = posterior.alarms() if is_first(mesh) else ()
     if found:
         more = len(found) - 1
         ending = f" ({more} more: see post.alarms())" if more else ""

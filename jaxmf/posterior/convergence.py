@@ -6,13 +6,16 @@ from functools import cached_property
 
 import numpy as np
 
+from jaxmf import diagnostics
 from jaxmf.arguments import check_count
 from jaxmf.posterior import agreement, leave_one_out, particle_paths
-from jaxmf.posterior.agreement import CellAgreement
+from jaxmf.posterior.agreement import LARGEST_RHAT, CellAgreement
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.leave_one_out import LeftOutLosses
 from jaxmf.posterior.particle_paths import PathDegeneracy
 from jaxmf.posterior.quantities import NUM_PAIRS, quantities_of
+
+_FEWEST_DRAWS = 4  # R-hat is not defined for fewer
 
 
 class Convergence(Draws):
@@ -25,6 +28,23 @@ class Convergence(Draws):
         `num_pairs` entries of ZZ', the number of features that two rows share.
         """
         return quantities_of(self, check_count("num_pairs", num_pairs, 0))
+
+    @cached_property
+    def slow_quantities(self) -> dict[str, float]:
+        """The R-hat of the `quantities` that chains do not agree on, by name.
+
+        Infinite where each chain stays at a value that is not that of all; empty of other runs than
+        a sampler's and of fewer than four draws a chain.
+        """
+        if self.meta.method != "sample" or self.num_draws < _FEWEST_DRAWS:
+            return {}
+        quantities = self.quantities()
+        table = diagnostics.summarise_chains(quantities)
+        rhats = {name: table[name, "R-hat"] for name in table.names}
+        for name, x in quantities.items():
+            if np.ptp(x) > 0 and np.all(np.ptp(x, axis=1) == 0):
+                rhats[name] = np.inf  # every chain stays where it is
+        return {name: value for name, value in rhats.items() if value > LARGEST_RHAT}
 
     def cell_agreement(self) -> CellAgreement | None:
         """How far chains agree on 256 cells, most of them not observed.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from jaxmf import diagnostics, registry
+from jaxmf import registry
 from jaxmf.blocks.split_merge import can_split
 from jaxmf.column_units import units_of
 from jaxmf.model import HasNetwork
@@ -15,7 +15,6 @@ from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.evidence import annealing_fault
 from jaxmf.posterior.records import Alarm
 
-_FEWEST_DRAWS = 4  # R-hat is not defined for fewer
 _DRIFT_DRAWS = 20
 _DRIFT_ERRORS = 4.0
 _CONVERGED = 1e-4
@@ -26,19 +25,6 @@ _LEAST_SHARE_OF_DOUBT = 0.25  # of it that particles should have among them
 _STEPS_OF_ROUND_TRIPS = 20  # for each replica, after which one should have come back
 
 
-def slow_quantities(posterior: Convergence) -> dict[str, float]:
-    """The R-hat of the quantities that chains do not agree on."""
-    if posterior.meta.method != "sample" or posterior.num_draws < _FEWEST_DRAWS:
-        return {}
-    quantities = posterior.quantities()
-    table = diagnostics.summarise_chains(quantities)
-    rhats = {name: table[name, "R-hat"] for name in table.names}
-    for name, x in quantities.items():
-        if np.ptp(x) > 0 and np.all(np.ptp(x, axis=1) == 0):
-            rhats[name] = np.inf  # every chain stays where it is
-    return {name: value for name, value in rhats.items() if value > LARGEST_RHAT}
-
-
 def cells_agree(posterior: Convergence) -> bool:
     """Whether chains agree on cells, in a model that is judged by these."""
     found = posterior.cell_agreement()
@@ -47,7 +33,7 @@ def cells_agree(posterior: Convergence) -> bool:
 
 def disagreement(posterior: Convergence) -> Iterator[Alarm]:
     """Chains that disagree."""
-    rhats = slow_quantities(posterior)
+    rhats = posterior.slow_quantities
     if not rhats or cells_agree(posterior):
         return
     name = max(rhats, key=lambda name: rhats[name])

@@ -1,18 +1,18 @@
-"""Questions about all draws together: summaries, alarms, features, groups."""
+"""Questions about all draws together: summaries, features, groups."""
 
 from __future__ import annotations
 
 from jaxmf.arguments import check_number, check_word
 from jaxmf.diagnostics import Summary
-from jaxmf.posterior import alarms, certain_features, cooccurrence, pointwise, tables
+from jaxmf.posterior import certain_features, cooccurrence, pointwise, tables
+from jaxmf.posterior.alarms import Alarmed
 from jaxmf.posterior.certain_features import CertainFeatures
-from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.cooccurrence import Cooccurrence
 from jaxmf.posterior.pointwise import LogLikelihood
-from jaxmf.posterior.records import Alarm, DrawFeatures, NumFeatures, NumGroups
+from jaxmf.posterior.records import DrawFeatures, NumFeatures, NumGroups
 
 
-class Summaries(Convergence):
+class Summaries(Alarmed):
     """The part of `Posterior` that sums draws up."""
 
     def summary(self) -> Summary:
@@ -26,20 +26,6 @@ class Summaries(Convergence):
             A table, which prints itself: `table["alpha", "mean"]` is one number of it.
         """
         return tables.summary(self)
-
-    def alarms(self) -> tuple[Alarm, ...]:
-        """Why this run should not be trusted as it stands, and what to do.
-
-        Chains that disagree or drift (R-hat above 1.05; of factors see `cell_agreement`), no
-        feature or one group in use, noise above the sd of the data, a free energy that still
-        changes, an evidence without a credible error, observed cells that simple means of the other
-        cells predict better, or words that their frequencies do (see `leave_one_out`), intervals
-        that leave the scale of the data.
-
-        Returns:
-            An `Alarm` (kind, sentence) for each; empty if nothing was seen.
-        """
-        return alarms.alarms(self)
 
     def log_likelihood(self, cells: object = None) -> LogLikelihood:
         """The log likelihood of every observed cell, or word, given every draw.

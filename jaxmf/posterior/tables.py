@@ -11,12 +11,10 @@ from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import Summary
 from jaxmf.model import HasFeatures, HasNetwork, Pair, lacks, settings_of
 from jaxmf.posterior.agreement import described
-from jaxmf.posterior.alarms import alarms
-from jaxmf.posterior.convergence import Convergence
+from jaxmf.posterior.alarms import Alarmed
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.quantities import NUM_PAIRS, feature_bits, quantities_of
 from jaxmf.posterior.records import DrawFeatures, NumFeatures, NumGroups
-from jaxmf.posterior.run_alarms import slow_quantities
 from jaxmf.programs import jit
 from jaxmf.samplers import move_schedule
 from jaxmf.types import Draw
@@ -24,14 +22,14 @@ from jaxmf.types import Draw
 _SIDES = ("row_groups", "column_groups")
 
 
-def summary(posterior: Convergence) -> Summary:
+def summary(posterior: Alarmed) -> Summary:
     """See `Posterior.summary`."""
     table = _table(posterior)
-    slow = slow_quantities(posterior)
+    slow = posterior.slow_quantities
     found = posterior.cell_agreement() if slow else None
     said = described(found, list(slow)) if found is not None and found.is_good else ""
     table.caption = "; ".join(filter(None, (table.caption, said, *posterior.meta.notes)))
-    table.notes = tuple(alarm.sentence for alarm in alarms(posterior))
+    table.notes = tuple(alarm.sentence for alarm in posterior.alarms())
     return table
 
 

@@ -23,7 +23,7 @@ from jaxmf.report.parts import Picture, RunFacts, Section, Tiles, templates
 from jaxmf.samplers import move_schedule
 
 if TYPE_CHECKING:
-    from jaxmf.diagnostics import HeldOutError
+    from jaxmf.diagnostics import HeldOutError, Summary
     from jaxmf.posterior.answers import Answers
 
 _NOTES = "notes.json"
@@ -87,11 +87,12 @@ def render(
     error = None
     if truth is not None and posterior.data.num_missing:
         error = diagnostics.held_out_error(posterior, truth)
+    summary = posterior.summary()
     name = title or f"{type(posterior.model).__name__}"
     shown = user_data.with_titles(posterior, titles)
     parts = [
-        _tiles(posterior, error),
-        _summary(posterior),
+        _tiles(posterior, error, summary),
+        _summary(posterior, summary),
         user_data.completed(shown, image_shape, truth),
         _features(shown, image_shape),
         user_data.biclusters(shown),
@@ -153,7 +154,7 @@ def _effort(posterior: Answers) -> str:
     return f"{chains} of {posterior.num_draws:,} draws"
 
 
-def _tiles(posterior: Answers, error: HeldOutError | None) -> Tiles:
+def _tiles(posterior: Answers, error: HeldOutError | None, summary: Summary) -> Tiles:
     tiles = []
     if "num_features" in posterior.draws:
         distribution = posterior.num_features()
@@ -174,7 +175,7 @@ def _tiles(posterior: Answers, error: HeldOutError | None) -> Tiles:
         error_text = posterior.evidence.error_text
         tiles.append((f"{posterior.log_evidence:,.1f}", f"log evidence, {error_text}"))
     if not (posterior.is_weighted or posterior.is_variational):
-        rhat = _worst_rhat(posterior)
+        rhat = _worst_rhat(summary)
         if rhat is not None:
             words = "chains agree" if rhat < 1.05 else "chains disagree: see the traces"
             if rhat >= 1.05 and cells_agree(posterior):
@@ -188,8 +189,7 @@ def _percent_less(share: float) -> str:
     return f"{100 * share:.0f} % less" if share >= 0 else f"{-100 * share:.0f} % more"
 
 
-def _worst_rhat(posterior: Answers) -> float | None:
-    summary = posterior.summary()
+def _worst_rhat(summary: Summary) -> float | None:
     values = summary.values[:, summary.columns.index("R-hat")]
     return None if np.isnan(values).all() else float(np.nanmax(values))
 
@@ -200,7 +200,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _summary(posterior: Answers) -> Section:
+def _summary(posterior: Answers, summary: Summary) -> Section:
     words = Markup("Quantities that do not depend on the labels of features. ")
     if "z" in posterior.draws:
         words += Markup(
@@ -208,7 +208,7 @@ def _summary(posterior: Answers) -> Section:
         )
     if not (posterior.is_weighted or posterior.is_variational):
         words += "R-hat near 1 says that the chains agree; ESS is the effective number of draws."
-    table = Markup(posterior.summary()._repr_html_())
+    table = Markup(summary._repr_html_())
     return Section("Summary", words, [Markup('<div class="scroll">{}</div>').format(table)])
 
 

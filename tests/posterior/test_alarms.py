@@ -1,6 +1,7 @@
 """Every alarm has a run that raises it and one that does not."""
 
 import dataclasses
+import html
 import re
 import signal
 
@@ -9,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior import data_alarms
+from jaxmf.posterior import alarms, data_alarms
 from jaxmf.posterior.alarms import RunWarning
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.results import Posterior
@@ -336,11 +337,24 @@ def test_a_free_energy_that_still_falls_is_said():
     assert kinds(fitted([100, 50, 40.001, 40.0])) == []
 
 
-def test_the_verbs_warn_with_the_first_sentence():
+def test_run_summary_and_report_say_the_same_alarms_which_are_computed_once(monkeypatch, tmp_path):
+    checks, calls = alarms._CHECKS, []
+
+    def counted(check):
+        return lambda post: calls.append(check) or check(post)
+
+    monkeypatch.setattr(alarms, "_CHECKS", tuple(map(counted, checks)))
     model = mf.LinearGaussianIBP(alpha=1.0, noise_scale=1.0, feature_scale=1.0)
     with pytest.warns(RunWarning, match=r"noise_scale is fixed at 1, .* sd .*1 more") as caught:
-        mf.sample(model, 1e-3 * X, num_warmup=0, num_samples=8, num_chains=2, progress=False)
+        post = mf.sample(model, 1e-3 * X, num_warmup=0, num_samples=8, num_chains=2, progress=False)
     assert caught[0].filename == __file__
+    sentences = [alarm.sentence for alarm in post.alarms()]
+    assert str(caught[0].message).startswith(sentences[0])
+    assert len(sentences) == 2
+    assert list(post.summary().notes) == sentences
+    page = html.unescape(post.report(tmp_path / "report.html").read_text())
+    assert all(sentence in page for sentence in sentences)
+    assert calls == list(checks)
 
 
 @pytest.mark.parametrize(
