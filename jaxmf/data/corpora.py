@@ -174,7 +174,8 @@ def _lists(
     listed = listed_ones(path, form=form, use_columns=use)
     if listed.form == "matrix":
         return None
-    (noted if noted is not None else {})["form"] = listed.form
+    if noted is not None:
+        noted.update(listed.reading())
     return _as_tokens(listed)
 
 

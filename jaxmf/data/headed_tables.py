@@ -12,6 +12,7 @@ from jaxmf.arguments import check_file
 from jaxmf.data.features import Features
 from jaxmf.data.headings import column_of_ids
 from jaxmf.data.names import ids, object_array
+from jaxmf.data.suspects import without_last_line_of_no_ids
 from jaxmf.data.table_columns import refuse_twice
 from jaxmf.data.text_tables import MISSING, as_number, equal_lines, is_text, numbered_lines
 
@@ -36,6 +37,8 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
             there, no lines, an empty cell.
     """
     path, header, lines, line_numbers = _read_headed(path)
+    if set(names) <= set(header):
+        lines = without_last_line_of_no_ids(path, lines, [header.index(name) for name in names])
     result = {}
     for name in names:
         if name not in header:

@@ -15,7 +15,7 @@ from jaxmf.data.names import ids
 from jaxmf.data.readers import read_matrix
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
-from jaxmf.data.suspects import are_times, without_repeats
+from jaxmf.data.suspects import are_times, without_last_line_of_no_ids, without_repeats
 from jaxmf.data.table_columns import (
     TIMES,
     as_option,
@@ -27,6 +27,7 @@ from jaxmf.data.table_columns import (
     roles_by_content,
     select,
     warn_roles,
+    written,
 )
 from jaxmf.data.text_tables import Recode, is_number, is_text, numbered_lines
 from jaxmf.types import Names
@@ -80,7 +81,8 @@ def read_ones(
             the columns that are read.
         drop_columns: of a matrix those that are not.
         recode: as of `read_matrix`, of the cells of a matrix.
-        noted: takes what is seen by the file, the form, for files that are to be read likewise.
+        noted: takes what is seen by the file, form and columns, for files that are to be read
+            likewise.
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: what the form, or the matrix, says; lines of several lengths that hold nothing
@@ -97,7 +99,8 @@ def read_ones(
         use_columns=use_columns,
         drop_columns=drop_columns,
     )
-    (noted if noted is not None else {})["form"] = listed.form
+    if noted is not None:
+        noted.update(listed.reading())
     if listed.baskets is not None:
         data = SparseBinary.from_baskets(listed.baskets)
     elif listed.pairs is not None:
@@ -120,11 +123,18 @@ class Listed(NamedTuple):
         form: one of `FORMS`.
         pairs: id of row and column of each one, with repeats.
         baskets: for each row the ids of its ones.
+        columns: the headings of row and column of pairs, where these were chosen of more.
     """
 
     form: str
     pairs: list[list[str]] | None = None
     baskets: dict[str, list[str]] | list[list[str]] | None = None
+    columns: list[str] | None = None
+
+    def reading(self) -> dict[str, object]:
+        """How the file was read, as options of the command line, for files like it."""
+        columns = {} if self.columns is None else {"columns": written(self.columns)}
+        return {"form": self.form, **columns}
 
 
 def listed_ones(
@@ -144,6 +154,7 @@ def listed_ones(
     lines = None if form == "matrix" or not is_text(path) else _cells_of(path, use_columns)
     if lines is None and form in ("pairs", "baskets"):
         raise ValueError(f"{path}: {form} are read from .csv and .tsv files.")
+    log = None
     if form is None and lines is not None and len(lines[0]) > 2:
         log = _pairs_of_log(path, lines)
         if log is not None:
@@ -163,7 +174,8 @@ def listed_ones(
         if named is not None:
             return Listed("baskets", baskets=named)
     if form == "pairs":
-        return Listed(form, pairs=_texts_of(path, lines, headings, _PAIR))
+        pairs = _texts_of(path, lines, headings, _PAIR)
+        return Listed(form, pairs=pairs, columns=None if log is None else log[0])
     return Listed(form, baskets=[[cell for cell in line if cell] for line in lines])
 
 
@@ -448,6 +460,7 @@ def _pairs_of_log(path: Path, lines: list[list[str]]) -> list[list[str]] | None:
                 f"the row and the column ({as_option(likely(full)[:2])}); if every line is a "
                 "basket, say form='baskets'."
             )
+    full = without_last_line_of_no_ids(path, full, (found.row, found.column))
     pairs = [[line[found.row], line[found.column]] for line in full]
     warn(
         f"{path}: of its columns {pairs[0][0]!r} and {pairs[0][1]!r} are read, as pairs; the "

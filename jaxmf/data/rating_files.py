@@ -17,7 +17,13 @@ from jaxmf.data.headings import Roles, misplaced, roles
 from jaxmf.data.latest import latest_of_cells
 from jaxmf.data.names import ids
 from jaxmf.data.readers import read_matrix
-from jaxmf.data.suspects import are_times, is_total, warn_codes, without_repeats
+from jaxmf.data.suspects import (
+    are_times,
+    is_total,
+    warn_codes,
+    without_last_line_of_no_ids,
+    without_repeats,
+)
 from jaxmf.data.table_columns import (
     TIMES,
     as_option,
@@ -386,7 +392,8 @@ def _with_values(path: Path, lines: list[list[str]]) -> list[list[str]]:
 
 
 def _without_total(path: Path, lines: list[list[str]]) -> list[list[str]]:
-    """Lines without a last one that holds the sum, or the mean, of all others."""
+    """Lines without a last one that holds the sum, or the mean, of all others, or has no ids."""
+    lines = without_last_line_of_no_ids(path, lines, (0, 1))
     last = lines[-1]
     if len(lines) < 3 or not is_total(last[0]) or not is_number(last[2]):
         return lines

@@ -43,6 +43,8 @@ def without_totals(
         name = "" if names is None else str(names[-1])
         called = is_total(name)
         adds_up = _adds_up(last, rest, axis, called=called)
+        # databases call the total of GROUP BY ROLLUP so
+        called |= adds_up and name.lower() in MISSING - {""}
         if called and adds_up:
             _warn_total(path, word, name)
             values = rest
@@ -81,6 +83,20 @@ def without_total_line(path: Path, lines: list[list[str]]) -> list[list[str]]:
     if not _adds_up(values[-1], values[:-1], 0, called=True):
         return lines
     _warn_total(path, "row", lines[-1][0].strip())
+    return lines[:-1]
+
+
+def without_last_line_of_no_ids(
+    path: Path, lines: list[list[str]], ids: Sequence[int]
+) -> list[list[str]]:
+    """Lines of cells without a last one that is empty where ids stand, with a warning.
+
+    Totals stand in such a line. Args: ids: the positions of the ids in a line.
+    """
+    last = lines[-1]
+    if len(lines) < 3 or any(last[position].strip() for position in ids):
+        return lines
+    warn(f"{path}: the last line, {last}, has no ids, as a total; it is left out.")
     return lines[:-1]
 
 

@@ -12,9 +12,9 @@ from jaxmf import registry
 from jaxmf.arguments import check_count, check_number, check_seed
 from jaxmf.data import Container
 from jaxmf.diagnostics import HeldOutScore
-from jaxmf.model import KnowsTime, TransformsDocuments, TransformsRows
+from jaxmf.model import HasRowGroups, KnowsTime, TransformsDocuments, TransformsRows
 from jaxmf.posterior import cells as cell_questions
-from jaxmf.posterior import tables, topics, transposed
+from jaxmf.posterior import row_groups, tables, topics, transposed
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.programs import jit
@@ -133,7 +133,9 @@ class CellAnswers(Draws):
         """Latent representation of rows not seen in training: probability of each feature.
 
         Features are those of the reference draw (highest log joint), in the order of `features`. Of
-        a model with real factors their posterior means, which may be any number.
+        a model with real factors their posterior means, which may be any number. Of a mixture the
+        probabilities of its groups in the order of `groups`, then, if there may be further groups
+        (or some of a stated number have no rows), that of such a one.
 
         Args:
             new_rows: data with the same columns; missing cells are summed out. Columns, items and
@@ -168,6 +170,8 @@ class CellAnswers(Draws):
         key = jax.random.key(seed)
         model = transposed.model_of_new(self, target, row_features)
         probabilities = _transform(model, key, self.reference_draw(), self.data, target)
+        if isinstance(model, HasRowGroups):
+            return row_groups.in_order(self, np.asarray(probabilities))
         if "z" not in self.draws:
             return np.asarray(probabilities)
         return np.asarray(probabilities)[:, tables.features(self).slots]

@@ -135,8 +135,7 @@ def groups(posterior: Draws) -> RowGroups:
     chain, index = posterior.reference()
     moments = _moments(posterior.model, draw, data)
     counts = np.asarray(moments.counts)
-    order = np.argsort(-counts, kind="stable")
-    order = order[counts[order] > 0]
+    order = _largest_first(counts)
     labels = draw.get("group_of_tokens")
     if labels is not None:
         ranks = np.zeros(counts.size, int)
@@ -152,6 +151,23 @@ def groups(posterior: Draws) -> RowGroups:
         group_of_rows=labels,
         row_names=data.row_names,
     )
+
+
+def _largest_first(counts: np.ndarray) -> np.ndarray:
+    """Labels of the groups with rows, by their rows (K,)."""
+    order = np.argsort(-counts, kind="stable")
+    return order[counts[order] > 0]
+
+
+def in_order(posterior: Draws, shares: np.ndarray) -> np.ndarray:
+    """Probabilities of groups in the order of `groups`, and of all others together, if any.
+
+    Args: shares (M, K) float, by the labels of the reference draw.
+    Returns (M, G) or (M, G + 1) float.
+    """
+    slots = _largest_first(np.asarray(posterior.reference_draw()["group_counts"]).reshape(-1))
+    others = np.delete(shares, slots, axis=1).sum(axis=1, keepdims=True)
+    return np.concatenate([shares[:, slots], others][: 1 + (shares.shape[1] > slots.size)], axis=1)
 
 
 def probability_of_one_group(posterior: Draws, rows: np.ndarray) -> np.ndarray:

@@ -200,7 +200,7 @@ def typical_rows(posterior: Answers, found: RowGroups, n: int = 4) -> list[list[
     values = posterior.data.to_array()
     labels = found.group_of_rows
     if labels is None:
-        labels = posterior.transform(posterior.data)[:, found.slots].argmax(axis=1)
+        labels = posterior.transform(posterior.data)[:, : len(found.slots)].argmax(axis=1)
     names = ids_or_positions(posterior.data.row_names, len(values))
     lists = []
     for group, (mean, sd) in enumerate(zip(found.mean, found.sd, strict=True)):

@@ -93,7 +93,6 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
         self.labels_ = groups.labels.astype(np.int64)
         self.means_, self.weights_ = groups.mean.astype(float), groups.weights.astype(float)
         self.n_clusters_ = groups.counts.size
-        self._slots = groups.slots
         return self
 
     def predict_proba(self, X: object) -> np.ndarray:
@@ -106,7 +105,7 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
         """
         check_is_fitted(self)
         values = self._read(X, reset=False)
-        return self.posterior_.transform(values)[:, self._slots].astype(float)
+        return self.posterior_.transform(values)[:, : self.n_clusters_].astype(float)
 
     def predict(self, X: object) -> np.ndarray:
         """The most probable cluster of rows of X, as further rows.

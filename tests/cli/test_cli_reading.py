@@ -105,3 +105,18 @@ def test_cells_are_found_by_the_columns_of_the_run(tmp_path):
     path.write_text("b,a\nx,y\n")
     assert [each.tolist() for each in read_cells(path, data)] == [["x"], ["y"]]
     assert [each.tolist() for each in read_cells(path, data, None, "a,b,c")] == [["y"], ["x"]]
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_a_few_new_sales_are_read_by_the_columns_of_the_run(tmp_path):
+    lines = [f"0{1 + k % 9}.02.2024;{k % 6 + 1};{k % 4 + 900};1;{k},99" for k in range(24)]
+    heading, loans, new = "Datum;Kunde;Produkt;Menge;Betrag", tmp_path / "a.csv", tmp_path / "b.csv"
+    loans.write_text("\n".join([heading, *lines]))
+    new.write_text(f"{heading}\n01.02.2024;77;901;1;1,0\n01.02.2024;77;903;1;1,0\n")
+    noted = {}
+    known = mf.data.read_ones(loans, noted=noted)
+    assert noted == {"form": "pairs", "columns": "Kunde,Produkt"}
+    keep_reading(tmp_path, noted)
+    like = SimpleNamespace(data=known, model=mf.SparseBinaryMF())
+    found = read_like(new, like, reading_of(tmp_path, {}, new))
+    assert (found.row_names.tolist(), found.column_names.tolist()) == ([77], [901, 903])

@@ -247,6 +247,26 @@ def test_lines_without_a_value_and_totals_are_left_out(tmp_path):
         assert read_entries(write(tmp_path / "c.csv", total)).shape == (2, 2)
 
 
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_a_last_line_without_ids_is_a_total_to_all_readers(tmp_path):
+    sales = "date;customer;item;price\n" + "".join(
+        f"0{1 + k % 9}.02.2024;c{k % 6 + 1};i{k % 4 + 900};{k % 5},5\n" for k in range(24)
+    )
+    path = write(tmp_path / "a.csv", sales + "Gesamt;;;50,3\n")
+    for read in (read_ones, read_tokens, read_entries):
+        with pytest.warns(UserWarning, match="the last line, .* has no ids"):
+            data = read(path)
+        assert (data.sizes["document"] if read is read_tokens else data.shape[0]) == 6
+
+
+def test_a_total_of_a_database_is_left_out(tmp_path):
+    ids = [f"s{k}" for k in range(12)]
+    rows = [f"{name},{k},{2 * k},{3 * k}" for k, name in enumerate(ids)]
+    path = write(tmp_path / "a.csv", "\n".join(["id,p,q,r", *rows, "NULL,66,132,198"]))
+    with pytest.warns(UserWarning, match="the last row, 'NULL', holds the sums"):
+        assert read_matrix(path).values.shape == (12, 3)
+
+
 def matrix(first, heading, last=None):
     values = np.arange(1, 25).reshape(12, 2) % 7 + 0.5
     lines = [f"{each},{a},{b}" for each, (a, b) in zip(first, values, strict=True)]

@@ -57,6 +57,19 @@ def test_groups_of_single_numbers_have_the_moments_of_their_posterior():
         np.testing.assert_allclose(groups.weight_sd[group], sd, rtol=1e-5)
 
 
+def test_rows_have_the_probabilities_of_the_groups_that_are_listed(sampled):
+    """And of a further one; where all stated components have rows there is no other."""
+    groups, shares = sampled.groups(), sampled.transform(X)
+    assert shares.shape == (14, groups.counts.size + 1)
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-5)
+    # a chain does not begin with the larger group
+    assert not np.array_equal(groups.slots, np.arange(groups.slots.size))
+    np.testing.assert_array_equal(shares.argmax(axis=1)[[0, 9]], groups.labels[[0, 9]])
+    stated = mf.sample(mf.MixtureOfGaussians(2), X[::-1], **OPTIONS)
+    assert stated.transform(X).shape == (14, 2)
+    np.testing.assert_array_equal(stated.transform(X[::-1]).argmax(axis=1), stated.groups().labels)
+
+
 def test_new_rows_are_scored_as_wholes_by_the_predictive_distribution_of_their_groups():
     """Groups of normal-inverse-gamma numbers are Student; a new group has the prior."""
     family = mf.NormalInverseGamma(location=0.5, weight=2.0, shape=3.0, rate=1.5)
