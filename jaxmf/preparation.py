@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmf import devices, registry
-from jaxmf.data import Container, as_container
+from jaxmf.data import Container, Tokens, as_container
 from jaxmf.data.cells_by_id import CellsById
 from jaxmf.data.convert import num_bytes_of, put_beside
 from jaxmf.data.elsewhere import are_elsewhere
@@ -78,8 +78,8 @@ def matched_to(
     container = put_beside(as_container(data, entry.container), data)
     if are_elsewhere(container) and not takes_process_rows:
         raise ValueError(
-            "data: their rows lie in several processes, which jaxmf.sample of LinearGaussianIBP "
-            "and BPMF and jaxmf.variational of SparseBinaryMF take, and this call with "
+            "data: their rows lie in several processes, which jaxmf.sample of LinearGaussianIBP, "
+            "BPMF and LDA and jaxmf.variational of SparseBinaryMF take, and this call with "
             f"{type(model).__name__} does not; pass the whole data to every process"
         )
     model = model.matched(container)
@@ -110,7 +110,8 @@ def check_process_rows(data: object, mesh: object, model: Model, axes: tuple[str
     if not are_elsewhere(data):
         return
     is_spread = isinstance(mesh, Mesh) and DATA_AXIS in mesh.axis_names and DATA_AXIS in axes
-    part = data.elsewhere.cells if isinstance(data, CellsById) and data.elsewhere else None
+    known = data.elsewhere if isinstance(data, CellsById | Tokens) else None
+    part = None if known is None else known.cells
     if part is not None and isinstance(mesh, Mesh):
         is_spread &= np.array_equal(part.mesh.devices, mesh.devices)
     if not is_spread:

@@ -325,6 +325,20 @@ def uniforms_at(key: Array, size: int, index: Array) -> Array:
     return _as_uniforms(jnp.where(within < half, words[0], words[1])).reshape(index.shape)
 
 
+def plain_uniforms_at(key: Array, size: int, index: Array) -> Array:
+    """The numbers of `jax.random.uniform(key, (size,))` at some positions, as `uniforms_at`.
+
+    Args: index (n,) int, positions below `size`.
+    """
+    dtype, is_by_position = jnp.result_type(float), jax.config.jax_threefry_partitionable
+    is_threefry = jax.random.key_impl(key) == "threefry2x32"
+    if dtype != jnp.float32 or not (is_threefry and is_by_position):
+        return jax.random.uniform(key, (size,), dtype)[index]
+    counters = jnp.concatenate([jnp.zeros_like(index), index]).astype(jnp.uint32)
+    first, second = threefry_2x32(jax.random.key_data(key), counters).reshape(2, -1)
+    return _as_uniforms(first ^ second)
+
+
 def _as_uniforms(words: Array) -> Array:
     # 23 bits as the fraction of a number in [1, 2)
     fraction = (words >> 9) | jnp.uint32(0x3F800000)

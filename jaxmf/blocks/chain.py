@@ -12,7 +12,15 @@ import jax.numpy as jnp
 from jaxmf import slots
 from jaxmf._kernels.tables import count_pairs
 from jaxmf.arguments import MOST_SLOTS, check_count, check_word
-from jaxmf.blocks import parallel, sequential, sparse, sparse_by_word, tile_layout, tiles
+from jaxmf.blocks import (
+    parallel,
+    sequential,
+    sparse,
+    sparse_by_word,
+    tile_layout,
+    tile_shares,
+    tiles,
+)
 from jaxmf.blocks.counts import all_parts, block_statistics, large_blocks, slot_sizes
 from jaxmf.blocks.density import log_joint_of
 from jaxmf.blocks.hyperparameters import is_updated, update_hyperparameters
@@ -21,6 +29,7 @@ from jaxmf.blocks.split_merge import can_split, split_merge
 from jaxmf.blocks.split_merge_shared import can_split_shared, split_merge_shared
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.subset import random_tokens, sweep_subset
+from jaxmf.blocks.tile_shares import TileShares
 from jaxmf.blocks.unobserved import holders, sweep_unobserved
 from jaxmf.blocks.whole_sets import sweep_sets
 from jaxmf.blocks.wiring import BlockModel, BlockParts, Wiring
@@ -40,6 +49,9 @@ _SHARE = 40  # of a proposal there: a fortieth of all tokens in the mean at most
 _LEAST_TOKENS = 1_000  # of a small corpus as many as that
 _MANY_TOKENS = 10**7  # of which lists of words are longer, and further apart, than of documents
 _FEW = 256  # tokens that a parallel step updates one after the other
+
+
+Layout = tile_layout.TileLayout | TileShares
 
 
 @jax.tree_util.register_static
@@ -172,7 +184,7 @@ def step(
 ) -> tuple[NetworkState, Info]:
     """See `update`."""
     del progress
-    data, layout = tile_layout.opened(data)
+    data, layout = tile_shares.opened(data)
     network, tokens = model.over(data)
     return update(plan, network, key, state, tokens, layout)
 
@@ -190,7 +202,7 @@ def update(
     key: Key,
     state: NetworkState,
     data: Tokens,
-    layout: tile_layout.TileLayout | None = None,
+    layout: Layout | None = None,
 ) -> tuple[NetworkState, Info]:
     """Every set of indicators, then hyperparameters."""
     if plan.sweep == "parallel":
@@ -204,7 +216,12 @@ def update(
     if any(is_updated(network.blocks[name].distribution) for name in network.order):
         index_key = jax.random.fold_in(key, len(plan.sets))
         at_once = plan.sweep == "parallel"
-        state, _ = update_hyperparameters(network, index_key, state, data, at_once=at_once)
+        counts = None
+        if isinstance(layout, TileShares):
+            counts = layout.tables(network, state.values)
+        state, _ = update_hyperparameters(
+            network, index_key, state, data, at_once=at_once, counts=counts
+        )
     return state, Info(overflow=overflow)
 
 
@@ -236,7 +253,7 @@ def _parallel_sweeps(
     key: Key,
     state: NetworkState,
     data: Tokens,
-    layout: tile_layout.TileLayout | None,
+    layout: Layout | None,
 ) -> tuple[NetworkState, dict[str, Array]]:
     """Groups made and removed by a few tokens, of all sets first; then all tokens of every set.
 
@@ -252,7 +269,7 @@ def _parallel_sweeps(
             state, info = sweep_subset(network, names, sweep_key, state, data, chosen)
             overflow = merge_overflow(overflow, info.overflow)
     state, overflow = _split_merge(plan, network, key, state, data, overflow)
-    if tile_layout.are_tiled(network, data):
+    if layout is not None or tile_layout.are_tiled(network, data):
         layout = tile_layout.layout_of(network, data) if layout is None else layout
         index_key = jax.random.fold_in(key, len(plan.sets) + 1)
         return tiles.sweep(network, index_key, state, data, layout), overflow
@@ -294,12 +311,18 @@ def record(
     Fixed hyperparameters are the model's and not a draw's.
     """
     del key
-    network, data = model.over(tile_layout.opened(data)[0])
+    data, layout = tile_shares.opened(data)
+    network, data = model.over(data)
     large = large_blocks(network, data, slot_sizes(state, network))
     without = large if plan.keep in ("compact", "scalars") else ()
-    statistics = block_statistics(network, state, data, without=without)
+    log_prob_of_items = None
+    if isinstance(layout, TileShares):
+        statistics = layout.statistics(network, state, without=without)
+        log_prob_of_items = partial(layout.log_prob_of_documents, network, state)
+    else:
+        statistics = block_statistics(network, state, data, without=without)
     few = {name: leaves for name, leaves in statistics.items() if name not in large}
-    draw = {"log_joint": log_joint_of(network, state, data, few)}
+    draw = {"log_joint": log_joint_of(network, state, data, few, log_prob_of_items)}
     for name, occupied in state.slots.items():
         draw[f"num_{name}"] = jnp.sum(occupied, dtype=jnp.int32)
     for name, hyperparameters in state.hyperparameters.items():
@@ -315,7 +338,11 @@ def record(
     parts = all_parts(network, state, data)
     for name, leaves in statistics.items():
         draw |= kept_statistics(name, parts[name], leaves)
-    draw |= _tokens_of_sets(network, state, data)
+    if isinstance(layout, TileShares):
+        if without or plan.keep == "assignments":
+            state = layout.in_order_of_data(state)
+    else:
+        draw |= _tokens_of_sets(network, state, data)
     for name in without:
         draw |= _instead_of_counts(network, name, state)
     if plan.keep == "assignments":

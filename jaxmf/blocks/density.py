@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import jax.numpy as jnp
 
@@ -29,15 +30,23 @@ def log_joint(network: Wiring, state: NetworkState, data: Tokens) -> Array:
 
 
 def log_joint_of(
-    network: Wiring, state: NetworkState, data: Tokens, statistics: Mapping[str, PyTree]
+    network: Wiring,
+    state: NetworkState,
+    data: Tokens,
+    statistics: Mapping[str, PyTree],
+    log_prob_of_items: Callable[[str], Array] | None = None,
 ) -> Array:
-    """The same, where statistics of blocks are known; of the others no table is made."""
+    """The same, where statistics of blocks are known; of the others no table is made.
+
+    Args: log_prob_of_items: of such a block by its name, where the tokens are spread.
+    """
+    log_prob = log_prob_of_items or partial(_log_prob_of_items, network, state, data)
     total = jnp.zeros((), jnp.result_type(float))
     for name in network.order:
         distribution = network.blocks[name].distribution
         hyperparameters = state.hyperparameters[name]
         if name not in statistics:
-            total += _log_prob_of_items(network, name, state, data)
+            total += log_prob(name)
         elif name in network.indicators:
             total += distribution.log_prob(statistics[name], hyperparameters)
         else:
@@ -50,7 +59,7 @@ def log_joint_of(
     return total
 
 
-def _log_prob_of_items(network: Wiring, name: str, state: NetworkState, data: Tokens) -> Array:
+def _log_prob_of_items(network: Wiring, state: NetworkState, data: Tokens, name: str) -> Array:
     values, parts = all_values(state, data), all_parts(network, state, data)[name]
     batches = part_of(parts, values, data.num_tokens)
     sizes = jnp.zeros((parts.num_parts,), jnp.int32).at[batches].add(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -44,13 +44,20 @@ Distribution = PartitionPrior | Family
 
 
 def update_hyperparameters(
-    network: Wiring, key: Key, state: NetworkState, data: Tokens, *, at_once: bool = False
+    network: Wiring,
+    key: Key,
+    state: NetworkState,
+    data: Tokens,
+    *,
+    at_once: bool = False,
+    counts: Mapping[str, Array] | None = None,
 ) -> tuple[NetworkState, Info]:
     """Kernel: concentrations, discounts and the shared weights of HDPs, given all indicators.
 
     Args:
         at_once: count tables without a loop over tokens, which is faster on accelerators; the
             distribution is the same.
+        counts: tables of the values of all blocks by their parts, where the tokens are spread.
     Returns:
         The state after, and no overflow.
     """
@@ -63,9 +70,9 @@ def update_hyperparameters(
             continue
         index_key = jax.random.fold_in(key, index)
         if is_kind(distribution, DirichletProcess, PitmanYor):
-            counts = statistics_of_block(network, name, parts[name], state, data)
+            statistics = statistics_of_block(network, name, parts[name], state, data)
             hyperparameters[name] = _update_exchangeable(
-                index_key, distribution, hyperparameters[name], counts
+                index_key, distribution, hyperparameters[name], statistics
             )
             continue
         if not is_kind(distribution, Dirichlet, DirichletMultinomial, HDP):
@@ -75,18 +82,18 @@ def update_hyperparameters(
             )
             continue
         size = slots.get(name) or distribution.size
-        batches = part_of(parts[name], values, data.num_tokens)
-        counts_sets = bool(network.blocks[name].per)
+        table = None if counts is None else counts[name]
         is_large = name in large_blocks(network, data, slots)
-        if (at_once and not is_large) or counts_sets:
-            counts = (
-                statistics_of_block(network, name, parts[name], state, data)
-                if counts_sets
-                else count_pairs(batches, values[name], (parts[name].num_parts, size))
-            )
-            draw = partial(count_tables_at_once, counts=counts, num_items=data.num_tokens)
-            items = _Items(draw, jnp.sum(counts, axis=1))
+        if network.blocks[name].per:
+            table = statistics_of_block(network, name, parts[name], state, data)
+        elif table is None and at_once and not is_large:
+            batches = part_of(parts[name], values, data.num_tokens)
+            table = count_pairs(batches, values[name], (parts[name].num_parts, size))
+        if table is not None:
+            draw = partial(count_tables_at_once, counts=table, num_items=data.num_tokens)
+            items = _Items(draw, jnp.sum(table, axis=1))
         else:
+            batches = part_of(parts[name], values, data.num_tokens)
             num_batches, both = parts[name].num_parts, (batches, values[name])
             sizes = jnp.zeros((num_batches,), jnp.int32).at[batches].add(1)
             draw = partial(_tables_without_counts, both, num_batches=num_batches, at_once=at_once)

@@ -10,13 +10,14 @@ import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf._kernels.fusion import LONG_ROW, wide_vectors
-from jaxmf.blocks import chain, starting
+from jaxmf.blocks import chain, starting, tile_shares
 from jaxmf.blocks.counts import MOST_CELLS, num_cells
 from jaxmf.blocks.density import log_joint
 from jaxmf.blocks.prediction import Draw, category_probabilities
 from jaxmf.blocks.simulation import simulate, simulate_more
 from jaxmf.blocks.sparse_by_word import can_be_sparse
 from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.tile_layout import can_be_tiled
 from jaxmf.blocks.unobserved import check_coverage
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
@@ -238,6 +239,7 @@ class NetworkModel(Readable, Model[ModelData], ABC):
         ]
         is_wide = sweep != "parallel" and max(sizes, default=0) >= LONG_ROW
         grows = any(network.blocks[name].distribution.grows for name in network.indicators)
+        has_tiles = sweep == "parallel" and default_platform() == "cpu" and can_be_tiled(network)
         return algorithm(
             init=Partial(starting.init, plan, self),
             step=Partial(chain.step, plan, self),
@@ -246,6 +248,8 @@ class NetworkModel(Readable, Model[ModelData], ABC):
             capacity=chain.capacity if grows else None,
             compiler_options=wide_vectors if is_wide else None,
             prepare=Partial(chain.prepare, plan, self) if sweep == "parallel" else None,
+            row_arrays=Partial(tile_shares.row_arrays, self) if has_tiles else None,
+            share_out=Partial(tile_shares.share_out, self) if has_tiles else None,
         )
 
 
@@ -280,7 +284,10 @@ def check_tokens(network: Wiring, data: Tokens, name: str) -> None:
             )
     sized = network.at(data)
     for block in network.observed:
-        values = data.columns[block] if block in data.columns else data.values[block]
+        values: PyTree = data.columns[block] if block in data.columns else data.values[block]
+        if data.elsewhere is not None:
+            # how often each stands is checked where they are laid out
+            values = np.flatnonzero(data.elsewhere.column_counts)
         family = sized.blocks[block].distribution
         if block in data.values and not family.takes_missing:
             _check_complete(values, family, block)

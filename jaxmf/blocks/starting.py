@@ -16,12 +16,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf._kernels import tables
+from jaxmf._kernels.special import plain_uniforms_at
 from jaxmf.blocks import parallel, sequential
 from jaxmf.blocks.counts import large_blocks
 from jaxmf.blocks.sets import first_values_of_sets
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.subset import random_tokens, tokens_at
-from jaxmf.blocks.tile_layout import opened
+from jaxmf.blocks.tile_shares import TileShares, opened
 from jaxmf.blocks.unobserved import holders, start_unobserved
 from jaxmf.blocks.wiring import BlockModel, Wiring
 from jaxmf.data import Tokens
@@ -63,7 +64,8 @@ def init(plan: NetworkPlan, model: BlockModel, key: Key, data: object) -> Networ
     Elsewhere each token is drawn given those before it; before parallel sweeps only a few thousand
     of them, and all given these. Real values of a fixed number of groups are `_near_centres`.
     """
-    network, data = model.over(opened(data)[0])
+    data, layout = opened(data)
+    network, data = model.over(data)
     num_groups = num_first_groups(network, data, capacity=plan.num_slots)
     if plan.sweep == "sparse" and len(network.indicators) > 1:
         slots = first_slots(network, data, capacity=plan.num_slots)
@@ -71,7 +73,7 @@ def init(plan: NetworkPlan, model: BlockModel, key: Key, data: object) -> Networ
             return _init_paths_evenly(plan, network, key, data, slots)
     is_long = data.num_tokens > _FIRST
     if num_groups is not None:
-        return _init_evenly(plan, network, key, data, num_groups)
+        return _init_evenly(plan, network, key, data, num_groups, layout)
     if plan.sweep == "parallel" and is_long:
         state = _init_from_few(plan, network, key, data)
     else:
@@ -144,12 +146,20 @@ def _num_slots(capacity: int | None, num_groups: int | None) -> int:
 
 
 def _init_evenly(
-    plan: NetworkPlan, network: Wiring, key: Key, data: Tokens, num_groups: int
+    plan: NetworkPlan,
+    network: Wiring,
+    key: Key,
+    data: Tokens,
+    num_groups: int,
+    layout: object,
 ) -> NetworkState:
     (name,) = network.indicators
     state = _nothing_known(network, data, _num_slots(plan.num_slots, num_groups))
-    even = jax.random.uniform(key, (data.num_tokens,), jnp.result_type(float)) * num_groups
-    groups = jnp.minimum(even.astype(jnp.int32), num_groups - 1)
+    if isinstance(layout, TileShares):
+        uniforms = layout.by_token(plain_uniforms_at, layout.token, key)
+    else:
+        uniforms = jax.random.uniform(key, (data.num_tokens,), jnp.result_type(float))
+    groups = jnp.minimum((uniforms * num_groups).astype(jnp.int32), num_groups - 1)
     state = state._replace(values={name: groups})
     if name not in state.slots:
         return state

@@ -55,11 +55,6 @@ class Tiled(NamedTuple):
     layout: TileLayout
 
 
-def opened(data: object) -> tuple[object, TileLayout | None]:
-    """The data, and the layout of their tokens if they have one."""
-    return (data.data, data.layout) if isinstance(data, Tiled) else (data, None)
-
-
 def can_be_tiled(network: Wiring) -> bool:
     """Whether the network is words of a fixed number of topics by documents, as LDA."""
     return (
@@ -100,7 +95,7 @@ def layout_of(network: Wiring, data: Tokens) -> TileLayout:
     count = num_groups(data.num_tokens, num_topics, sizes[1])
     dealt, groups = [], []
     for item, size in zip(items, sizes, strict=True):
-        dealt.append(_deal(jnp.zeros((size,), jnp.int32).at[item].add(1), count))
+        dealt.append(deal(jnp.zeros((size,), jnp.int32).at[item].add(1), count))
         groups.append(dealt[-1][item] // -(-size // count))
     tile = interleaved(groups[0] ^ groups[1], groups[0], num_bits(count))
     order, in_tiles = tables.sorted_by(tile, count**2)
@@ -123,7 +118,7 @@ def interleaved(first: Array, second: Array, num_bits: int) -> Array:
     return sum(pairs, jnp.zeros_like(second))
 
 
-def _deal(sizes: Array, num_groups: int) -> Array:
+def deal(sizes: Array, num_groups: int) -> Array:
     """Deals items to groups, the largest first, each to the lightest group that has room.
 
     Args: sizes (N,) int32.

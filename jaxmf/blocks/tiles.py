@@ -39,25 +39,33 @@ from jax.sharding import PartitionSpec
 from jaxmf._kernels import special, tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.state import NetworkState
-from jaxmf.blocks.tile_layout import TileLayout, interleaved, num_bits
+from jaxmf.blocks.tile_layout import TileLayout, num_bits
+from jaxmf.blocks.tile_shares import TileShares, count_from
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
-from jaxmf.row_shards import DATA_AXIS
+from jaxmf.row_shards import DATA_AXIS, on_each_device
 from jaxmf.types import Array, Key, PyTree
 
 _LEAST = 1e-30
 
 
 class _SweepInput(NamedTuple):
-    """What a sweep reads."""
+    """What a sweep reads; a device has the tokens of its documents."""
 
-    topics: Array  # (T,) int32, in the order of the sweep, as all of a token is
+    documents: Array  # (T,) int32, in the order of the sweep, as all of a token is
+    words: Array  # (T,) int32
+    topics: Array  # (T,) int32
     uniforms: Array  # (T,) float
+    turns: Array  # (B + 1,) int32, where the turns of a device start
     alpha: Array  # (K,) float, zero for topics that only fill up vectors
     beta: Array  # (P * words of a group,) float
     wholes: Array  # (P,) float, b_g
     totals: Array  # (P, K) int32, n_kg
     masses: Array  # (P, K) float, m_kg
+
+
+# what every device has its share of
+_SPREAD = ("documents", "words", "topics", "uniforms", "turns")
 
 
 class _WordTables(NamedTuple):
@@ -69,7 +77,11 @@ class _WordTables(NamedTuple):
 
 
 def sweep(
-    network: Wiring, key: Key, state: NetworkState, data: Tokens, layout: TileLayout
+    network: Wiring,
+    key: Key,
+    state: NetworkState,
+    data: Tokens,
+    layout: TileLayout | TileShares,
 ) -> NetworkState:
     """Kernel: the topic of every token given all else, tiles side by side.
 
@@ -77,7 +89,7 @@ def sweep(
 
     Args:
         network: one for which `can_be_tiled` holds.
-        layout: see `layout_of`.
+        layout: see `layout_of`, or the shares of devices; the topics of the state lie as these.
     Returns:
         The state after.
     """
@@ -94,35 +106,46 @@ def sweep(
     beta = jnp.append(beta, 0)[layout.word_at]
     wholes = jnp.sum(beta.reshape(layout.num_groups, -1), axis=1)
     padding = tables.padded(num_topics) - num_topics
-    topics, groups = state.values[name][layout.order], layout.words // (beta.size // wholes.size)
-    totals = tables.count_pairs(groups, topics, (layout.num_groups, num_topics + padding))
+    if isinstance(layout, TileShares):
+        topics = state.values[name]
+        uniforms = layout.by_token(special.uniforms_at, layout.position, uniforms_key)
+        turns, num_blocks = layout.turns, layout.num_blocks
+        counts = layout.counts(layout.words, topics, (beta.size, num_topics + padding))
+        totals = jnp.sum(counts.reshape(layout.num_groups, -1, counts.shape[1]), axis=1)
+    else:
+        topics = state.values[name][layout.order]
+        uniforms = special.uniforms(uniforms_key, (data.num_tokens,))
+        turns, num_blocks = layout.starts[jnp.array([0, -1])], 1
+        groups = layout.words // (beta.size // wholes.size)
+        totals = tables.count_pairs(groups, topics, (layout.num_groups, num_topics + padding))
     masses = _masses(masses_key, totals[:, :num_topics] + wholes[:, None])
     inputs = _SweepInput(
+        layout.documents,
+        layout.words,
         topics,
-        special.uniforms(uniforms_key, (data.num_tokens,)),
+        uniforms,
+        turns,
         jnp.pad(alpha, (0, padding)),
         beta,
         wholes,
         totals,
         jnp.pad(masses, [(0, 0), (0, padding)]),
     )
-    mesh = jax.sharding.get_abstract_mesh()
-    num_devices = int(mesh.shape[DATA_AXIS]) if DATA_AXIS in mesh.axis_names else 1
-    # devices beside the largest power of two have nothing to do
-    num_blocks = 1 << num_bits(min(num_devices, layout.num_groups))
     run = _TileSweep(num_topics, num_documents, layout.num_groups, num_blocks)
-    if DATA_AXIS not in mesh.axis_names:
-        drawn = run.all_turns(layout, inputs, jnp.zeros((), jnp.int32))
-        return state._replace(values=state.values | {name: drawn[layout.position]})
+    if not isinstance(layout, TileShares):
+        drawn = run.all_turns(inputs, None, jnp.zeros((), jnp.int32))[layout.position]
+        return state._replace(values=state.values | {name: drawn})
 
-    def share(layout: TileLayout, inputs: _SweepInput) -> Array:
-        device = jax.lax.axis_index(DATA_AXIS)
-        return jax.lax.psum(run.all_turns(layout, inputs, device), DATA_AXIS)
+    def share(inputs: _SweepInput, counts: Array) -> Array:
+        return run.all_turns(inputs, counts, jax.lax.axis_index(DATA_AXIS))
 
-    everywhere = PartitionSpec()
-    spread = jax.shard_map(share, in_specs=everywhere, out_specs=everywhere, check_vma=False)
-    drawn = spread(layout, inputs)
-    return state._replace(values=state.values | {name: drawn[layout.position]})
+    spread, everywhere = PartitionSpec(DATA_AXIS), PartitionSpec()
+    fields: PyTree = {
+        field: spread if field in _SPREAD else everywhere for field in _SweepInput._fields
+    }
+    specs = (inputs._replace(**fields), everywhere)
+    drawn = on_each_device(share, specs, spread)(inputs, counts)
+    return state._replace(values=state.values | {name: drawn})
 
 
 def _masses(key: Key, shapes: Array) -> Array:
@@ -130,13 +153,6 @@ def _masses(key: Key, shapes: Array) -> Array:
     is_group = shapes > 0  # there may be fewer words than groups
     logs = special.loggammas(key, jnp.where(is_group, shapes, 1))
     return jax.nn.softmax(jnp.where(is_group, logs, -jnp.inf), axis=0)
-
-
-def _counts(rows: Array, topics: Array, first: Array, shape: tuple[int, int]) -> Array:
-    """How often each topic occurs in each of the rows from `first` on: (N, K) int32."""
-    is_row = (rows >= first) & (rows < first + shape[0])
-    rows = jnp.where(is_row, rows - first, shape[0])
-    return tables.count_pairs(rows, topics, (shape[0] + 1, shape[1]))[: shape[0]]
 
 
 class _TileSweep(NamedTuple):
@@ -152,29 +168,28 @@ class _TileSweep(NamedTuple):
         """How many groups of documents, or of words, a device has at a time."""
         return self.num_groups // self.num_blocks
 
-    def all_turns(self, layout: TileLayout, inputs: _SweepInput, device: Array) -> Array:
-        """The topics (T,) int32 of the documents of a device; zeros for all others."""
+    def all_turns(self, inputs: _SweepInput, counts: Array | None, device: Array) -> Array:
+        """The topics (T,) int32 of the documents of a device.
+
+        Args: counts: (P * words of a group, K) int32 of all documents; None where the sweep counts.
+        """
         width, size = inputs.alpha.shape[0], inputs.beta.shape[0] // self.num_blocks
-        num_documents = -(-self.num_documents // self.num_groups) * self.groups_of_block
-        shapes = (num_documents, width), (size, width)
-        if self.num_blocks == 1:  # the kernel of the sweep counts
-            documents, counts = (jnp.zeros(shape, inputs.alpha.dtype) for shape in shapes)
+        shape = (-(-self.num_documents // self.num_groups) * self.groups_of_block, width)
+        if counts is None:
+            documents, here = (jnp.zeros(s, inputs.alpha.dtype) for s in (shape, (size, width)))
         else:
-            rows = layout.documents, layout.words
-            documents, counts = (
-                _counts(row, inputs.topics, device * shape[0], shape).astype(inputs.alpha.dtype)
-                for row, shape in zip(rows, shapes, strict=True)
-            )
+            documents = count_from(inputs.documents, inputs.topics, device * shape[0], shape)
+            here = jax.lax.dynamic_slice_in_dim(counts, device * size, size)
+            documents, here = (one.astype(inputs.alpha.dtype) for one in (documents, here))
         totals, masses, wholes = (
             self._rows_of(each, device) for each in (inputs.totals, inputs.masses, inputs.wholes)
         )
         # a group without words has neither
         shares = masses / jnp.maximum(totals + wholes[:, None], _LEAST)
-        carry = (jnp.zeros_like(layout.order), documents, _WordTables(counts, totals, shares))
+        carry = (jnp.zeros_like(inputs.topics), documents, _WordTables(here, totals, shares))
 
         def one_turn(turn: Array, carry: PyTree) -> PyTree:
-            draw = fused_on_cpu(self.draw, sequential=True)
-            return draw(layout, inputs, device, turn, *carry)
+            return fused_on_cpu(self.draw, sequential=True)(inputs, device, turn, *carry)
 
         bits = num_bits(self.num_blocks)
         return self._in_turn(one_turn, bits, jnp.zeros((), jnp.int32), carry)[0]
@@ -204,16 +219,8 @@ class _TileSweep(NamedTuple):
         first = block * self.groups_of_block
         return jax.lax.dynamic_slice_in_dim(table, first, self.groups_of_block)
 
-    def _tiles(self, layout: TileLayout, device: Array, turn: Array, block: Array) -> list[Array]:
-        """Where the tiles of a block of documents with that of words of a turn start and end."""
-        index = interleaved(turn, block, num_bits(self.num_blocks)) * self.groups_of_block**2
-        start = tables.row(layout.starts, index)
-        end = tables.row(layout.starts, index + self.groups_of_block**2)
-        return [start, jnp.where(device < self.num_blocks, end, start)]
-
     def draw(
         self,
-        layout: TileLayout,
         inputs: _SweepInput,
         device: Array,
         turn: Array,
@@ -252,8 +259,8 @@ class _TileSweep(NamedTuple):
 
         def one_token(index: Array, carry: PyTree) -> PyTree:
             drawn, documents, words = carry
-            document = tables.row(layout.documents, index) - first_document
-            word, topic = tables.row(layout.words, index), tables.row(inputs.topics, index)
+            document = tables.row(inputs.documents, index) - first_document
+            word, topic = tables.row(inputs.words, index), tables.row(inputs.topics, index)
             documents, words = moved(documents, words, document, word, topic, -1)
             weights = tables.row(documents, document) + inputs.alpha
             weights *= tables.row(words.counts, word - first_word) + tables.row(inputs.beta, word)
@@ -264,15 +271,15 @@ class _TileSweep(NamedTuple):
             return tables.put(drawn, index, topic), documents, words
 
         def one_count(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-            document, word = tables.row(layout.documents, index), tables.row(layout.words, index)
+            document, word = tables.row(inputs.documents, index), tables.row(inputs.words, index)
             topic = tables.row(inputs.topics, index)
             counts = tables.add_entry(carry[1], word, topic, 1)
             return tables.add_entry(carry[0], document, topic, 1), counts
 
         if self.num_blocks == 1:  # in the same kernel: between two, large tables are copied
-            num_tokens, carry = layout.order.shape[0], (documents, words.counts)
+            num_tokens, carry = inputs.topics.shape[0], (documents, words.counts)
             documents, counts = jax.lax.fori_loop(0, num_tokens, one_count, carry)
             words = words._replace(counts=counts)
         # one loop over all tiles: a loop of loops would copy the tables before each
-        start, end = self._tiles(layout, device, turn, device)
+        start, end = (tables.row(inputs.turns, turn + after) for after in (0, 1))
         return jax.lax.fori_loop(start, end, one_token, (drawn, documents, words))

@@ -299,5 +299,8 @@ class Wiring:
 class BlockModel(Protocol):
     """A model made of blocks, as the steps of its chain see it."""
 
+    def network(self) -> Wiring:
+        """The blocks that the model is made of."""
+
     def over(self, data: PyTree, /) -> tuple[Wiring, Tokens]:
         """The network with its sizes, and the tokens."""

@@ -10,6 +10,7 @@ from jaxmf.data.cells_by_id import CellsById
 from jaxmf.data.container import assign, bare
 from jaxmf.data.dense import Dense
 from jaxmf.data.process_cells import ADVICE
+from jaxmf.data.tokens import Tokens
 from jaxmf.types import Array
 
 C = TypeVar("C")
@@ -43,7 +44,7 @@ class DenseElsewhere(Dense):
 
 def are_elsewhere(data: object) -> bool:
     """Whether some cells of a container lie in other processes."""
-    return isinstance(data, CellsById) and data.spans_processes
+    return isinstance(data, CellsById | Tokens) and data.spans_processes
 
 
 def without_cells(data: C) -> C | DenseElsewhere:

@@ -181,7 +181,12 @@ class Merged(NamedTuple):
 
 
 def merge(
-    make: Callable[[], PyTree], mesh: object, *, names: Sequence[str], split_by_row: bool
+    make: Callable[[], PyTree],
+    mesh: object,
+    *,
+    names: Sequence[str],
+    split_by_row: bool,
+    is_sorted: bool = True,
 ) -> Merged:
     """The cells of all processes with rows and columns numbered among those of all.
 
@@ -191,7 +196,8 @@ def merge(
     Args:
       make: the container of this process; what it raises is raised in all processes.
       names: of its arrays of cells.
-      split_by_row: whether a row has its cells in one process; they are then sorted.
+      split_by_row: whether a row has its cells in one process.
+      is_sorted: whether these are then sorted.
     Raises:
       TypeError, ValueError: parts that do not fit each other, in all processes.
     """
@@ -224,7 +230,7 @@ def merge(
             rows + np.int32(first) if row_index is None else row_index[rows],
             columns.copy() if column_index is None else column_index[columns],
         )
-        if split_by_row:
+        if split_by_row and is_sorted:
             sort_cells(*index, num_columns)
         return (*index, *others)
 

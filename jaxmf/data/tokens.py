@@ -7,8 +7,10 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from jaxmf.data import alignment, checks
+from jaxmf.data import alignment, checks, process_tokens
+from jaxmf.data.cells_by_id import Elsewhere
 from jaxmf.data.container import UncheckedTable, assign, bare, digest, lookup, peel
 from jaxmf.data.counted import BLOCK, open_up
 from jaxmf.data.frames import as_pandas
@@ -243,6 +245,51 @@ class Tokens:
         counts, words, ids = count_lists(lists_of_tokens, documents=documents)
         return cls.from_counts(counts, vocabulary=words, row_names=ids)
 
+    @classmethod
+    def from_process_rows(
+        cls, x: object, *, mesh: Mesh, row: str = "document", column: str = "word"
+    ) -> Self:
+        """Data of which each process of `jax.distributed` has some documents and none has all.
+
+        Every process makes this call with its documents, and keeps them. Ids come in the order of
+        their appearance, process after process; documents without ids are those of process 0, then
+        those of process 1, and so on; words without ids are the same in all. `jaxmf.sample` of
+        `LDA` with ``sweep="parallel"`` takes such data on CPUs, with the same mesh; ids,
+        fingerprint and draws are those of the tokens of all processes one after another.
+
+        Args:
+            x: `Tokens` of this process with these two columns, or counts as for `from_counts`.
+            mesh: with an axis "data" that goes through the devices of the processes in their order.
+            row: the name of the tokens' column for the documents.
+            column: the name of the tokens' column for the words.
+        Raises:
+            TypeError, ValueError: as the class, in all processes together; ids in some processes
+                alone, other numbers of words without ids, a document in two processes.
+        """
+
+        def make() -> PyTree:
+            return x if isinstance(x, cls) else cls.from_counts(x, row=row, column=column)
+
+        return process_tokens.from_process_rows(cls, make, mesh, (row, column))
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """What is known of tokens that lie in several processes; None of others."""
+        return self.__dict__.get("_elsewhere")
+
+    @property
+    def spans_processes(self) -> bool:
+        """Whether some tokens lie in other processes: see `from_process_rows`."""
+        return self.elsewhere is not None
+
+    def without_cells(self) -> Self:
+        """The same without the tokens of this process, where they lie in several."""
+        if self.elsewhere is None:
+            return self
+        result = bare(type(self), **self.__dict__)
+        assign(result, _elsewhere=self.elsewhere._replace(cells=None))
+        return result
+
     @property
     def num_tokens(self) -> int:
         """T."""
@@ -327,6 +374,8 @@ class Tokens:
 
     def fingerprint(self) -> str:
         """SHA-256 of sizes and columns, in hex; neither ids nor the order of columns enter."""
+        if "_fingerprint" in self.__dict__:
+            return str(self.__dict__["_fingerprint"])
         values = {f"values {label}": self.values[label] for label in sorted(self.values)}
         columns = {label: self.columns[label] for label in sorted(self.columns)}
         return digest("Tokens", tuple(sorted(self.sizes.items())), {**columns, **values})
@@ -339,16 +388,20 @@ class Tokens:
     def tree_flatten_with_keys(
         self,
     ) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, PyTree], ...], PyTree]:
-        """The arrays; ids stay behind."""
+        """The arrays; ids stay behind. Of tokens in several processes it is all of it, static."""
+        if self.spans_processes:
+            return (), self
         key = jax.tree_util.GetAttrKey
         children = ((key("columns"), self.columns), (key("values"), self.values))
         return children, tuple(self.sizes.items())
 
     @classmethod
     def tree_unflatten(
-        cls, sizes: tuple[tuple[str, int], ...], children: tuple[PyTree, ...]
+        cls, sizes: tuple[tuple[str, int], ...] | Self, children: tuple[PyTree, ...]
     ) -> Self:
         """Built without checks: the leaves may be anything jax puts there."""
+        if not isinstance(sizes, tuple):
+            return sizes
         columns, values = children
         return bare(cls, columns=columns, sizes=dict(sizes), values=values, names={})
 

@@ -44,6 +44,15 @@ class _CategoryCache(NamedTuple):
     whole: Array
 
 
+def check_counts(counts: np.ndarray, name: str) -> None:
+    """Refuses values, by how often each stands, of which there are too many: ValueError."""
+    if counts.max(initial=0) > _EXACT:
+        raise ValueError(
+            f"{name}: a value stands more than {_EXACT:,} times, more than a sweep can count "
+            "exactly. Split the data, or leave out what stands everywhere."
+        )
+
+
 class _Categories(Family):
     """One of `size` values; `hyperparameters["concentration"]` is () or (V,)."""
 
@@ -63,11 +72,8 @@ class _Categories(Family):
                 f"{name}: {array[first]} at token {first} is outside 0..{self.size - 1}, the "
                 f"values that {type(self).__name__} of size {self.size} knows."
             )
-        if array.size and np.bincount(array).max() > _EXACT:
-            raise ValueError(
-                f"{name}: a value stands more than {_EXACT:,} times, more than a sweep can count "
-                "exactly. Split the data, or leave out what stands everywhere."
-            )
+        if array.size:
+            check_counts(np.bincount(array), name)
         return array
 
     def statistics(self, groups: Array, values: Array, num_groups: int) -> Counts:

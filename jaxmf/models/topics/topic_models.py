@@ -170,6 +170,8 @@ class LDA(_TopicModel):
     topic_concentration: Hyperparameter = 0.1
     word_concentration: Hyperparameter = 0.01
 
+    takes_process_rows = "sample"
+
     def __post_init__(self) -> None:
         check_count("num_topics", self.num_topics)
         hyper.validate_concentrations(
