@@ -7,8 +7,7 @@ minimises. Both check the model and the data once and are then plain JAX.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import jax
@@ -21,7 +20,7 @@ from jaxmf.model import Model
 from jaxmf.models.sparse_binary_mf import SparseBinaryMF
 from jaxmf.preparation import prepare_run, with_device_options
 from jaxmf.programs import full_products, refuse_in_fork
-from jaxmf.types import Array, Key
+from jaxmf.types import STATIC, Array, Key
 from jaxmf.variational_bayes.free_energy import free_energy as bound
 from jaxmf.variational_bayes.pieces import Layout
 from jaxmf.variational_bayes.start import start_parameters
@@ -72,11 +71,7 @@ def kernel(model: Model, data: object, **options: object) -> ChainKernel:
         return chain_kernel(algorithm, container)
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["model", "layout"],
-    meta_fields=["parameter_names", "hyperparameter_names"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)  # hashed by identity, as jax.jit does with functions
 class FreeEnergy:
     """The free energy as a function: ``energy(parameters, hyperparameters)``, a () float.
@@ -92,8 +87,8 @@ class FreeEnergy:
 
     model: SparseBinaryMF
     layout: Layout
-    parameter_names: tuple[str, ...]
-    hyperparameter_names: tuple[str, ...]
+    parameter_names: tuple[str, ...] = field(metadata=STATIC)
+    hyperparameter_names: tuple[str, ...] = field(metadata=STATIC)
 
     @full_products
     def __call__(

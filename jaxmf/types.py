@@ -70,8 +70,8 @@ PyTree = Any
 Names = np.ndarray
 """(N,) or (D,): ids of rows or columns, of any dtype, on the host."""
 
-Capacity = dict[str, int]
-"""Padded sizes of the growing axes, by name."""
-
 Draw = dict[str, jax.Array]
 """What one draw keeps, by name."""
+
+STATIC = {"static": True}
+"""The metadata of a dataclass field that holds no array: programs are compiled anew for others."""

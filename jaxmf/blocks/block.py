@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -14,15 +13,12 @@ from jaxmf.arguments import check_flag, check_function
 from jaxmf.likelihoods.families.family import SweptFamily
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.readable import Readable
+from jaxmf.types import STATIC
 
 Distribution = Any  # a Family or a PartitionPrior
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["distribution"],
-    meta_fields=["by", "observed", "rho", "per"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, init=False)
 class Block(Readable):
     """One variable of a network: a value for every token.
@@ -51,10 +47,10 @@ class Block(Readable):
     """
 
     distribution: Distribution
-    by: tuple[str, ...]
-    observed: bool
-    rho: Callable[..., object] | None
-    per: tuple[str, ...]
+    by: tuple[str, ...] = field(metadata=STATIC)
+    observed: bool = field(metadata=STATIC)
+    rho: Callable[..., object] | None = field(metadata=STATIC)
+    per: tuple[str, ...] = field(metadata=STATIC)
 
     def __init__(
         self,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -118,11 +117,7 @@ class _KnownPartition(PartitionPrior):
         return jnp.sum(xlogy(counts, self.table))
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["concentration"],
-    meta_fields=["num_components"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class _AroundShared(Dirichlet):
     """A Dirichlet prior around shared weights, which are zero where no group is."""

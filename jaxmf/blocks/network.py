@@ -12,7 +12,6 @@ Source: Porteous (2010), Networks of mixture blocks for nonparametric Bayesian m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 
@@ -24,7 +23,7 @@ from jaxmf.data import Tokens
 from jaxmf.types import Key
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["blocks"], meta_fields=["order"])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, init=False)
 class Network(Wiring, NetworkModel[Tokens]):
     """Variables of tokens, and which of them partitions which.

@@ -19,7 +19,7 @@ from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks.block import Block
 from jaxmf.data import Tokens
 from jaxmf.priors.flexible import FlexiblePrior
-from jaxmf.types import PyTree
+from jaxmf.types import STATIC, PyTree
 
 _LARGEST_TABLE = 2**22
 
@@ -228,7 +228,7 @@ class Wiring:
     """The blocks of a network, as sweeps, densities and predictions take them: see `Network`."""
 
     blocks: dict[str, Block]
-    order: tuple[str, ...] = field(repr=False)
+    order: tuple[str, ...] = field(repr=False, metadata=STATIC)
 
     def __init__(
         self,

@@ -18,8 +18,7 @@ Open `NoisyOrParameters` first, then `log_zero` and `log_one`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
@@ -27,7 +26,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln, logsumexp
 
 from jaxmf import row_shards
-from jaxmf.types import Array, PyTree
+from jaxmf.types import STATIC, Array, PyTree
 
 _LEAST = 1e-35  # a float32 still, and nothing beside one
 _CELLS_A_BLOCK = 2**19
@@ -67,11 +66,7 @@ class NoisyOrParameters(NamedTuple):
         return jnp.log1p(-_inside(self.cause_probability))
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["parameters", "power"],
-    meta_fields=["most_unseen"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PoweredParameters:
     """Parameters of the likelihood to a power, as on the way from prior to posterior.
@@ -83,7 +78,7 @@ class PoweredParameters:
 
     parameters: NoisyOrParameters  # at power one
     power: Array  # () float, above 0
-    most_unseen: int  # the most causes that are ever summed out, static
+    most_unseen: int = field(metadata=STATIC)  # the most causes that are ever summed out
 
     @property
     def cause_probability(self) -> Array:

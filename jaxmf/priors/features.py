@@ -8,8 +8,7 @@ feature k; slots are padded, see `jaxmf.slots`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import jax
@@ -22,6 +21,7 @@ from jaxmf._kernels.special import poisson
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.priors import hyper
 from jaxmf.readable import Readable
+from jaxmf.types import STATIC
 
 
 def harmonic(num_rows: Array | int, concentration: Array | float) -> Array:
@@ -214,11 +214,7 @@ class IndianBuffet(_TwoParameters):
         )
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["alpha", "concentration"],
-    meta_fields=["num_features"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class BetaBernoulli(_TwoParameters):
     """The finite model whose limit for many features is the Indian buffet process.
@@ -234,7 +230,7 @@ class BetaBernoulli(_TwoParameters):
 
     alpha: Array | float
     concentration: Array | float = 1.0
-    num_features: int = 1
+    num_features: int = field(default=1, metadata=STATIC)
 
     def __post_init__(self) -> None:
         super().__post_init__()

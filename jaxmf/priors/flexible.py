@@ -14,8 +14,7 @@ Source: Porteous (2010), chapter 7; Welling (2006), Flexible priors for infinite
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -41,14 +40,10 @@ from jaxmf.priors.hyper import Hyperparameter, is_placeholder
 from jaxmf.priors.partition_prior import Hyperparameters, PartitionPrior, at
 from jaxmf.priors.representatives import Representatives
 from jaxmf.readable import show
-from jaxmf.types import PyTree
+from jaxmf.types import STATIC, PyTree
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["log_steps", "features", "feature_weights"],
-    meta_fields=["num_unobserved"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, init=False)
 class FlexiblePrior(PartitionPrior):
     """A log-linear prior of partitions, of one batch of items or of each.
@@ -79,7 +74,7 @@ class FlexiblePrior(PartitionPrior):
     log_steps: Any
     features: Any
     feature_weights: Any
-    num_unobserved: Any
+    num_unobserved: Any = field(metadata=STATIC)
 
     hyperparameters = ()
 

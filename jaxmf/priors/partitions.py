@@ -12,8 +12,7 @@ Source: Porteous (2010), chapters 2 and 4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
@@ -34,11 +33,10 @@ from jaxmf.priors.partition_prior import (
     default_gamma,
     is_kind,
 )
+from jaxmf.types import STATIC
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=["concentration"], meta_fields=["num_components"]
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Dirichlet(PartitionPrior):
     """A finite number of groups, with Dirichlet probabilities for every batch.
@@ -57,7 +55,7 @@ class Dirichlet(PartitionPrior):
         3
     """
 
-    num_components: int
+    num_components: int = field(metadata=STATIC)
     concentration: Hyperparameter = 0.1
 
     grows = False

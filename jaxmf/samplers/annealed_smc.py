@@ -15,7 +15,7 @@ variance from a single run. Open `AnnealedModel` first, then `_step`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from jaxmf._kernels import compensated
 from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
 from jaxmf.samplers.cloud import when
 from jaxmf.samplers.resampling import effective_sample_size, log_mean_weight, systematic
-from jaxmf.types import PyTree
+from jaxmf.types import STATIC, PyTree
 
 # The key of the choice of a generation; no chain has this index.
 _CHOOSE = np.uint32(2**32 - 1)
@@ -84,17 +84,13 @@ class Generation(NamedTuple):
     is_done: Array  # () bool, whether the particles have been moved at power 1
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["effective_share", "powers"],
-    meta_fields=["num_particles", "chain_length"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Options:
     """The options of `annealed_smc`; the numbers of particles are static."""
 
-    num_particles: int
-    chain_length: int
+    num_particles: int = field(metadata=STATIC)
+    chain_length: int = field(metadata=STATIC)
     effective_share: Array | float
     powers: Array
 

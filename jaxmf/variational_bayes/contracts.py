@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
 
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.types import Array
+from jaxmf.types import STATIC, Array
 from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.zeros import ZerosSpec
 
@@ -62,23 +61,19 @@ class CellSettings:
         )
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["relaxation", "tolerance", "hold_priors", "evaluate_every", "patience", "decay"],
-    meta_fields=["num_epochs", "start", "update", "num_evaluation", "optimizer"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class AscentPlan:
     """Options of an ascent; see `SparseBinaryMF.ascent` and `SparseBinarySeries.ascent`."""
 
-    num_epochs: int
-    start: str
-    update: str  # of the means
-    num_evaluation: int
+    num_epochs: int = field(metadata=STATIC)
+    start: str = field(metadata=STATIC)
+    update: str = field(metadata=STATIC)  # of the means
+    num_evaluation: int = field(metadata=STATIC)
     relaxation: float
     tolerance: float
     hold_priors: int
     evaluate_every: int
     patience: int
-    optimizer: Any = None
+    optimizer: Any = field(default=None, metadata=STATIC)
     decay: float = 1.0

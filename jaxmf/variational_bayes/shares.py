@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -25,13 +25,13 @@ from jaxmf.devices import block_size
 from jaxmf.engine.chunk import leaf_names
 from jaxmf.engine.processes import gather_texts
 from jaxmf.engine.sharding import refuse_uneven_rows
-from jaxmf.types import PyTree
+from jaxmf.types import STATIC, PyTree
 from jaxmf.variational_bayes.batches import fill, stack
 from jaxmf.variational_bayes.held_out import HeldOut, leave_out
 from jaxmf.variational_bayes.pieces import Layout, PieceTable, lay_out, piece_length
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["prepared"], meta_fields=["num_devices"])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class SharedOnes:
     """The data of an ascent over devices, each of which sees `PreparedOnes` of its rows.
@@ -43,7 +43,7 @@ class SharedOnes:
     """
 
     prepared: Any
-    num_devices: int
+    num_devices: int = field(metadata=STATIC)
 
 
 # arrays that have shares, by their names in the data and in the state

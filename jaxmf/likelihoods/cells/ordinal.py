@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +14,10 @@ from jaxmf.likelihoods import thresholds as kernels
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.likelihoods.intervals import log_mass
 from jaxmf.priors import hyper
-from jaxmf.types import Array, Key
+from jaxmf.types import STATIC, Array, Key
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["threshold_scale", "thresholds"],
-    meta_fields=["levels"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Ordinal(Likelihood):
     """Cells of ordered levels, such as ratings of one to five stars: the ordered probit model.
@@ -46,7 +41,7 @@ class Ordinal(Likelihood):
         [[0.159..., 0.683..., 0.159...]]
     """
 
-    levels: tuple[float, ...] = (1, 2, 3, 4, 5)
+    levels: tuple[float, ...] = field(default=(1, 2, 3, 4, 5), metadata=STATIC)
     threshold_scale: float = 10.0
     thresholds: Array | tuple[float, ...] | None = None
 

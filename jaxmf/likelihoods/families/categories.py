@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +19,7 @@ from jaxmf.likelihoods.families.family import Family, Hyperparameters
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partitions import log_dirichlet_multinomial
-from jaxmf.types import Key
+from jaxmf.types import STATIC, Key
 
 _EXACT = 2**24
 
@@ -169,7 +168,7 @@ class _Categories(Family):
         return mean, jnp.sum(probabilities * (values - mean[:, None]) ** 2, axis=1)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["concentration"], meta_fields=["size"])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DirichletMultinomial(_Categories):
     """One of V values, with Dirichlet probabilities for every group.
@@ -188,7 +187,7 @@ class DirichletMultinomial(_Categories):
         5
     """
 
-    size: Any = None  # int once it is known
+    size: Any = field(default=None, metadata=STATIC)  # int once it is known
     concentration: Hyperparameter = 1.0
 
     hyperparameters = ("concentration",)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import dataclasses
 from collections import namedtuple
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import jax
@@ -28,16 +28,12 @@ from jaxmf.likelihoods.families.additive import AdditiveFamily
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_family
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.priors import hyper
-from jaxmf.types import Key, PyTree
+from jaxmf.types import STATIC, Key, PyTree
 
 _CANDIDATES = (0.0, 1.0, 0.5, -1.0)  # one of them is in any usual support; see `_filler`
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["family", "location", "scale"],
-    meta_fields=["size"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class IndependentColumns(Family):
     """Rows of D numbers, columns independent given the group; NaN is a missing cell.
@@ -63,7 +59,7 @@ class IndependentColumns(Family):
     """
 
     family: Family | None = None
-    size: Any = None  # int once it is known
+    size: Any = field(default=None, metadata=STATIC)  # int once it is known
     location: Any = 0.0
     scale: Any = 1.0
 

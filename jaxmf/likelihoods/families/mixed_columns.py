@@ -7,8 +7,7 @@ of theirs.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -25,14 +24,10 @@ from jaxmf.likelihoods.families.columns import (
 from jaxmf.likelihoods.families.family import Family, Hyperparameters
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.priors import hyper
-from jaxmf.types import Key, PyTree
+from jaxmf.types import STATIC, Key, PyTree
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["families", "normal"],
-    meta_fields=["kinds"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class MixedColumns(Family):
     """Rows of D numbers of several kinds, columns independent given the group; NaN is missing.
@@ -56,7 +51,7 @@ class MixedColumns(Family):
 
     families: Any
     normal: IndependentColumns | None = None
-    kinds: tuple[int, ...] | None = None
+    kinds: tuple[int, ...] | None = field(default=None, metadata=STATIC)
 
     takes_missing = True
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +19,7 @@ from jaxmf.arguments import check_count, check_number
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_positive_fields
 from jaxmf.likelihoods.families.normal import NormalInverseGamma, Normals
 from jaxmf.priors import hyper
-from jaxmf.types import Key
+from jaxmf.types import STATIC, Key
 
 
 class Wisharts(NamedTuple):
@@ -47,11 +46,7 @@ class NormalParameters(NamedTuple):
     factor: Array
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["location", "weight", "degrees", "scale"],
-    meta_fields=["size"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NormalInverseWishart(Family):
     """Real vectors of length D, with a mean and a covariance matrix for every group.
@@ -74,7 +69,7 @@ class NormalInverseWishart(Family):
         4.0
     """
 
-    size: Any = None  # int once it is known
+    size: Any = field(default=None, metadata=STATIC)  # int once it is known
     location: Any = 0.0
     weight: float = 1.0
     degrees: Any = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -38,24 +37,7 @@ from jaxmf.samplers.annealed_smc import AnnealedModel
 from jaxmf.types import Array, Draw, Key
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        "row_prior",
-        "column_prior",
-        "likelihood",
-        "weight_scale",
-        "weight_mean",
-        "weight_shape",
-        "weight_rate",
-        "offset",
-        "column_unit",
-        "row_offset",
-        "fixed_row_features",
-        "fixed_column_features",
-    ],
-    meta_fields=["diagonal", "row_bias", "column_bias"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, kw_only=True)
 class BinaryMF(BinaryMFSpec):
     """Binary features of rows and of columns, and weights between them.

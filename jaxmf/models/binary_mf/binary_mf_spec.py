@@ -14,7 +14,7 @@ Source: Meeds, Ghahramani, Neal & Roweis (2006), Modeling dyadic data with binar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ from jaxmf.models.binary_mf.state import BinaryMFState, Hyperparameters
 from jaxmf.priors.features import BetaBernoulli
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
-from jaxmf.types import Array
+from jaxmf.types import STATIC, Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +53,9 @@ class BinaryMFSpec(ColumnUnits, SimulatedModel):
     offset: float | Array | None = None
     column_unit: float | Array | None = None
     row_offset: float | Array | None = None
-    diagonal: bool = False
-    row_bias: bool = False
-    column_bias: bool = False
+    diagonal: bool = field(default=False, metadata=STATIC)
+    row_bias: bool = field(default=False, metadata=STATIC)
+    column_bias: bool = field(default=False, metadata=STATIC)
     fixed_row_features: Any = None
     fixed_column_features: Any = None
 

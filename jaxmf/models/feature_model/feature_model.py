@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -32,19 +31,7 @@ from jaxmf.samplers.resampling import ResampleFn, systematic
 from jaxmf.types import Array, Draw, Key
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        "log_likelihood",
-        "feature_prior",
-        "prior",
-        "likelihood",
-        "moments",
-        "sample_row",
-        "parameters",
-    ],
-    meta_fields=["cell_distribution", "columns_independent"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class FeatureModel(FeatureModelSpec):
     """Binary latent features with a user's likelihood and prior of features.

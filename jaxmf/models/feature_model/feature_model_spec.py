@@ -35,7 +35,7 @@ from jaxmf.priors.features import BetaBernoulli, IndianBuffet, sample_by_rows
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.readable import Readable
 from jaxmf.samplers import feature_values
-from jaxmf.types import Array, Draw, Key
+from jaxmf.types import STATIC, Array, Draw, Key
 
 
 class FeatureState(NamedTuple):
@@ -55,10 +55,10 @@ class FeatureModelSpec(Readable, Model[Dense]):
     likelihood: Likelihood | None = field(default=None, kw_only=True)
     prior: Any = field(default_factory=lambda: IndianBuffet(1.0), kw_only=True)
     moments: Callable[..., tuple[Array, Array]] | None = field(default=None, kw_only=True)
-    cell_distribution: str = field(default="normal", kw_only=True)
+    cell_distribution: str = field(default="normal", kw_only=True, metadata=STATIC)
     sample_row: Callable[..., Array] | None = field(default=None, kw_only=True)
     parameters: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
-    columns_independent: bool = field(default=False, kw_only=True)
+    columns_independent: bool = field(default=False, kw_only=True, metadata=STATIC)
 
     @property
     def hyperparameters(self) -> dict[str, Hyperparameter]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -49,7 +49,7 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior, is_kind
 from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
 from jaxmf.samplers.annealed_smc import AnnealedModel
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import STATIC, Array, Key, PyTree
 
 _MOST_KEPT_ROWS = 10_000  # of which 2,000 draws hold the groups in 80 MB
 
@@ -349,11 +349,7 @@ class _SequentialMixture(_Mixture):
         return annealed(self, split_merge=split_merge, keep=keep, capacity=capacity)
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["concentration", "family"],
-    meta_fields=["num_components"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class MixtureOfGaussians(_SequentialMixture):
     """A mixture of a given number of Gaussians, with means and covariances of their own.
@@ -373,7 +369,7 @@ class MixtureOfGaussians(_SequentialMixture):
         ('group',)
     """
 
-    num_components: int
+    num_components: int = field(metadata=STATIC)
     concentration: Hyperparameter = 1.0
     family: Family | None = None
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import jax
@@ -30,7 +29,7 @@ from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.partitions import Dirichlet
-from jaxmf.types import Array
+from jaxmf.types import STATIC, Array
 
 
 def _check_heading(argument: str, name: object) -> None:
@@ -78,11 +77,7 @@ class _Multiway(NetworkModel[Tokens]):
         return probabilities(network, draw, f"{modality}_group")
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["concentration", "family"],
-    meta_fields=["num_groups", "observed"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class MultiLDA(_Multiway):
     """A given number of groups for every modality.
@@ -100,8 +95,8 @@ class MultiLDA(_Multiway):
         ('author', 'year', 'word')
     """
 
-    num_groups: Any
-    observed: str = "rating"
+    num_groups: Any = field(metadata=STATIC)
+    observed: str = field(default="rating", metadata=STATIC)
     concentration: Hyperparameter = 0.5
     family: Family = field(default_factory=DirichletMultinomial)
 
@@ -128,11 +123,7 @@ class MultiLDA(_Multiway):
         return {name: Dirichlet(size, self.concentration) for name, size in self.num_groups}
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["concentration", "base_concentration", "family"],
-    meta_fields=["modalities", "observed"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class MultiHDP(_Multiway):
     """As many groups for every modality as the tokens need.
@@ -151,8 +142,8 @@ class MultiHDP(_Multiway):
         ('author_group', 'year_group')
     """
 
-    modalities: tuple[str, ...]
-    observed: str = "rating"
+    modalities: tuple[str, ...] = field(metadata=STATIC)
+    observed: str = field(default="rating", metadata=STATIC)
     concentration: Hyperparameter = None
     base_concentration: Hyperparameter = None
     family: Family = field(default_factory=DirichletMultinomial)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -29,11 +28,7 @@ from jaxmf.samplers.resampling import ResampleFn, systematic
 from jaxmf.types import Array, Draw, Key, PyTree
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["alpha", "cause_probability", "efficacy", "leak", "concentration"],
-    meta_fields=["num_features"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, kw_only=True)
 class NoisyOrIBP(NoisyOrSpec):
     """Hidden causes of unknown number that turn binary variables on (noisy-OR).

@@ -15,7 +15,7 @@ hidden causes.
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, field
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from jaxmf.models.noisy_or.state import HYPERPARAMETERS, NoisyOrState, active_co
 from jaxmf.priors import hyper
 from jaxmf.priors.features import sample_by_rows
 from jaxmf.priors.hyper import Hyperparameter
-from jaxmf.types import Array, Key
+from jaxmf.types import STATIC, Array, Key
 
 
 def _default_priors() -> dict[str, object]:
@@ -52,7 +52,7 @@ class NoisyOrSpec(BuffetModel):
     efficacy: Hyperparameter = None
     leak: Hyperparameter = None
     concentration: Hyperparameter = 1.0
-    num_features: int | None = None
+    num_features: int | None = field(default=None, metadata=STATIC)
     likelihood: InitVar[NoisyOr | None] = None
 
     cell_distribution = "bernoulli"

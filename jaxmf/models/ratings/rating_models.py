@@ -14,8 +14,7 @@ Source: Porteous (2010), section 6.1; Marlin (2003) for URP.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -47,7 +46,7 @@ from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.partitions import Dirichlet
-from jaxmf.types import Array, Key, Names
+from jaxmf.types import STATIC, Array, Key, Names
 
 
 class _Ratings(NetworkModel[Entries]):
@@ -199,11 +198,7 @@ class _Ratings(NetworkModel[Entries]):
         return probabilities(network, draw, f"{side}_group")
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["user_concentration", "item_concentration", "family"],
-    meta_fields=["num_user_groups", "num_item_groups", "values"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class BiLDA(_Ratings):
     """Fixed numbers of groups of users and of items, and a distribution of ratings for every pair.
@@ -222,12 +217,12 @@ class BiLDA(_Ratings):
         ('user_group', 'item_group')
     """
 
-    num_user_groups: int
-    num_item_groups: int
+    num_user_groups: int = field(metadata=STATIC)
+    num_item_groups: int = field(metadata=STATIC)
     user_concentration: Hyperparameter = 0.5
     item_concentration: Hyperparameter = 0.5
     family: Family = DirichletMultinomial()  # noqa: RUF009
-    values: Any = (1.0, 2.0, 3.0, 4.0, 5.0)
+    values: Any = field(default=(1.0, 2.0, 3.0, 4.0, 5.0), metadata=STATIC)
 
     def __post_init__(self) -> None:
         self._checked()
@@ -240,11 +235,7 @@ class BiLDA(_Ratings):
         )
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["users", "items", "family"],
-    meta_fields=["values"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class BiHDP(_Ratings):
     """As many groups of users and of items as the ratings need.
@@ -264,7 +255,7 @@ class BiHDP(_Ratings):
     users: HDP = None  # type: ignore[assignment]
     items: HDP = None  # type: ignore[assignment]
     family: Family = DirichletMultinomial()  # noqa: RUF009
-    values: Any = (1.0, 2.0, 3.0, 4.0, 5.0)
+    values: Any = field(default=(1.0, 2.0, 3.0, 4.0, 5.0), metadata=STATIC)
 
     def __post_init__(self) -> None:
         for name in ("users", "items"):
@@ -282,11 +273,7 @@ class BiHDP(_Ratings):
         )
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["user_concentration", "family"],
-    meta_fields=["num_user_groups", "values"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class URP(_Ratings):
     """The user rating profile model: groups of users, a distribution of ratings for every item.
@@ -306,10 +293,10 @@ class URP(_Ratings):
         ('user_group', 'item')
     """
 
-    num_user_groups: int
+    num_user_groups: int = field(metadata=STATIC)
     user_concentration: Hyperparameter = 0.5
     family: Family = DirichletMultinomial()  # noqa: RUF009
-    values: Any = (1.0, 2.0, 3.0, 4.0, 5.0)
+    values: Any = field(default=(1.0, 2.0, 3.0, 4.0, 5.0), metadata=STATIC)
 
     def __post_init__(self) -> None:
         self._checked()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING
 
 import jax
@@ -39,19 +39,7 @@ _RELAXATION = 1.7
 _FEW_ONES = 20
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        "likelihood",
-        "row_mean",
-        "row_scale",
-        "column_mean",
-        "column_scale",
-        "bias_scale",
-        "intercept_scale",
-    ],
-    meta_fields=["num_factors", "zeros", "bias"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class SparseBinaryMF(SparseBinaryMFSpec):
     """Gaussian factors of the rows and columns of a sparse 0/1 matrix.

@@ -17,12 +17,12 @@ Saul & Jordan (1999).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jaxmf.data import SparseBinary
 from jaxmf.model import Model
 from jaxmf.readable import Readable
-from jaxmf.types import Array
+from jaxmf.types import STATIC, Array
 from jaxmf.variational_bayes.cells import ScoredCells
 from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.zeros import ZerosSpec
@@ -32,10 +32,10 @@ from jaxmf.variational_bayes.zeros import ZerosSpec
 class SparseBinaryMFSpec(Readable, ScoredCells, Model[SparseBinary]):
     """The fields of `SparseBinaryMF`, and what follows from them alone."""
 
-    num_factors: int = 20
+    num_factors: int = field(default=20, metadata=STATIC)
     likelihood: Likelihood = None  # type: ignore[assignment]
-    zeros: ZerosSpec = None  # type: ignore[assignment]
-    bias: str = "rows_columns"
+    zeros: ZerosSpec = field(default=None, metadata=STATIC)  # type: ignore[assignment]
+    bias: str = field(default="rows_columns", metadata=STATIC)
     row_mean: float | Array | None = 0.0
     row_scale: float | Array | None = 1.0
     column_mean: float | Array | None = 0.0

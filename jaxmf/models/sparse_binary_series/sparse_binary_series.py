@@ -20,20 +20,7 @@ from jaxmf.variational_bayes import Parameters, answers, progress, state
 from jaxmf.variational_bayes.contracts import AscentPlan
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        "likelihood",
-        "lengthscale",
-        "row_mean",
-        "row_scale",
-        "column_mean",
-        "column_scale",
-        "bias_scale",
-        "intercept_scale",
-    ],
-    meta_fields=["num_factors", "kernel", "zeros", "bias"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class SparseBinarySeries(SparseBinarySeriesSpec):
     """Gaussian-process factors of the rows, and factors of the columns, of 0/1 matrices over time.

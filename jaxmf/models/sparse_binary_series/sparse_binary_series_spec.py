@@ -16,12 +16,12 @@ is left to future work.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jaxmf.data import SparseSeries
 from jaxmf.model import Model
 from jaxmf.readable import Readable
-from jaxmf.types import Array
+from jaxmf.types import STATIC, Array
 from jaxmf.variational_bayes.cells import ScoredCells
 from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.zeros import ZerosSpec
@@ -31,12 +31,12 @@ from jaxmf.variational_bayes.zeros import ZerosSpec
 class SparseBinarySeriesSpec(Readable, ScoredCells, Model[SparseSeries]):
     """The fields of `SparseBinarySeries`, and what follows from them alone."""
 
-    num_factors: int = 20
+    num_factors: int = field(default=20, metadata=STATIC)
     lengthscale: float | None = None
-    kernel: str = "matern_3_2"
+    kernel: str = field(default="matern_3_2", metadata=STATIC)
     likelihood: Likelihood = None  # type: ignore[assignment]
-    zeros: ZerosSpec = None  # type: ignore[assignment]
-    bias: str = "rows_columns"
+    zeros: ZerosSpec = field(default=None, metadata=STATIC)  # type: ignore[assignment]
+    bias: str = field(default="rows_columns", metadata=STATIC)
     row_mean: float | Array = 0.0
     row_scale: float | Array = 1.0
     column_mean: float | Array | None = 0.0

@@ -14,8 +14,7 @@ Li & McCallum (2006), Pachinko allocation, for PAM.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -33,7 +32,7 @@ from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.partitions import Dirichlet
-from jaxmf.types import Array, Key
+from jaxmf.types import STATIC, Array, Key
 
 
 class WordModel(NetworkModel[Tokens]):
@@ -142,11 +141,7 @@ class DirichletCompoundMultinomial(NetworkModel[Tokens]):
         return data
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["topic_concentration", "word_concentration"],
-    meta_fields=["num_topics"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class LDA(_TopicModel):
     """Latent Dirichlet allocation: a fixed number of topics.
@@ -166,7 +161,7 @@ class LDA(_TopicModel):
         ('word',)
     """
 
-    num_topics: int
+    num_topics: int = field(metadata=STATIC)
     topic_concentration: Hyperparameter = 0.1
     word_concentration: Hyperparameter = 0.01
 
@@ -223,11 +218,7 @@ class HDPLDA(_TopicModel):
         return Network(topic=Block(prior, by="document"), word=self.words_by("topic"))
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["level_concentration", "word_concentration"],
-    meta_fields=["num_topics"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PAM(_TopicModel):
     """Pachinko allocation: a path of topics for every word, from general to special.
@@ -250,7 +241,7 @@ class PAM(_TopicModel):
         ('level_1', 'level_2')
     """
 
-    num_topics: tuple[int, ...]
+    num_topics: tuple[int, ...] = field(metadata=STATIC)
     level_concentration: Hyperparameter | tuple[Hyperparameter, ...] = 0.1
     word_concentration: Hyperparameter = 0.01
 

@@ -1,7 +1,6 @@
 """The prior of W in X ~ f(U W V'): independent entries, normal or, under Poisson cells, Gamma."""
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +8,10 @@ from jax.scipy.special import gammaln
 
 from jaxmf import slots
 from jaxmf._kernels.special import loggamma
-from jaxmf.types import Array, Key
+from jaxmf.types import STATIC, Array, Key
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["mean", "scale", "shape", "rate"],
-    meta_fields=["positive", "diagonal"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class WeightPrior:
     """The prior of the entries of W."""
@@ -26,8 +21,10 @@ class WeightPrior:
     # shape, rate: () float, of Gamma(shape, rate), where `positive`
     shape: Array
     rate: Array
-    positive: bool = False  # whether the weights are positive
-    diagonal: bool = False  # whether only the diagonal of W is there (the plaid model)
+    positive: bool = field(default=False, metadata=STATIC)  # whether the weights are positive
+    diagonal: bool = field(
+        default=False, metadata=STATIC
+    )  # whether only the diagonal of W is there (the plaid model)
 
     def sample(self, key: Key, num_rows: int, num_columns: int) -> Array:
         """W (K, L) from the prior, the diagonal not yet cut out.

@@ -12,8 +12,7 @@ The number of cells that a device has room for is that of the device with most.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +27,7 @@ from jaxmf.data.process_cells import cells_of_lines, devices_here, largest, put_
 from jaxmf.samplers.factors.layout import Chunks, Design, RowPriors, chunk_width, piece_size
 from jaxmf.samplers.factors.rows import Residuals, draw_rows
 from jaxmf.samplers.factors.vectors import in_pieces
-from jaxmf.types import Array, Key
+from jaxmf.types import STATIC, Array, Key
 
 
 class SideShares(NamedTuple):
@@ -42,21 +41,17 @@ class SideShares(NamedTuple):
     values: Array  # (n C, W) float, of the cells; 0 where none is
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["by_row", "by_column"],
-    meta_fields=["num_devices", "num_rows", "num_columns", "num_cells"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Shares:
     """Observed cells over devices: what `layout.Arranged` is on one."""
 
     by_row: SideShares
     by_column: SideShares
-    num_devices: int
-    num_rows: int  # N
-    num_columns: int  # M
-    num_cells: int  # T
+    num_devices: int = field(metadata=STATIC)
+    num_rows: int = field(metadata=STATIC)  # N
+    num_columns: int = field(metadata=STATIC)  # M
+    num_cells: int = field(metadata=STATIC)  # T
 
     @property
     def values(self) -> Array:
