@@ -22,7 +22,7 @@ from jaxmf.model import Anneals, SomeModel
 from jaxmf.posterior import alarms
 from jaxmf.posterior.assemble import fields_of_annealing
 from jaxmf.posterior.extension import outcome
-from jaxmf.preparation import device_name, matched_to, meta_of, refuse_inside, refuse_traced
+from jaxmf.preparation import matched_to, meta_of, refuse_inside, refuse_traced
 from jaxmf.registry.entry import Entry
 from jaxmf.results import Posterior
 from jaxmf.samplers.annealed_smc import MOST_POWERS, annealed_smc, rising_powers
@@ -127,9 +127,10 @@ def smc(
         raise KeyboardInterrupt("jaxmf.smc was interrupted before its last power: no posterior yet")
     settings = {"num_runs": num_runs, **method_settings, "num_powers": len(chosen)}
     settings["chain_method"] = chain_method
-    device = device_name(container, mesh)
-    facts, notes = outcome(run, began), matched.notes(container)
-    meta = meta_of("smc", seed, settings, options, device, facts, notes)
+    meta = meta_of(
+        "smc", matched, container,
+        seed=seed, settings=settings, options=options, outcome=outcome(run, began), mesh=mesh,
+    )  # fmt: skip
     fields = fields_of_annealing(matched, container, run, options)
     return alarms.warn(Posterior(model=matched, data=container, meta=meta, **fields))
 

@@ -12,13 +12,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from jaxmf import devices, engine, registry, settings
 from jaxmf.annealed import smc
 from jaxmf.arguments import check_count, check_flag, check_text
 from jaxmf.data import Container, Dense, Tokens
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
-from jaxmf.data.elsewhere import are_elsewhere, without_cells
+from jaxmf.data.elsewhere import without_cells
 from jaxmf.engine.progress import ProgressReport
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import Placement, check_mesh_axes, validate_mesh
@@ -36,7 +38,6 @@ from jaxmf.posterior.replicas import check_temper, with_replicas
 from jaxmf.posterior.replicas import facts as replica_facts
 from jaxmf.preparation import (
     check_process_rows,
-    device_name,
     meta_of,
     prepare_run,
     refuse_traced,
@@ -163,19 +164,12 @@ def sample(
         "num_chains": check_count("num_chains", num_chains, 1),
         "thin": check_count("thin", thin, 1),
     }
-    cells, identified = {}, _identified(model, passed, options, container)
+    cells: dict[str, np.ndarray] = {}
+    identified = _identified(model, passed, options, container)
     if predict_at is not None:
-        if are_elsewhere(container):
-            raise ValueError(
-                "predict_at: the rows of the data lie in several processes, over which no cells "
-                "are predicted on the way; leave it out"
-            )
-        kept_cells.check_model(model)
-        cells = kept_cells.cells_by_name(predict_at, container)
-        keep = kept_cells.are_kept(
-            algorithm, model, container, cells, num_draws=num_samples * num_chains
+        algorithm, cells = kept_cells.predicting_at(
+            algorithm, model, container, predict_at, num_draws=num_samples * num_chains
         )
-        algorithm = kept_cells.with_predictions(algorithm, model, cells, keep=keep)
         identified["predict_at"] = digest("cells", (cells["rows"].size,), cells)
     if temper is not None:
         temper = identified["temper"] = check_temper(model, temper)
@@ -202,9 +196,10 @@ def sample(
         run_settings |= replica_facts(run, temper)
     if moves := move_schedule.facts(run.state):
         run_settings["moves"] = moves
-    device = device_name(container, mesh)
-    facts, notes = outcome(run, began), model.notes(container)
-    meta = meta_of("sample", seed, run_settings, options, device, facts, notes)
+    meta = meta_of(
+        "sample", model, container,
+        seed=seed, settings=run_settings, options=options, outcome=outcome(run, began), mesh=mesh,
+    )  # fmt: skip
     data, fields = without_cells(container), fields_of_chains(model, run)
     posterior = Posterior(model=model, data=data, meta=meta, predicted_at=cells, **fields)
     return alarms.warn(posterior, mesh)
@@ -278,10 +273,16 @@ def particle_filter(
         memory_limit=memory_limit,
         identity=_identity(model, container, "particle_filter", everything) if checkpoint else None,
     )
-    run_settings = {"num_runs": num_runs, "chain_method": chain_method}
-    device = device_name(container, mesh)
-    facts, notes = outcome(run, began), model.notes(container)
-    meta = meta_of("particle_filter", seed, run_settings, everything, device, facts, notes)
+    meta = meta_of(
+        "particle_filter",
+        model,
+        container,
+        seed=seed,
+        settings={"num_runs": num_runs, "chain_method": chain_method},
+        options=everything,
+        outcome=outcome(run, began),
+        mesh=mesh,
+    )
     fields = fields_of_filter(model, container, run)
     return alarms.warn(Posterior(model=model, meta=meta, **fields), mesh)
 
@@ -384,9 +385,10 @@ def variational(
         if checkpoint
         else None,
     )
-    device = device_name(container, mesh)
-    facts, notes = outcome(run, began), model.notes(container)
-    meta = meta_of("variational", seed, run_settings, kept, device, facts, notes)
+    meta = meta_of(
+        "variational", model, container,
+        seed=seed, settings=run_settings, options=kept, outcome=outcome(run, began), mesh=mesh,
+    )  # fmt: skip
     data, fields = without_cells(container), fields_of_ascent(model, container, run)
     return alarms.warn(Posterior(model=model, data=data, meta=meta, **fields), mesh)
 
@@ -408,9 +410,15 @@ def _analytic(
     began = time.perf_counter()
     draw = model.analytic(data)
     seconds = time.perf_counter() - began
-    fields = {"seconds": seconds, "wall_seconds": seconds, "complete": True, "capacity": {}}
-    device, notes = device_name(data), model.notes(data)
-    meta = meta_of("variational", seed, {"analytic": True}, {}, device, fields, notes)
+    meta = meta_of(
+        "variational",
+        model,
+        data,
+        seed=seed,
+        settings={"analytic": True},
+        options={},
+        outcome={"seconds": seconds, "wall_seconds": seconds, "complete": True, "capacity": {}},
+    )
     fields = fields_of_solution(draw)
     return alarms.warn(Posterior(model=model, data=data, meta=meta, **fields))
 

@@ -133,31 +133,33 @@ def _check_tree(model: Model) -> None:
 
 def meta_of(
     method: str,
+    model: Model,
+    data: Container,
+    *,
     seed: object,
-    run_settings: Mapping[str, object],
+    settings: Mapping[str, object],
     options: Mapping[str, object],
-    device: str,
-    fields: Mapping[str, Any],
-    notes: tuple[str, ...],
+    outcome: Mapping[str, Any],
+    mesh: object = None,
 ) -> Meta:
     """The facts of a run that is over.
 
-    `fields` are those of `extension.outcome`, `notes` those of `Model.notes`.
+    Args: settings: of the run loop; options: of the method; outcome: what `extension.outcome` says.
     """
     environment = describe_environment()
     return Meta(
         method=method,
         seed=seed,
-        run=dict(run_settings),
+        run=dict(settings),
         options=dict(options),
         versions={name: found or "from source" for name, found in environment["versions"].items()},
-        device=device,
-        notes=notes,
-        **fields,
+        device=_device_name(data, mesh),
+        notes=model.notes(data),
+        **outcome,
     )
 
 
-def device_name(data: object, mesh: object = None) -> str:
+def _device_name(data: object, mesh: object) -> str:
     """The devices of the platform that a run on these data is on, for people."""
     found = jax.devices(devices.platform_of(data, mesh))
     kind = found[0].device_kind

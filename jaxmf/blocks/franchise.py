@@ -23,11 +23,10 @@ from jaxmf.priors.flexible import FlexiblePrior
 from jaxmf.types import Array, Key, PyTree
 
 _DOCUMENTS_AT_ONCE = 32
+_NUM_SWEEPS = 40  # over the words of a new document; the second half is averaged
 
 
-def topics_of_new_documents(
-    network: Wiring, key: Key, draw: Draw, new: Tokens, *, num_sweeps: int = 40
-) -> Array:
+def topics_of_new_documents(network: Wiring, key: Key, draw: Draw, new: Tokens) -> Array:
     """Probabilities of the topic of one more word of new documents: (M, K) float.
 
     What the training data taught is held at its posterior mean: the words of topics, and the topic
@@ -37,7 +36,6 @@ def topics_of_new_documents(
     Args:
         network: of a table by document, a topic of tables, and the words of topics.
         new: documents of fewer words than the prior of tables covers.
-        num_sweeps: over the new tokens; the second half is averaged.
     """
     ((table, topic),), (word,) = network.tables.items(), network.observed
     (column,), prior = network.blocks[table].by, network.blocks[table].distribution
@@ -52,7 +50,7 @@ def topics_of_new_documents(
         # the word that is asked for comes last, and is as likely in all topics
         is_known = (jnp.arange(width) < size)[:, None]
         logs = jnp.where(is_known, log_words[document_words], 0)
-        return _mean_topics(prior, document_key, logs, size, further, num_sweeps)
+        return _mean_topics(prior, document_key, logs, size, further)
 
     documents = (level_keys(key, new, column), jnp.cumsum(sizes) - sizes, sizes)
     return jax.lax.map(one_document, documents, batch_size=_DOCUMENTS_AT_ONCE)
@@ -67,9 +65,7 @@ def _topic_of_one_more(network: Wiring, draw: Draw, topic: str) -> Array:
     return weights / jnp.sum(weights)
 
 
-def _mean_topics(
-    prior: FlexiblePrior, key: Key, logs: Array, size: Array, further: Array, num_sweeps: int
-) -> Array:
+def _mean_topics(prior: FlexiblePrior, key: Key, logs: Array, size: Array, further: Array) -> Array:
     """The mean over sweeps of the topic of one more word: (K,) float.
 
     Args:
@@ -105,13 +101,13 @@ def _mean_topics(
         without, _ = prior.weights(prior.move(cache, batch, chosen[size], -1), batch)
         current = without / jnp.sum(without) @ jax.nn.softmax(together)
         topics = jax.random.categorical(topic_key, together)
-        return cache, chosen, topics, total + jnp.where(turn >= num_sweeps // 2, current, 0)
+        return cache, chosen, topics, total + jnp.where(turn >= _NUM_SWEEPS // 2, current, 0)
 
     nothing = jnp.zeros((width,), jnp.int32)
     cache = prior.begin(nothing[None], {}, with_sizes=False)
     start = (cache, nothing, nothing, jnp.zeros_like(further))
-    total = jax.lax.fori_loop(0, num_sweeps, sweep, start)[3]
-    return total / (num_sweeps - num_sweeps // 2)
+    total = jax.lax.fori_loop(0, _NUM_SWEEPS, sweep, start)[3]
+    return total / (_NUM_SWEEPS - _NUM_SWEEPS // 2)
 
 
 def word_probabilities(

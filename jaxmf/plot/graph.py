@@ -22,7 +22,6 @@ def causal_graph(
     z: np.ndarray,
     *,
     row_names: Sequence[object] | np.ndarray | None = None,
-    cause_names: Sequence[str] | None = None,
     title: str = "",
 ) -> Figure:
     """The bipartite graph of a binary matrix, as in Figure 4 of Wood & Griffiths (2006).
@@ -30,7 +29,6 @@ def causal_graph(
     Args:
         z: (N, K) bool; causes that no row has are left out.
         row_names: N labels of the observed variables; their positions by default.
-        cause_names: K labels of the causes; none by default.
     Returns:
         A Figure.
     """
@@ -41,24 +39,19 @@ def causal_graph(
     longest = 0 if row_names is None else max(map(len, shortened(list(row_names))))
     height = 2.2 + min(0.06 * longest, 1.6)  # names on end have their length below the graph
     figure, (axes,) = figure_of(1, 1, width=width, height=height)
-    draw_graph(axes, z, row_names=row_names, cause_names=cause_names)
+    draw_graph(axes, z, row_names=row_names)
     axes.set_title(title, loc="left", fontsize=9, color=INK)
     return figure
 
 
 def draw_graph(
-    axes: Axes,
-    z: np.ndarray,
-    *,
-    row_names: Sequence[object] | np.ndarray | None = None,
-    cause_names: Sequence[str] | None = None,
+    axes: Axes, z: np.ndarray, *, row_names: Sequence[object] | np.ndarray | None = None
 ) -> None:
     """The same on given axes; observed variables are shaded, causes are not.
 
     Causes stand in the order of the middle of their rows, so that few edges cross.
 
-    Args: z (N, K) bool; row_names: N labels, or None for positions; cause_names: K labels, or None
-    for none.
+    Args: z (N, K) bool; row_names: N labels, or None for positions.
     """
     z = np.asarray(z, bool)
     num_rows = len(z)
@@ -83,10 +76,6 @@ def draw_graph(
         turned = 90 if 0.065 * max(map(len, labels)) > room else 0
         for position, label in zip(below, labels, strict=True):
             axes.text(position, -0.16, label, va="top", rotation=turned, parse_math=False, **font)
-    if cause_names is not None:
-        for position, slot in zip(above, order, strict=True):
-            name = str(cause_names[slot])
-            axes.text(position, 1.16, name, va="bottom", parse_math=False, **font)
     axes.set(xlim=(-0.6, right + 0.6), ylim=(-0.45, 1.4), xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_visible(False)

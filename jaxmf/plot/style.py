@@ -85,11 +85,11 @@ def empty(words: str) -> Figure:
     return figure
 
 
-def colours(colours: Sequence[str], *, missing: str = "#b8c0c9") -> Colormap:
-    """A map through the given colours; missing values get a colour of their own."""
+def colours(colours: Sequence[str]) -> Colormap:
+    """A map through the given colours; missing values are grey."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    return LinearSegmentedColormap.from_list("jaxmf", colours).with_extremes(bad=missing)
+    return LinearSegmentedColormap.from_list("jaxmf", colours).with_extremes(bad="#b8c0c9")
 
 
 def colour_scale(values: np.ndarray) -> dict[str, Any]:

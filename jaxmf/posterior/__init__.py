@@ -1,13 +1,18 @@
 """What may be asked of draws. Open ``answers.py`` first: the base class of `jaxmf.Posterior`.
 
-Its methods are in ``draws.py``, ``summaries.py``, ``cell_answers.py``, ``group_answers.py``,
-``topic_answers.py`` and ``column_answers.py``; what they compute is in the modules: ``tables.py``
-of summaries and features,
-``cells.py`` of predicted and held-out cells (``prediction.py`` mixes them over draws,
-``categories.py`` has those of finitely many values, ``kept_cells.py`` those named before a run),
-``ranking.py`` of the best columns of a row, ``topics.py``, ``row_groups.py`` and ``side_groups.py``
-of groups, ``topic_draws.py``, ``topic_table.py``, ``document_topics.py`` and ``coherence.py`` of
-topics matched across draws, ``transposed.py`` of new columns.
+Its methods are in ``draws.py``, ``convergence.py``, ``alarms.py``, ``summaries.py``,
+``cell_answers.py``, ``group_answers.py``, ``topic_answers.py`` and ``column_answers.py``. What they
+compute is in the other modules, by what is asked about:
+
+    summaries, features    tables, certain_features, cooccurrence, biclusters
+    convergence            quantities, agreement, leave_one_out, particle_paths, *_alarms
+    cells                  cells, prediction (mixtures over draws), categories (finitely many
+                           values), kept_cells (named before a run), transposed (new columns)
+    the best columns       ranking, recommendations, next_words
+    groups and topics      row_groups, side_groups, topics, topic_draws, topic_table,
+                           document_topics, coherence
+    likelihoods            pointwise, pareto, left_out_tokens, left_to_right
+
 ``records.py`` has what they come in, ``assemble.py`` takes them from a finished run,
 ``extension.py`` continues one and ``saving.py`` writes folders.
 """

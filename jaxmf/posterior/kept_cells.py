@@ -15,6 +15,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf.data import Container
+from jaxmf.data.elsewhere import are_elsewhere
 from jaxmf.engine import Algorithm, as_partial
 from jaxmf.model import DrawsCells, KeepsLess, Model, PredictsCells
 from jaxmf.posterior import categories, named_cells
@@ -33,12 +34,27 @@ def lacks(model: Model, draw: Mapping[str, object]) -> bool:
     return isinstance(model, KeepsLess) and any(name not in draw for name in model.kept_for_cells)
 
 
-def check_model(model: Model) -> None:
-    """Refuses to gather predictions of a model that has none of the cells of its rows.
+def predicting_at(
+    algorithm: Algorithm, model: Model, data: Container, predict_at: object, *, num_draws: int
+) -> tuple[Algorithm, Cells]:
+    """The algorithm with predictions of the cells that a user names, and their rows and columns.
 
-    Raises:
-        ValueError: the message names the argument, predict_at.
+    Args: num_draws: of all chains, whose memory decides whether each keeps moments of the cells.
+    Raises ValueError: the model has no such predictions, the cells cannot be read, or the rows of
+    the data lie in several processes; the message names the argument, predict_at.
     """
+    if are_elsewhere(data):
+        raise ValueError(
+            "predict_at: the rows of the data lie in several processes, over which no cells are "
+            "predicted on the way; leave it out"
+        )
+    _check_model(model)
+    cells = cells_by_name(predict_at, data)
+    keep = are_kept(algorithm, model, data, cells, num_draws=num_draws)
+    return with_predictions(algorithm, model, cells, keep=keep), cells
+
+
+def _check_model(model: Model) -> None:
     name = type(model).__name__
     if not isinstance(model, PredictsCells):
         raise ValueError(f"predict_at: {name} has no cells to predict; leave it out")

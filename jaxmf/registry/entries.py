@@ -187,17 +187,16 @@ def entry_of(model: object) -> Entry:
     Raises:
         TypeError: the object is no model of the library, or the class itself was given.
     """
+    kind = model if isinstance(model, type) else type(model)
     for entry in all_entries():
-        name = model.__name__ if isinstance(model, type) else type(model).__name__
-        if name != entry.class_name:
+        # names first: to compare classes imports that of the entry
+        if kind.__name__ != entry.class_name or kind is not entry.model:
             continue
-        if type(model) is entry.model:
-            return entry
-        if model is entry.model:
+        if model is kind:
             raise TypeError(
-                f"model is the class {entry.class_name}; give an object, such as "
-                f"{entry.class_name}(...)"
+                f"model is the class {kind.__name__}; give an object, such as {kind.__name__}(...)"
             )
+        return entry
     known = ", ".join(entry.class_name for entry in all_entries())
     raise TypeError(
         f"model is a {type(model).__name__}, which is no model of jaxmf; there are: {known}. A "

@@ -98,7 +98,6 @@ def draw_row(
     *,
     prior_log_odds: Array,
     movable: Array,
-    num_particles: int = NUM_PARTICLES,
 ) -> PyTree:
     """A row drawn anew; leaves its distribution given everything else invariant.
 
@@ -115,7 +114,7 @@ def draw_row(
         target,
         prior_log_odds=prior_log_odds,
         movable=movable,
-        num_particles=num_particles,
+        num_particles=NUM_PARTICLES,
     )
     is_possible = jnp.max(children.log_weight) > -jnp.inf
     drawn = draw_index(uniforms.choice, children.log_weight)

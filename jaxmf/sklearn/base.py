@@ -27,7 +27,7 @@ _HIDDEN_SHARE = 0.1
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SampledEstimator(BaseEstimator):
-    """An estimator of a model that is fitted by a Markov chain."""
+    """An estimator of a model that is fitted by Markov chains."""
 
     num_warmup: int = 200
     num_samples: int = 100

@@ -27,9 +27,7 @@ class FactorImputer(OneToOneFeatureMixin, TransformerMixin, CellsEstimator):
 
     Args:
         n_components: number of factors of a row and of a column.
-        num_warmup: steps thrown away.
-        num_samples: draws kept of each chain.
-        num_chains: independent chains.
+        num_warmup, num_samples, num_chains: steps thrown away, draws kept of a chain, and chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
     Attributes:
         posterior_: the `jaxmf.Posterior`.

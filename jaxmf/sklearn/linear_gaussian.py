@@ -32,9 +32,7 @@ class LinearGaussianIBPTransformer(FeatureTransformer):
         concentration: second parameter of the Indian buffet process.
         num_features: None for an unbounded number.
         bias: whether every row also has one shared feature.
-        num_warmup: steps thrown away.
-        num_samples: draws kept of each chain.
-        num_chains: independent chains.
+        num_warmup, num_samples, num_chains: steps thrown away, draws kept of a chain, and chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
     Attributes:
         posterior_: the `jaxmf.Posterior`.

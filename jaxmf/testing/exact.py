@@ -12,14 +12,13 @@ from jaxmf.programs import jit
 from jaxmf.testing.report import LEVEL, Comparison, Report
 
 
-def z_test(name: str, samples: np.ndarray, expected: float, *, test: str = "mean") -> Comparison:
+def z_test(name: str, samples: np.ndarray, expected: float) -> Comparison:
     """Whether the mean of independent samples is `expected`, by their own standard error.
 
     Args:
         name: what is compared.
         samples: (C,) float.
         expected: the exact mean.
-        test: what to call it.
     Returns:
         A `Comparison`; samples without any spread must be equal to `expected` to rounding.
     """
@@ -33,7 +32,7 @@ def z_test(name: str, samples: np.ndarray, expected: float, *, test: str = "mean
         p_value = 1.0 if abs(found - expected) <= 1e-6 * scale else 0.0
     else:
         p_value = float(2 * ndtr(-abs(found - expected) / standard_error))
-    return Comparison(name, test, float(expected), found, standard_error, p_value)
+    return Comparison(name, "mean", float(expected), found, standard_error, p_value)
 
 
 def check_means(
