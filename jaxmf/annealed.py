@@ -72,9 +72,7 @@ def smc(
         chain_method: how runs are worked on: ``"vectorized"`` in one program, ``"sequential"`` or
             ``"auto"`` (sequential on CPU).
         mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread runs over devices.
-        progress: True, False, None for a bar on a terminal or in a notebook only, or a function
-            called with a `jaxmf.engine.ProgressReport` after every chunk.
-        memory_limit: bytes of device memory the run may take.
+        progress, memory_limit: as of `sample`.
         **options: those of the model's `annealed`, such as ``capacity``.
     Returns:
         The posterior, with weighted draws and `log_evidence`, for which see `Posterior`: with
@@ -128,8 +126,8 @@ def smc(
     settings = {"num_runs": num_runs, **method_settings, "num_powers": len(chosen)}
     settings["chain_method"] = chain_method
     meta = meta_of(
-        "smc", matched, container,
-        seed=seed, settings=settings, options=options, outcome=outcome(run, began), mesh=mesh,
+        "smc", container, seed=seed, settings=settings, options=options,
+        outcome=outcome(run, began), notes=matched.notes(container), mesh=mesh,
     )  # fmt: skip
     fields = fields_of_annealing(matched, container, run, options)
     return alarms.warn(Posterior(model=matched, data=container, meta=meta, **fields))

@@ -197,8 +197,8 @@ def sample(
     if moves := move_schedule.facts(run.state):
         run_settings["moves"] = moves
     meta = meta_of(
-        "sample", model, container,
-        seed=seed, settings=run_settings, options=options, outcome=outcome(run, began), mesh=mesh,
+        "sample", container, seed=seed, settings=run_settings, options=options,
+        outcome=outcome(run, began), notes=model.notes(container), mesh=mesh,
     )  # fmt: skip
     data, fields = without_cells(container), fields_of_chains(model, run)
     posterior = Posterior(model=model, data=data, meta=meta, predicted_at=cells, **fields)
@@ -231,12 +231,7 @@ def particle_filter(
         seed: int or typed key.
         chain_method: how runs are worked on: ``"vectorized"``, ``"sequential"`` or ``"auto"``.
         mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread runs over devices.
-        progress: True, False, None for a bar on a terminal or in a notebook only, or a function
-            called with a `jaxmf.engine.ProgressReport` after every chunk.
-        checkpoint: folder that draws and state are written to on the way.
-        checkpoint_seconds: least time between two checkpoints.
-        resume: continue from that folder, bit for bit.
-        memory_limit: bytes of device memory the run may take.
+        progress, checkpoint, checkpoint_seconds, resume, memory_limit: as of `sample`.
         **options: options of the model's filter.
     Returns:
         The posterior, with `log_weights` and `log_evidence`; `extend` takes in more rows. With
@@ -273,16 +268,11 @@ def particle_filter(
         memory_limit=memory_limit,
         identity=_identity(model, container, "particle_filter", everything) if checkpoint else None,
     )
+    run_settings = {"num_runs": num_runs, "chain_method": chain_method}
     meta = meta_of(
-        "particle_filter",
-        model,
-        container,
-        seed=seed,
-        settings={"num_runs": num_runs, "chain_method": chain_method},
-        options=everything,
-        outcome=outcome(run, began),
-        mesh=mesh,
-    )
+        "particle_filter", container, seed=seed, settings=run_settings, options=everything,
+        outcome=outcome(run, began), notes=model.notes(container), mesh=mesh,
+    )  # fmt: skip
     fields = fields_of_filter(model, container, run)
     return alarms.warn(Posterior(model=model, meta=meta, **fields), mesh)
 
@@ -324,13 +314,8 @@ def variational(
         seed: int or typed key; of the start, of samples and of the validation rows.
         mesh: `jax.sharding.Mesh` with an axis ``"data"``, over which `SparseBinaryMF` spreads rows
             with their ones. Devices are those of this process or of all, as for `sample`.
-        progress: True, False, None for a bar on a terminal or in a notebook only, or a function
-            called with a `jaxmf.engine.ProgressReport` after every chunk.
-        checkpoint: folder that the state is written to on the way.
-        checkpoint_seconds: least time between two checkpoints.
-        resume: continue from that folder, bit for bit. One optax transformation cannot be
-            distinguished from another, so give the same as before.
-        memory_limit: bytes of device memory the run may take.
+        progress, checkpoint, checkpoint_seconds, resume, memory_limit: as of `sample`. One optax
+            transformation cannot be distinguished from another, so resume with the same as before.
         **options: options of the model's method.
     Returns:
         The posterior: one draw, which holds the parameters of that distribution; `trace` has the
@@ -386,8 +371,8 @@ def variational(
         else None,
     )
     meta = meta_of(
-        "variational", model, container,
-        seed=seed, settings=run_settings, options=kept, outcome=outcome(run, began), mesh=mesh,
+        "variational", container, seed=seed, settings=run_settings, options=kept,
+        outcome=outcome(run, began), notes=model.notes(container), mesh=mesh,
     )  # fmt: skip
     data, fields = without_cells(container), fields_of_ascent(model, container, run)
     return alarms.warn(Posterior(model=model, data=data, meta=meta, **fields), mesh)
@@ -410,15 +395,11 @@ def _analytic(
     began = time.perf_counter()
     draw = model.analytic(data)
     seconds = time.perf_counter() - began
+    facts = {"seconds": seconds, "wall_seconds": seconds, "complete": True, "capacity": {}}
     meta = meta_of(
-        "variational",
-        model,
-        data,
-        seed=seed,
-        settings={"analytic": True},
-        options={},
-        outcome={"seconds": seconds, "wall_seconds": seconds, "complete": True, "capacity": {}},
-    )
+        "variational", data, seed=seed, settings={"analytic": True}, options={},
+        outcome=facts, notes=model.notes(data),
+    )  # fmt: skip
     fields = fields_of_solution(draw)
     return alarms.warn(Posterior(model=model, data=data, meta=meta, **fields))
 

@@ -133,18 +133,19 @@ def _check_tree(model: Model) -> None:
 
 def meta_of(
     method: str,
-    model: Model,
     data: Container,
     *,
     seed: object,
     settings: Mapping[str, object],
     options: Mapping[str, object],
     outcome: Mapping[str, Any],
+    notes: tuple[str, ...],
     mesh: object = None,
 ) -> Meta:
     """The facts of a run that is over.
 
-    Args: settings: of the run loop; options: of the method; outcome: what `extension.outcome` says.
+    Args: settings: of the run loop; options: of the method; outcome: what `extension.outcome` says;
+    notes: those of `Model.notes`.
     """
     environment = describe_environment()
     return Meta(
@@ -154,7 +155,7 @@ def meta_of(
         options=dict(options),
         versions={name: found or "from source" for name, found in environment["versions"].items()},
         device=_device_name(data, mesh),
-        notes=model.notes(data),
+        notes=notes,
         **outcome,
     )
 

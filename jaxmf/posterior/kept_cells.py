@@ -40,7 +40,7 @@ def predicting_at(
     """The algorithm with predictions of the cells that a user names, and their rows and columns.
 
     Args: num_draws: of all chains, whose memory decides whether each keeps moments of the cells.
-    Raises ValueError: the model has no such predictions, the cells cannot be read, or the rows of
+    Raises ValueError: the model predicts no cells of its rows, they cannot be read, or the rows of
     the data lie in several processes; the message names the argument, predict_at.
     """
     if are_elsewhere(data):

@@ -20,7 +20,7 @@ import jax
 from jaxmf.arguments import check_count
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.network_model import NetworkModel
-from jaxmf.blocks.prediction import Draw, category_probabilities, probabilities
+from jaxmf.blocks.prediction import Draw, category_probabilities
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.likelihoods.families.family import Family, check_family
@@ -70,11 +70,6 @@ class _Multiway(NetworkModel[Tokens]):
         """E[phi] of a family of categories: (K_1, ..., K_M, V) float."""
         network, _ = self.over(data)
         return category_probabilities(network, draw, self.observed)
-
-    def memberships(self, draw: Draw, data: Tokens, modality: str) -> Array:
-        """E[pi] of every level of a modality: (N, K) float."""
-        network, _ = self.over(data)
-        return probabilities(network, draw, f"{modality}_group")
 
 
 @jax.tree_util.register_dataclass
