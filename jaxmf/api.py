@@ -39,6 +39,7 @@ from jaxmf.posterior.replicas import facts as replica_facts
 from jaxmf.preparation import (
     check_process_rows,
     meta_of,
+    notes_of,
     prepare_run,
     refuse_traced,
     with_device_options,
@@ -196,9 +197,10 @@ def sample(
         run_settings |= replica_facts(run, temper)
     if moves := move_schedule.facts(run.state):
         run_settings["moves"] = moves
+    notes = notes_of(model, container, passed, options, mesh)
     meta = meta_of(
         "sample", container, seed=seed, settings=run_settings, options=options,
-        outcome=outcome(run, began), notes=model.notes(container), mesh=mesh,
+        outcome=outcome(run, began), notes=notes, mesh=mesh,
     )  # fmt: skip
     data, fields = without_cells(container), fields_of_chains(model, run)
     posterior = Posterior(model=model, data=data, meta=meta, predicted_at=cells, **fields)

@@ -106,6 +106,19 @@ class Model(Generic[ModelData]):
         del options, platform, data
         return {}
 
+    def device_notes(
+        self, passed: Mapping[str, object], options: Mapping[str, object], *, platform: str
+    ) -> tuple[str, ...]:
+        """What `device_options` could not use on the device, and why: a clause each, for `notes`.
+
+        Args:
+            passed: options as passed.
+            options: those with which the run was made.
+            platform: of the device that holds the data.
+        """
+        del passed, options, platform
+        return ()
+
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """Axes of a mesh, beside "chain", over which a run with these options spreads data.
 

@@ -102,6 +102,18 @@ def with_device_options(
     return options
 
 
+def notes_of(
+    model: Model,
+    data: Container,
+    passed: Mapping[str, object],
+    options: Mapping[str, object],
+    mesh: object,
+) -> tuple[str, ...]:
+    """What the model chose for the data, and what it could not use on their device."""
+    platform = devices.platform_of(data, mesh)
+    return (*model.notes(data), *model.device_notes(passed, options, platform=platform))
+
+
 def check_process_rows(data: object, mesh: object, model: Model, axes: tuple[str, ...]) -> None:
     """Refuses rows that lie in several processes where a run does not spread them so.
 

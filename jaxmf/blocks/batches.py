@@ -11,9 +11,9 @@ that are worked on, so there is no table of batches times groups. A chain mixes 
 parameters drawn, as a token follows the others of its batch at once.
 
 On a CPU batch follows batch in one fused loop. Elsewhere every token in turn would be some kernels
-that the host starts, so what is summed out here is drawn (`at_once.py`). The axis "data" of a mesh
-spreads batches; uniforms are those of the token, so the draws are the same on any number of
-devices.
+that the host starts, so what is summed out here is drawn (`at_once.py`), unless the whole is one
+kernel (`token_draw.py`). The axis "data" of a mesh spreads batches; uniforms are those of the
+token, so the draws are the same on any number of devices.
 
 Source: Magnusson, Jonsson, Villani & Broman (2018), Sparse partially collapsed MCMC for parallel
 inference in topic models; Terenin, Magnusson & Jonsson (2020) for the HDP.
@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from jaxmf._kernels import special, tables
+from jaxmf._kernels import special, tables, token_draw
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.at_once import draw_at_once
 from jaxmf.blocks.elimination import Factor, draw
@@ -67,7 +67,7 @@ def draw_in_batches(
         columns[turns.column] = values[turns.column]
         tokens_key, key = jax.random.split(key)
         tokens = AllTokens(order, columns, marks, special.uniforms(tokens_key, (num_tokens,)))
-        run = partial(draw_at_once, turns)
+        run = partial(_in_kernel if turns.in_kernel else draw_at_once, turns)
     mesh = jax.sharding.get_abstract_mesh()
     if DATA_AXIS not in mesh.axis_names:
         return run(key, tokens, read, starts, bounds)
@@ -126,6 +126,28 @@ def _one_batch_after_another(
     return jax.lax.fori_loop(
         tables.row(bounds, jnp.asarray(0)), tables.row(bounds, jnp.asarray(1)), one_batch, drawn
     )
+
+
+def _in_kernel(
+    turns: SetTurns, key: Key, tokens: AllTokens, read: Read, starts: Array, bounds: Array
+) -> dict[str, Array]:
+    """As `_one_batch_after_another`, for words of topics; other topics of the same uniforms."""
+    del key
+    (topic,), (word,) = turns.drawn, turns.others
+    alpha = read.hyperparameters[topic.name]["concentration"]
+    batch, first = jnp.arange(turns.num_batches), starts[:-1]
+    is_inside = (batch >= bounds[0]) & (batch < bounds[1])
+    inputs = token_draw.TokenInput(
+        tokens.order,
+        first,
+        jnp.where(is_inside, starts[1:], first),
+        tokens.columns[word.name],
+        tokens.columns[topic.name],
+        tokens.uniforms,
+        jnp.broadcast_to(alpha, turns.sizes),
+        read.probabilities[word.name],
+    )
+    return {topic.name: token_draw.draw(inputs)}
 
 
 # --- one token ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from jaxmf import slots
 from jaxmf._kernels.tables import count_pairs
 from jaxmf.arguments import MOST_SLOTS, check_count, check_word
 from jaxmf.blocks import (
+    in_kernel,
     parallel,
     sequential,
     sparse,
@@ -24,6 +25,7 @@ from jaxmf.blocks import (
 from jaxmf.blocks.counts import all_parts, block_statistics, large_blocks, slot_sizes
 from jaxmf.blocks.density import log_joint_of
 from jaxmf.blocks.hyperparameters import is_updated, update_hyperparameters
+from jaxmf.blocks.in_kernel import PARALLEL, PARTIALLY_COLLAPSED
 from jaxmf.blocks.sets import sweep_tokens
 from jaxmf.blocks.split_merge import can_split, split_merge
 from jaxmf.blocks.split_merge_shared import can_split_shared, split_merge_shared
@@ -43,7 +45,7 @@ from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
 from jaxmf.types import Array, Draw, Key, PyTree
 
 KEEP = ("statistics", "compact", "assignments", "scalars")
-SWEEPS = ("sequential", "sparse", "parallel")
+SWEEPS = ("sequential", "sparse", *PARALLEL)
 _SHARED_SCANS = 1  # restricted Gibbs scans of a split or merge where all batches share groups
 _SHARE = 40  # of a proposal there: a fortieth of all tokens in the mean at most, and
 _LEAST_TOKENS = 1_000  # of a small corpus as many as that
@@ -64,7 +66,7 @@ class NetworkPlan:
     keep: str  # what a draw holds
     # of growing indicators to begin with; None for as many as the start asks for
     num_slots: int | None
-    sweep: str  # "sequential", "sparse" or "parallel"
+    sweep: str  # one of `SWEEPS`
     split_merge: int  # proposals a step for every indicator that they are for
 
 
@@ -88,7 +90,8 @@ def plan(
         known = ", ".join(map(repr, (AUTO, *SWEEPS)))
         raise ValueError(f"sweep must be one of {known}, got {sweep!r}")
     check_count("split_merge", split_merge, 0)
-    if sweep == "parallel":
+    in_kernel.check(network, sweep)
+    if sweep in PARALLEL:
         _check_parallel(network)
     if keep == "compact" and not sparse_by_word.can_be_sparse(network):
         raise ValueError(
@@ -205,7 +208,7 @@ def update(
     layout: Layout | None = None,
 ) -> tuple[NetworkState, Info]:
     """Every set of indicators, then hyperparameters."""
-    if plan.sweep == "parallel":
+    if plan.sweep in PARALLEL:
         state, overflow = _parallel_sweeps(plan, network, key, state, data, layout)
     else:
         state, overflow = _sequential_sweeps(plan, network, key, state, data)
@@ -215,7 +218,7 @@ def update(
         overflow = merge_overflow(overflow, info.overflow)
     if any(is_updated(network.blocks[name].distribution) for name in network.order):
         index_key = jax.random.fold_in(key, len(plan.sets))
-        at_once = plan.sweep == "parallel"
+        at_once = plan.sweep in PARALLEL
         counts = None
         if isinstance(layout, TileShares):
             counts = layout.tables(network, state.values)
@@ -269,13 +272,14 @@ def _parallel_sweeps(
             state, info = sweep_subset(network, names, sweep_key, state, data, chosen)
             overflow = merge_overflow(overflow, info.overflow)
     state, overflow = _split_merge(plan, network, key, state, data, overflow)
-    if layout is not None or tile_layout.are_tiled(network, data):
+    in_turn = plan.sweep == PARTIALLY_COLLAPSED
+    if layout is not None or (not in_turn and tile_layout.are_tiled(network, data)):
         layout = tile_layout.layout_of(network, data) if layout is None else layout
         index_key = jax.random.fold_in(key, len(plan.sets) + 1)
         return tiles.sweep(network, index_key, state, data, layout), overflow
     for index, names in enumerate(plan.sets):
         index_key = jax.random.fold_in(key, len(plan.sets) + 1 + index)
-        state = parallel.sweep(network, names, index_key, state, data)
+        state = parallel.sweep(network, names, index_key, state, data, in_kernel=in_turn)
     return state, overflow
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf._kernels.fusion import LONG_ROW, wide_vectors
-from jaxmf.blocks import chain, starting, tile_shares
+from jaxmf.blocks import chain, in_kernel, starting, tile_shares
 from jaxmf.blocks.counts import MOST_CELLS, num_cells
 from jaxmf.blocks.density import log_joint
 from jaxmf.blocks.prediction import Draw, category_probabilities
@@ -140,7 +140,17 @@ class NetworkModel(Readable, Model[ModelData], ABC):
             is_large = cells > _MANY_CELLS
             if "keep" not in options and cells > MOST_CELLS:
                 found["keep"] = "compact"
-        if options.get("sweep", AUTO) != AUTO:
+        if (named := options.get("sweep", AUTO)) != AUTO:
+            by_kernel = named == in_kernel.PARTIALLY_COLLAPSED and platform != "cpu"
+            if (
+                by_kernel
+                and in_kernel.fits(network)
+                and (why := in_kernel.trouble(network, platform))
+            ):
+                raise ValueError(
+                    f"sweep: {named!r} needs a kernel here, and {why}; leave it at "
+                    f'"auto", which takes "parallel" then'
+                )
             return found
         grows = any(network.blocks[name].distribution.grows for name in network.indicators)
         num_tokens = None
@@ -154,7 +164,21 @@ class NetworkModel(Readable, Model[ModelData], ABC):
         )
         if platform == "cpu" and (is_large or (sparse and self._has_many_topics())):
             sweep = "sparse"
+        if sweep == "parallel" and in_kernel.fits(network):
+            are_short = data is None or in_kernel.are_short(network, self.over(data)[1])
+            if are_short and not in_kernel.trouble(network, platform):
+                sweep = in_kernel.PARTIALLY_COLLAPSED
         return found | {"sweep": sweep}
+
+    def device_notes(
+        self, passed: Mapping[str, object], options: Mapping[str, object], *, platform: str
+    ) -> tuple[str, ...]:
+        """Why tokens were not drawn by the kernel for GPUs, where that was tried: see `Model`."""
+        is_left = passed.get("sweep", AUTO) == AUTO and options.get("sweep") == "parallel"
+        if platform != "gpu" or not is_left or not in_kernel.fits(self.network()):
+            return ()
+        why = in_kernel.trouble(self.network(), platform)
+        return (f"topics were drawn without the kernel for GPUs: {why}",) if why else ()
 
     def _has_many_topics(self) -> bool:
         """Whether a single indicator has a fixed number of groups, and many."""
@@ -164,7 +188,7 @@ class NetworkModel(Readable, Model[ModelData], ABC):
 
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """The parallel sweep spreads tokens over "data": see `Model`."""
-        return (DATA_AXIS,) if options.get("sweep") == "parallel" else ()
+        return (DATA_AXIS,) if options.get("sweep") in in_kernel.PARALLEL else ()
 
     def sampler(
         self,
@@ -187,7 +211,10 @@ class NetworkModel(Readable, Model[ModelData], ABC):
                 whose groups have categories are drawn document by document: on a CPU the tokens of
                 each in turn with their probabilities in it summed out; on accelerators with these
                 drawn for a block of documents, its tokens at once. All are exact; but for tiles the
-                second mixes more slowly a sweep than the first.
+                second mixes more slowly a sweep than the first. "partially_collapsed", for LDA:
+                words of topics drawn, documents side by side, the tokens of each in turn with its
+                proportions summed out; on a GPU one kernel, which is compared there with a plain
+                form first and refused if it fails. No one has run it on a GPU.
                 Where groups come and go it starts with sequential updates of 256 tokens, which make
                 and remove groups. "sparse", for LDA, HDPLDA and PAM of two levels on a CPU: as
                 "sequential", with work a token that follows the topics of its word (the paths, and
@@ -195,7 +222,8 @@ class NetworkModel(Readable, Model[ModelData], ABC):
                 slower below some 700 topics, faster with more.
                 "auto": the first on a CPU and where the network has no other, "sparse" there for
                 1,000 topics of LDA and more, and for more than 2^28 topics of documents, of which
-                the first has two tables; "parallel" on accelerators but for few tokens.
+                the first has two tables; on accelerators, but for few tokens, "parallel", or
+                "partially_collapsed" where the kernel is right and no document is very long.
             split_merge: proposals a sweep to split a group or merge two, for every indicator with a
                 DirichletProcess, PitmanYor or HDP prior whose groups partition observed blocks
                 only; a few are worth their time where a chain stays in a wrong mode. Of an HDP they
@@ -237,7 +265,7 @@ class NetworkModel(Readable, Model[ModelData], ABC):
         sizes = [
             network.blocks[n].distribution.num_groups(capacity or 1) for n in network.indicators
         ]
-        is_wide = sweep != "parallel" and max(sizes, default=0) >= LONG_ROW
+        is_wide = sweep not in in_kernel.PARALLEL and max(sizes, default=0) >= LONG_ROW
         grows = any(network.blocks[name].distribution.grows for name in network.indicators)
         has_tiles = sweep == "parallel" and default_platform() == "cpu" and can_be_tiled(network)
         return algorithm(
@@ -247,7 +275,7 @@ class NetworkModel(Readable, Model[ModelData], ABC):
             grow=chain.grow if grows else None,
             capacity=chain.capacity if grows else None,
             compiler_options=wide_vectors if is_wide else None,
-            prepare=Partial(chain.prepare, plan, self) if sweep == "parallel" else None,
+            prepare=Partial(chain.prepare, plan, self) if sweep in in_kernel.PARALLEL else None,
             row_arrays=Partial(tile_shares.row_arrays, self) if has_tiles else None,
             share_out=Partial(tile_shares.share_out, self) if has_tiles else None,
         )

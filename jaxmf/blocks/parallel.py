@@ -60,7 +60,13 @@ class _Holders(NamedTuple):
 
 
 def sweep(
-    network: Wiring, names: tuple[str, ...], key: Key, state: NetworkState, data: Tokens
+    network: Wiring,
+    names: tuple[str, ...],
+    key: Key,
+    state: NetworkState,
+    data: Tokens,
+    *,
+    in_kernel: bool = False,
 ) -> NetworkState:
     """Kernel: the named indicators of all tokens at once, jointly, given all else.
 
@@ -68,13 +74,14 @@ def sweep(
 
     Args:
         names: one indicator, or several that are drawn together; parents first.
+        in_kernel: see `SetTurns`; for networks that `in_kernel.fits`.
     Returns:
         The state after.
     """
     parameters_key, tokens_key, holders_key = jax.random.split(key, 3)
     values, slots = all_values(state, data), slot_sizes(state, network)
     roles = roles_of(network, names, network.sizes(data, slots))
-    turns = turns_of(network, names, roles, slots)
+    turns = turns_of(network, names, roles, slots, in_kernel=in_kernel)
     with_parameters = roles if turns is None else turns.others
     parameters = _parameters(parameters_key, with_parameters, values, slots, state)
     holders = {

@@ -30,6 +30,7 @@ class SetTurns(NamedTuple):
     roles: tuple[Role, ...]  # of the blocks
     collapsed: tuple[str, ...]  # the indicators whose probabilities in a batch are summed out
     is_first: bool  # whether tokens join one after the other, as where a chain starts
+    in_kernel: bool  # whether an accelerator draws them by `token_draw.py`
 
     @property
     def drawn(self) -> list[Role]:
@@ -72,6 +73,7 @@ def turns_of(
     slots: Mapping[str, int],
     *,
     is_first: bool = False,
+    in_kernel: bool = False,
 ) -> SetTurns | None:
     """How the indicators are drawn batch by batch; None where they cannot be.
 
@@ -94,7 +96,7 @@ def turns_of(
         return None
     sizes = tuple(slots[name] for name in names)
     num_batches = drawn[0].parts.num_parts
-    return SetTurns(names, sizes, columns[0], num_batches, roles, collapsed, is_first)
+    return SetTurns(names, sizes, columns[0], num_batches, roles, collapsed, is_first, in_kernel)
 
 
 def padded(turns: SetTurns) -> SetTurns:

@@ -19,6 +19,7 @@ from jaxmf._kernels import tables
 from jaxmf._kernels.special import plain_uniforms_at
 from jaxmf.blocks import parallel, sequential
 from jaxmf.blocks.counts import large_blocks
+from jaxmf.blocks.in_kernel import PARALLEL
 from jaxmf.blocks.sets import first_values_of_sets
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.subset import random_tokens, tokens_at
@@ -74,7 +75,7 @@ def init(plan: NetworkPlan, model: BlockModel, key: Key, data: object) -> Networ
     is_long = data.num_tokens > _FIRST
     if num_groups is not None:
         return _init_evenly(plan, network, key, data, num_groups, layout)
-    if plan.sweep == "parallel" and is_long:
+    if plan.sweep in PARALLEL and is_long:
         state = _init_from_few(plan, network, key, data)
     else:
         state = _init_sequentially(plan, network, key, data)

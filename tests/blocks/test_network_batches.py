@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf._kernels import tables
+from jaxmf._kernels import tables, token_draw
 from jaxmf.blocks import at_once, batches, parallel
 from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
@@ -32,7 +32,7 @@ MODELS = {
 }
 
 
-def check(model, *, num_chains=10_000):
+def check(model, *, num_chains=10_000, in_kernel=False):
     """Chains from the exact posterior of five tokens; after two sweeps it must still be that."""
     network = MODELS[model].at(DATA)
     names, start = network.indicators, network.blocks
@@ -60,7 +60,8 @@ def check(model, *, num_chains=10_000):
     def run(key, labels):
         state = state_of(labels)
         for index in range(2):
-            state = parallel.sweep(network, names, jax.random.fold_in(key, index), state, DATA)
+            sweep_key = jax.random.fold_in(key, index)
+            state = parallel.sweep(network, names, sweep_key, state, DATA, in_kernel=in_kernel)
         return jnp.concatenate([state.values[name] for name in names])
 
     keys = jax.random.split(jax.random.key(4), num_chains)
@@ -103,6 +104,12 @@ LATER = [pytest.param(name, marks=pytest.mark.slow) for name in ("paths", "hiera
 def test_a_sweep_of_batches_against_enumeration(model, platform):
     del platform
     check(model)
+
+
+@pytest.mark.slow
+def test_a_sweep_by_the_kernel_against_enumeration(monkeypatch):
+    choose_platform("gpu", monkeypatch)
+    check("topics", num_chains=2_000, in_kernel=True)
 
 
 @pytest.mark.parametrize("model", ["topics", *LATER])
@@ -228,6 +235,17 @@ def test_a_token_that_stays_in_its_batch_is_caught(monkeypatch):
     monkeypatch.setattr(batches, "_left", kept)
     with pytest.raises(AssertionError, match="expected"):
         check("topics")
+
+
+@pytest.mark.slow
+def test_a_kernel_of_tokens_that_do_not_see_their_document_is_caught(monkeypatch):
+    kernel, each = token_draw.draw, jnp.arange(5, dtype=jnp.int32)
+    monkeypatch.setattr(
+        token_draw, "draw", lambda inputs: kernel(inputs._replace(starts=each, ends=each + 1))
+    )
+    choose_platform("gpu", monkeypatch)
+    with pytest.raises(AssertionError, match="expected"):
+        check("topics", num_chains=2_000, in_kernel=True)
 
 
 def test_proportions_that_are_not_drawn_are_caught(monkeypatch):

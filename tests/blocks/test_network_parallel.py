@@ -8,7 +8,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf._kernels import tables
-from jaxmf.blocks import batches, parallel, starting
+from jaxmf.blocks import batches, parallel, starting, tile_layout
 from jaxmf.blocks.elimination import Factor, choose_all, draw_all
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.subset import random_tokens, sweep_subset
@@ -86,10 +86,10 @@ CASES = {
 }
 
 
-def check(title, blocks, joint, *, alone=False):
+def check(title, blocks, joint, *, alone=False, sweep="parallel"):
     """The whole step; `alone`: the parallel sweeps, which keep the groups in use."""
     network = mf.Network(**blocks)
-    sampler = network.sampler(sweep="parallel", joint=joint)
+    sampler = network.sampler(sweep=sweep, joint=joint)
     named = {name for names in joint for name in names}
     sets = (*joint, *((name,) for name in network.indicators if name not in named))
 
@@ -126,6 +126,17 @@ def test_so_does_a_step_that_draws_proportions_as_on_accelerators(name, monkeypa
     for cells in ("token cells", "token sums"):  # several blocks of documents and of tokens
         monkeypatch.setitem(BLOCK_SIZES, cells, BlockSize(5, 5))
     check(name, *CASES[name])
+
+
+@pytest.mark.slow
+def test_and_one_that_draws_topics_by_the_kernel(monkeypatch):
+    for module in (batches, tables, tile_layout):
+        monkeypatch.setattr(module, "default_platform", lambda: "gpu")
+    blocks = {
+        "topic": mf.Block(mf.Dirichlet(3, GAMMA), by="document"),
+        "word": observed(mf.DirichletMultinomial(3, dist.Gamma(2.0, 2.0)), "topic"),
+    }
+    check("kernel", blocks, (), sweep="partially_collapsed")
 
 
 def free_to_go(holders, groups):

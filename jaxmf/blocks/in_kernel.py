@@ -1,0 +1,50 @@
+"""Where topics of documents are drawn by the kernel for GPUs (`_kernels/token_draw.py`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxmf._kernels import token_draw
+from jaxmf.blocks.tile_layout import can_be_tiled
+from jaxmf.blocks.wiring import Wiring
+from jaxmf.data import Tokens
+
+PARTIALLY_COLLAPSED = "partially_collapsed"
+PARALLEL = ("parallel", PARTIALLY_COLLAPSED)
+# A document is a program, and its tokens follow one another: by an estimate of 4 microseconds a
+# token (three reads that wait for each other, a running sum), the longest one takes more than all
+# of a sweep at once where it has more tokens than this and more than this share of all.
+_LONG = 1_000
+_SHARE = 1_000
+
+
+def fits(network: Wiring) -> bool:
+    """Whether the network is words of a fixed number of topics by one column, as LDA."""
+    return can_be_tiled(network) and len(network.blocks[network.indicators[0]].by) == 1
+
+
+def check(network: Wiring, sweep: str) -> None:
+    """Refuses the sweep for networks that do not have it.
+
+    Raises ValueError.
+    """
+    if sweep == PARTIALLY_COLLAPSED and not fits(network):
+        raise ValueError(
+            f"sweep: {sweep!r} is for a fixed number of topics by one column and words by topic, "
+            'both with Dirichlet priors, as LDA has; leave it at "parallel"'
+        )
+
+
+def trouble(network: Wiring, platform: str) -> str:
+    """Why the kernel cannot be used for a network that has it, empty where it can."""
+    num_topics = network.blocks[network.indicators[0]].distribution.num_groups(1)
+    return token_draw.trouble(platform, num_topics)
+
+
+def are_short(network: Wiring, data: Tokens) -> bool:
+    """Whether all documents are here, and none is so long that a GPU would wait for it."""
+    if data.elsewhere is not None:
+        return False
+    (column,) = network.blocks[network.indicators[0]].by
+    sizes = np.bincount(np.asarray(data.columns[column]), minlength=1)
+    return int(sizes.max()) <= max(_LONG, data.num_tokens // _SHARE)
