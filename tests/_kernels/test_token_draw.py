@@ -98,7 +98,7 @@ def a_gpu(monkeypatch):
     local_devices = jax.local_devices
     monkeypatch.setattr(devices, "platform_of", lambda data, mesh=None: "gpu")
     monkeypatch.setattr(jax, "local_devices", lambda *args, **named: local_devices())
-    monkeypatch.setattr(preparation, "device_name", lambda data, mesh=None: "a GPU")
+    monkeypatch.setattr(preparation, "_device_name", lambda data, mesh: "a GPU")
     forget = token_draw.trouble.cache_clear
     forget()
     yield
