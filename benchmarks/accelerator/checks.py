@@ -14,6 +14,9 @@ import jaxmf as mf
 from benchmarks.accelerator.problems import PROBLEMS
 from benchmarks.harness import Row, make_console, row
 from jaxmf import registry
+from jaxmf._kernels import token_draw
+from jaxmf.blocks import in_kernel
+from jaxmf.blocks.in_kernel import PARTIALLY_COLLAPSED
 from jaxmf.devices import default_platform
 from jaxmf.likelihoods import gaussian
 from jaxmf.programs import jit
@@ -133,6 +136,10 @@ def time_of(name: str, quick: bool) -> list[Row]:
     if not is_here():
         return []
     problem = PROBLEMS[name]
+    if problem.options.get("sweep") == PARTIALLY_COLLAPSED and in_kernel.trouble(
+        problem.model().network(), default_platform()
+    ):
+        return []  # and `token_draw_refused` says why
     entry = registry.get(problem.entry)
     rows = []
     for size in problem.sizes[:1] if quick else problem.sizes:
@@ -155,8 +162,22 @@ def time_of(name: str, quick: bool) -> list[Row]:
     return rows
 
 
+def token_draw_refused(quick: bool) -> list[Row]:
+    """Whether the kernel that draws topics of LDA compiles there and agrees with its plain form."""
+    del quick
+    if not is_here():
+        return []
+    rows = []
+    for num_topics in (1, 20, 1_000, token_draw.MOST_TOPICS):
+        why = token_draw.trouble(default_platform(), num_topics)
+        case = f"accelerator/right/token-draw/k{num_topics}"
+        rows.append(row(case, "quality", "refused", float(bool(why)), note=why))
+    return rows
+
+
 CHECKS: dict[str, Callable[[bool], list[Row]]] = {
     "log-density": log_density,
     "same-bits": same_bits,
     "moments": moments,
+    "token-draw": token_draw_refused,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 
 from jaxmf._kernels import token_draw
@@ -37,6 +38,8 @@ def check(network: Wiring, sweep: str) -> None:
 
 def trouble(network: Wiring, platform: str) -> str:
     """Why the kernel cannot be used for a network that has it, empty where it can."""
+    if jax.process_count() > 1:
+        return "the devices of several processes may not all compile it alike"
     num_topics = network.blocks[network.indicators[0]].distribution.num_groups(1)
     return token_draw.trouble(platform, num_topics)
 

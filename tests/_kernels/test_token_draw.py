@@ -160,6 +160,8 @@ def test_which_networks_and_data_it_is_for(a_gpu, monkeypatch):
     assert sweep_of(mf.LDA(3), long) == "parallel"
     with pytest.raises(ValueError, match="as LDA has"):
         mf.HDPLDA().sampler(sweep="partially_collapsed")
+    monkeypatch.setattr(jax, "process_count", lambda: 2)  # which might decide otherwise
+    assert sweep_of(mf.LDA(3)) == "parallel"
 
 
 def test_it_is_not_tried_elsewhere_nor_with_more_topics_than_it_holds():
