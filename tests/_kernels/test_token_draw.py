@@ -16,7 +16,7 @@ TOKENS = mf.Tokens(
 )
 
 
-@pytest.mark.parametrize("num_topics", [1, 3, 37, 128])
+@pytest.mark.parametrize("num_topics", [1, 37, 64])
 def test_its_topics_are_those_of_the_plain_form_where_sums_are_exact(num_topics):
     first, second = (token_draw.trial(num_topics, seed) for seed in (0, 1))
     plain = [token_draw.draw_plainly(each) for each in (first, second)]

@@ -248,6 +248,7 @@ def test_a_kernel_of_tokens_that_do_not_see_their_document_is_caught(monkeypatch
         check("topics", num_chains=2_000, in_kernel=True)
 
 
+@pytest.mark.slow
 def test_proportions_that_are_not_drawn_are_caught(monkeypatch):
     def means(key, distribution, counts, hyperparameters):
         shapes, _ = distribution.weight_shapes(counts, hyperparameters)
