@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -57,10 +58,33 @@ class SampledEstimator(BaseEstimator):
         )
 
 
-class CellsEstimator(SampledEstimator):
+class CellsEstimator(SampledEstimator, ABC):
     """An estimator of a matrix whose cells may be missing, scored by cells that it predicts."""
 
     posterior_: Posterior
+
+    def fit(self, X: object, y: object = None) -> Self:
+        """Draw from the posterior given X.
+
+        Args:
+            X: (N, D), NaN for missing cells.
+            y: ignored.
+        Returns:
+            The estimator.
+        Raises:
+            ValueError: X is no matrix of two rows or more, or has values that the model does not
+                have; a setting is out of range.
+        """
+        self.posterior_ = self._posterior(self._read(X, reset=True))
+        self._take()
+        return self
+
+    @abstractmethod
+    def _posterior(self, values: np.ndarray) -> Posterior:
+        """Of the model with the settings of this estimator, given X (N, D)."""
+
+    def _take(self) -> None:
+        """Sets the attributes that are read from the posterior."""
 
     def _read(self, X: object, *, reset: bool) -> np.ndarray:
         """X (N, D) float, NaN for missing cells; `reset` says whether this is the fit."""
@@ -100,8 +124,7 @@ class CellsEstimator(SampledEstimator):
 class FeatureTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CellsEstimator):
     """A transformer of rows into the probabilities of their hidden binary features."""
 
-    def _take_features(self) -> None:
-        """Sets the attributes that are read from the features of the posterior."""
+    def _take(self) -> None:
         self.components_ = self.posterior_.features().mean.astype(float)
         self.n_components_ = self._n_features_out = self.components_.shape[0]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Any
 
+import numpy as np
 from sklearn.base import BiclusterMixin
 
 from jaxmf.arguments import check_count
@@ -14,6 +15,7 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.models.binary_mf import BinaryMF
 from jaxmf.priors.features import BetaBernoulli
+from jaxmf.results import Posterior
 from jaxmf.sklearn.base import CellsEstimator, likelihood_of
 
 _LIKELIHOODS: dict[str, Callable[[], Gaussian | Bernoulli | Poisson]] = {
@@ -70,28 +72,17 @@ class BiclusterMF(BiclusterMixin, CellsEstimator):
     num_sd: float = 2.0
     sweep: str = "auto"
 
-    def fit(self, X: object, y: object = None) -> Self:
-        """Draw from the posterior given X.
-
-        Args:
-            X: (N, D), NaN for missing cells.
-            y: ignored.
-        Returns:
-            The estimator.
-        Raises:
-            ValueError: X is no matrix of two rows or more, or has values that the likelihood
-                does not have; a setting is out of range.
-        """
-        values = self._read(X, reset=True)
+    def _posterior(self, values: np.ndarray) -> Posterior:
         priors: dict[str, Any] = {
             f"{side}_prior": BetaBernoulli(1.0, 1.0, check_count(f"n_{side}_features", count))
             for side, count in (("row", self.n_row_features), ("column", self.n_column_features))
             if count is not None
         }
         model = BinaryMF(likelihood=likelihood_of(self.likelihood, _LIKELIHOODS), **priors)
-        self.posterior_ = self._sample(model, values, sweep=self.sweep)
+        return self._sample(model, values, sweep=self.sweep)
+
+    def _take(self) -> None:
         found = self.posterior_.biclusters(num_sd=self.num_sd)
         self.rows_, self.columns_ = found.rows, found.columns
         self.weights_, self.weight_sd_ = found.weights.astype(float), found.weight_sd.astype(float)
         self.n_biclusters_ = len(found)
-        return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from jaxmf.arguments import check_count
 from jaxmf.data import Entries
 from jaxmf.models.bpmf import BPMF
+from jaxmf.results import Posterior
 from jaxmf.sklearn.base import CellsEstimator, column_names
 
 if TYPE_CHECKING:
@@ -44,19 +45,9 @@ class FactorImputer(OneToOneFeatureMixin, TransformerMixin, CellsEstimator):
 
     n_components: int = 10
 
-    def fit(self, X: object, y: object = None) -> Self:
-        """Draw from the posterior given the observed cells of X.
-
-        Args:
-            X: (N, D), NaN for missing cells.
-            y: ignored.
-        Returns:
-            The estimator.
-        """
-        values = self._read(X, reset=True)
+    def _posterior(self, values: np.ndarray) -> Posterior:
         model = BPMF(check_count("n_components", self.n_components, 0))
-        self.posterior_ = self._sample(model, self._entries(values))
-        return self
+        return self._sample(model, self._entries(values))
 
     def transform(self, X: object) -> np.ndarray:
         """X with the expected values of its missing cells, given the others of their row.

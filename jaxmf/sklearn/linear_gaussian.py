@@ -7,12 +7,12 @@ features up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
+from jaxmf.results import Posterior
 from jaxmf.sklearn.base import FeatureTransformer
 
 
@@ -56,16 +56,7 @@ class LinearGaussianIBPTransformer(FeatureTransformer):
     num_features: int | None = None
     bias: bool = False
 
-    def fit(self, X: object, y: object = None) -> Self:
-        """Draw from the posterior given X.
-
-        Args:
-            X: (N, D), NaN for missing cells.
-            y: ignored.
-        Returns:
-            The estimator.
-        """
-        values = self._read(X, reset=True)
+    def _posterior(self, values: np.ndarray) -> Posterior:
         model = LinearGaussianIBP(
             alpha=self.alpha,
             noise_scale=self.noise_scale,
@@ -74,11 +65,13 @@ class LinearGaussianIBPTransformer(FeatureTransformer):
             num_features=self.num_features,
             bias=self.bias,
         )
-        self.posterior_ = self._sample(model, values)
-        self._take_features()
-        offset = 0.0 if self.bias else self.posterior_.model.offset
-        self.offset_ = np.broadcast_to(np.asarray(offset, float), (values.shape[1],))
-        return self
+        return self._sample(model, values)
+
+    def _take(self) -> None:
+        super()._take()
+        posterior = self.posterior_
+        offset = 0.0 if self.bias else posterior.model.offset
+        self.offset_ = np.broadcast_to(np.asarray(offset, float), (posterior.data.num_columns,))
 
     def inverse_transform(self, X: object) -> np.ndarray:
         """Rows from features: their sum, and the offset.

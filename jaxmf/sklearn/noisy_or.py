@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Self
 
 import numpy as np
 
 from jaxmf.models.noisy_or import NoisyOrIBP
+from jaxmf.results import Posterior
 from jaxmf.sklearn.base import FeatureTransformer, count_or_none, to_ones
 
 
@@ -53,18 +53,7 @@ class NoisyOrTransformer(FeatureTransformer):
     efficacy: object = None
     leak: object = None
 
-    def fit(self, X: object, y: object = None) -> Self:
-        """Draw from the posterior given X.
-
-        Args:
-            X: (N, D), NaN for missing cells.
-            y: ignored.
-        Returns:
-            The estimator.
-        Raises:
-            ValueError: X is no matrix of two rows or more, or a setting is out of range.
-        """
-        values = self._read(X, reset=True)
+    def _posterior(self, values: np.ndarray) -> Posterior:
         model = NoisyOrIBP(
             alpha=self.alpha,
             cause_probability=self.cause_probability,
@@ -72,9 +61,7 @@ class NoisyOrTransformer(FeatureTransformer):
             leak=self.leak,
             num_features=count_or_none("n_components", self.n_components),
         )
-        self.posterior_ = self._sample(model, values)
-        self._take_features()
-        return self
+        return self._sample(model, values)
 
     def score(self, X: object, y: object = None) -> float:
         """Mean log probability of a tenth of the cells of X, given the other cells of their rows.

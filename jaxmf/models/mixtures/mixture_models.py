@@ -181,17 +181,19 @@ class _Mixture(NetworkModel[Dense]):
 
     def _moments(self, draw: Draw, data: Dense) -> tuple[Array, Array]:
         """Mean and variance of the next row of every group, (K,) or (K, D) each."""
+        distribution, statistics, hyperparameters = self._family_of(draw, data)
+        return distribution.moments(statistics, hyperparameters)
+
+    def _family_of(self, draw: Draw, data: Dense) -> tuple[Family, PyTree, dict[str, Array]]:
+        """The family of the rows; of a draw the statistics of its groups and hyperparameters."""
         network, _ = self.over(data)
         statistics = family_statistics(network, draw, "x")[0]
-        distribution = network.blocks["x"].distribution
-        return distribution.moments(statistics, hyperparameters_of(network, draw, "x"))
+        hyperparameters = hyperparameters_of(network, draw, "x")
+        return network.blocks["x"].distribution, statistics, hyperparameters
 
     def _drawn_rows(self, key: Key, draw: Draw, data: Dense, groups: Array) -> Array:
         """A row of each of the groups (M,), whose parameters are drawn anew."""
-        network, _ = self.over(data)
-        distribution = network.blocks["x"].distribution
-        statistics = family_statistics(network, draw, "x")[0]
-        hyperparameters = hyperparameters_of(network, draw, "x")
+        distribution, statistics, hyperparameters = self._family_of(draw, data)
         parameters_key, value_key = jax.random.split(key)
         parameters = distribution.sample_parameters(parameters_key, statistics, hyperparameters)
         return distribution.sample(value_key, parameters, groups)
@@ -252,10 +254,8 @@ class _Mixture(NetworkModel[Dense]):
     def _log_density_in_rows(
         self, draw: Draw, data: Dense, rows: Array, columns: Array, values: Array
     ) -> Array:
-        network, _ = self.over(data)
-        distribution = network.blocks["x"].distribution
-        statistics = family_statistics(network, draw, "x")[0]
-        cache = distribution.begin(statistics, hyperparameters_of(network, draw, "x"))
+        distribution, statistics, hyperparameters = self._family_of(draw, data)
+        cache = distribution.begin(statistics, hyperparameters)
         lanes = Lanes(jnp.zeros((), jnp.int32), 1, draw["group_counts"].size)
         # a row of which no other cell is known has the density of this one
         alone = jnp.full((rows.shape[0], data.num_columns), jnp.nan, values.dtype)
@@ -269,12 +269,10 @@ class _Mixture(NetworkModel[Dense]):
         The mean of a value with a conjugate prior that counts as n_0 values has 1 / (n_0 + n + 1)
         of the variance of the next value of a group of n; the rest is the variance of the values.
         """
-        network, _ = self.over(data)
-        distribution = network.blocks["x"].distribution
-        statistics = family_statistics(network, draw, "x")[0]
-        hyperparameters = hyperparameters_of(network, draw, "x")
+        distribution, statistics, hyperparameters = self._family_of(draw, data)
         mean, variance = distribution.moments(statistics, hyperparameters)
-        counts, weights = draw["group_counts"].reshape(-1), probabilities(network, draw, "group")
+        counts = draw["group_counts"].reshape(-1)
+        weights = probabilities(self.over(data)[0], draw, "group")
         mean, variance = mean.reshape(counts.size, -1), variance.reshape(counts.size, -1)
         known = mixture_checks.prior_count(distribution, counts, statistics)
         share = 1 / (known + 1)
@@ -300,12 +298,8 @@ class _Mixture(NetworkModel[Dense]):
 
     def _entry_mixture(self, draw: Draw, data: Dense) -> tuple[Array, Family, PyTree]:
         """Probabilities of the groups, and the distribution of single entries of a row."""
-        network, _ = self.over(data)
-        weights = probabilities(network, draw, "group")
-        distribution, statistics = (
-            network.blocks["x"].distribution,
-            family_statistics(network, draw, "x")[0],
-        )
+        weights = probabilities(self.over(data)[0], draw, "group")
+        distribution, statistics, _ = self._family_of(draw, data)
         if isinstance(distribution, NormalInverseWishart):
             distribution, statistics = distribution.entry_marginals(statistics)
         return weights, distribution, statistics

@@ -116,15 +116,11 @@ class SparseBinarySeries(SparseBinarySeriesSpec):
           update: of the paths' means: "joint" (all factors at all times of a row at once: a system
             of T K equations a row), or "factors" (one factor after the other: K systems of T). By
             default joint up to 256 equations.
-          relaxation: steps are longer by this factor than to the minimiser, as in `SparseBinaryMF`.
+          relaxation: steps are longer by this factor than to the minimiser.
           hold_priors: epochs before priors and the length scale are learned, and before the ascent
             may stop.
-          tolerance: stop once the free energy of a fixed sample changes by less, relatively, ...
-          patience: ... this many times in succession; with validation once its score did not
-            improve this many times.
-          evaluate_every: epochs between two looks at free energy and validation score; one where
-            noise is learned, which takes a look.
-          num_evaluation: columns of that fixed sample.
+          tolerance, patience, evaluate_every, num_evaluation: when it stops, as in
+            `SparseBinaryMF.ascent`.
         Returns:
           Algorithm on what `prepare` makes of the data.
         Raises:
