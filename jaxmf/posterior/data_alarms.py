@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from statistics import NormalDist
 
 import numpy as np
 
+from jaxmf.answers import shortened
 from jaxmf.data import Container, Dense, Entries, suspects, units
 from jaxmf.data.checks import shown_id
 from jaxmf.data.elsewhere import are_elsewhere
@@ -118,16 +119,19 @@ def _zeros_and_ones(posterior: Convergence) -> Iterator[Alarm]:
     found = two[is_binary & ~is_known[:, two].all(axis=0)]
     if not found.size:
         return
-    names = ", ".join(shown_id(data.column_names, int(column)) for column in found[:5])
-    more = ", ..." if found.size > 5 else ""
     yield Alarm(
         "support",
-        f"Columns of zeros and ones: {names}{more}. Their noise is Gaussian, so predictions and "
-        "intervals of their missing cells leave 0 to 1. Bring them to it, np.clip(mean, 0, 1), "
-        "and read means as probabilities; what keeps to it are groups of rows, DPMixture with "
+        f"Columns of zeros and ones: {_named(data, found)}. Their noise is Gaussian, so "
+        "predictions and intervals of their missing cells leave 0 to 1. Bring them to it, "
+        "np.clip(mean, 0, 1), and read means as probabilities; what keeps to it are groups of rows, DPMixture with "
         "family=mf.MixedColumns([...]) and BetaBinary() for these columns, or for zeros and ones "
         "alone NoisyOrIBP or BinaryMF(likelihood=mf.Bernoulli())",
     )
+
+
+def _named(data: Dense, columns: Iterable[int]) -> str:
+    """Ids of columns, of many the first five."""
+    return shortened([shown_id(data.column_names, int(column)) for column in columns], 5)
 
 
 def _redundant_columns(data: Dense) -> Iterator[Alarm]:
@@ -139,12 +143,10 @@ def _redundant_columns(data: Dense) -> Iterator[Alarm]:
     found = units.redundant_columns(data)
     if data.num_columns < 2 or found.size == 0:
         return
-    names = ", ".join(shown_id(data.column_names, int(column)) for column in found[:5])
-    more = ", ..." if found.size > 5 else ""
     yield Alarm(
         "redundant columns",
-        f"Columns that hold one number, or follow from the others (copies, totals): {names}{more}. "
-        "Each of them holds all rows in one group; drop them",
+        "Columns that hold one number, or follow from the others (copies, totals): "
+        f"{_named(data, found)}. Each of them holds all rows in one group; drop them",
     )
 
 
@@ -165,12 +167,10 @@ def _not_normal_columns(data: Dense, family: object) -> Iterator[Alarm]:
     ):
         columns = [int(column) for column in found if _is_normal(family, int(column))]
         if columns:
-            names = ", ".join(shown_id(data.column_names, column) for column in columns[:5])
-            more = ", ..." if len(columns) > 5 else ""
             yield Alarm(
                 what.removeprefix("hold ").removeprefix("have a "),
-                f"Columns {what}: {names}{more}. The cells of a group are taken for normal, so "
-                f"groups will be of these columns alone; {remedy}",
+                f"Columns {what}: {_named(data, columns)}. The cells of a group are taken for "
+                f"normal, so groups will be of these columns alone; {remedy}",
             )
 
 

@@ -183,13 +183,10 @@ class _Ratings(NetworkModel[Entries]):
         """Mean rating of every pair of groups (of group and item, of URP): (J, K) float."""
         network, _ = self.over(data)
         if self.values is None:
+            family = network.blocks["rating"].distribution
             statistics, shape = family_statistics(network, draw, "rating")
             hyperparameters = hyperparameters_of(network, draw, "rating")
-            return (
-                network.blocks["rating"]
-                .distribution.moments(statistics, hyperparameters)[0]
-                .reshape(shape)
-            )
+            return family.moments(statistics, hyperparameters)[0].reshape(shape)
         return category_probabilities(network, draw, "rating") @ jnp.asarray(self.values)
 
     def memberships(self, draw: Draw, data: Entries, side: str) -> Array:
