@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -91,8 +91,8 @@ def plan(
         raise ValueError(f"sweep must be one of {known}, got {sweep!r}")
     check_count("split_merge", split_merge, 0)
     in_kernel.check(network, sweep)
-    if sweep in PARALLEL:
-        _check_parallel(network)
+    if sweep in PARALLEL and (fault := next(_against_parallel(network), None)):
+        raise fault
     if keep == "compact" and not sparse_by_word.can_be_sparse(network):
         raise ValueError(
             'keep: "compact" is for networks of topics, as LDA, HDPLDA and PAM of two levels; '
@@ -142,31 +142,25 @@ def _joint_indicators(network: Wiring, joint: Sequence[Sequence[str]]) -> list[s
     return named
 
 
-def _check_parallel(network: Wiring) -> None:
+def can_be_parallel(network: Wiring) -> bool:
+    """Whether the network has the parallel sweep."""
+    return next(_against_parallel(network), None) is None
+
+
+def _against_parallel(network: Wiring) -> Iterator[Exception]:
+    """What keeps the network from the parallel sweep, as errors."""
     for name in network.indicators:
-        if network.blocks[name].per:
-            raise ValueError(f"sweep: 'parallel' is not for {name!r}, which has values of sets")
-        if not network.blocks[name].distribution.sequential:
-            raise ValueError(
+        block = network.blocks[name]
+        if block.per:
+            yield ValueError(f"sweep: 'parallel' is not for {name!r}, which has values of sets")
+        elif not block.distribution.sequential:
+            yield ValueError(
                 f"sweep: 'parallel' is not for {name!r}: a FlexiblePrior has no probabilities of "
                 "groups that items are independent given; leave it at 'sequential'"
             )
-        if not _has_weight_shapes(network.blocks[name].distribution):
-            raise missing_hook(
-                network.blocks[name].distribution,
-                "weight_shapes",
-                f'{name}: sweep="parallel"',
-                "sweep='sequential'",
-            )
-
-
-def can_be_parallel(network: Wiring) -> bool:
-    """Whether the network has the parallel sweep."""
-    blocks = [network.blocks[name] for name in network.indicators]
-    return all(
-        not block.per and block.distribution.sequential and _has_weight_shapes(block.distribution)
-        for block in blocks
-    )
+        elif not _has_weight_shapes(block.distribution):
+            where = f'{name}: sweep="parallel"'
+            yield missing_hook(block.distribution, "weight_shapes", where, "sweep='sequential'")
 
 
 def _has_weight_shapes(distribution: PartitionPrior) -> bool:
@@ -207,7 +201,11 @@ def update(
     data: Tokens,
     layout: Layout | None = None,
 ) -> tuple[NetworkState, Info]:
-    """Every set of indicators, then hyperparameters."""
+    """Every set of indicators, then hyperparameters.
+
+    Of the key, with n sets: 0 to n - 1 are their sequential sweeps, n the hyperparameters, n + 1 to
+    2n parallel sweeps, 2n + 1 splits and merges, 3n + 2 groups of what is not observed.
+    """
     if plan.sweep in PARALLEL:
         state, overflow = _parallel_sweeps(plan, network, key, state, data, layout)
     else:

@@ -36,6 +36,20 @@ def check(network: Wiring, sweep: str) -> None:
         )
 
 
+def check_platform(network: Wiring, sweep: object, platform: str) -> None:
+    """Refuses the sweep where its kernel cannot be used.
+
+    Raises ValueError.
+    """
+    if sweep != PARTIALLY_COLLAPSED or platform == "cpu" or not fits(network):
+        return
+    if why := trouble(network, platform):
+        raise ValueError(
+            f'sweep: {sweep!r} needs a kernel here, and {why}; leave it at "auto", which takes '
+            '"parallel" then'
+        )
+
+
 def trouble(network: Wiring, platform: str) -> str:
     """Why the kernel cannot be used for a network that has it, empty where it can."""
     if jax.process_count() > 1:

@@ -130,28 +130,32 @@ class NetworkModel(Readable, Model[ModelData], ABC):
         self, options: Mapping[str, object], *, platform: str, data: Any = None
     ) -> dict[str, object]:
         """The sweep, and that draws are compact where counts are many: see `Model`."""
+        num_counts = 0 if data is None else self._num_counts(data, options.get("capacity"))
         found: dict[str, object] = {}
+        if "keep" not in options and num_counts > MOST_CELLS:
+            found["keep"] = "compact"
+        if (named := options.get("sweep", AUTO)) == AUTO:
+            found["sweep"] = self._sweep_on(platform, data, num_counts)
+        else:
+            in_kernel.check_platform(self.network(), named, platform)
+        return found
+
+    def _num_counts(self, data: object, capacity: object) -> int:
+        """Counts of topics of documents at the start; 0 of networks that have no sparse sweep."""
+        if not can_be_sparse(self.network()):
+            return 0
+        over = self.over(data)
+        slots = starting.first_slots(
+            *over, capacity=capacity if isinstance(capacity, int) else None
+        )
+        return num_cells(*over, slots)
+
+    def _sweep_on(self, platform: str, data: object, num_counts: int) -> str:
+        """The sweep on a platform where none is named."""
         network = self.network()
-        sparse, is_large = can_be_sparse(network), False
-        if sparse and data is not None:
-            over, capacity = self.over(data), options.get("capacity")
-            capacity = capacity if isinstance(capacity, int) else None
-            cells = num_cells(*over, starting.first_slots(*over, capacity=capacity))
-            is_large = cells > _MANY_CELLS
-            if "keep" not in options and cells > MOST_CELLS:
-                found["keep"] = "compact"
-        if (named := options.get("sweep", AUTO)) != AUTO:
-            by_kernel = named == in_kernel.PARTIALLY_COLLAPSED and platform != "cpu"
-            if (
-                by_kernel
-                and in_kernel.fits(network)
-                and (why := in_kernel.trouble(network, platform))
-            ):
-                raise ValueError(
-                    f"sweep: {named!r} needs a kernel here, and {why}; leave it at "
-                    f'"auto", which takes "parallel" then'
-                )
-            return found
+        is_many = num_counts > _MANY_CELLS or self._has_many_topics()
+        if platform == "cpu" and is_many and can_be_sparse(network):
+            return "sparse"
         grows = any(network.blocks[name].distribution.grows for name in network.indicators)
         num_tokens = None
         if platform != "cpu" and data is not None:
@@ -162,13 +166,11 @@ class NetworkModel(Readable, Model[ModelData], ABC):
             num_tokens,
             can_be_parallel=platform == "cpu" or chain.can_be_parallel(network),
         )
-        if platform == "cpu" and (is_large or (sparse and self._has_many_topics())):
-            sweep = "sparse"
         if sweep == "parallel" and in_kernel.fits(network):
             are_short = data is None or in_kernel.are_short(network, self.over(data)[1])
             if are_short and not in_kernel.trouble(network, platform):
-                sweep = in_kernel.PARTIALLY_COLLAPSED
-        return found | {"sweep": sweep}
+                return in_kernel.PARTIALLY_COLLAPSED
+        return sweep
 
     def device_notes(
         self, passed: Mapping[str, object], options: Mapping[str, object], *, platform: str
@@ -227,12 +229,8 @@ class NetworkModel(Readable, Model[ModelData], ABC):
             split_merge: proposals a sweep to split a group or merge two, for every indicator with a
                 DirichletProcess, PitmanYor or HDP prior whose groups partition observed blocks
                 only; a few are worth their time where a chain stays in a wrong mode. Of an HDP they
-                take out topics that double each other: on three corpora of 200 documents of 30
-                words from 3 topics, started with 20, 3.0 to 3.1 topics are left after 450 sweeps
-                with 2 proposals each, and 6.1, 4.1 and 3.2 after 800 without, both in 0.5 CPU s. On
-                900 documents of KOS, with 200 topics that all differ, none of 1,000 proposals was
-                accepted: there it does not pay. One proposal a sweep of an HDP takes 12 to 14 % of
-                the sweep's time, each further one 8 %, and compiling 5 CPU s more.
+                take out topics that double each other, and do not pay where all topics differ: the
+                first proposal takes some 13 % of a sweep's time, each further one 8 %.
             joint: sets of indicators that are drawn together, such as (("super", "sub"),): exact,
                 by sums over one after the other; mixes better where they depend on each other.
             keep: what a draw holds beside hyperparameters and the log joint: "statistics", the

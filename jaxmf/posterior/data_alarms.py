@@ -123,9 +123,9 @@ def _zeros_and_ones(posterior: Convergence) -> Iterator[Alarm]:
         "support",
         f"Columns of zeros and ones: {_named(data, found)}. Their noise is Gaussian, so "
         "predictions and intervals of their missing cells leave 0 to 1. Bring them to it, "
-        "np.clip(mean, 0, 1), and read means as probabilities; what keeps to it are groups of rows, DPMixture with "
-        "family=mf.MixedColumns([...]) and BetaBinary() for these columns, or for zeros and ones "
-        "alone NoisyOrIBP or BinaryMF(likelihood=mf.Bernoulli())",
+        "np.clip(mean, 0, 1), and read means as probabilities; what keeps to it are groups of "
+        "rows, DPMixture with family=mf.MixedColumns([...]) and BetaBinary() for these columns, "
+        "or for zeros and ones alone NoisyOrIBP or BinaryMF(likelihood=mf.Bernoulli())",
     )
 
 
