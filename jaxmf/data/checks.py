@@ -214,6 +214,35 @@ def as_float(name: str, array: np.ndarray, *, offset: tuple[int, ...] | None = N
     return result
 
 
+def column_of_lost_digits(
+    array: np.ndarray, mask: np.ndarray | None, num_rows: int
+) -> tuple[int, float, float] | None:
+    """A column whose values differ by less than the default floating dtype can tell apart.
+
+    Differences within rounding of the given dtype are none.
+
+    Args: array (N, D) numbers, NaN where missing or not true in mask (N, D); num_rows: that are
+    looked at in one go.
+    Returns the column, its largest absolute value, and by how much its values differ; or None.
+    """
+    dtype = np.dtype(jnp.result_type(float))
+    if array.dtype.kind != "f" or array.dtype.itemsize <= dtype.itemsize:
+        return None
+    low, high = (np.full(array.shape[1], np.nan, array.dtype) for _ in range(2))
+    for first in range(0, array.shape[0], num_rows):
+        block = array[first : first + num_rows]
+        if mask is not None:
+            block = np.where(mask[first : first + num_rows], block, np.nan)
+        low, high = np.fmin(low, np.fmin.reduce(block)), np.fmax(high, np.fmax.reduce(block))
+    size, spread = np.maximum(np.abs(low), np.abs(high)), high - low
+    steps = 8 * np.finfo(dtype).eps
+    lost = (spread < steps * size) & (spread > np.finfo(dtype).eps ** 1.7 * size)
+    if not lost.any():
+        return None
+    column = int(np.argmax(lost))
+    return column, float(size[column]), float(spread[column])
+
+
 def check_finite(name: str, array: np.ndarray, *, where: np.ndarray | None = None) -> None:
     """No NaN and no infinity (among the elements of ``where``)."""
     if where is None and not any_block(array, _is_not_finite):

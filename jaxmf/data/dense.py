@@ -333,6 +333,15 @@ def _normalise(
             f"data: all {array.size} cells are missing (NaN). At least one observed cell is "
             "needed; check how the data was read."
         )
+    lost = checks.column_of_lost_digits(array, mask, max(1, BLOCK_CELLS // array.shape[1]))
+    if lost is not None:
+        column, size, spread = lost
+        warn(
+            f"data: the values of column {checks.shown_id(ids[1], column)} are about {size:.3g} and "
+            f"differ by {spread:.3g} at most, which {stored.dtype} cannot tell apart. Subtract the "
+            "mean of such columns first (x - x.mean(axis=0)), or switch 64 bits on: "
+            'jax.config.update("jax_enable_x64", True)'
+        )
     # aligned as they are, new arrays are taken over without another copy
     kept = None
     if num_observed < array.size:

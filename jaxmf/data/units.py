@@ -28,6 +28,7 @@ _ROUNDING = 1e-5  # of a value, what may be rounding of 32-bit floats and sums o
 _FEWEST_LEVELS = 10
 _FEWEST_CELLS = 10  # of a column whose mean and standard deviation count as known
 _FEWEST_OF_SHAPE = 20  # rows, to say anything about the distribution of a column
+_MOST_GRADES = 12  # values of a column that are answers or marks
 _SKEWED = 1.5
 _REDUNDANT = 1e-3  # of the standard deviation of a column, what others leave of it
 
@@ -126,6 +127,17 @@ def two_valued_columns(data: Dense) -> np.ndarray:
     columns, x = _known_columns(data)
     is_end = (x == np.nanmin(x, axis=0)) | (x == np.nanmax(x, axis=0)) | np.isnan(x)
     return columns[is_end.all(axis=0)]
+
+
+def graded_columns(data: Dense) -> np.ndarray:
+    """Columns with three to twelve values in twenty known cells or more, such as answers: (R,) int.
+
+    At most 4,096 rows are looked at.
+    """
+    columns, x = _known_columns(data)
+    ordered = np.sort(x, axis=0)  # missing cells last
+    num_values = 1 + np.sum(np.diff(ordered, axis=0) > 0, axis=0)
+    return columns[(num_values > 2) & (num_values <= _MOST_GRADES)]
 
 
 def skewed_columns(data: Dense) -> np.ndarray:

@@ -23,6 +23,8 @@ _CHECKS = (
     data_alarms.suspect_data,
     structure_alarms.nothing_in_use,
     structure_alarms.one_of_stated_groups,
+    structure_alarms.groups_of_one_value,
+    structure_alarms.topics_of_single_documents,
     structure_alarms.known_to_model,
     data_alarms.noise_above_data,
     data_alarms.unlike_units,
@@ -42,6 +44,7 @@ _OF_CELLS = (
     data_alarms.noise_above_data,
     data_alarms.unlike_units,
     structure_alarms.level_as_feature,
+    structure_alarms.groups_of_one_value,
 )
 
 

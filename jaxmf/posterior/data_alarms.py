@@ -165,7 +165,7 @@ def _not_normal_columns(data: Dense, family: object) -> Iterator[Alarm]:
         ),
         (skewed, "have a long tail", "take their logarithms, or leave them out"),
     ):
-        columns = [int(column) for column in found if _is_normal(family, int(column))]
+        columns = [int(column) for column in found if is_normal(family, int(column))]
         if columns:
             yield Alarm(
                 what.removeprefix("hold ").removeprefix("have a "),
@@ -174,13 +174,13 @@ def _not_normal_columns(data: Dense, family: object) -> Iterator[Alarm]:
             )
 
 
-def _is_normal(family: object, column: int) -> bool:
+def is_normal(family: object, column: int) -> bool:
     """Whether a family takes the cells of a column for normal within a group."""
     match family:
         case MixedColumns():
-            return _is_normal(family.families[column], column)
+            return is_normal(family.families[column], column)
         case IndependentColumns():
-            return _is_normal(family.family, column)
+            return is_normal(family.family, column)
     return family is None or isinstance(family, NormalInverseWishart | NormalInverseGamma)
 
 
@@ -221,6 +221,9 @@ def unlike_units(posterior: Convergence) -> Iterator[Alarm]:
         if unequal:
             yield from unequal
             return
+        cells = observed_values(posterior.data)
+        if cells is not None and np.unique(cells).size <= _MOST_ORDINAL:
+            return  # all are of one scale, and those of some columns are nearly all alike
         # ratings of some columns vary less than others
         fewest, most = _FEWEST_RATINGS, _LARGEST_NOISE * spreads
     else:

@@ -6,13 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from jaxmf.data import Dense, units
-from jaxmf.model import HasBias, HasNetwork, WarnsOfFits, settings_of
+from jaxmf.data import Dense, Tokens, units
+from jaxmf.data.checks import shown_id
+from jaxmf.model import HasBias, HasNetwork, HasRowGroups, WarnsOfFits, settings_of
 from jaxmf.posterior.convergence import Convergence
-from jaxmf.posterior.data_alarms import observed_values
+from jaxmf.posterior.data_alarms import is_normal, observed_values
 from jaxmf.posterior.records import Alarm
 from jaxmf.posterior.run_alarms import can_split_groups
 
+_DRAWS_SEEN = 10  # of the groups of rows
+_ROWS_OF_A_GROUP = 10  # with known cells, from which on one value alone is no chance
+_DOCUMENTS_SEEN = 20  # fewer may have as many topics
 _NEARLY_ALL_ROWS = 0.95  # share of the rows from which on a feature is rather a level
 
 
@@ -58,6 +62,64 @@ def one_of_stated_groups(posterior: Convergence) -> Iterator[Alarm]:
                 f"One of the {counts.shape[-1]} groups has all rows in all draws: no structure was "
                 f"found. If you expect some, {_how_to_find_groups(posterior, stated=True)}",
             )
+
+
+def groups_of_one_value(posterior: Convergence) -> Iterator[Alarm]:
+    """Groups in which a column of few values has a single one, where groups are normal.
+
+    The density of a group grows without bound as it gets as narrow as a value, so whole values
+    become groups. Ten draws are looked at.
+    """
+    data, labels = posterior.data, posterior.draws.get("group_of_tokens")
+    if labels is None or not isinstance(posterior.model, HasRowGroups):
+        return
+    if not isinstance(data, Dense) or labels.size == 0 or labels.shape[-1] != data.num_rows:
+        return
+    family = settings_of(posterior.model).get("family")
+    graded = [int(j) for j in units.graded_columns(data) if is_normal(family, int(j))]
+    values = np.asarray(data.values)[:, graded]
+    known = np.ones(values.shape, bool)
+    if data.observed is not None:
+        known = np.asarray(data.observed)[:, graded]
+    draws = labels.reshape(-1, data.num_rows)
+    draws = draws[np.linspace(0, len(draws) - 1, min(_DRAWS_SEEN, len(draws))).astype(int)]
+    found = []
+    for index, column in enumerate(graded):
+        seen, x = known[:, index], values[known[:, index], index]
+        parts = [[x[rows[seen] == group] for group in np.unique(rows)] for rows in draws]
+        is_one = [
+            any(p.size >= _ROWS_OF_A_GROUP and np.ptp(p) == 0 for p in each) for each in parts
+        ]
+        if np.mean(is_one) >= 0.5:
+            found.append(column)
+    if found:
+        names = ", ".join(shown_id(data.column_names, column) for column in found[:5])
+        yield Alarm(
+            "one value",
+            f"In most draws a group holds one value alone of columns with few values: {names}"
+            f"{', ...' * (len(found) > 5)}. The cells of a group are taken for normal, and a group "
+            "as narrow as one value is always worth its price. Describe such columns by "
+            "probabilities of their values: DirichletMultinomial(V) of 0 to V - 1 in "
+            "family=mf.MixedColumns([...]); of answers 1 to 5 pass answer - 1, and V is 5",
+        )
+
+
+def topics_of_single_documents(posterior: Convergence) -> Iterator[Alarm]:
+    """As many learned topics as half of the documents: counts vary more than topics let them."""
+    counts, data = posterior.draws.get("num_topic"), posterior.data
+    if counts is None or counts.size == 0 or not isinstance(data, Tokens):
+        return
+    num_documents = np.unique(np.asarray(data.columns["document"])).size
+    num_topics = float(np.sum(posterior.weights * counts))
+    if num_documents >= _DOCUMENTS_SEEN and num_topics > num_documents / 2:
+        yield Alarm(
+            "topics of single documents",
+            f"There are {num_topics:.0f} topics of {num_documents:,} documents: many are of next to "
+            "one document alone. Counts that vary more than words drawn one by one (of genes in "
+            "cells, of sales) are described by topics of their own, so do not read this number as "
+            "one of hidden programs. State a number, LDA(K), and see by "
+            "post.document_completion(new_documents) what more of them gain",
+        )
 
 
 def _how_to_find_groups(posterior: Convergence, *, stated: bool = False) -> str:

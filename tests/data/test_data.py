@@ -376,3 +376,14 @@ def test_a_count_that_no_index_can_reach_is_refused():
     for whole in (counts, scipy.sparse.csr_array(counts)):
         with pytest.raises(ValueError, match=r"counts: count beyond int32: 1e\+19 at row 0"):
             Tokens.from_counts(whole)
+
+
+@pytest.mark.skipif(jax.config.jax_enable_x64, reason="64 bits tell them apart")
+def test_differences_that_single_precision_loses_are_said():
+    x = np.arange(12.0).reshape(4, 3)
+    for lost in (x + [0, 1e9, 0], np.where(x == 4, np.nan, x + [0, 1e9, 0])):
+        with pytest.warns(UserWarning, match=r"column 1 are about 1e\+09 and differ by 9 at most"):
+            Dense.from_array(lost)
+    # seconds since 1970, and what rounding leaves of equal values
+    Dense.from_array(1.7e9 + 3_600 * x)
+    Dense.from_array(0.1 + 1e-17 * x + np.where(x > 5, 2e-17, 0))

@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior import alarms, data_alarms
+from jaxmf.posterior import alarms, data_alarms, structure_alarms
 from jaxmf.posterior.alarms import RunWarning
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.results import Posterior
@@ -291,6 +291,18 @@ def test_noise_is_compared_with_columns_that_have_cells_and_vary():
     assert "units" not in kinds(posterior(data=x, noise_scale=1.0 + 0.001 * chains()))
 
 
+def test_a_column_of_ratings_nearly_all_alike_is_in_no_other_unit():
+    """Its sd is below the noise of the others; of measurements that is said."""
+    random = np.random.default_rng(0)
+    values = random.integers(1, 6, 1_200).astype(float)
+    is_alike = np.arange(1_200) % 20 == 3
+    values[is_alike] = np.where(random.random(60) < 0.05, 2.0, 1.0)
+    noise = 0.9 + 0.01 * chains()
+    assert "units" not in kinds(posterior(mf.BPMF(2), ratings(values), noise_scale=noise))
+    finer = values + 1e-3 * random.normal(size=1_200)
+    assert "units" in kinds(posterior(mf.BPMF(2), ratings(finer), noise_scale=noise))
+
+
 def test_a_matrix_of_equal_cells_is_said_to_be_one():
     post = posterior(data=np.full((8, 3), 7.0), num_features=np.zeros((2, 50)))
     assert "All observed cells are equal" in str(post.alarms()[0])
@@ -437,6 +449,42 @@ def test_columns_that_no_normal_group_describes_are_named(family, gaps):
     assert "Columns hold two values: 'diabetic'. " in found[0].sentence
     assert "Columns have a long tail: 'CRP'. " in found[1].sentence
     assert "take their logarithms" in found[1].sentence
+
+
+def test_as_many_topics_as_documents_are_said():
+    tokens = mf.Tokens.from_counts(RNG.poisson(3.0, (40, 6)) + 1)
+    topics = np.array([[18, 22, 30], [24, 28, 26]])
+    draws = {"log_joint": np.zeros((2, 3))}
+    said = posterior(mf.HDPLDA(), tokens, num_topic=topics, **draws)
+    (alarm,) = structure_alarms.topics_of_single_documents(said)
+    assert "There are 25 topics of 40 documents" in alarm.sentence
+    few = posterior(mf.HDPLDA(), tokens, num_topic=topics // 2, **draws)
+    assert not list(structure_alarms.topics_of_single_documents(few))
+
+
+@pytest.mark.parametrize("family", [None, mf.IndependentColumns(), mf.MixedColumns([None] * 3)])
+def test_a_group_of_one_answer_alone_is_said(family):
+    """Of the rows of groups 0 and 1 the first column has answers 1 to 5, and 4 and 5 alone."""
+    random = np.random.default_rng(0)
+    answers, rows = random.integers(1, 6, 120), np.arange(120)
+    x = np.column_stack([answers, random.integers(1, 6, 120), random.normal(size=120)])
+    data = mf.Dense.from_array(x, column_names=["Q1", "Q2", "age"])
+    by_answer = np.where(answers == 5, 1, np.where(answers == 4, 2, 0))
+    groups = [by_answer, by_answer, rows % 3]
+
+    def said(model, *labels):
+        draws = np.array([labels])
+        post = posterior(model, data, group_of_tokens=draws, log_joint=np.zeros(draws.shape[:2]))
+        return [each.sentence for each in structure_alarms.groups_of_one_value(post)]
+
+    (sentence,) = said(mf.DPMixture(family=family), *groups)
+    assert "few values: 'Q1'. " in sentence
+    assert "DirichletMultinomial(V)" in sentence
+    # by chance in one draw, few rows, and a family that has probabilities of values
+    assert not said(mf.DPMixture(family=family), groups[0], groups[2], groups[2])
+    assert not said(mf.DPMixture(family=family), np.where(rows < 9, rows % 3 + 1, 0))
+    of_answers = [mf.DirichletMultinomial(6), None, None]
+    assert not said(mf.DPMixture(family=mf.MixedColumns(of_answers)), *groups)
 
 
 @pytest.mark.parametrize(
