@@ -338,8 +338,8 @@ def _normalise(
         column, size, spread = lost
         warn(
             f"data: the values of column {checks.shown_id(ids[1], column)} are about {size:.3g} "
-            f"and differ by {spread:.3g} at most, which {stored.dtype} cannot tell apart. Subtract the "
-            "mean of such columns first (x - x.mean(axis=0)), or switch 64 bits on: "
+            f"and differ by {spread:.3g} at most, which {stored.dtype} cannot tell apart. Subtract "
+            "the mean of such columns first (x - x.mean(axis=0)), or switch 64 bits on: "
             'jax.config.update("jax_enable_x64", True)'
         )
     # aligned as they are, new arrays are taken over without another copy

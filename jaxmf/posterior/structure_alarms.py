@@ -114,8 +114,8 @@ def topics_of_single_documents(posterior: Convergence) -> Iterator[Alarm]:
     if num_documents >= _DOCUMENTS_SEEN and num_topics > num_documents / 2:
         yield Alarm(
             "topics of single documents",
-            f"There are {num_topics:.0f} topics of {num_documents:,} documents: many are of next to "
-            "one document alone. Counts that vary more than words drawn one by one (of genes in "
+            f"There are {num_topics:.0f} topics of {num_documents:,} documents: many are of next "
+            "to one document alone. Counts that vary more than words drawn one by one (of genes in "
             "cells, of sales) are described by topics of their own, so do not read this number as "
             "one of hidden programs. State a number, LDA(K), and see by "
             "post.document_completion(new_documents) what more of them gain",

@@ -381,7 +381,8 @@ def test_a_count_that_no_index_can_reach_is_refused():
 @pytest.mark.skipif(jax.config.jax_enable_x64, reason="64 bits tell them apart")
 def test_differences_that_single_precision_loses_are_said():
     x = np.arange(12.0).reshape(4, 3)
-    for lost in (x + [0, 1e9, 0], np.where(x == 4, np.nan, x + [0, 1e9, 0])):
+    far = x + np.array([0, 1e9, 0])
+    for lost in (far, np.where(x == 4, np.nan, far)):
         with pytest.warns(UserWarning, match=r"column 1 are about 1e\+09 and differ by 9 at most"):
             Dense.from_array(lost)
     # seconds since 1970, and what rounding leaves of equal values
