@@ -235,12 +235,16 @@ def test_constant_ratings_are_taken_as_they_are():
     assert (found.sd > 0).all()
 
 
+# of one shape and run alike: one program
+FEW_CELLS = np.divmod([0, 3, 5, 6, 10, 12, 17, 19], 4)
+FEW = {"num_warmup": 10, "num_samples": 10, "num_chains": 2, "seed": 1, "progress": False}
+
+
 @pytest.mark.parametrize("value", [3.0, 23_088.5, -2e9, 5e-7])
 def test_one_rating_or_several_alike_are_predicted_at_any_size(value):
     """Their noise started at a variance of 1 whatever the ratings' size: not finite from 1e4 on."""
-    few = {"num_warmup": 3, "num_samples": 3, "num_chains": 1, "progress": False}
-    data = mf.Entries([0, 0, 1, 2], [0, 1, 1, 0], np.full(4, value), (3, 2))
-    post = mf.sample(mf.BPMF(2), data, **few)
+    data = mf.Entries(*FEW_CELLS, np.full(8, value), (5, 4))
+    post = mf.sample(mf.BPMF(2), data, **FEW)
     assert np.isfinite(post.draws["log_joint"]).all()
     found = post.predict()
     assert np.isfinite(found.mean).all()
@@ -252,10 +256,8 @@ def test_one_rating_or_several_alike_are_predicted_at_any_size(value):
 def test_few_ratings_in_any_unit_are_predicted_in_that_unit(factor, offset):
     """Eight ratings times 1e-4 ended without a finite number before cells were standardised."""
     stars = np.array([4.0, 3.0, 5.0, 1.0, 2.0, 4.0, 3.0, 5.0])
-    rows, columns = np.divmod([0, 3, 5, 6, 10, 12, 17, 19], 4)
-    few = {"num_warmup": 10, "num_samples": 10, "num_chains": 2, "seed": 1, "progress": False}
     usual, found = (
-        mf.sample(mf.BPMF(2), mf.Entries(rows, columns, values, (5, 4)), **few).predict()
+        mf.sample(mf.BPMF(2), mf.Entries(*FEW_CELLS, values, (5, 4)), **FEW).predict()
         for values in (stars, stars * factor + offset)
     )
     # 32-bit floats about 1e5 are multiples of a hundredth

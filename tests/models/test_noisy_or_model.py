@@ -119,8 +119,11 @@ def test_the_log_joint_is_that_of_the_oracle(truth):
         state = NoisyOrState(
             z=jnp.asarray(z), y=jnp.asarray(y), concentration=jnp.asarray(1.0), **hyperparameters
         )
-        found = model().log_joint(state, Dense(hidden))
-        prior = model().prior(state).log_prob_labelled(jnp.asarray(z.sum(axis=0)), len(z))
+        found = jax.jit(model().log_joint)(state, Dense(hidden))
+        log_prior = jax.jit(
+            lambda state: model().prior(state).log_prob_labelled(z.sum(axis=0), len(z))
+        )
+        prior = log_prior(state)
     p = FIXED["cause_probability"]
     activity = y.sum() * np.log(p) + (~y).sum() * np.log(1 - p)
     likelihood = oracles.log_likelihood_given_activity(

@@ -1,5 +1,6 @@
 """Matrices as people have them: far from zero, in any unit, constant, with no option set."""
 
+import itertools
 import warnings
 from dataclasses import replace
 
@@ -74,7 +75,7 @@ def test_a_feature_scale_that_is_small_at_first_does_not_fill_the_slots(anneal):
     assert posterior.draws["num_features"].max() <= 40
 
 
-@pytest.mark.tiers(exhaustive=["0.0"])
+@pytest.mark.tiers(exhaustive=["0.0"], slow=["100.0"])
 @pytest.mark.parametrize("location", [0.0, 100.0])
 def test_a_filter_takes_data_far_from_zero(location):
     posterior = mf.particle_filter(
@@ -229,7 +230,14 @@ def test_a_constant_column_has_no_spread_in_64_bits():
         assert units.scale_about(constant, units.overall_mean(constant)) == 0.1
 
 
-def test_fuzzed_matrices_end_with_finite_answers_or_an_error_that_says_why():
+# every base, location and unit in the first; all of them together in the second
+SOME_UNITS = [(0.0, 1e8), (1e3, 1.0), (1e5, 1e-8)]
+OTHER_UNITS = sorted({*itertools.product((0.0, 1e3, 1e5), (1e-8, 1.0, 1e8))} - {*SOME_UNITS})
+
+
+@pytest.mark.tiers(exhaustive=["others"])
+@pytest.mark.parametrize("places", [SOME_UNITS, OTHER_UNITS], ids=["some", "others"])
+def test_fuzzed_matrices_end_with_finite_answers_or_an_error_that_says_why(places):
     generator = np.random.default_rng(3)
     base = {
         "normal": X,
@@ -239,17 +247,14 @@ def test_fuzzed_matrices_end_with_finite_answers_or_an_error_that_says_why():
         "zeros and ones": 1.0 * (X > 0),
         "one row apart": X + 300 * (np.arange(12) == 5)[:, None],
     }
-    for name, x in base.items():
-        for location in (0.0, 1e3, 1e5):
-            for unit in (1e-8, 1.0, 1e8):
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    matrix = (location + x) * unit
-                    posterior = mf.sample(mf.LinearGaussianIBP(), matrix, **QUICK)
-                about = f"{name}, {location} and {unit}"
-                assert posterior.draws["num_features"].max() <= 48, about
-                for values in posterior.draws.values():
-                    assert np.isfinite(values).all(), about
+    for (name, x), (location, unit) in itertools.product(base.items(), places):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            posterior = mf.sample(mf.LinearGaussianIBP(), (location + x) * unit, **QUICK)
+        about = f"{name}, {location} and {unit}"
+        assert posterior.draws["num_features"].max() <= 48, about
+        for values in posterior.draws.values():
+            assert np.isfinite(values).all(), about
 
 
 def blocks(seed: int = 0) -> np.ndarray:

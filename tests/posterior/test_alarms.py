@@ -369,6 +369,7 @@ def test_run_summary_and_report_say_the_same_alarms_which_are_computed_once(monk
     assert calls == list(checks)
 
 
+@pytest.mark.tiers(exhaustive=["DPMixture"])
 @pytest.mark.parametrize(
     "model", [mf.LinearGaussianIBP(), mf.DPMixture()], ids=lambda model: type(model).__name__
 )

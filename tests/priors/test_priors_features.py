@@ -52,8 +52,9 @@ def test_class_probability_is_equation_2():
         expected /= math.factorial(num_rows)
     with jax.enable_x64(True):
         counts, gram = counts_and_gram(z)
-        log_class = float(IndianBuffet(alpha).log_prob(counts, gram, 3))
-        log_labelled = float(IndianBuffet(alpha).log_prob_labelled(counts, 3))
+        prior = IndianBuffet(alpha)
+        log_class = float(jax.jit(lambda *of: prior.log_prob(*of, 3))(counts, gram))
+        log_labelled = float(jax.jit(lambda of: prior.log_prob_labelled(of, 3))(counts))
     assert log_class == pytest.approx(math.log(expected), abs=1e-12)
     assert log_labelled == pytest.approx(math.log(2 * expected), abs=1e-12)
 

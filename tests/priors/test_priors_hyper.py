@@ -70,13 +70,18 @@ ACCEPTED = [
 @pytest.mark.parametrize("prior", [1, 0.5, np.float64(2), np.array(2.0), *ACCEPTED])
 def test_validate_accepts(prior):
     hyper.validate("alpha", prior)
-    value = hyper.initial_value(prior)
+
+    @jax.jit
+    def start_and_draw(key):
+        value = hyper.initial_value(prior)
+        return value, hyper.log_prior(prior, value), hyper.sample_prior(key, prior)
+
+    value, log_density, drawn = start_and_draw(jax.random.key(0))
     assert value.shape == ()
-    assert value.dtype == jnp.result_type(float)
+    assert value.dtype == drawn.dtype == jnp.result_type(float)
     assert np.isfinite(value)
     assert value > 0
-    assert np.isfinite(hyper.log_prior(prior, value))
-    assert hyper.sample_prior(jax.random.key(0), prior).dtype == jnp.result_type(float)
+    assert np.isfinite(log_density)
 
 
 def test_starting_values():

@@ -277,7 +277,24 @@ def test_equal_options_are_equal_programs(entry, method):
     assert jax.tree.structure(first) == jax.tree.structure(second)
 
 
-@pytest.mark.tiers(exhaustive=["False-bi-lda/sample", "True-bi-lda/sample"])
+@pytest.mark.tiers(
+    exhaustive=[
+        "False-bi-lda/sample",
+        "False-binary-mf/sample",
+        "False-bpmf/sample",
+        "False-dp-mixture/sample",
+        "False-feature-model/particle_filter",
+        "False-feature-model/sample",
+        "False-hdp/sample",
+        "False-linear-gaussian-ibp/particle_filter",
+        "False-linear-gaussian-ibp/sample",
+        "False-noisy-or-ibp/particle_filter",
+        "False-noisy-or-ibp/sample",
+        "False-sparse-binary-series/variational",
+        "False-sparse-binary/variational",
+        "True-bi-lda/sample",
+    ]
+)
 @pytest.mark.parametrize("x64", [False, True])
 def test_dtypes_are_kept(entry, method, x64):
     with jax.enable_x64(x64):
@@ -434,7 +451,10 @@ def test_jit_equals_no_jit(entry, method):
     assert_near(compiled, plain)
 
 
-@pytest.mark.tiers(slow=["binary-mf/sample", "feature-model/sample"])
+@pytest.mark.tiers(
+    slow=["binary-mf/sample", "feature-model/sample", "sparse-binary-series/variational"],
+    exhaustive=["feature-model/particle_filter", "hdp/sample", "noisy-or-ibp/particle_filter"],
+)
 def test_a_run_cut_short_resumes_bit_for_bit(entry, method, tmp_path):
     model, data = entry.example()
     whole = run(method, model, data)
@@ -492,7 +512,12 @@ def test_grown_capacity_makes_the_same_choices(entry, method):
 
 @pytest.mark.tiers(
     slow=["binary-mf/sample", "feature-model/sample"],
-    exhaustive=["bi-lda/sample", "feature-model/particle_filter"],
+    exhaustive=[
+        "bi-lda/sample",
+        "feature-model/particle_filter",
+        "hdp/sample",
+        "noisy-or-ibp/particle_filter",
+    ],
 )
 def test_columns_of_new_rows_are_matched_by_id(entry, method):
     """Columns, items and words in another order, then one of another name."""

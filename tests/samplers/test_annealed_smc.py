@@ -455,16 +455,17 @@ def test_the_change_of_a_power_keeps_its_digits_with_many_cells(before, after):
 
     def change(bits):
         dtype = jnp.float64 if bits == 64 else jnp.float32
-        spectrum = gaussian.spectrum(jnp.asarray(z), jnp.asarray(x, dtype))
+        spectrum = jax.jit(gaussian.spectrum)(jnp.asarray(z), jnp.asarray(x, dtype))
         scales = (jnp.asarray(0.5, dtype), jnp.asarray(1.1, dtype))
         powers = (jnp.asarray(before, dtype), jnp.asarray(after, dtype))
-        return float(gaussian.log_power_change(spectrum, *scales, *powers))
+        return float(jax.jit(gaussian.log_power_change)(spectrum, *scales, *powers))
 
     def powered(power):
         if power == 0:
             return 0.0
-        spectrum = gaussian.spectrum(jnp.asarray(z), jnp.asarray(x))
-        value = gaussian.log_marginal(spectrum, jnp.asarray(0.5 / np.sqrt(power)), jnp.asarray(1.1))
+        spectrum = jax.jit(gaussian.spectrum)(jnp.asarray(z), jnp.asarray(x))
+        scales = jnp.asarray(0.5 / np.sqrt(power)), jnp.asarray(1.1)
+        value = jax.jit(gaussian.log_marginal)(spectrum, *scales)
         return float(value + x.size * log_power_constant(0.5, power))
 
     with jax.enable_x64(True):

@@ -144,7 +144,7 @@ def test_optimal_keeps_exactly_what_is_above_the_threshold():
 
 def test_optimal_keeps_all_when_there_are_few():
     log_weights = jnp.array([-jnp.inf, 0.0, -jnp.inf, -2.0, -jnp.inf])
-    ancestors, new = optimal(jax.random.key(0), log_weights, 4)
+    ancestors, new = chosen(optimal, jax.random.key(0), log_weights, 4)
     kept = np.asarray(new) > -np.inf
     assert set(np.asarray(ancestors)[kept].tolist()) == {1, 3}
     assert kept.sum() == 2
@@ -153,7 +153,7 @@ def test_optimal_keeps_all_when_there_are_few():
 
 
 def test_optimal_takes_fewer_candidates_than_places():
-    ancestors, new = optimal(jax.random.key(0), jnp.log(jnp.array([1.0, 3.0])), 4)
+    ancestors, new = chosen(optimal, jax.random.key(0), jnp.log(jnp.array([1.0, 3.0])), 4)
     kept = np.asarray(new) > -np.inf
     assert sorted(np.asarray(ancestors)[kept].tolist()) == [0, 1]
 
@@ -161,7 +161,7 @@ def test_optimal_takes_fewer_candidates_than_places():
 def test_optimal_works_in_logs():
     # Weights that differ by more than a float can hold are still resampled among themselves.
     log_weights = jnp.concatenate([jnp.array([0.0]), jnp.full(50, -2000.0)])
-    ancestors, new = optimal(jax.random.key(1), log_weights, 11)
+    ancestors, new = chosen(optimal, jax.random.key(1), log_weights, 11)
     ancestors = np.asarray(ancestors)
     assert ancestors[0] == 0
     assert len(set(ancestors.tolist())) == 11
