@@ -165,7 +165,8 @@ SIMULATIONS = {
     ],
 )
 def test_data_are_simulated_with_full_products(name, products_seen):
-    SIMULATIONS[name](registry.get(name).example()[0])
+    model = registry.get(name).example()[0]
+    jax.eval_shape(lambda: SIMULATIONS[name](model))
     assert products_seen
     assert set(products_seen) == {HIGHEST}
 
@@ -208,7 +209,18 @@ def strict_caller():
 
 
 @pytest.mark.tiers(
-    slow=["binary-mf", "bpmf", "noisy-or-ibp"], exhaustive=["bi-hdp", "hfp", "multi-hdp"]
+    slow=["binary-mf", "bpmf", "noisy-or-ibp"],
+    exhaustive=[
+        "bi-hdp",
+        "dcm",
+        "dp-mixture",
+        "hfp",
+        "lda",
+        "mixture-of-gaussians",
+        "multi-hdp",
+        "multi-lda",
+        "urp",
+    ],
 )
 @pytest.mark.parametrize(
     "entry", [e for e in registry.ENTRIES if "sample" in e.methods], ids=lambda e: e.name

@@ -66,6 +66,7 @@ def check_same(answers):
         np.testing.assert_allclose(answers[1][name], expected, rtol=2e-5, atol=1e-7, err_msg=name)
 
 
+@pytest.mark.tiers(exhaustive=["pam"])
 def test_documents_have_the_same_topics(both):
     answers = []
     for post in both:
@@ -86,6 +87,7 @@ def test_documents_have_the_same_topics(both):
     check_same(answers)
 
 
+@pytest.mark.tiers(exhaustive=["pam"])
 @pytest.mark.slow
 def test_new_documents_have_the_same_topics(both):
     answers, new = [], tokens(4, 12, 20, seed=1)
@@ -95,6 +97,7 @@ def test_new_documents_have_the_same_topics(both):
     check_same(answers)
 
 
+@pytest.mark.tiers(exhaustive=["pam"])
 def test_tokens_left_out_have_the_same_probabilities(both):
     if len(both[0].model.network().indicators) > 1:
         pytest.skip("tokens of paths are not left out one by one")

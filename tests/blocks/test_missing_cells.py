@@ -40,7 +40,7 @@ def with_missing(name):
     return np.where(IS_MISSING, np.nan, CELLS[name])
 
 
-@pytest.mark.tiers(slow=["binary", "categories", "counts"])
+@pytest.mark.tiers(slow=["counts"], exhaustive=["binary", "categories"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_missing_cell_is_as_one_that_was_never_there(name):
     """Marginal and predictive densities are those of each column's observed cells alone."""
@@ -83,7 +83,7 @@ def test_a_missing_cell_is_as_one_that_was_never_there(name):
     np.testing.assert_allclose(predicted, expected_predicted, rtol=2e-5, atol=1e-4)
 
 
-@pytest.mark.tiers(slow=["binary", "categories", "normal"])
+@pytest.mark.tiers(slow=["categories", "normal"], exhaustive=["binary"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_row_that_leaves_and_joins_leaves_no_trace(name):
     family, values = FAMILIES[name], jnp.asarray(with_missing(name))

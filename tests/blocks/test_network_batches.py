@@ -100,6 +100,7 @@ def choose_platform(platform, monkeypatch, *, cells=6, sums=2):
 LATER = [pytest.param(name, marks=pytest.mark.slow) for name in ("paths", "hierarchy")]
 
 
+@pytest.mark.tiers(exhaustive=["cpu-hierarchy", "gpu-paths"])
 @pytest.mark.parametrize("model", ["topics", *LATER])
 def test_a_sweep_of_batches_against_enumeration(model, platform):
     del platform
@@ -112,6 +113,7 @@ def test_a_sweep_by_the_kernel_against_enumeration(monkeypatch):
     check("topics", num_chains=2_000, in_kernel=True)
 
 
+@pytest.mark.tiers(exhaustive=["paths"])
 @pytest.mark.parametrize("model", ["topics", *LATER])
 def test_draws_on_accelerators_do_not_depend_on_blocks(model, monkeypatch):
     network = MODELS[model].at(DATA)

@@ -327,13 +327,13 @@ def assert_exact(problem, joint, *, removes=True, swept=None, tolerance=TOLERANC
     slow=[
         "a function of an indicator",
         "a process a document",
-        "missing cells of several blocks",
         "missing cells of several kinds",
         "pitman-yor",
         "two sides, together",
     ],
     exhaustive=[
         "asymmetric",
+        "missing cells of several blocks",
         "path to both",
         "path, one by one",
         "several children",

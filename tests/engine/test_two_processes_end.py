@@ -67,6 +67,7 @@ def whole(tmp_path_factory):
     return folder
 
 
+@pytest.mark.tiers(exhaustive=["1-2"])
 @pytest.mark.slow
 @pytest.mark.parametrize(("killed", "count"), [(0, 1), (1, 2)])
 def test_where_one_process_is_killed_the_other_ends_and_as_many_as_one_likes_continue(
@@ -81,6 +82,7 @@ def test_where_one_process_is_killed_the_other_ends_and_as_many_as_one_likes_con
     assert_goes_on(folder, whole, count=count)
 
 
+@pytest.mark.tiers(exhaustive=["0"])
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", [0, 1])
 def test_where_one_process_is_asked_to_stop_both_end_with_a_checkpoint(asked, whole, tmp_path):

@@ -200,10 +200,7 @@ def test_entries_in_different_units_raise_an_alarm_and_ratings_do_not():
 
 
 def test_a_run_says_that_it_took_columns_in_standard_deviations(tmp_path):
-    values = np.asarray(simulated(missing=True)[2].values) * [1, 1, 1e-3, 1]
-    options = {"num_warmup": 2, "num_samples": 4, "num_chains": 1, "progress": False}
-    with pytest.warns(mf.RunWarning):
-        post = mf.sample(mf.BinaryMF(), values, **options)
+    post = mf.sample(*in_units("bpmf", POWERS), **RUN)
     (note,) = post.meta.notes
     assert "cells were taken about the mean of their column" in note
     assert note in post.summary().caption
@@ -287,12 +284,11 @@ def check_answers(wide, plain):
     change = densities[0].values - densities[1].values
     np.testing.assert_allclose(change, np.broadcast_to(-np.log(POWERS)[densities[1].columns],
                                change.shape), atol=1e-3)  # fmt: skip
-    return log_unit
 
 
 def test_a_run_in_units_of_columns_is_the_run_on_the_scaled_matrix():
     wide, plain = both_in_units("linear", mf.sample, **RUN)
-    log_unit = check_answers(wide, plain)
+    check_answers(wide, plain)
     features = [each.features() for each in (wide, plain)]
     np.testing.assert_allclose(features[0].mean / POWERS, features[1].mean, atol=1e-5)
     np.testing.assert_allclose(features[0].sd / POWERS, features[1].sd, atol=1e-5)
@@ -300,7 +296,12 @@ def test_a_run_in_units_of_columns_is_the_run_on_the_scaled_matrix():
     assert first[0] == first[1]  # the columns in which features are largest, in their units
     tree = wide.to_arviz()
     np.testing.assert_array_equal(tree["constant_data"]["column_unit"], POWERS)
+
+
+@pytest.mark.slow
+def test_a_filter_in_units_of_columns_has_the_evidence_of_the_scaled_matrix():
     wide, plain = both_in_units("linear", mf.particle_filter, num_particles=8, progress=False)
+    log_unit = float(plain.model.log_unit(plain.data)) - float(wide.model.log_unit(wide.data))
     np.testing.assert_allclose(wide.log_evidence, plain.log_evidence + log_unit, rtol=1e-4)
     np.testing.assert_array_equal(wide.draws["z"], plain.draws["z"])
 

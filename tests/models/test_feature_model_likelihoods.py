@@ -39,7 +39,7 @@ def model_of(name, prior=FINITE):
 
 # Gaussian cells and the noisy-OR have whole steps in test_feature_model_sampler.py; zeros and ones
 # differ from those of the probit in their density alone.
-@pytest.mark.tiers(exhaustive=["bernoulli", "gaussian", "noisy or"])
+@pytest.mark.tiers(exhaustive=["bernoulli", "gaussian", "negative binomial", "noisy or", "ordinal"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTS)
 def test_the_whole_step_with_a_likelihood_object(name):
@@ -91,6 +91,7 @@ def test_an_object_says_what_three_functions_say(name):
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_learned_likelihood_from_data_to_predictions(tmp_path):
     values = np.random.default_rng(0).normal(size=(8, 3))
     values[2, 1] = np.nan

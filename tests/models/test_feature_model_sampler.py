@@ -173,7 +173,7 @@ def test_the_whole_step_quickly():
     Setup(causes()).check(key=41, num_replicates=1_024, num_steps=2)
 
 
-@pytest.mark.tiers(exhaustive=["causes", "counts"])
+@pytest.mark.tiers(exhaustive=["by_columns", "causes", "counts"])
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [by_columns, mixed_columns, causes, counts])
 def test_the_whole_step(make):

@@ -215,6 +215,7 @@ def test_prior_proposal_with_missing_cells_and_rejuvenation():
     check(num_particles=16, missing=True, rejuvenate_every=2, resample_fn=stratified)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_exact_proposal():
     check(num_particles=8, proposal="exact", missing=True, resample_fn=multinomial)

@@ -24,6 +24,19 @@ def arguments(name, data):
     return []
 
 
+@pytest.mark.tiers(
+    exhaustive=[
+        "bi-hdp",
+        "bi-lda",
+        "dcm",
+        "flexible-mixture",
+        "hfp",
+        "mixture-of-gaussians",
+        "multi-hdp",
+        "multi-lda",
+        "urp",
+    ]
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: entry.name)
 def test_a_picture_is_drawn_or_not_there(entry):

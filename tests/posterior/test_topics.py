@@ -79,7 +79,7 @@ def test_new_documents_may_use_other_words_and_fewer(fitted):
 
 
 @pytest.mark.filterwarnings("ignore:new_")
-@pytest.mark.tiers(slow=["HDPLDA", "PAM", "HFP"])
+@pytest.mark.tiers(slow=["HDPLDA", "PAM"], exhaustive=["HFP"])
 @pytest.mark.parametrize("name", ["LDA", "HDPLDA", "PAM", "HFP"])
 def test_a_new_document_of_unknown_words_alone_is_as_among_others(fitted, name):
     post, _ = fitted

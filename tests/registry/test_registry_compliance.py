@@ -321,7 +321,12 @@ def test_dtypes_are_kept(entry, method, x64):
         "noisy-or-ibp/sample",
         "sparse-binary-series/variational",
     ],
-    exhaustive=["feature-model/particle_filter", "hdp/sample", "noisy-or-ibp/particle_filter"],
+    exhaustive=[
+        "bi-lda/sample",
+        "feature-model/particle_filter",
+        "hdp/sample",
+        "noisy-or-ibp/particle_filter",
+    ],
 )
 def test_same_seed_same_bits_and_nothing_compiled_anew(entry, method):
     model, data = entry.example()
@@ -453,7 +458,12 @@ def test_jit_equals_no_jit(entry, method):
 
 @pytest.mark.tiers(
     slow=["binary-mf/sample", "feature-model/sample", "sparse-binary-series/variational"],
-    exhaustive=["feature-model/particle_filter", "hdp/sample", "noisy-or-ibp/particle_filter"],
+    exhaustive=[
+        "bi-lda/sample",
+        "feature-model/particle_filter",
+        "hdp/sample",
+        "noisy-or-ibp/particle_filter",
+    ],
 )
 def test_a_run_cut_short_resumes_bit_for_bit(entry, method, tmp_path):
     model, data = entry.example()

@@ -26,6 +26,7 @@ def wrong(found, truth):
     return np.abs(truth.T[:, None] ^ np.asarray(found).T[None]).sum(axis=-1).min(axis=1)
 
 
+@pytest.mark.tiers(exhaustive=["1000000.0"])
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", [1.0, 1e6])
 def test_the_features_that_made_the_data_are_found(unit):
@@ -73,6 +74,7 @@ def test_a_chain_starts_from_the_prior_where_the_data_show_nothing(x):
     jax.tree.map(np.testing.assert_array_equal, *states)
 
 
+@pytest.mark.tiers(exhaustive=["likelihood1"])
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [mf.Gaussian(), mf.Bernoulli()])
 def test_a_chain_of_any_cells_starts_with_more_probable_features(likelihood):
@@ -89,6 +91,7 @@ def test_a_chain_of_any_cells_starts_with_more_probable_features(likelihood):
     assert log_joint["data"] > log_joint["prior"] + 100
 
 
+@pytest.mark.tiers(exhaustive=["5.0"])
 @pytest.mark.slow
 @pytest.mark.parametrize("mean", [0.0, 5.0])
 def test_the_scale_of_weights_starts_at_that_of_features_that_are_there(mean):

@@ -54,6 +54,7 @@ print("same draws")
 )
 
 
+@pytest.mark.tiers(exhaustive=["even 1/8"])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [("even", "1/8"), ("uneven", "2/8"), ("uneven", "8", "unfused")], ids=" ".join

@@ -222,6 +222,7 @@ def causes_kernel(model):
     )[:2]
 
 
+@pytest.mark.tiers(exhaustive=["finite"])
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"num_features": 4}], ids=["process", "finite"])
 def test_births_and_deaths_of_causes_agree_with_fresh_data(settings):

@@ -148,14 +148,14 @@ def hmm_model(*, enumerate_children=False, rejuvenates=True, twice=False):
 HMM_DATA = Rows(jnp.asarray(OBSERVED))
 
 
-@pytest.mark.tiers(slow=["multinomial", "stratified"])
+@pytest.mark.tiers(exhaustive=["multinomial", "residual", "stratified"])
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda f: f.__name__)
 def test_hmm_evidence(scheme):
     algorithm = particle_filter(hmm_model(), num_particles=8, resample_fn=scheme)
     check_evidence(algorithm, HMM_DATA, hmm_log_evidence(), key=jax.random.key(1))
 
 
-@pytest.mark.tiers(slow=["1"])
+@pytest.mark.tiers(exhaustive=["1"], slow=["2"])
 @pytest.mark.parametrize("every", [1, 2])
 def test_hmm_evidence_with_rejuvenation(every):
     algorithm = particle_filter(
@@ -251,7 +251,7 @@ def check_gaussian(**options):
     check_evidence(algorithm, data, gaussian_log_evidence(), key=jax.random.key(5))
 
 
-@pytest.mark.tiers(slow=["multinomial"])
+@pytest.mark.tiers(exhaustive=["multinomial"])
 @pytest.mark.parametrize("scheme", [multinomial, residual], ids=lambda f: f.__name__)
 def test_gaussian_evidence(scheme):
     check_gaussian(resample_fn=scheme)
@@ -306,6 +306,7 @@ def tempered_model(num_tempering):
     )
 
 
+@pytest.mark.tiers(exhaustive=["0"])
 @pytest.mark.parametrize("every", [0, 2])
 def test_tempering_reaches_the_evidence(every):
     values = np.array([1.5, 2.5, 1.0, 2.0])

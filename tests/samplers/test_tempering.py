@@ -131,6 +131,7 @@ def test_swaps_of_the_wrong_sign_are_caught_by_the_joint_distribution():
         check_joint(with_wrong_sign(normal_mean()))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_tempered_chain_of_the_noisy_or_against_enumeration():
     case = noisy_or.Case()
@@ -194,6 +195,10 @@ def check_missing_cells(*, redraws):
 @pytest.mark.slow
 def test_a_tempered_chain_with_missing_cells_against_enumeration():
     check_missing_cells(redraws=True)
+
+
+@pytest.mark.exhaustive
+def test_missing_cells_that_keep_their_values_are_caught():
     with pytest.raises(AssertionError, match="a cell missing"):
         check_missing_cells(redraws=False)
 

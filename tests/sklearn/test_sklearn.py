@@ -27,6 +27,7 @@ QUICK = LinearGaussianIBPTransformer(
 # All of scikit-learn's checks pass, so there are no exceptions to name. Every new shape of data
 # is compiled anew: the checks that bring further shapes are left to the slow tests.
 FURTHER_SHAPES = {
+    "check_fit2d_predict1d",
     "check_fit_score_takes_y",
     "check_estimators_overwrite_params",
     "check_dont_overwrite_parameters",
@@ -47,6 +48,11 @@ FURTHER_SHAPES = {
 }
 # Of these, the ones whose likes are among the others: before a release.
 FURTHER = {
+    "check_fit_score_takes_y",
+    "check_dont_overwrite_parameters",
+    "check_estimators_fit_returns_self",
+    "check_f_contiguous_array_estimator",
+    "check_dict_unchanged",
     "check_estimators_overwrite_params",
     "check_n_features_in_after_fitting",
     "check_positive_only_tag_during_fit",

@@ -203,8 +203,15 @@ CONTINUED = {
 
 
 @pytest.mark.tiers(
-    slow=["BPMF", "LDA", "LinearGaussianIBP"],
-    exhaustive=["bias, missing", "NoisyOrIBP", "FeatureModel", "HDPLDA", "MixtureOfGaussians"],
+    slow=["BPMF", "LinearGaussianIBP"],
+    exhaustive=[
+        "FeatureModel",
+        "HDPLDA",
+        "LDA",
+        "MixtureOfGaussians",
+        "NoisyOrIBP",
+        "bias, missing",
+    ],
 )
 @pytest.mark.parametrize("name", CONTINUED)
 def test_samplers_of_models_are_calibrated_given_data(name):
