@@ -236,8 +236,8 @@ OTHER_UNITS = sorted({*itertools.product((0.0, 1e3, 1e5), (1e-8, 1.0, 1e8))} - {
 
 
 @pytest.mark.tiers(exhaustive=["others"])
-@pytest.mark.parametrize("places", [SOME_UNITS, OTHER_UNITS], ids=["some", "others"])
-def test_fuzzed_matrices_end_with_finite_answers_or_an_error_that_says_why(places):
+@pytest.mark.parametrize("scales", [SOME_UNITS, OTHER_UNITS], ids=["some", "others"])
+def test_fuzzed_matrices_end_with_finite_answers_or_an_error_that_says_why(scales):
     generator = np.random.default_rng(3)
     base = {
         "normal": X,
@@ -247,7 +247,7 @@ def test_fuzzed_matrices_end_with_finite_answers_or_an_error_that_says_why(place
         "zeros and ones": 1.0 * (X > 0),
         "one row apart": X + 300 * (np.arange(12) == 5)[:, None],
     }
-    for (name, x), (location, unit) in itertools.product(base.items(), places):
+    for (name, x), (location, unit) in itertools.product(base.items(), scales):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             posterior = mf.sample(mf.LinearGaussianIBP(), (location + x) * unit, **QUICK)
