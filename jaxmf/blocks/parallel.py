@@ -44,7 +44,6 @@ from jaxmf.blocks.weights import sample_log_weights
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.devices import block_size
-from jaxmf.likelihoods.families.family import Family
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import Array, Key, PyTree
 
@@ -204,21 +203,14 @@ def _parameters(
     parameters = {}
     statistics = statistics_of_roles(roles, values, slots)
     for index, role in enumerate(roles):
-        index_key, hyperparameters = (
-            jax.random.fold_in(key, index),
-            state.hyperparameters[role.name],
-        )
-        draw = sample_log_weights if role.is_indicator else _sample_family
-        parameters[role.name] = draw(
-            index_key, role.distribution, statistics[role.name], hyperparameters
+        known = statistics[role.name], state.hyperparameters[role.name]
+        index_key, distribution = jax.random.fold_in(key, index), role.distribution
+        parameters[role.name] = (
+            sample_log_weights(index_key, distribution, *known)
+            if role.is_indicator
+            else distribution.sample_parameters(index_key, *known)
         )
     return parameters
-
-
-def _sample_family(
-    key: Key, distribution: Family, statistics: PyTree, hyperparameters: dict[str, Array]
-) -> PyTree:
-    return distribution.sample_parameters(key, statistics, hyperparameters)
 
 
 def _holders(key: Key, role: Role, values: Mapping[str, Array], num_slots: int) -> _Holders:

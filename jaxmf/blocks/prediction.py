@@ -292,10 +292,8 @@ def predictive_groups(
     values (M,) or (M, D) float.
     Returns (M,) and (M, K) float.
     """
-    distribution, hyperparameters = (
-        network.blocks[name].distribution,
-        hyperparameters_of(network, draw, name),
-    )
+    distribution = network.blocks[name].distribution
+    hyperparameters = hyperparameters_of(network, draw, name)
     prior = jnp.log(probabilities(network, draw, indicator))
     cache = distribution.begin(family_statistics(network, draw, name)[0], hyperparameters)
     lanes = Lanes(jnp.zeros((), jnp.int32), 1, prior.shape[0])

@@ -254,10 +254,8 @@ def first_values_of_sets(
     drawn_and_counts = assign_all(
         key, distribution, state.hyperparameters[dish], groups, shape, first=first
     )
-    hyperparameters, occupied = (
-        state.hyperparameters | {dish: drawn_and_counts[1]},
-        dict(state.slots),
-    )
+    hyperparameters = state.hyperparameters | {dish: drawn_and_counts[1]}
+    occupied = dict(state.slots)
     if distribution.grows:
         occupied[dish] = jnp.any(drawn_and_counts[2] > 0, axis=0)
     return NetworkState(state.values | {dish: drawn_and_counts[0]}, hyperparameters, occupied)

@@ -345,10 +345,8 @@ def _chunk(
         order = tables.entries_at(
             tokens.order, jnp.minimum(index + across, tokens.order.shape[0] - 1)
         )
-        documents, paths = (
-            tables.entries_at(tokens.documents, order),
-            tables.entries_at(paths_of_all, order)[:, 0],
-        )
+        documents = tables.entries_at(tokens.documents, order)
+        paths = tables.entries_at(paths_of_all, order)[:, 0]
         starts = tables.entries_at(lists.starts, documents)
         last = jnp.maximum(-(-tables.entries_at(lists.lengths, documents) // LANES) - 1, 0)
         rows = jnp.minimum(jnp.arange(_NUM_READ)[:, None], last) + starts

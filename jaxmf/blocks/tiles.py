@@ -95,10 +95,8 @@ def sweep(
     """
     (name,) = network.indicators
     (word,) = network.children(name)
-    num_topics, num_words = (
-        network.blocks[name].distribution.num_groups(1),
-        network.blocks[word].distribution.size,
-    )
+    num_topics = network.blocks[name].distribution.num_groups(1)
+    num_words = network.blocks[word].distribution.size
     num_documents = network.parts(name, network.sizes(data, {})).num_parts
     uniforms_key, masses_key = jax.random.split(key)
     alpha = jnp.broadcast_to(state.hyperparameters[name]["concentration"], (num_topics,))
@@ -244,10 +242,8 @@ class _TileSweep(NamedTuple):
             amount: int,
         ) -> tuple[Array, _WordTables]:
             group = word // words_of_group
-            mass, whole = (
-                tables.entry(inputs.masses, group, topic),
-                tables.row(inputs.wholes, group),
-            )
+            mass = tables.entry(inputs.masses, group, topic)
+            whole = tables.row(inputs.wholes, group)
             group, word = group - first_group, word - first_word
             # changed first, then read: else the old totals must be kept, which is a copy
             totals = tables.add_entry(words.totals, group, topic, amount)

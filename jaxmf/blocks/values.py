@@ -46,10 +46,8 @@ def log_density(
     Args: columns: the columns of the tokens that are no blocks, (T,) int32 each; values (T,), or
     (T, D) of a family of vectors.
     """
-    distribution, hyperparameters = (
-        network.blocks[name].distribution,
-        hyperparameters_of(network, draw, name),
-    )
+    distribution = network.blocks[name].distribution
+    hyperparameters = hyperparameters_of(network, draw, name)
     cache = distribution.begin(family_statistics(network, draw, name)[0], hyperparameters)
     fixed = {block: probabilities(network, draw, block) for block in ancestors(network, name)}
     latent = [parent for parent in network.blocks[name].by if parent in fixed]
@@ -106,10 +104,8 @@ def draw_values(
         )
     parents = tuple(values[parent] for parent in network.blocks[name].by)
     parts = _parts(network, draw, name, data)[..., 0][parents]
-    statistics, hyperparameters = (
-        family_statistics(network, draw, name)[0],
-        hyperparameters_of(network, draw, name),
-    )
+    statistics = family_statistics(network, draw, name)[0]
+    hyperparameters = hyperparameters_of(network, draw, name)
     return draw_in_parts(
         network.blocks[name].distribution, value_key, statistics, hyperparameters, parts
     )

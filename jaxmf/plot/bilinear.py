@@ -213,7 +213,8 @@ def blocks(
         max_rows: more rows than this are thinned evenly.
     """
     draw = _reference(posterior)
-    u, v, weights = draw["z"], draw["v"], _weights(posterior, draw)
+    u, v = draw["z"], draw["v"]
+    weights = np.asarray(posterior.model.expected_weights(draw, posterior.data))
     rows = np.arange(len(u))
     if rows.size > max_rows:
         rows = evenly_spread(len(u), max_rows)
@@ -334,7 +335,3 @@ def _reference(posterior: Answers) -> dict[str, np.ndarray]:
     if "v" not in draw:
         raise ValueError(f"{type(posterior.model).__name__} has no features of columns")
     return draw
-
-
-def _weights(posterior: Answers, draw: dict[str, np.ndarray]) -> np.ndarray:
-    return np.asarray(posterior.model.expected_weights(draw, posterior.data))

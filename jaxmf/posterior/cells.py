@@ -224,10 +224,8 @@ def moments(
         seed: of what is drawn of the rows.
     """
     if categories.has_categories(posterior.model):
-        probabilities, values = (
-            _probabilities(posterior, where, new, seed),
-            np.asarray(posterior.model.values, float),
-        )
+        probabilities = _probabilities(posterior, where, new, seed)
+        values = np.asarray(posterior.model.values, float)
         mean = probabilities @ values
         return mean, np.sum(probabilities * (values - mean[:, None]) ** 2, axis=1)
     mixture = _mixture(posterior, where, new, num_draws=0, seed=seed)

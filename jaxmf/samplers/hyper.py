@@ -21,21 +21,6 @@ from jaxmf.samplers.slice import slice_sample
 _NUM_WIDTH_DRAWS = 64
 
 
-def update_alpha(
-    key: Array, prior: Hyperparameter, alpha: Array, num_features: Array, rate: Array
-) -> Array:
-    """Gibbs update of the mass of an Indian buffet process.
-
-    alpha | Z ~ Gamma(a + K, rate b + sum_i beta / (beta + i - 1)) under a Gamma(a, rate b) prior;
-    a slice update under any other prior.
-
-    Args: alpha () float, the present value; num_features () K, the number of features some row has;
-    rate () float, `features.harmonic(num_rows, concentration)`.
-    Returns () float, unchanged if alpha is fixed.
-    """
-    return update_rate(key, prior, alpha, power=num_features, total=rate)
-
-
 def update_rate(
     key: Array, prior: Hyperparameter, value: Array, *, power: Array, total: Array
 ) -> Array:
@@ -208,9 +193,10 @@ def update_feature_prior(
             alpha_key, alpha_prior, alpha, lambda value: log_density(value, concentration)
         )
     else:
+        # alpha | Z ~ Gamma(a + K, rate b + sum_i beta / (beta + i - 1)), K features some row has
         num_features = jnp.sum(features.exists(counts))
-        rate = harmonic(num_rows, concentration)
-        alpha = update_alpha(alpha_key, alpha_prior, alpha, num_features, rate)
+        total = harmonic(num_rows, concentration)
+        alpha = update_rate(alpha_key, alpha_prior, alpha, power=num_features, total=total)
     concentration = update_scale(
         concentration_key,
         concentration_prior,

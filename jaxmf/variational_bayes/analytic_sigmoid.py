@@ -160,10 +160,8 @@ def _means_of_ones(ones: sparray, solution: AnalyticSolution) -> np.ndarray:
 
 def _sum_of_variances(solution: AnalyticSolution) -> float:
     """Of a_i . s_j, over all cells: O((N + D) K)."""
-    row_square, row_variance = (
-        (solution.row_means**2).sum(axis=0),
-        solution.row_variances.sum(axis=0),
-    )
+    row_square = (solution.row_means**2).sum(axis=0)
+    row_variance = solution.row_variances.sum(axis=0)
     column_square = (solution.column_means**2).sum(axis=0)
     column_variance = solution.column_variances.sum(axis=0)
     each = row_square * column_variance + row_variance * (column_square + column_variance)

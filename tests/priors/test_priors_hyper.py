@@ -16,9 +16,9 @@ from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet, harmonic
 from jaxmf.priors.scales import squared
 from jaxmf.samplers.hyper import (
-    update_alpha,
     update_feature_prior,
     update_probability,
+    update_rate,
     update_scale,
 )
 from jaxmf.testing import check_kernel
@@ -323,7 +323,7 @@ def test_slice_update_of_a_scale(broken):
 
 def test_fixed_numbers_are_left_alone():
     value, key = jnp.asarray(0.7), jax.random.key(0)
-    assert update_alpha(key, 0.7, value, jnp.asarray(3), jnp.asarray(2.0)) is value
+    assert update_rate(key, 0.7, value, power=jnp.asarray(3), total=jnp.asarray(2.0)) is value
     assert update_scale(key, 0.7, value, lambda scale: scale) is value
 
 
@@ -331,7 +331,7 @@ def test_updates_keep_double_precision():
     with jax.enable_x64(True):
         value, key = jnp.asarray(0.7), jax.random.key(0)
         for prior in (dist.Gamma(1.0, 1.0), dist.LogNormal(0.0, 1.0)):
-            new = update_alpha(key, prior, value, jnp.asarray(3), jnp.asarray(2.0))
+            new = update_rate(key, prior, value, power=jnp.asarray(3), total=jnp.asarray(2.0))
             assert new.dtype == jnp.float64
 
 

@@ -158,10 +158,8 @@ class NormalInverseGamma(Family):
 
     def moments(self, statistics: Normals, hyperparameters: Hyperparameters) -> tuple[Array, Array]:
         """The variance is infinite where shape_n is at most 1."""
-        weight, shape = (
-            self.weight + statistics.number,
-            self.shape + 0.5 * statistics.number,
-        )
+        weight = self.weight + statistics.number
+        shape = self.shape + 0.5 * statistics.number
         finite = jnp.where(shape > 1, shape - 1, 1)
         variance = statistics.rate * (weight + 1) / (weight * finite)
         return statistics.location, jnp.where(shape > 1, variance, jnp.inf)
