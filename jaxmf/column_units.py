@@ -8,6 +8,7 @@ features and densities are in the units of x.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -86,6 +87,18 @@ class ColumnUnits:
         unit = self.unit_at(columns).astype(mean.dtype)
         offset = self.offset_at(columns).astype(mean.dtype) + jnp.asarray(levels, mean.dtype)
         return mean * unit + offset, variance * unit**2
+
+
+def noise_of_columns(
+    model: object, draws: Mapping[str, np.ndarray], columns: np.ndarray
+) -> np.ndarray:
+    """Standard deviations of the noise of some columns, in the units of the data: (..., M) float.
+
+    Args: draws: name -> (..., shape of one), with `noise_scale`, and `noise_factors` where columns
+    have noise of their own.
+    """
+    common = np.asarray(draws["noise_scale"], float)[..., None] * units_of(model, columns)
+    return common * draws["noise_factors"][..., columns] if "noise_factors" in draws else common
 
 
 def units_of(model: object, columns: np.ndarray) -> np.ndarray:

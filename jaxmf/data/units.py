@@ -310,16 +310,16 @@ def _cells_of_columns(data: Dense | Entries, chosen: np.ndarray) -> list[np.ndar
 
 
 def different_units(
-    data: Dense | Entries, spreads: np.ndarray
+    data: Dense | Entries, spreads: np.ndarray, *, always: bool = False
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Means and units (D,) of columns in different units, of the dtype of the data; None if alike.
 
     The unit of a column is its standard deviation. Of equal cells it is 1, but nothing is known of
     how wide a column of one cell is but the size of that, and of one of none all other cells.
 
-    Args: spreads: the `column_scales` of the data.
+    Args: spreads: the `column_scales` of the data; always: also of columns alike.
     """
-    if not are_different(data, spreads):
+    if not (always or are_different(data, spreads)):
         return None
     means, counts = column_means(data), column_counts(data)
     size = np.where(counts == 1, np.abs(means), 1)

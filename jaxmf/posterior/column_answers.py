@@ -60,13 +60,15 @@ def column_noise(posterior: Draws) -> ColumnNoise:
             f"column_noise: this {type(posterior.model).__name__} has no noise_scale; it is for "
             "Gaussian cells of a matrix"
         )
-    scales, weights = noise.ravel().astype(float), posterior.weights.ravel()
-    mean = float(weights @ scales)
-    sd = float(np.sqrt(weights @ (scales - mean) ** 2))
+    weights = posterior.weights.ravel()
+    factors = posterior.draws.get("noise_factors", np.ones((*noise.shape, 1)))
+    scales = (noise[..., None] * factors.astype(float)).reshape(weights.size, -1)
+    mean = weights @ scales
+    sd = np.sqrt(weights @ (scales - mean) ** 2)
+    ends = [diagnostics.weighted_quantile(each, weights, (0.05, 0.95)) for each in scales.T]
     units = units_of(posterior.model, np.arange(data.num_columns))
-    bounds = diagnostics.weighted_quantile(scales, weights, (0.05, 0.95))
     names = ids_or_positions(data.column_names, data.num_columns)
-    return ColumnNoise(mean * units, sd * units, bounds[:, None] * units, units, names)
+    return ColumnNoise(mean * units, sd * units, np.stack(ends, axis=1) * units, units, names)
 
 
 class ColumnAnswers(Draws):
@@ -86,7 +88,7 @@ class ColumnAnswers(Draws):
         """The standard deviation of the noise of every column, in the unit of the data.
 
         Where a model takes columns in units of their own (`column_unit`), `noise_scale` is in
-        these, and this is their product.
+        these, and this is their product; with `column_noise=True` times the factor of the column.
 
         Raises:
             ValueError: the model has no Gaussian noise.

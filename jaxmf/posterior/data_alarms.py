@@ -186,7 +186,7 @@ def is_normal(family: object, column: int) -> bool:
 
 def noise_above_data(posterior: Convergence) -> Iterator[Alarm]:
     """Noise that is surely above the sd of the data: the model explains less than one number."""
-    noise = posterior.draws.get("noise_scale")
+    noise = _noise_of_all(posterior)
     values = observed_values(_in_noise_units(posterior))
     if noise is None or values is None or noise.ndim != 2 or values.size < 2:
         return
@@ -214,6 +214,8 @@ def unlike_units(posterior: Convergence) -> Iterator[Alarm]:
     """Noise that is surely above the sd of a column: in one noise scale for all it has no say."""
     noise, data = posterior.draws.get("noise_scale"), _in_noise_units(posterior)
     if noise is None or not isinstance(data, Dense | Entries) or noise.ndim != 2:
+        return
+    if "noise_factors" in posterior.draws:
         return
     spreads, counts = units.column_scales(data), units.column_counts(data)
     if isinstance(data, Entries):
@@ -259,6 +261,16 @@ def _unequal_columns(data: Entries, spreads: np.ndarray) -> Iterator[Alarm]:
         "noise_scale serves all columns, and those of small sd have next to no influence. "
         f"{_REMEDY_OF_UNITS}",
     )
+
+
+def _noise_of_all(posterior: Convergence) -> np.ndarray | None:
+    """The noise (chains, draws) of all cells together, by root mean square over columns."""
+    noise, factors = (posterior.draws.get(name) for name in ("noise_scale", "noise_factors"))
+    data = posterior.data
+    if noise is None or factors is None or not isinstance(data, Dense | Entries):
+        return noise
+    counts = units.column_counts(data)
+    return noise * np.sqrt(factors.astype(float) ** 2 @ (counts / counts.sum()))
 
 
 def _in_noise_units(posterior: Convergence) -> Container:

@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxmf.answers import Answer
 from jaxmf.blocks import Network
-from jaxmf.column_units import units_of
+from jaxmf.column_units import noise_of_columns, units_of
 from jaxmf.data import Container, Dense, Entries, MatrixContainer
 from jaxmf.model import (
     HasCategories,
@@ -300,8 +300,7 @@ def conditionals(
         replicate = np.asarray(cell_distribution(model).log_density(x, mean, variance), float)
     if model.cells_given_draw == "independent":
         return Conditionals(mean, replicate, replicate)
-    unit = units_of(model, cells[1])
-    noise_variance = (np.asarray(draws["noise_scale"], float)[:, None] * unit) ** 2
+    noise_variance = noise_of_columns(model, draws, cells[1]) ** 2
     return Conditionals(*without_cell(x, mean, variance, noise_variance), replicate)
 
 

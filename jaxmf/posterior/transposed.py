@@ -93,6 +93,11 @@ def posterior(posterior: _Draws) -> _Draws:
         raise ValueError(
             f"new_columns: {type(model).__name__} takes none, nor column_features; see new_rows"
         )
+    if "noise_factors" in posterior.draws:
+        raise ValueError(
+            "new_columns: nothing is known of the noise of a new column where each has noise of "
+            "its own; fit without column_noise, or with the new columns among the data"
+        )
     return dataclasses.replace(
         posterior,
         model=model.transpose(),

@@ -32,6 +32,7 @@ class LinearGaussianIBPTransformer(FeatureTransformer):
         concentration: second parameter of the Indian buffet process.
         num_features: None for an unbounded number.
         bias: whether every row also has one shared feature.
+        column_noise: whether each column has noise of its own.
         num_warmup, num_samples, num_chains: steps thrown away, draws kept of a chain, and chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
     Attributes:
@@ -55,6 +56,7 @@ class LinearGaussianIBPTransformer(FeatureTransformer):
     concentration: object = 1.0
     num_features: int | None = None
     bias: bool = False
+    column_noise: bool = False
 
     def _posterior(self, values: np.ndarray) -> Posterior:
         model = LinearGaussianIBP(
@@ -64,6 +66,7 @@ class LinearGaussianIBPTransformer(FeatureTransformer):
             concentration=self.concentration,
             num_features=self.num_features,
             bias=self.bias,
+            column_noise=self.column_noise,
         )
         return self._sample(model, values)
 

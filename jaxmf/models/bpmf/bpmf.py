@@ -39,7 +39,7 @@ from jaxmf.types import Array, Draw, Key
         "column_unit",
         "scale",
     ],
-    meta_fields=["num_factors", "bias", "coefficients", "link"],
+    meta_fields=["num_factors", "bias", "coefficients", "link", "column_noise"],
 )
 @dataclass(frozen=True)
 class BPMF(BPMFSpec):
@@ -88,6 +88,10 @@ class BPMF(BPMFSpec):
         100 times that of a column of measurements. Set 1 for cells as they are.
       scale: what the means of cells in these units are to the model; None for their standard
         deviation.
+      column_noise: whether each column has noise of its own: noise_scale times a factor, whose
+        spread over columns is learned (`priors/column_noise.py`). For tables of which some columns
+        are measured better than others. Gaussian cells only. See `Posterior.column_noise`; not with
+        new columns, nor over devices.
     Raises:
       TypeError, ValueError: a setting of a wrong type or out of range.
     Example:

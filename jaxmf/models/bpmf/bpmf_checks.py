@@ -36,6 +36,7 @@ def settings(model: BPMFSpec) -> dict[str, object]:
     """
     num_factors = check_count("num_factors", model.num_factors, 0)
     check_flag("bias", model.bias)
+    check_flag("column_noise", model.column_noise)
     if model.coefficients is not None:
         check_flag("coefficients", model.coefficients)
     if num_factors == 0 and not model.bias:
@@ -62,6 +63,7 @@ def settings(model: BPMFSpec) -> dict[str, object]:
         found[name] = _with_default(name, getattr(model, name), rate)
     _units(model, found["likelihood"])
     _scale(model.scale)
+    _column_noise(model, found["likelihood"])
     return found
 
 
@@ -200,6 +202,11 @@ def _units(model: BPMFSpec, likelihood: object) -> None:
             raise ValueError(f"{name} is given, but likelihood={likelihood!r} has none")
 
 
+def _column_noise(model: BPMFSpec, likelihood: object) -> None:
+    if model.column_noise and isinstance(likelihood, Probit | Ordinal):
+        raise ValueError(f"column_noise: is of Gaussian cells, not of likelihood={likelihood!r}")
+
+
 def _scale(scale: object) -> None:
     if scale is None or hyper.is_placeholder(scale) or isinstance(scale, jax.Array):
         return
@@ -274,6 +281,11 @@ def _units_of_columns(model: BPMFSpec, data: Entries) -> dict[str, object]:
     if not isinstance(model.likelihood, Gaussian):
         return {}
     if data.elsewhere is not None:
+        if model.column_noise:
+            raise ValueError(
+                "column_noise: is not taken with data of which each process has a part; leave it "
+                "out, or pass the data whole"
+            )
         if model.column_unit is not None or np.ndim(model.offset):
             raise ValueError(
                 "column_unit, offset: one number a column is not taken with data of which each "
@@ -304,6 +316,7 @@ def not_spread(model: BPMFSpec) -> tuple[str, ...]:
         "column_features": model.column_features is not None,
         "cell_features": model.cell_features is not None,
         "mixture": model.mixture != (None, None),
+        "column_noise": model.column_noise,
         f"likelihood={type(model.likelihood).__name__}": not model.is_normal,
     }
     return tuple(name for name, there in present.items() if there)

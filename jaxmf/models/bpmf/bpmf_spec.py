@@ -6,6 +6,8 @@
     mu_ij = U_a' V_a + b_i + c_j + U_b' x_j + V_b' x_i + (U_c + V_c)' z_ij        Table 6.1
     r_ij = offset_j + unit_j (scale mu_ij + N(0, noise_scale^2)), or probits     eq 6.23
 
+With `column_noise` the noise of column j is f_j times as large (see `priors/column_noise.py`).
+
 A row's factors U_a and bias b are the U_i above, with one covariance; B, the link, lets them depend
 on features, so that a row or column never seen is predicted from its own. The coefficients for
 features of columns and of cells are apart from them, normal with a precision for every part of the
@@ -52,6 +54,7 @@ from jaxmf.types import Array, ArrayLike, Draw, PyTree
 
 WIDEST = 512  # of features with coefficients, all in all
 _WIDEST_PART = 64  # with coefficients unless these are asked for
+_OF_COLUMN_NOISE = ("noise_factors", "noise_degrees")
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
     offset: Any = None
     column_unit: float | Array | None = None
     scale: Any = None
+    column_noise: bool = False
 
     @property
     def is_normal(self) -> bool:
@@ -127,6 +131,7 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
             "row_prior": self.column_prior,
             "column_prior": self.row_prior,
             "mixture": self.mixture[::-1],
+            "column_noise": False,  # what rows have of their own is passed beside the model
         }
         if self.has_column_units:  # which have no form as rows: kernels see cells in units
             swapped |= {"offset": 0.0, "column_unit": None}
@@ -200,6 +205,7 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
     def transpose_draws(self, draws: Mapping[str, Value]) -> dict[str, Value]:
         """Draws of the transposed model: rows and columns exchanged."""
         turned = {"u": "v", "v": "u"}
+        draws = {name: each for name, each in draws.items() if name not in _OF_COLUMN_NOISE}
         for name in draws:
             for prefix, other in (("row_", "column_"), ("column_", "row_")):
                 if name.startswith(prefix):

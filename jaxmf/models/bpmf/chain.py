@@ -23,12 +23,15 @@ from jaxmf.models.bpmf.updates import (
     gamma_shapes,
     means_of_data,
     noise_shape,
+    squares_of_columns,
+    update_column_noise,
     update_noise,
     update_row_prior,
     update_row_vectors,
     wait,
 )
-from jaxmf.priors import hyper
+from jaxmf.priors import column_noise, hyper
+from jaxmf.priors.column_noise import NoiseOfColumns
 from jaxmf.samplers.factors import coefficients
 from jaxmf.samplers.factors.shares import ROW_ARRAYS, Shares, uniforms_of_rows
 from jaxmf.types import Array, Draw, Key
@@ -55,6 +58,7 @@ def init(plan: BPMFPlan, model: BPMFSpec, key: Key, data: Entries | PreparedRati
         row_side=_start_prior(plan, model, jax.random.fold_in(key, 2), u),
         column_side=_start_prior(plan, model.transpose(), jax.random.fold_in(key, 3), v),
         noise=_start_noise(model, data),
+        column_noise=column_noise.start(v.shape[0], v.dtype) if model.column_noise else None,
     )
 
 
@@ -128,9 +132,12 @@ def step(
     cells: dict[str, Any] = {"targets": targets, "precision": precision}
     draws = _draws(model, key, state, data)
     proposals = {"split_merge": plan.split_merge}
+    noise = state.column_noise
+    factors = None if noise is None else noise.factors
     state, no_rows = update_row_prior(model, draws.rows, state, data, **proposals)
+    row_key, column_key = jax.random.fold_in(key, 7), jax.random.fold_in(key, 8)
     state, _ = update_row_vectors(
-        model, draws.u, state, data, key=jax.random.fold_in(key, 7), **cells
+        model, draws.u, state, data, key=row_key, noise_of_columns=factors, **cells
     )
     turned, columns = wait(state).transpose(), model.transpose()
     data_turned = data.transpose()
@@ -138,14 +145,33 @@ def step(
         cells["targets"] = data_turned.values
     turned, no_columns = update_row_prior(columns, draws.columns, turned, data_turned, **proposals)
     turned, squares = update_row_vectors(
-        columns, draws.v, turned, data_turned, key=jax.random.fold_in(key, 8), **cells
+        columns, draws.v, turned, data_turned, key=column_key, noise_of_rows=factors, **cells
     )
     state = moves.shift(model, jax.random.fold_in(key, 6), turned.transpose(), data)
     if model.is_normal:
-        noise_key = jax.random.fold_in(key, 5)
-        state = update_noise(model, noise_key, draws.noise, state, data, squares)
+        state = _update_noise(model, key, draws.noise, state, data, squares, noise)
     overflow = {"row_groups": no_rows, "column_groups": no_columns}
     return state, Info(overflow={name: overflow[name] for name in capacity(state)})
+
+
+def _update_noise(
+    model: BPMFSpec,
+    key: Key,
+    log_gamma: Array | None,
+    state: BPMFState,
+    data: PreparedRatings,
+    squares: Array,
+    noise: NoiseOfColumns | None,
+) -> BPMFState:
+    """Noise that all columns share, given the squared residuals, and of its own for each column."""
+    noise_key = jax.random.fold_in(key, 5)
+    if noise is None:
+        return update_noise(model, noise_key, log_gamma, state, data, squares)
+    sums = squares_of_columns(model, state, data)
+    squares = jnp.sum(sums[0] / noise.factors**2)
+    state = update_noise(model, noise_key, log_gamma, state, data, squares)
+    state = state._replace(column_noise=noise)
+    return update_column_noise(model, jax.random.fold_in(key, 9), state, data, sums)
 
 
 def grow(state: BPMFState, sizes: dict[str, int]) -> BPMFState:
@@ -243,6 +269,9 @@ def record(
         "log_joint": density.log_joint(model, state, data),
     }
     draw |= model.noise_draw(state.noise)
+    if state.column_noise is not None:
+        factors, degrees = state.column_noise
+        draw |= {"noise_factors": factors, "noise_degrees": degrees}
     for name, side_model, side in (
         ("row", model, state.row_side),
         ("column", model.transpose(), state.column_side),

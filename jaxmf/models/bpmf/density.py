@@ -9,6 +9,7 @@ from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
 from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
 from jaxmf.models.bpmf.updates import linked, means_of_data
+from jaxmf.priors import column_noise
 from jaxmf.priors.hyper import log_prior
 from jaxmf.row_shards import whole
 from jaxmf.samplers.factors.coefficients import log_density
@@ -34,6 +35,12 @@ def log_likelihood_in_units(model: BPMFSpec, state: BPMFState, data: PreparedRat
         level = likelihood.log_density(nothing, nothing)
         return cells.num_cells * level - squares * unit**2 / (2 * likelihood.noise_scale**2)
     means = means_of_data(model, state, data)
+    if state.column_noise is not None:
+        factors = state.column_noise.factors[cells.columns]
+        log_densities = likelihood.log_density(
+            cells.values * unit / factors, means * unit / factors
+        )
+        return jnp.sum(log_densities - jnp.log(factors))
     return jnp.sum(likelihood.log_density(cells.values * unit, means * unit))
 
 
@@ -47,6 +54,8 @@ def log_joint(model: BPMFSpec, state: BPMFState, data: PreparedRatings) -> Array
     row_side = turned.row_side._replace(moments=moments)
     columns = _log_side(model.transpose(), turned._replace(row_side=row_side))
     noise = model.cell_noise(data.unit).log_prior(state.noise)
+    if state.column_noise is not None:
+        noise = noise + column_noise.log_density(state.column_noise)
     return rows + columns + noise + log_likelihood(model, state, data)
 
 

@@ -70,6 +70,8 @@ def _moments(
 ) -> tuple[Array, Array]:
     """Mean and variance of cells in the units of the data, given means in those of columns."""
     mean, variance = likelihood_of(model, draw).moments(means)
+    if model.column_noise:
+        variance = variance * jnp.asarray(draw["noise_factors"])[columns] ** 2
     if not model.has_column_units:
         return mean, variance
     return model.in_data_units(mean, variance, columns)
@@ -154,6 +156,9 @@ def fold_in(
     chunks = in_chunks(*cells, new_data.shape, inverses.shape[1])
     noise, unit = noise_of(model, draw), model.unit(data)
     values = model.standardised(new_data.values, new_data.columns, data).astype(v.dtype)
+    if model.column_noise:
+        factors = jnp.asarray(draw["noise_factors"])
+        meets, values = meets.over(factors, cells[1]), values / factors[cells[1]]
     shifts, log_shares = linked(model, prior), _log_shares(model, draw, new_data.num_rows)
     if shifts.ndim:
         shifts = jnp.pad(shifts, ((0, 0), (0, inverses.shape[1] - shifts.shape[1])))

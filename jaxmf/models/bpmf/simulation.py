@@ -11,7 +11,7 @@ from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
 from jaxmf.models.bpmf.state import BPMFState, SidePrior
 from jaxmf.models.bpmf.updates import row_means
-from jaxmf.priors import hyper
+from jaxmf.priors import column_noise, hyper
 from jaxmf.programs import full_products
 from jaxmf.samplers.factors import coefficients
 from jaxmf.samplers.factors.link import per_column
@@ -27,9 +27,11 @@ def simulate_state(
     keys = jax.random.split(key, 3)
     u, row_side = _side(model, keys[0], num_rows, capacity)
     v, column_side = _side(model.transpose(), keys[1], num_columns, capacity)
-    return BPMFState(
-        u, v, row_side, column_side, model.cell_noise(_unit(model)).sample_prior(keys[2])
-    )
+    noise = model.cell_noise(_unit(model)).sample_prior(keys[2])
+    by_column = None
+    if model.column_noise:
+        by_column = column_noise.sample(jax.random.fold_in(keys[2], 1), num_columns)
+    return BPMFState(u, v, row_side, column_side, noise, by_column)
 
 
 def _unit(model: BPMFSpec) -> Array | float:
@@ -112,7 +114,12 @@ def simulate_data(
         features = model.cell_features.take(rows, columns)
     known = model.known(*shape, features)
     means = cell_means(state.u, state.v, known, rows, columns, num_factors=model.num_factors)
-    values = model.cell_noise().at_noise(state.noise).sample(key, _unit(model) * means)
+    means, likelihood = _unit(model) * means, model.cell_noise().at_noise(state.noise)
+    if state.column_noise is None:
+        values = likelihood.sample(key, means)
+    else:
+        factors = state.column_noise.factors[columns]
+        values = factors * likelihood.sample(key, means / factors)
     if model.has_column_units:
         values = model.to_data_units(values, columns)
     elif model.is_normal and model.offset is not None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from jaxmf.data import Entries
 from jaxmf.likelihoods.families.multivariate_normal import NormalParameters
+from jaxmf.priors.column_noise import NoiseOfColumns
 from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import Arranged
 from jaxmf.samplers.factors.link import FeatureSpectrum
@@ -45,9 +46,11 @@ class BPMFState(NamedTuple):
     # of the cells, as their likelihood has it; of normal cells the variance, in units of columns.
     # Vectors are in units of the cells' `BPMF.unit`.
     noise: Any
+    # of columns beside each other; None where all are alike
+    column_noise: NoiseOfColumns | None = None
 
     def transpose(self) -> BPMFState:
-        """Rows and columns exchanged."""
+        """Rows and columns exchanged, without noise of columns."""
         return BPMFState(self.v, self.u, self.column_side, self.row_side, self.noise)
 
 

@@ -20,6 +20,7 @@ from jaxmf.data.feature_units import in_units_of
 from jaxmf.models.bpmf import queries
 from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
 from jaxmf.models.bpmf.state import Observed
+from jaxmf.priors import column_noise
 from jaxmf.types import Array, Key
 
 Spec = TypeVar("Spec", bound=BPMFSpec)
@@ -78,7 +79,12 @@ def draw_unknown(
     rows = _drawn(model, row_key, draw, data, num_new[0])
     turned, turned_draw = model.transpose(), model.transpose_draws(draw)
     columns = _drawn(turned, column_key, turned_draw, data, num_new[1])
-    return {"u": rows, "v": columns}
+    found = {"u": rows, "v": columns}
+    if model.column_noise:
+        degrees = jnp.asarray(draw["noise_degrees"])
+        new = column_noise.sample_factors(jax.random.fold_in(key, 2), degrees, num_new[1])
+        found["noise_factors"] = jnp.concatenate([jnp.asarray(draw["noise_factors"]), new])
+    return found
 
 
 def _drawn(model: BPMFSpec, key: Key, draw: queries.Draw, data: Observed, num_rows: int) -> Array:
@@ -108,12 +114,14 @@ def narrowed(
     if model.cell_features is not None:
         return None
     present = {field.name: getattr(model, field.name) for field in fields(model)}
-    kept = {n: draws[n] for n in ("u", "v", "noise_scale", "thresholds") if n in draws}
+    names = ("u", "v", "noise_scale", "noise_factors", "thresholds")
+    kept = {n: draws[n] for n in names if n in draws}
     for name, heading, chosen in (("u", "row_features", rows), ("v", "column_features", columns)):
         if chosen is None:
             continue
         kept[name] = kept[name][:, chosen]
         if name == "v":
+            kept |= {n: kept[n][:, chosen] for n in ("noise_factors",) if n in kept}
             units = {"offset": model.offset, "column_unit": model.column_unit}
             present |= {each: unit[chosen] for each, unit in units.items() if np.ndim(unit)}
         if present[heading] is not None:

@@ -18,6 +18,7 @@ from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
 from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
 from jaxmf.priors.hyper import is_fixed
 from jaxmf.row_shards import whole
+from jaxmf.samplers import column_noise
 from jaxmf.samplers.factors import coefficients
 from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import Arranged, RowPriors
@@ -183,15 +184,18 @@ def update_row_vectors(
     targets: Array,
     precision: Array,
     key: Key,
+    noise_of_rows: Array | None = None,
+    noise_of_columns: Array | None = None,
 ) -> tuple[BPMFState, Array]:
     """Kernel: the vectors of all rows given the rest, and the scale of a part of them.
 
     Of a part of the coefficients at random; of all factors where there are none. Not where the
-    rows have groups: these have covariances of their own.
+    rows have groups: these have covariances of their own. Nor where they have noise of their own.
 
     Args: normals (N, D) float, standard normal; targets (T,) float, values that are normal about
-    the means of the cells; precision () float, of these.
-    Returns the state, and the sum of the squared residuals at it.
+    the means of the cells; precision () float, of these; noise_of_rows (N,), noise_of_columns (M,)
+    float, by how much their noise is larger, of one side.
+    Returns the state, and the sum of the squared residuals at it, over these factors of columns.
     """
     side, parts = state.row_side, model.row_coefficients()
     part_key, scale_key = jax.random.split(key)
@@ -205,6 +209,12 @@ def update_row_vectors(
     priors = RowPriors(row_means(model, side), side.groups, row_precisions(model, side))
     meets = design(whole(state.v), data.known, model.num_factors)
     cells = data.cells
+    if noise_of_columns is not None:
+        assert isinstance(cells, Arranged)
+        meets = meets.over(noise_of_columns, cells.columns)
+        targets = targets / noise_of_columns[cells.columns]
+    if noise_of_rows is not None:
+        priors, normals, mask = priors.over(noise_of_rows), normals * noise_of_rows[:, None], None
     conditions: dict[str, Any] = {"priors": priors, "precision": precision, "part": mask}
     if isinstance(cells, Shares):
         shared = cells.by_row._replace(values=targets)
@@ -279,6 +289,39 @@ def update_noise(
         log_gamma=log_gamma,
     )
     return state._replace(noise=noise)
+
+
+def squares_of_columns(
+    model: BPMFSpec, state: BPMFState, data: PreparedRatings
+) -> tuple[Array, Array]:
+    """Sums of squared residuals of the cells of each column, in units, and how many: (M,) each."""
+    cells = data.cells
+    assert isinstance(cells, Arranged)
+    squares = (cells.values - means_of_data(model, state, data)) ** 2
+    zeros = jnp.zeros((data.num_columns,), squares.dtype)
+    return zeros.at[cells.columns].add(squares), zeros.at[cells.columns].add(1)
+
+
+def update_column_noise(
+    model: BPMFSpec,
+    key: Key,
+    state: BPMFState,
+    data: PreparedRatings,
+    sums: tuple[Array, Array],
+) -> BPMFState:
+    """Kernel: the noise of columns beside each other given `squares_of_columns`, and the common."""
+    assert state.column_noise is not None
+    squares, counts = sums
+    columns_key, level_key = jax.random.split(key)
+    noise = column_noise.update(
+        columns_key,
+        state.column_noise,
+        squares=squares * data.unit**2 / state.noise,
+        counts=counts,
+    )
+    prior = model.cell_noise(data.unit).noise_variance
+    noise, variance = column_noise.update_level(level_key, noise, state.noise, prior, power=0.5)
+    return state._replace(column_noise=noise, noise=variance)
 
 
 def wait(state: BPMFState) -> BPMFState:

@@ -20,10 +20,11 @@ from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, LinearGaussianSt
 from jaxmf.models.linear_gaussian.updates import (
     update_by_change_of_basis,
     update_by_split_merge,
+    update_column_noise,
     update_features,
     update_hyperparameters,
 )
-from jaxmf.priors import hyper
+from jaxmf.priors import column_noise, hyper
 from jaxmf.samplers.annealing import (
     annealed_factor,
     hold_while_annealed,
@@ -83,6 +84,7 @@ def init(
         concentration=jnp.asarray(hyper.initial_value(model.concentration), dtype),
         noise_scale=start(model.noise_scale, spread),
         feature_scale=start(model.feature_scale, jnp.sqrt(jnp.max(squares))),
+        column_noise=column_noise.start(values.shape[1], dtype) if model.column_noise else None,
     )
 
 
@@ -94,7 +96,14 @@ def step(
     data: Dense,
     progress: Array,
 ) -> tuple[LinearGaussianState, Info]:
-    """A sweep, splits, merges and changes of basis where wanted, hyperparameters."""
+    """A sweep, splits, merges and changes of basis where wanted, hyperparameters, noise."""
+    if state.column_noise is not None:
+        scaled, alike = model.at_noise(state)
+        alike, info = step(plan, scaled, key, alike, data, progress)
+        x = None if alike.x is None else alike.x * state.column_noise.factors
+        state = alike._replace(x=x, column_noise=state.column_noise)
+        state, _ = update_column_noise(model, jax.random.fold_in(key, 4), state, data)
+        return state, info
     data = model.centred(data)
     factor: Array | float = 1.0
     if plan.anneal:
@@ -136,12 +145,16 @@ def step(
 def record(model: LinearGaussianSpec, key: Key, state: LinearGaussianState, data: Dense) -> Draw:
     """What a draw keeps."""
     del key
-    return {
+    draw = {
         "z": state.z,
         **{name: getattr(state, name) for name in HYPERPARAMETERS},
         "num_features": num_features(state.z[:, model.first_slot() :]),
         "log_joint": model.log_joint(state, data),
     }
+    if state.column_noise is not None:
+        factors, degrees = state.column_noise
+        draw |= {"noise_factors": factors, "noise_degrees": degrees}
+    return draw
 
 
 def grow(state: LinearGaussianState, sizes: dict[str, int]) -> LinearGaussianState:

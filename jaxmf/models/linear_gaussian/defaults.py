@@ -39,8 +39,11 @@ def matched(model: Spec, data: Dense) -> Spec:
     column_unit = hyper.by_column("column_unit", model.column_unit, data)
     scales, spreads = (model.noise_scale, model.feature_scale), units.column_scales(data)
     if offset is None and column_unit is None and scales == (None, None):
-        offset, column_unit = units.different_units(data, spreads) or (None, None)
-    if column_unit is None:
+        offset, column_unit = units.different_units(data, spreads, always=model.column_noise) or (
+            None,
+            None,
+        )
+    if column_unit is None and not model.column_noise:
         _warn_of_columns(data, spreads)
     if offset is None:
         is_centred = model.feature_scale is None or model.bias

@@ -32,7 +32,7 @@ from jaxmf.types import Array, Draw, Key, PyTree
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["alpha", "noise_scale", "feature_scale", "concentration", "offset", "column_unit"],
-    meta_fields=["num_features", "bias"],
+    meta_fields=["num_features", "bias", "column_noise"],
 )
 @dataclass(frozen=True, kw_only=True)
 class LinearGaussianIBP(LinearGaussianSpec):
@@ -66,6 +66,11 @@ class LinearGaussianIBP(LinearGaussianSpec):
         columns are in different units, their standard deviations. They are in different units where
         the largest standard deviation is more than 30 times that of half of the columns, or
         more than 100 times that of a column of measurements. Set 1 for cells as they are.
+      column_noise: whether each column has noise of its own: noise_scale times a factor, whose
+        spread over columns is learned (`priors/column_noise.py`). For tables of which some columns
+        are measured better than others; features of a column are in proportion to its noise. Where
+        units are left open they are then the columns' standard deviations. See
+        `Posterior.column_noise`; not with `particle_filter` and `smc`.
     Raises:
       TypeError, ValueError: if a hyperparameter is not positive, or its prior is not over positive
         numbers; if `num_features` is not a positive integer; if `offset` is not finite, or
@@ -172,6 +177,7 @@ class LinearGaussianIBP(LinearGaussianSpec):
         Raises:
           ValueError: an unknown sweep, a capacity below 1, or too many slots for "whole_rows".
         """
+        self._check_alike("smc")
         sweep = self.chosen_sweep(sweep, data)
         num_slots = self._slots_of_sweep(sweep, 8 if capacity is None else capacity)
         plan = chain.LinearGaussianPlan(
@@ -194,6 +200,8 @@ class LinearGaussianIBP(LinearGaussianSpec):
 
         Args: draw: what a chain records: z (N, K) bool and the hyperparameters.
         """
+        if self.column_noise:
+            return self.at_draw(draw).features(draw, data)
         mean, deviation = queries.features(self._feature_posterior(draw, data), scales(draw))
         if self.column_unit is not None:
             unit = self.unit_at(slice(None)).astype(mean.dtype)
@@ -211,13 +219,14 @@ class LinearGaussianIBP(LinearGaussianSpec):
         For a missing cell this is its distribution given the draw; for an observed one that of a
         replicate.
         """
-        posterior = self._feature_posterior(draw, data)
+        model = self.at_draw(draw)
+        posterior = model._feature_posterior(draw, data)
         moments = queries.cells(posterior, draw["z"], rows, columns, scales(draw))
-        return self.in_data_units(*moments, columns)
+        return model.in_data_units(*moments, columns)
 
     def transform_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Array:
         """Probabilities (N_new, K) of the draw's features in rows not seen in training."""
-        return self._new_rows(key, draw, data, new_data)[1].probabilities
+        return self.at_draw(draw)._new_rows(key, draw, data, new_data)[1].probabilities
 
     def predict_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Pair:
         """Predictive mean and variance, each (N_new, D), of the cells of new rows.
@@ -225,8 +234,9 @@ class LinearGaussianIBP(LinearGaussianSpec):
         The features of each row are drawn given its observed cells, so that a mixture over draws
         is the predictive distribution.
         """
-        posterior, rows = self._new_rows(key, draw, data, new_data)
-        return self.in_data_units(*queries.new_row_moments(posterior, rows, scales(draw)))
+        model = self.at_draw(draw)
+        posterior, rows = model._new_rows(key, draw, data, new_data)
+        return model.in_data_units(*queries.new_row_moments(posterior, rows, scales(draw)))
 
     def _new_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> PyTree:
         posterior = self._feature_posterior(draw, data)
@@ -279,6 +289,7 @@ class LinearGaussianIBP(LinearGaussianSpec):
           ValueError: an unknown proposal, options that do not go together, too many slots for the
             exact proposal.
         """
+        self._check_alike("particle_filter")
         has_children = resample_fn is optimal
         # few to begin with: the cost of a particle follows the number of slots
         first = 4 if has_children else 8
@@ -298,6 +309,13 @@ class LinearGaussianIBP(LinearGaussianSpec):
             rejuvenate_every=rejuvenate_every,
             batch_size=batch_size,
         )
+
+    def _check_alike(self, method: str) -> None:
+        if self.column_noise:
+            raise ValueError(
+                f"column_noise: {method} takes columns that share their noise; use sample, or "
+                "leave column_noise out"
+            )
 
     def particle_draw(self, particle: PyTree, path: dict[str, Array], data: Dense) -> Draw:
         """What a draw keeps of one particle of the filter: as a chain records it, with all of Z."""

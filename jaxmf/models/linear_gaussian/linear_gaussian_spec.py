@@ -4,6 +4,10 @@
     y_kd ~ N(0, feature_scale^2)
     x_nd = offset_d + column_unit_d (sum_k z_nk y_kd + e_nd),  e_nd ~ N(0, noise_scale^2)
 
+With `column_noise` column_unit_d is multiplied by a factor f_d with a prior (see
+`priors/column_noise.py`): noise and features of a column are f_d times as large, so that given f
+all kernels are those of columns alike.
+
 The offset, the units of columns, and the priors of scales that the user leaves open, come from the
 data: `defaults.py`. Kernels see the data about the offset and in units of columns.
 Y is always summed out between steps (eq 6); see `likelihoods/gaussian.py`. Missing cells are part
@@ -28,11 +32,11 @@ from jaxmf.feature_models import BuffetModel
 from jaxmf.likelihoods import gaussian
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, LinearGaussianState, complete
-from jaxmf.priors import hyper
+from jaxmf.priors import column_noise, hyper
 from jaxmf.priors.features import sample_by_rows
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.programs import full_products
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +51,7 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
     bias: bool = False
     offset: float | Array | None = None
     column_unit: float | Array | None = None
+    column_noise: bool = False
     likelihood: InitVar[Gaussian | None] = None
 
     cells_given_draw = "summed out"  # Y is, so that cells of a column depend on each other
@@ -64,6 +69,7 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
         hyper.validate_columns("offset", self.offset)
         hyper.validate_columns("column_unit", self.column_unit, is_positive=True)
         check_flag("bias", self.bias)
+        check_flag("column_noise", self.column_noise)
 
     def notes(self, data: Dense) -> tuple[str, ...]:
         """That columns were taken in their own units, or that most cells are one number."""
@@ -92,6 +98,26 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
         """The data minus the offset, in units of `column_unit`."""
         return units.centred(data, self.offset, self.column_unit)
 
+    def scaled_by(self, factors: Array) -> Self:
+        """The model whose columns are alike in units `factors` (D,) times as large."""
+        unit = self.unit_at(slice(None)) * factors
+        return replace(self, column_unit=unit, column_noise=False)
+
+    def at_noise(self, state: LinearGaussianState) -> tuple[Self, LinearGaussianState]:
+        """The model given the factors of a state, and the state without them, its cells in these.
+
+        Both as they are where columns are alike.
+        """
+        if state.column_noise is None:
+            return self, state
+        factors = state.column_noise.factors
+        x = None if state.x is None else state.x / factors
+        return self.scaled_by(factors), state._replace(x=x, column_noise=None)
+
+    def at_draw(self, draw: Draw) -> Self:
+        """The model given the factors of a draw."""
+        return self.scaled_by(draw["noise_factors"]) if self.column_noise else self
+
     def first_slot(self) -> int:
         """The slot of the first feature: 1 with a bias feature, else 0."""
         return int(self.bias)
@@ -113,6 +139,9 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
         Returns:
           () float.
         """
+        if state.column_noise is not None:
+            scaled, rest = self.at_noise(state)
+            return scaled.log_joint(rest, data) + column_noise.log_density(state.column_noise)
         x = complete(state, self.centred(data))
         gram, cross = gaussian.gram_statistics(state.z, x)
         start = self.first_slot()
@@ -143,7 +172,11 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
             name: hyper.sample_prior(key, getattr(model, name))
             for key, name in zip(keys, HYPERPARAMETERS, strict=True)
         }
-        state = LinearGaussianState(z=jnp.zeros((num_rows, 0), bool), x=None, **values)
+        noise = None
+        if self.column_noise:
+            noise = column_noise.sample(jax.random.fold_in(hyper_key, 1), shape[1])
+        empty = jnp.zeros((num_rows, 0), bool)
+        state = LinearGaussianState(z=empty, x=None, column_noise=noise, **values)
         num_slots = max(capacity, self.num_features or 1)
         z, overflow = self.prior(state).sample(z_key, num_rows, num_slots)
         if self.bias:
@@ -153,6 +186,9 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
     @full_products
     def simulate_data(self, key: Key, state: LinearGaussianState, num_columns: int) -> Array:
         """X (N, D) given a state, Y drawn from its prior."""
+        if state.column_noise is not None:
+            scaled, rest = self.at_noise(state)
+            return scaled.simulate_data(key, rest, num_columns)
         y_key, noise_key = jax.random.split(key)
         dtype = state.noise_scale.dtype
         y = jax.random.normal(y_key, (state.z.shape[1], num_columns), dtype)
@@ -164,6 +200,11 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
     def simulate_more(
         self, key: Key, state: LinearGaussianState, data: Dense
     ) -> tuple[LinearGaussianState, Dense, dict[str, Array]]:
+        if state.column_noise is not None:
+            scaled, rest = self.at_noise(state)
+            rest, data, overflows = scaled.simulate_more(key, rest, data)
+            filled = None if rest.x is None else rest.x * state.column_noise.factors
+            return rest._replace(x=filled, column_noise=state.column_noise), data, overflows
         z_key, y_key, noise_key = jax.random.split(key, 3)
         x, start = complete(state, self.centred(data)), self.first_slot()
         earlier = state.z[:, start:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from jaxmf.data import Dense
+from jaxmf.priors.column_noise import NoiseOfColumns
 from jaxmf.samplers.feature_layout import Scales
 from jaxmf.types import Array, Draw
 
@@ -23,6 +24,7 @@ class LinearGaussianState(NamedTuple):
     concentration: Array
     noise_scale: Array
     feature_scale: Array
+    column_noise: NoiseOfColumns | None = None  # None where all columns are alike
 
 
 def complete(state: LinearGaussianState, data: Dense) -> Array:

@@ -18,6 +18,7 @@ from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.models.linear_gaussian.state import LinearGaussianState, complete
 from jaxmf.priors import hyper
+from jaxmf.samplers import column_noise
 from jaxmf.samplers.change_of_basis import change_of_basis
 from jaxmf.samplers.collapsed_sweep import collapsed_sweep
 from jaxmf.samplers.feature_layout import Scales
@@ -190,3 +191,41 @@ def update_by_change_of_basis(
         num_fixed=model.first_slot(),
     )
     return state._replace(z=z), Info(overflow={})
+
+
+def update_column_noise(
+    model: LinearGaussianSpec, key: Key, state: LinearGaussianState, data: Dense
+) -> tuple[LinearGaussianState, Info]:
+    """Kernel: the noise of columns beside each other, Y summed out, and the common scale.
+
+    Missing cells are as they are: in the units of the model, `data` and `state` as it has them.
+    """
+    assert state.column_noise is not None
+    scaled, rest = model.at_noise(state)
+    x = complete(rest, scaled.centred(data))
+    gram, cross = gaussian.gram_statistics(state.z, x)
+    ratio = (state.noise_scale / state.feature_scale) ** 2
+    mean = gaussian.row_posterior(gram, cross, ratio).mean
+    squares = gaussian.penalised_sums(state.z, x, mean, ratio) / state.noise_scale**2
+    columns_key, level_key = jax.random.split(key)
+    noise = column_noise.update(
+        columns_key,
+        state.column_noise,
+        squares=squares * state.column_noise.factors**2,
+        counts=jnp.asarray(x.shape[0], x.dtype),
+    )
+    state = state._replace(column_noise=noise)
+    if hyper.is_fixed(model.feature_scale):
+        return state, Info(overflow={})
+
+    def feature_scale_at(change: Array) -> Array:
+        # their ratio stays, so that the feature scale has a Jacobian of its own
+        return hyper.log_prior(model.feature_scale, feature * change) + jnp.log(change)
+
+    start, feature = state.noise_scale, state.feature_scale
+    noise, scale = column_noise.update_level(
+        level_key, noise, start, model.noise_scale, log_density_fn=feature_scale_at
+    )
+    feature = feature * (scale / start)
+    state = state._replace(column_noise=noise, noise_scale=scale, feature_scale=feature)
+    return state, Info(overflow={})

@@ -53,6 +53,16 @@ class Design(NamedTuple):
         """What meets the table in the means, of rows with these factors: (N, E + H) float."""
         return jnp.concatenate([factors[:, : self.num_shared], self.row_part], axis=1)
 
+    def over(self, factors: Array, columns: Array) -> Design:
+        """What meets them of cells divided by a factor of their column.
+
+        Args: factors (M,) float; columns (T,) int32, of the cells.
+        """
+        by_line = jnp.concatenate([factors, jnp.ones_like(factors[:1])])[:, None]
+        by_cell = jnp.concatenate([factors[columns], jnp.ones_like(factors[:1])])[:, None]
+        features = self.cell_features / by_cell if self.has_cells else self.cell_features
+        return self._replace(table=self.table / by_line, cell_features=features)
+
     @property
     def has_cells(self) -> bool:
         """Whether cells have features."""
@@ -65,6 +75,15 @@ class RowPriors(NamedTuple):
     means: Array  # (N, D) float
     groups: Array  # (N,) int32
     precisions: Array  # (G, D, D) float, of the groups
+
+    def over(self, factors: Array) -> RowPriors:
+        """Those with which rows of noise `factors` (N,) times as large are drawn as all others.
+
+        (f^2 Lambda + tau S) is f^2 times the precision Lambda + tau S / f^2 of such a row, so its
+        standard normals are f times as large.
+        """
+        precisions = factors[:, None, None] ** 2 * self.precisions[self.groups]
+        return RowPriors(self.means, jnp.arange(factors.shape[0], dtype=jnp.int32), precisions)
 
 
 class Arranged(NamedTuple):
