@@ -100,7 +100,8 @@ def test_groups_of_many_rows_at_once_are_those_of_each_row_alone():
     values = jnp.asarray(np.random.default_rng(1).normal(size=(300, 3)), jnp.float32)
     family = mf.NormalInverseWishart.from_data(values)
     groups = jnp.arange(300) % 5
-    cache = family.begin(family.statistics(groups, values, 64), {})
+    begun = jax.jit(lambda *rows: family.begin(family.statistics(*rows, 64), {}))
+    cache = begun(groups, values)
     lanes = tables.Lanes(jnp.zeros((), jnp.int32), 1, 64)
     predictive = jax.jit(lambda rows: jax.vmap(lambda x: family.predictive(cache, lanes, x))(rows))
     together = predictive(values)
