@@ -127,10 +127,10 @@ def sample(
         chain_method: ``"vectorized"``, ``"sequential"`` or ``"auto"`` (sequential on CPU).
         mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread chains over devices, and where
             the sampler can use it (the parallel sweep of tokens, and that of rows of
-            `LinearGaussianIBP` and `NoisyOrIBP`, ratings of `BPMF`) an axis ``"data"``. Devices are
-            those of this process, or of all processes of `jax.distributed`: then all make the same
-            call with the whole data (or `from_process_rows` of its container), and all get the
-            posterior; the first writes checkpoints, shows progress and warns.
+            `LinearGaussianIBP`, `NoisyOrIBP` and `BinaryMF`, ratings of `BPMF`) an axis ``"data"``.
+            Devices are those of this process, or of all processes of `jax.distributed`: then all
+            make the same call with the whole data (or `from_process_rows` of its container), and
+            all get the posterior; the first writes checkpoints, shows progress and warns.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
             called with a `jaxmf.engine.ProgressReport` after every chunk.
         checkpoint: folder that draws and state are written to on the way.

@@ -33,6 +33,7 @@ from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState
 from jaxmf.models.binary_mf.state import capacity as capacity_of
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.programs import full_products
+from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.annealed_smc import AnnealedModel
 from jaxmf.types import Array, Draw, Key
 
@@ -189,6 +190,13 @@ class BinaryMF(BinaryMFSpec):
         """The sweep, and whether it keeps W: see `Model` and `choice.py`."""
         return choice.sampler_options(self, options, platform, data)
 
+    def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
+        """With W kept, rows and columns are spread over "data": see `Model`."""
+        return () if choice.whole_because(self, options) else (DATA_AXIS,)
+
+    def mesh_advice(self, options: Mapping[str, object]) -> str:
+        return choice.whole_because(self, options)
+
     def sampler(
         self,
         *,
@@ -272,6 +280,7 @@ class BinaryMF(BinaryMFSpec):
             grow=Partial(chain.grow, plan),
             capacity=capacity_of,
             limit=Partial(chain.limit, plan),
+            row_arrays=chain.row_arrays,
         )
 
     def annealed(

@@ -368,6 +368,11 @@ def grow(plan: BinaryMFPlan, state: BinaryMFState, sizes: dict[str, int]) -> Bin
     return grow_state(state, sizes)
 
 
+def row_arrays() -> tuple[str, ...]:
+    """What devices have their part of: of the data, the state and draws; V by its own rows."""
+    return ("values", "observed", "u", "v", "z")
+
+
 def limit(plan: BinaryMFPlan, data: Dense) -> dict[str, Limit]:
     """How many slots either side may have."""
     if plan.whole_rows:

@@ -12,6 +12,7 @@ from typing import Any
 
 from jaxmf.data import Dense
 from jaxmf.devices import AUTO, choose_sweep
+from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.models.binary_mf import binary_mf_checks
 from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.priors.features import BetaBernoulli
@@ -55,3 +56,20 @@ def step_work(model: BinaryMFSpec, data: Dense) -> int:
     )
     num_rows, num_columns = data.shape
     return row_slots * column_slots * (num_rows * row_slots + num_columns * column_slots)
+
+
+def whole_because(model: BinaryMFSpec, options: Mapping[str, object]) -> str:
+    """What keeps rows from being spread over devices, a clause for messages; or empty.
+
+    They are where W is kept and nothing is drawn row by row.
+    """
+    if isinstance(model.likelihood, Poisson):
+        return "counts are split cell by cell, with the Poisson likelihood use chains alone"
+    changes = []
+    if binary_mf_checks.weights_option(model, options.get("weights")) != "explicit":
+        changes.append('weights="explicit"')
+    if options.get("split_merge"):
+        changes.append("split_merge=0")
+    if options.get("start", "prior") != "prior":
+        changes.append('start="prior"')
+    return f'with {", ".join(changes)} it spreads rows over "data"' if changes else ""

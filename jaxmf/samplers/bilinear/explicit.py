@@ -19,7 +19,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logit
+from jax.typing import DTypeLike
 
+from jaxmf import row_shards
 from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import Likelihood
@@ -104,7 +106,7 @@ def draw_bits(
     `log_odds` (K,) are those of the probabilities of the features.
     """
     u, _, _, x, observed = side
-    draws = draws_of_rows(key, jnp.arange(u.shape[0]), u.shape[1], None, x.dtype)
+    draws = _draws_of_rows(key, u, x.dtype)
     if isinstance(likelihood, Gaussian):
         return draw_all_bits(
             log_odds,
@@ -167,6 +169,13 @@ def _draw_bits_by_cells(
     return jax.lax.fori_loop(0, num_visits, visit, start)[0]
 
 
+def _draws_of_rows(key: Key, u: Array, dtype: DTypeLike) -> RowDraws:
+    """The numbers of every row of u, each device making those of its own."""
+    rows = row_shards.spread(jnp.arange(u.shape[0]))
+    draws = draws_of_rows(key, rows, u.shape[1], None, dtype)
+    return jax.tree.map(row_shards.spread, draws)
+
+
 def draw_several(
     key: Key,
     side: BilinearSide,
@@ -186,7 +195,7 @@ def draw_several(
     num_rows = jnp.asarray(u.shape[0], x.dtype)
     counts = jnp.sum(u, axis=0, dtype=x.dtype)
     movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
-    draws = draws_of_rows(key, jnp.arange(u.shape[0]), u.shape[1], None, x.dtype)
+    draws = _draws_of_rows(key, u, x.dtype)
     share = _MEAN_SEVERAL / jnp.maximum(jnp.sum(movable, dtype=x.dtype), 1)
     chosen = movable & (draws.order < share)
     proposed = jnp.where(chosen, draws.bits < jax.nn.sigmoid(log_odds), u)

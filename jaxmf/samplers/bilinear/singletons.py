@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
-from jaxmf import slots
+from jaxmf import row_shards, slots
 from jaxmf._kernels.linalg import after
 from jaxmf._kernels.special import accepts, poisson
 from jaxmf.likelihoods.cells.gaussian import Gaussian
@@ -68,11 +68,10 @@ def draw_singletons(
 
 def _hand_out(occupied: Array, num_new: Array) -> tuple[Array, slots.Claim]:
     """Slots for `num_new` (I,) new features of each row: bits (I, K), and the claim."""
-    last = jnp.cumsum(num_new)
-    claim = slots.claim(occupied, last[-1])
+    claim = slots.claim(occupied, jnp.sum(num_new))
     rank = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
-    owner = jnp.searchsorted(last, rank, side="right")
-    return claim.claimed & (jnp.arange(num_new.shape[0])[:, None] == owner), claim
+    end = row_shards.running_total(num_new)[:, None]
+    return claim.claimed & (end - num_new[:, None] <= rank) & (rank < end), claim
 
 
 def _propose_singletons(

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 
-from jaxmf import slots
+from jaxmf import row_shards, slots
 from jaxmf._kernels.linalg import after
 from jaxmf._kernels.special import binomial
 from jaxmf.likelihoods import bilinear
@@ -185,20 +185,25 @@ def _conditional_of_any_prior(
 
 def _weighted_gram(u: Array, v: Array, precision: Array, *, diagonal: bool) -> Array:
     """A' diag(precision) A over pairs of features, by pieces of rows: O(I J L^2 + I K^2 L^2)."""
-    num_rows, num_slots = u.shape
-    size = min(_ROWS_A_PIECE, num_rows)
+    num_slots = u.shape[1]
     v_pairs = (v[:, :, None] * v[:, None, :]).reshape(v.shape[0], -1)
     shape = (num_slots**2,) if diagonal else (num_slots**2, v.shape[1] ** 2)
 
-    def add_piece(piece: Array, total: Array) -> Array:
-        start, first = piece_start(piece, size, num_rows)
-        fresh = start + jnp.arange(size) >= first
-        some = jax.lax.dynamic_slice_in_dim(u, start, size) * fresh[:, None]
-        seen = jax.lax.dynamic_slice_in_dim(precision, start, size) @ v_pairs
-        u_pairs = (some[:, :, None] * some[:, None, :]).reshape(size, -1)
-        return total + (jnp.sum(u_pairs * seen, axis=0) if diagonal else u_pairs.T @ seen)
+    def sum_over(u: Array, precision: Array, v_pairs: Array) -> Array:
+        num_rows = u.shape[0]
+        size = min(_ROWS_A_PIECE, num_rows)
 
-    total = jax.lax.fori_loop(0, -(-num_rows // size), add_piece, jnp.zeros(shape, u.dtype))
+        def add_piece(piece: Array, total: Array) -> Array:
+            start, first = piece_start(piece, size, num_rows)
+            fresh = start + jnp.arange(size) >= first
+            some = jax.lax.dynamic_slice_in_dim(u, start, size) * fresh[:, None]
+            seen = jax.lax.dynamic_slice_in_dim(precision, start, size) @ v_pairs
+            u_pairs = (some[:, :, None] * some[:, None, :]).reshape(size, -1)
+            return total + (jnp.sum(u_pairs * seen, axis=0) if diagonal else u_pairs.T @ seen)
+
+        return jax.lax.fori_loop(0, -(-num_rows // size), add_piece, jnp.zeros(shape, u.dtype))
+
+    total = row_shards.sum_over_rows(sum_over, (u, precision), v_pairs)
     if diagonal:
         return total.reshape(num_slots, num_slots)
     pairs = total.reshape(num_slots, num_slots, v.shape[1], v.shape[1])
