@@ -17,7 +17,7 @@ import typer
 
 from jaxmf.cli.fitting import fit, models
 from jaxmf.cli.options import as_options
-from jaxmf.cli.results import demo, predict, recommend, report, show
+from jaxmf.cli.results import compare, demo, predict, recommend, report, show
 from jaxmf.cli.settings import read_settings as read_settings
 
 app = typer.Typer(
@@ -60,7 +60,7 @@ def _options(
         importlib.import_module(module)
 
 
-for _command in (models, fit, show, predict, recommend, report, demo):
+for _command in (models, fit, show, compare, predict, recommend, report, demo):
     app.command()(_command)
 
 

@@ -53,6 +53,23 @@ def show(folder: Folder) -> None:
         print(f"{name.replace('_', ' '):<{width}}  {value}")
 
 
+def compare(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folders of two finished runs or more, of the same data.")
+    ],
+    criterion: Annotated[
+        str, typer.Option(help="loo (each cell given all others), or waic.")
+    ] = "loo",
+) -> None:
+    """Compare runs of the same data by how well they predict single cells of it."""
+    if len({folder.absolute() for folder in folders}) < max(2, len(folders)):
+        raise ValueError(f"two folders or more, each once, are compared; got {len(folders)}")
+    import jaxmf as mf
+
+    runs = {str(folder): _load(folder) for folder in folders}
+    print(as_options(str(mf.compare(runs, criterion=criterion))))
+
+
 def predict(
     folder: Folder,
     cells: Annotated[

@@ -14,6 +14,7 @@ from jaxmf.data.lean import aligned_copy, any_block, cell_keys, has_repeats
 from jaxmf.types import Names
 
 INT32_MAX = 2**31 - 1
+_NOT_FINITE = "Only Dense data marks missing cells with NaN; drop these values or repair them."
 
 
 def is_traced(*arrays: object) -> bool:
@@ -243,7 +244,9 @@ def column_of_lost_digits(
     return column, float(size[column]), float(spread[column])
 
 
-def check_finite(name: str, array: np.ndarray, *, where: np.ndarray | None = None) -> None:
+def check_finite(
+    name: str, array: np.ndarray, *, where: np.ndarray | None = None, remedy: str = _NOT_FINITE
+) -> None:
     """No NaN and no infinity (among the elements of ``where``)."""
     if where is None and not any_block(array, _is_not_finite):
         return
@@ -256,7 +259,7 @@ def check_finite(name: str, array: np.ndarray, *, where: np.ndarray | None = Non
             array,
             bad,
             "must be finite",
-            "Only Dense data marks missing cells with NaN; drop these values or repair them.",
+            remedy,
         )
 
 
@@ -278,7 +281,12 @@ def _is_beyond_int32(array: np.ndarray) -> np.ndarray:
 
 def check_counts(name: str, array: np.ndarray) -> None:
     """Whole numbers from 0 on that int32 can index."""
-    check_finite(name, array)
+    check_finite(
+        name,
+        array,
+        remedy="Counts have no missing cells: fill in 0 where an empty cell says that there is "
+        "none (x.fillna(0)), and leave rows out whose counts are not known.",
+    )
     advice = "Counts are whole numbers; pass raw counts rather than weights or frequencies."
     for is_bad, problem, remedy in (
         (_is_negative, "negative count", "Counts are 0, 1, 2, ..."),

@@ -140,9 +140,13 @@ def _check_like(state: PyTree, shapes: PyTree, num_chains: int) -> None:
     pairs = zip(leaf_names(shapes), jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
     for name, there, needed in pairs:
         if there != needed:
+            is_other_float = there.replace("float32", "float64") == needed.replace(
+                "float32", "float64"
+            )
+            remedy = "; switch jax_enable_x64 as it was in that run" if is_other_float else ""
             raise ValueError(
                 f"initial: {name} of its state is {there} and should be {needed} for these data "
-                f"and num_chains={num_chains}"
+                f"and num_chains={num_chains}{remedy}"
             )
 
 

@@ -9,7 +9,7 @@ from jaxmf.column_units import units_of
 from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import Summary
-from jaxmf.model import HasFeatures, HasNetwork, Pair, lacks, settings_of
+from jaxmf.model import HasFeatures, HasNetwork, HasRowGroups, Pair, lacks, settings_of
 from jaxmf.posterior.agreement import described
 from jaxmf.posterior.alarms import Alarmed
 from jaxmf.posterior.draws import Draws
@@ -107,6 +107,10 @@ def _distribution(posterior: Draws, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def features(posterior: Draws) -> DrawFeatures:
     """See `Posterior.features`."""
+    if isinstance(posterior.model, HasRowGroups):
+        raise ValueError(
+            f"features: {type(posterior.model).__name__} has groups of rows instead; ask groups()"
+        )
     if not isinstance(posterior.model, HasFeatures):
         raise lacks(posterior.model, HasFeatures, "features")
     feature_bits(posterior)  # which a model without binary features has not

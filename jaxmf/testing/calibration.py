@@ -174,6 +174,12 @@ def simulation_based_calibration(
     )
     check_number("level", level, above=0, below=1)
     capability = SimulatesMatrices if data is None else SimulatesMore
+    if data is None and isinstance(model, SimulatesMore) and not isinstance(model, capability):
+        raise ValueError(
+            f"simulation_based_calibration: {type(model).__name__} simulates no data of its own, "
+            "but more rows, or tokens, like those that it is given: pass data=y for the check "
+            "around the posterior"
+        )
     if not isinstance(model, capability):
         raise lacks(model, capability, "simulation_based_calibration")
     entry = registry.entry_of(model)

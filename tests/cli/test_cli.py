@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_annealed_runs_are_made_by_their_flags(matrix, tmp_path, capsys):
 def test_help_is_what_comes_without_a_command(capsys):
     assert cli.run([]) == 0
     printed = capsys.readouterr().out
-    for command in ("models", "fit", "show", "predict", "report", "demo"):
+    for command in ("models", "fit", "show", "compare", "predict", "report", "demo"):
         assert command in printed
 
 
@@ -117,6 +118,26 @@ def test_show_prints_summary_and_facts(finished, capsys):
     printed = capsys.readouterr().out
     assert "R-hat" in printed
     assert "12 rows, 5 columns, 3 cells missing" in printed
+
+
+def test_runs_are_compared(finished, tmp_path, capsys, monkeypatch):
+    other = tmp_path / "other"
+    shutil.copytree(finished, other)
+    assert cli.run(["compare", str(finished), str(other)]) == 2
+    assert "has 12 draws, and loo needs 25 at least" in capsys.readouterr().err
+    asked = {}
+    monkeypatch.setattr(mf, "compare", lambda runs, criterion: asked.update(runs) or criterion)
+    assert cli.run(["compare", str(finished), str(other), "--criterion", "waic"]) == 0
+    assert capsys.readouterr().out == "waic\n"
+    assert [*asked] == [str(finished), str(other)]
+    assert all(post.meta.run["num_samples"] == 6 for post in asked.values())
+    for folders, says in (
+        ([finished], "two folders or more"),
+        ([finished, finished], "two folders or more, each once"),
+        ([finished, "nowhere"], "there is no folder nowhere"),
+    ):
+        assert cli.run(["compare", *map(str, folders)]) == 2
+        assert says in capsys.readouterr().err
 
 
 def test_predict_writes_a_table(finished, tmp_path, capsys):

@@ -216,12 +216,22 @@ def test_going_on_with_the_earlier_draws_left_out():
     assert more.num_draws == 9
 
 
+def _other_float(leaf):
+    """A leaf in the floats of the other setting of x64; others as they are."""
+    if not jnp.issubdtype(leaf.dtype, jnp.floating):
+        return leaf
+    return np.asarray(leaf, np.float32 if leaf.dtype == np.float64 else np.float64)
+
+
 def test_an_initial_run_of_something_else_is_refused():
     part = run(pair_gibbs(), DATA, num_samples=2)
     with pytest.raises(ValueError, match="another algorithm"):
         run(fuse(), np.int32(9), num_samples=2, initial=part)
     with pytest.raises(ValueError, match=r"x of its state .* num_chains=1"):
         run(pair_gibbs(), DATA, num_samples=2, initial=twice(part))
+    in_other_floats = replace(part, state=jax.tree.map(_other_float, part.state))
+    with pytest.raises(ValueError, match="switch jax_enable_x64 as it was in that run"):
+        run(pair_gibbs(), DATA, num_samples=2, initial=in_other_floats)
     with pytest.raises(ValueError, match="thin=2, but the initial run has thin=1"):
         run(pair_gibbs(), DATA, num_samples=2, thin=2, initial=part)
     with pytest.raises(ValueError, match="leave it out"):

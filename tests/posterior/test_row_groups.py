@@ -62,6 +62,8 @@ def test_rows_have_the_probabilities_of_the_groups_that_are_listed(sampled):
     groups, shares = sampled.groups(), sampled.transform(X)
     assert shares.shape == (14, groups.counts.size + 1)
     np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"features: DPMixture has groups .* ask groups\(\)"):
+        sampled.features()
     # a chain does not begin with the larger group
     assert not np.array_equal(groups.slots, np.arange(groups.slots.size))
     np.testing.assert_array_equal(shares.argmax(axis=1)[[0, 9]], groups.labels[[0, 9]])

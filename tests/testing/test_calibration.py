@@ -279,7 +279,8 @@ def test_samplers_of_other_models_are_calibrated(model):
 def test_what_cannot_be_calibrated_is_said():
     for asked, error, says in [
         (("x", 4, 2), TypeError, "model"),
-        ((mf.LDA(2), 4, 2), ValueError, "simulation_based_calibration: LDA does not have"),
+        ((mf.LDA(2), 4, 2), ValueError, "LDA simulates no data of its own, .* pass data=y"),
+        ((mf.SparseBinaryMF(), 4, 2), ValueError, "SparseBinaryMF does not have simulate_matrix"),
         ((mf.BPMF(2), 4, 2), ValueError, "BPMF takes the scale and the offset of real cells"),
         ((linear_gaussian(), 0, 2), ValueError, "num_rows"),
         ((linear_gaussian(), 4, 2.5), TypeError, "num_columns"),
