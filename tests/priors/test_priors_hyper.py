@@ -331,7 +331,8 @@ def test_updates_keep_double_precision():
     with jax.enable_x64(True):
         value, key = jnp.asarray(0.7), jax.random.key(0)
         for prior in (dist.Gamma(1.0, 1.0), dist.LogNormal(0.0, 1.0)):
-            new = update_rate(key, prior, value, power=jnp.asarray(3), total=jnp.asarray(2.0))
+            settings = {"power": jnp.asarray(3), "total": jnp.asarray(2.0)}
+            new = jax.jit(partial(update_rate, prior=prior))(key, value=value, **settings)
             assert new.dtype == jnp.float64
 
 

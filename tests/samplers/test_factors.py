@@ -52,6 +52,10 @@ def problem(name, num_rows=NUM_ROWS, num_columns=NUM_COLUMNS, num_cells=NUM_CELL
     }
 
 
+designed = jax.jit(design, static_argnums=2)
+means_of_cells = jax.jit(cell_means, static_argnames="num_factors")
+
+
 def draw(setup, normals, **changed):
     """`draw_rows` with two groups of priors."""
     data, u = setup["data"], jnp.asarray(setup["u"])
@@ -65,7 +69,7 @@ def draw(setup, normals, **changed):
     )
     known = Known(*map(jnp.asarray, setup["known"]))
     arguments = {
-        "design": design(jnp.asarray(setup["v"]), known, setup["num_factors"]),
+        "design": designed(jnp.asarray(setup["v"]), known, setup["num_factors"]),
         "chunks": arranged(data, (size, size)).by_row,
         "precision": 1.7,
     } | changed
@@ -102,7 +106,7 @@ def test_means_of_cells_are_those_of_table_6_1(name):
     with jax.enable_x64(True):
         setup = problem(name)
         data = setup["data"]
-        found = cell_means(
+        found = means_of_cells(
             jnp.asarray(setup["u"]),
             jnp.asarray(setup["v"]),
             Known(*map(jnp.asarray, setup["known"])),
