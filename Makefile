@@ -42,6 +42,9 @@ oldest: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
 # programs only wait for one another on more.
 test slow exhaustive newest oldest notebooks docs: export PJRT_NPROC ?= 1
 test slow exhaustive newest oldest notebooks docs: export OPENBLAS_NUM_THREADS ?= 1
+# Sources are compiled once, whatever the caller's shell says: tests start many processes, and each
+# would take half a second more.
+test slow exhaustive newest oldest: export PYTHONDONTWRITEBYTECODE :=
 # Tests compile more than they run, and share what they compiled; the tests before a release,
 # notebooks, pages and demo compile as a user's programs are.
 test slow newest oldest: export XLA_FLAGS ?= --xla_backend_optimization_level=0

@@ -34,6 +34,7 @@ def assert_same_where_both_have_slots(small, large):
     np.testing.assert_array_equal(small.state.active, large.state.active[:, :num_slots])
 
 
+@pytest.mark.tiers(exhaustive=["1.0-vectorized", "1e-09-sequential"])
 @pytest.mark.parametrize("method", ["sequential", "vectorized"])
 @pytest.mark.parametrize("chunk_seconds", [1e-9, 1.0])
 def test_growing_gives_the_draws_of_large_capacity(method, chunk_seconds):

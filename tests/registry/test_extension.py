@@ -87,7 +87,7 @@ def test_the_extension_imports_public_names_alone(path):
             assert all(name.name in public for name in node.names if "jaxmf" in name.name)
 
 
-@pytest.mark.tiers(slow=["likelihood"])
+@pytest.mark.tiers(slow=["likelihood"], exhaustive=["family", "model"])
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_added_keeps_the_contracts(name):
     model, data = CASES[name]
@@ -159,6 +159,7 @@ print(type(jaxmf.load({folder!r}).model).__name__)
 """
 
 
+@pytest.mark.tiers(exhaustive=["prior-tests.extension.priors"])
 @pytest.mark.parametrize(
     ("name", "module"), [("model", "tests.extension.models"), ("prior", "tests.extension.priors")]
 )

@@ -291,6 +291,7 @@ def test_the_rows_of_a_feature_are_listed_by_id():
         assert re.search(r"[^<>]*, ".join(rows_of_one), features), features[-900:]
 
 
+@pytest.mark.slow
 def test_the_rows_and_columns_of_a_bicluster_are_listed_by_id():
     """All of eight, where a line of the printed table has room for four."""
     values = np.zeros((24, 18))

@@ -139,6 +139,9 @@ WAYS = {
 }
 
 
+@pytest.mark.tiers(
+    exhaustive=["biases-one after the other", "biases-side by side", "plain-side by side"]
+)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_rows_have_the_distribution_of_eq_6_25(name, way, monkeypatch):
