@@ -1,21 +1,23 @@
-"""What a fit says: scores and their uncertainty, probabilities, a table of scalars."""
+"""What a fit says: scores, probabilities, scalars; and `ScoredCells`, models with scores."""
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.types import Array
-from jaxmf.variational_bayes.contracts import CellSettings
-from jaxmf.variational_bayes.likelihood import Likelihood
+from jaxmf.model import Pair
+from jaxmf.types import Array, Draw, Key
+from jaxmf.variational_bayes.contracts import CellSettings, Likelihood
 from jaxmf.variational_bayes.parameters import Normal, half
 from jaxmf.variational_bayes.pieces import PieceTable, cut
 from jaxmf.variational_bayes.state import from_draw
 from jaxmf.variational_bayes.sums import gathered_moments, gatherer, shared_moments
 
-Draw = dict[str, Array]
 _NUM_NODES = 32
 # Factors weaker than this share of the strongest, or of the sd of a cell's noise, count as unused.
 _LEAST_SHARE, _LEAST_STRENGTH = 1e-3, 1e-3
@@ -162,3 +164,34 @@ def _beside_popularity(draw: Draw) -> list[tuple[str, str]]:
             "ones or fewer factors may help; if not, recommend the columns with most ones",
         )
     ]
+
+
+class ScoredCells(CellSettings, ABC):
+    """Base of models of zeros and ones given their scores."""
+
+    @property
+    def cell_distribution(self) -> str:
+        """The distribution of a cell given its score, by the name that predictions know."""
+        return "normal" if isinstance(self.likelihood, Gaussian) else "bernoulli"
+
+    @abstractmethod
+    def score_cells(self, draw: Draw, rows: Array, columns: Array) -> Pair:
+        """Mean and variance of the scores m of cells (M,): (M,) each."""
+
+    def predict_cells(self, draw: Draw, data: object, rows: Array, columns: Array) -> Pair:
+        """Mean and variance of cells as 0 or 1, the uncertainty of their scores included."""
+        del data
+        mean, variance = self.score_cells(draw, rows, columns)
+        return cell_moments(self.likelihood, draw, mean, variance)
+
+    @abstractmethod
+    def score_new_rows(self, draw: Draw, new_data: Any) -> Pair:
+        """Mean and variance of the scores of further rows: (M, D) each."""
+
+    def predict_rows(self, key: Key, draw: Draw, data: object, new_data: object) -> Pair:
+        """Mean and variance of the cells of further rows: (M, D) each."""
+        del key, data
+        return cell_moments(self.likelihood, draw, *self.score_new_rows(draw, new_data))
+
+    def probability(self, mean: Array, variance: Array) -> Array:
+        return probability(self.likelihood, mean, variance)

@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 
 import jax
 
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import STATIC, Array
-from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.zeros import ZerosSpec
+
+Likelihood = Gaussian | Bernoulli
+"""Those whose expected cost under Gaussian scores is known."""
 
 
 class LearnedHyperparameters(NamedTuple):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxmf import row_shards
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array
-from jaxmf.variational_bayes.likelihood import Likelihood
+from jaxmf.variational_bayes.contracts import Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, half
 from jaxmf.variational_bayes.pieces import (
     Layout,

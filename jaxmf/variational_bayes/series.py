@@ -20,8 +20,8 @@ import numpy as np
 from jaxmf._kernels import linalg
 from jaxmf.types import Array
 from jaxmf.variational_bayes import paths as gp
+from jaxmf.variational_bayes.contracts import Likelihood
 from jaxmf.variational_bayes.free_energy import divergence_of_others, expected_cost
-from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, Priors
 from jaxmf.variational_bayes.paths import Paths, Quadratic
 from jaxmf.variational_bayes.pieces import Layout

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Key
-from jaxmf.variational_bayes.likelihood import Likelihood
+from jaxmf.variational_bayes.contracts import Likelihood
 from jaxmf.variational_bayes.parameters import Parameters
 
 _BLOCK_CELLS = 2**22

@@ -27,7 +27,7 @@ from jax.typing import DTypeLike
 from jaxmf import row_shards
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array, PyTree
-from jaxmf.variational_bayes.likelihood import Likelihood
+from jaxmf.variational_bayes.contracts import Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal
 from jaxmf.variational_bayes.pieces import (
     Pieces,

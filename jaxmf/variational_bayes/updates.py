@@ -20,8 +20,7 @@ import jax.numpy as jnp
 
 from jaxmf import row_shards
 from jaxmf.types import Array
-from jaxmf.variational_bayes.contracts import CellSettings, LearnedHyperparameters
-from jaxmf.variational_bayes.likelihood import Likelihood
+from jaxmf.variational_bayes.contracts import CellSettings, LearnedHyperparameters, Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, Priors
 from jaxmf.variational_bayes.sums import CellSums, map_lines, positions
 

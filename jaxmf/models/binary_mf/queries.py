@@ -27,9 +27,8 @@ from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.samplers.feature_layout import row_prior
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 
-Draw = dict[str, Array]
 _CELLS_A_PIECE = 4096
 _NUM_SWEEPS = 40
 _NUM_STARTS = 64

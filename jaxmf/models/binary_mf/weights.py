@@ -12,12 +12,12 @@ from jaxmf.model import Pair
 from jaxmf.models.binary_mf import queries
 from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.samplers.bilinear import weights as weight_moves
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Draw, Key
 
 _NUM_SWEEPS = 200
 
 
-def weight_moments(model: BinaryMFSpec, key: Key, draw: queries.Draw, data: Dense) -> Pair:
+def weight_moments(model: BinaryMFSpec, key: Key, draw: Draw, data: Dense) -> Pair:
     """Mean and standard deviation of W given U, V, the hyperparameters and the observed cells.
 
     In closed form where cells are Gaussian. Others by 200 draws of W from its conditional
@@ -41,7 +41,7 @@ def weight_moments(model: BinaryMFSpec, key: Key, draw: queries.Draw, data: Dens
     return mean, jnp.diag(sd) if model.diagonal else sd.reshape(mean.shape)
 
 
-def _sampled(model: BinaryMFSpec, key: Key, draw: queries.Draw, data: Dense) -> tuple[Array, Array]:
+def _sampled(model: BinaryMFSpec, key: Key, draw: Draw, data: Dense) -> tuple[Array, Array]:
     likelihood, prior = queries.at_draw(model, draw)
     u, v, start = draw["z"], draw["v"], jnp.asarray(draw["weights"])
     first = _NUM_SWEEPS // 4

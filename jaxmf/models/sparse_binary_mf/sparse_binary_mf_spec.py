@@ -23,8 +23,8 @@ from jaxmf.data import SparseBinary
 from jaxmf.model import Model
 from jaxmf.readable import Readable
 from jaxmf.types import STATIC, Array
-from jaxmf.variational_bayes.cells import ScoredCells
-from jaxmf.variational_bayes.likelihood import Likelihood
+from jaxmf.variational_bayes.answers import ScoredCells
+from jaxmf.variational_bayes.contracts import Likelihood
 from jaxmf.variational_bayes.zeros import ZerosSpec
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxmf.data import SparseSeries
 from jaxmf.models.sparse_binary_series.sparse_binary_series_spec import SparseBinarySeriesSpec
 from jaxmf.programs import jit
-from jaxmf.types import Array
+from jaxmf.types import Array, Draw
 from jaxmf.variational_bayes import paths as gp
 from jaxmf.variational_bayes import series
 from jaxmf.variational_bayes.answers import table_of_new_rows
@@ -23,7 +23,6 @@ from jaxmf.variational_bayes.state import from_draw
 from jaxmf.variational_bayes.sums import side_sums
 from jaxmf.variational_bayes.zeros import All
 
-Draw = dict[str, Array]
 _OF_ROWS = ("row_mean", "row_variance", "row_bias", "row_bias_variance")
 _NUM_FOLDS = 30
 
