@@ -37,6 +37,7 @@ _CHECKS = (
     run_alarms.agreeing_particles,
     run_alarms.poor_prediction,
     data_alarms.outside_support,
+    run_alarms.unequal_errors,
 )
 # those that look at the cells of the data
 _OF_CELLS = (
@@ -45,6 +46,7 @@ _OF_CELLS = (
     data_alarms.unlike_units,
     structure_alarms.level_as_feature,
     structure_alarms.groups_of_one_value,
+    run_alarms.unequal_errors,
 )
 
 
@@ -62,7 +64,8 @@ class Alarmed(Convergence):
         feature or one group in use, noise above the sd of the data, a free energy that still
         changes, an evidence without a credible error, observed cells that simple means of the other
         cells predict better, or words that their frequencies do (see `leave_one_out`), intervals
-        that leave the scale of the data. Kept once computed.
+        that leave the scale of the data, columns of unequal error that share their noise. Kept once
+        computed.
 
         Returns:
             An `Alarm` (kind, sentence) for each; empty if nothing was seen.

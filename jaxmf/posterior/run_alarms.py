@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.special import chdtrc
 
 from jaxmf import registry
 from jaxmf.blocks.split_merge import can_split
 from jaxmf.column_units import units_of
-from jaxmf.model import HasNetwork
+from jaxmf.data import Dense, Entries, units
+from jaxmf.data.checks import shown_id
+from jaxmf.model import HasNetwork, settings_of
 from jaxmf.posterior.agreement import LARGEST_RHAT
 from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.evidence import annealing_fault
@@ -20,6 +23,9 @@ _DRIFT_ERRORS = 4.0
 _CONVERGED = 1e-4
 _SHORT_DOCUMENT = 20  # words
 _PREDICTION_ERRORS = 3.0
+_FEWEST_ERRORS = 8  # of a column whose errors are compared with those of others
+_FALSE_COLUMNS = 1e-3  # the probability that chance alone ranks errors so unevenly over columns
+_UNEQUAL_ERRORS = 4.0  # the largest mean square of a column over the smallest, from which it counts
 _LEAST_DOUBT = 0.05  # probability of other features of a row, below which particles may agree
 _LEAST_SHARE_OF_DOUBT = 0.25  # of it that particles should have among them
 _STEPS_OF_ROUND_TRIPS = 20  # for each replica, after which one should have come back
@@ -208,3 +214,54 @@ def poor_prediction(posterior: Convergence) -> Iterator[Alarm]:
         f"all others, have {what}. {advice(posterior)}; if that does not help, the model does not "
         "suit these data",
     )
+
+
+def unequal_errors(posterior: Convergence) -> Iterator[Alarm]:
+    """Columns that are predicted unequally well, though they share their noise.
+
+    By the ranks of squared errors of cells, each predicted from all others (Kruskal-Wallis).
+    """
+    if settings_of(posterior.model).get("column_noise") is not False:
+        return  # on already, or not a setting of the model
+    if "noise_scale" not in posterior.draws:
+        return  # stars and the like
+    comparison, data = posterior.leave_one_out(), posterior.data
+    if comparison is None or not isinstance(data, Dense | Entries):
+        return
+    varies = units.column_scales(data)[comparison.columns] > 0
+    columns, errors, p_value = compare_columns(comparison.columns[varies], comparison.model[varies])
+    if p_value > _FALSE_COLUMNS or errors.max() <= _UNEQUAL_ERRORS * errors.min():
+        return
+    unit = units_of(posterior.model, columns)  # errors are in these
+    least, most = (
+        f"{shown_id(data.column_names, int(columns[at]))} ({np.sqrt(errors[at]) * unit[at]:.3g})"
+        for at in (int(np.argmin(errors)), int(np.argmax(errors)))
+    )
+    yield Alarm(
+        "unequal noise",
+        "Errors of cells, each predicted from all others, differ between columns by more than "
+        f"chance (root mean squares from column {least} to {most}), but all share one noise scale: "
+        "intervals are too wide in some columns and too narrow in others. Try column_noise=True, "
+        "noise of its own for each column",
+    )
+
+
+def compare_columns(
+    columns: np.ndarray, errors: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Columns with eight errors or more, means of these, and p of their being alike.
+
+    Args: columns (M,) int; errors (M,) float.
+    Returns (C,) int, (C,) float, and 1 of fewer than two columns.
+    """
+    counts = np.bincount(columns)
+    kept = counts[columns] >= _FEWEST_ERRORS
+    chosen, index = np.unique(columns[kept], return_inverse=True)
+    if chosen.size < 2:
+        return chosen, np.ones(chosen.size), 1.0
+    count, size = np.bincount(index), index.size
+    ranks = np.argsort(np.argsort(errors[kept])) + 1.0
+    squares = np.sum(np.bincount(index, ranks) ** 2 / count)
+    statistic = 12 / (size * (size + 1)) * squares - 3 * (size + 1)
+    p_value = float(chdtrc(chosen.size - 1, statistic))
+    return chosen, np.bincount(index, errors[kept]) / count, p_value
