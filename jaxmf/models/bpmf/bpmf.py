@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -21,26 +20,7 @@ from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import Array, Draw, Key
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        "row_features",
-        "column_features",
-        "cell_features",
-        "row_classes",
-        "column_classes",
-        "likelihood",
-        "row_prior",
-        "column_prior",
-        "mixture",
-        "link_precision",
-        "coefficient_precision",
-        "offset",
-        "column_unit",
-        "scale",
-    ],
-    meta_fields=["num_factors", "bias", "coefficients", "link", "column_noise"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class BPMF(BPMFSpec):
     """Real factors of the observed cells of a matrix, with their uncertainty.

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 import jax
@@ -50,7 +50,7 @@ from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
 from jaxmf.samplers.factors.shares import shared_out, shared_out_of_processes
 from jaxmf.samplers.factors.vectors import Known
-from jaxmf.types import Array, ArrayLike, Draw, PyTree
+from jaxmf.types import STATIC, Array, ArrayLike, Draw, PyTree
 
 WIDEST = 512  # of features with coefficients, all in all
 _WIDEST_PART = 64  # with coefficients unless these are asked for
@@ -61,7 +61,7 @@ _OF_COLUMN_NOISE = ("noise_factors", "noise_degrees")
 class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
     """The fields of `BPMF`, and what follows from them alone."""
 
-    num_factors: int = 16
+    num_factors: int = field(default=16, metadata=STATIC)
     row_features: Features | None = None
     column_features: Features | None = None
     cell_features: CellFeatures | None = None
@@ -71,15 +71,15 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
     row_prior: NormalInverseWishart | None = None
     column_prior: NormalInverseWishart | None = None
     mixture: Any = None
-    bias: bool = True
-    coefficients: bool | None = None
-    link: bool | None = None
+    bias: bool = field(default=True, metadata=STATIC)
+    coefficients: bool | None = field(default=None, metadata=STATIC)
+    link: bool | None = field(default=None, metadata=STATIC)
     link_precision: Hyperparameter = None
     coefficient_precision: Hyperparameter = None
     offset: Any = None
     column_unit: float | Array | None = None
     scale: Any = None
-    column_noise: bool = False
+    column_noise: bool = field(default=False, metadata=STATIC)
 
     @property
     def is_normal(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -29,11 +28,7 @@ from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
 from jaxmf.types import Array, Draw, Key, PyTree
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["alpha", "noise_scale", "feature_scale", "concentration", "offset", "column_unit"],
-    meta_fields=["num_features", "bias", "column_noise"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, kw_only=True)
 class LinearGaussianIBP(LinearGaussianSpec):
     """Binary latent features of unknown number with Gaussian loadings and noise.

@@ -19,7 +19,7 @@ sections 2 and 4; Griffiths & Ghahramani (2005).
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any, Self
 
 import jax
@@ -36,7 +36,7 @@ from jaxmf.priors import column_noise, hyper
 from jaxmf.priors.features import sample_by_rows
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.programs import full_products
-from jaxmf.types import Array, Draw, Key
+from jaxmf.types import STATIC, Array, Draw, Key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +47,11 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
     noise_scale: Hyperparameter = None
     feature_scale: Hyperparameter = None
     concentration: Hyperparameter = 1.0
-    num_features: int | None = None
-    bias: bool = False
+    num_features: int | None = field(default=None, metadata=STATIC)
+    bias: bool = field(default=False, metadata=STATIC)
     offset: float | Array | None = None
     column_unit: float | Array | None = None
-    column_noise: bool = False
+    column_noise: bool = field(default=False, metadata=STATIC)
     likelihood: InitVar[Gaussian | None] = None
 
     cells_given_draw = "summed out"  # Y is, so that cells of a column depend on each other
