@@ -74,13 +74,18 @@ def compile_for_h100(function: Any, *arguments: Any) -> Compiled:
     from jax.experimental import topologies
 
     topology = topologies.get_topology_desc(platform="cuda", target_config=H100, topology="1x1x1")
-    everywhere = NamedSharding(Mesh(topology.devices, ("device",)), PartitionSpec())
+    mesh = Mesh(topology.devices, ("device",))
+    everywhere = NamedSharding(mesh, PartitionSpec())
 
     def shape(leaf: Any) -> jax.ShapeDtypeStruct:
         leaf = leaf if hasattr(leaf, "shape") else jax.numpy.asarray(leaf)
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere)
 
-    with jax.default_matmul_precision("highest"):
+    # kernels in Pallas are lowered for the device of the mesh, from jax 0.12 on
+    with (
+        jax.default_matmul_precision("highest"),
+        jax.sharding.use_abstract_mesh(mesh.abstract_mesh),
+    ):
         lowered = jax.jit(function).trace(*jax.tree.map(shape, arguments)).lower()
     compiled = lowered.compile(compiler_options={"xla_gpu_autotune_level": 0})
     text, memory = compiled.as_text(), compiled.memory_analysis()

@@ -1,5 +1,7 @@
 """The kernel that draws topics on GPUs, interpreted: its draws, and when it is used."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -87,7 +89,13 @@ def test_nothing_is_drawn_of_no_tokens_and_no_documents():
 def test_it_lowers_for_cuda_to_one_call(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     inputs = TokenInput(*token_draw.trial(37, 0))
-    text = jax.jit(token_draw.draw).trace(inputs).lower(lowering_platforms=("cuda",)).as_text()
+    on_h100 = contextlib.nullcontext()
+    if jax.__version_info__ >= (0, 12):  # lowers for a device, not for the oldest that there is
+        device = jax.sharding.AbstractDevice("NVIDIA H100 80GB HBM3", 132, platform="gpu")
+        mesh = jax.sharding.AbstractMesh((), (), abstract_device=device)
+        on_h100 = jax.sharding.use_abstract_mesh(mesh)
+    with on_h100:
+        text = jax.jit(token_draw.draw).trace(inputs).lower(lowering_platforms=("cuda",)).as_text()
     assert text.count("xla.gpu.triton") == 1
     assert "stablehlo.while" not in text
 
