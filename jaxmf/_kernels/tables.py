@@ -55,10 +55,14 @@ def _starts(table: Array, first: tuple[Array | int, ...]) -> list[Array]:
 def _slice(table: Array, first: tuple[Array | int, ...], sizes: tuple[int, ...]) -> Array:
     """A slice of the leading axes; that no index is negative is known, and need not be checked."""
     whole = (*sizes, *table.shape[len(sizes) :])
+    if whole == table.shape:  # which `vmap` would make a gather of
+        return table
     return lax.dynamic_slice(table, _starts(table, first), whole, allow_negative_indices=False)
 
 
 def _update(table: Array, new: Array, first: tuple[Array | int, ...]) -> Array:
+    if new.shape == table.shape:  # which `vmap` would make a scatter of
+        return new
     starts = _starts(table, first)
     return lax.dynamic_update_slice(table, new, starts, allow_negative_indices=False)
 

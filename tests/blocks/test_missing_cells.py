@@ -106,6 +106,26 @@ def test_a_row_that_leaves_and_joins_leaves_no_trace(name):
     assert abs(whole[0] - without[0]) > 1e-3
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_numbers_of_all_columns_move_at_once(name):
+    """A loop over columns copies their tables at each turn; of categories there is one."""
+
+    def program(num_columns):
+        family = mf.IndependentColumns(FAMILIES[name].family, num_columns)
+        group = jnp.asarray(1, jnp.int32)
+
+        def step(row):
+            cache = family.move(family.begin(family.empty(4), {}), group, row, 1)
+            return family.predictive(cache, Lanes(group * 0, 1, 4), row)
+
+        return str(jax.make_jaxpr(step)(jnp.zeros((num_columns,))))
+
+    narrow, wide = program(3), program(3_000)
+    assert narrow.count("=") == wide.count("=")
+    has_loop = any(word in wide for word in ("while[", "scan[", "scatter["))
+    assert has_loop != FAMILIES[name].family.is_log
+
+
 SOME_GAPS = np.array([[0, np.nan], [0, 0], [np.nan, 0], [0, 0], [0, np.nan], [np.nan, np.nan]])
 PATTERN = np.concatenate([SOME_GAPS, [[0.0, 0.0], [np.nan, 0.0]]])
 NETWORK = mf.Network(
@@ -134,13 +154,13 @@ def test_a_table_without_a_cell_gives_the_prior_back():
 
 @pytest.mark.slow
 def test_a_missing_cell_that_counts_as_zero_is_caught(monkeypatch):
-    column = mf.IndependentColumns._column
+    of_token = mf.IndependentColumns._cells_of_token
 
-    def as_zero(self, cache, value, index):
-        start, cell, seen = column(self, cache, value, index)
-        return start, cell, jnp.ones_like(seen)
+    def as_zero(self, cache, value):
+        cells, seen = of_token(self, cache, value)
+        return cells, jnp.ones_like(seen)
 
-    monkeypatch.setattr(mf.IndependentColumns, "_column", as_zero)
+    monkeypatch.setattr(mf.IndependentColumns, "_cells_of_token", as_zero)
     with pytest.raises(AssertionError, match="FAILED"):
         check_step("as zero", NETWORK, whole_step(NETWORK.sampler()), base=based_on(PATTERN))
 

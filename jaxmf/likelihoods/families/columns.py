@@ -3,8 +3,8 @@
     x_id ~ f(theta_{z_i d}), theta_gd from the conjugate prior of f, for the observed cells alone
 
 A cell that is missing (NaN) has no factor: with the parameters of every column of every group
-summed out, leaving it out is exact, and nothing is imputed. A sweep sees G D groups of single
-numbers, those of one column side by side, and the family of these does the rest.
+summed out, leaving it out is exact, and nothing is imputed. The family of single numbers does the
+rest: of categories in G D groups, those of one column side by side.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from jax import Array
 from jaxmf._kernels import tables
 from jaxmf._kernels.tables import Lanes
 from jaxmf.arguments import check_count, check_number, check_numbers
+from jaxmf.likelihoods.families import columns_at_once
 from jaxmf.likelihoods.families.additive import AdditiveFamily
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_family
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
@@ -254,7 +255,7 @@ class IndependentColumns(Family):
         scale = jnp.asarray(self.scale, jnp.result_type(float))
         return jnp.log(jnp.broadcast_to(scale, (self.num_columns,)))
 
-    # --- sweeps -----------------------------------------------------------------------------------
+    # --- sweeps: of numbers all columns at once, of categories one after the other ----------------
 
     def begin(self, statistics: PyTree, hyperparameters: Hyperparameters) -> dict[str, PyTree]:
         del hyperparameters
@@ -262,8 +263,12 @@ class IndependentColumns(Family):
         columns, num_groups = self.num_columns, statistics.number.shape[0]
         units = (jnp.asarray(unit, dtype) for unit in (self.location, self.scale))
         location, scale = (jnp.broadcast_to(unit, (columns,)) for unit in units)
+        if family.is_log:
+            single = columns_at_once.begin(family, statistics[1:])
+        else:
+            single = family.begin(self.to_single(statistics), family.start())
         return {
-            "single": family.begin(self.to_single(statistics), family.start()),
+            "single": single,
             "starts": jnp.arange(columns, dtype=jnp.int32) * num_groups,
             "location": location,
             "scale": scale,
@@ -273,40 +278,45 @@ class IndependentColumns(Family):
     def move(
         self, cache: dict[str, PyTree], group: Array, value: Array, amount: int
     ) -> dict[str, PyTree]:
+        family, (cells, seen) = self._known(), self._cells_of_token(cache, value)
+        amounts: Any = jnp.where(seen, amount, 0)  # nothing of a missing cell
+        if family.is_log:
+            moved = columns_at_once.move(family, cache["single"], group, cells, amounts)
+            return cache | {"single": moved}
+
         def one_column(column: Array, single: PyTree) -> PyTree:
-            start, cell, seen = self._column(cache, value, column)
-            moved: Any = jnp.where(seen, amount, 0)  # nothing of a missing cell
-            return self._known().move(single, start + group, cell, moved)
+            start, cell, amount = (
+                tables.row(of, column) for of in (cache["starts"], cells, amounts)
+            )
+            return family.move(single, start + group, cell, amount)  # type: ignore[arg-type]
 
         single = jax.lax.fori_loop(0, self.num_columns, one_column, cache["single"])
         return cache | {"single": single}
 
     def predictive(self, cache: dict[str, PyTree], lanes: Lanes, value: Array) -> Array:
-        family, positions = self._known(), None if lanes.table is None else lanes.positions()
+        family, (cells, seen) = self._known(), self._cells_of_token(cache, value)
+        if family.is_log:
+            logs = columns_at_once.predictive(family, cache["single"], lanes, cells)
+            return jnp.sum(jnp.where(seen, logs - cache["log_scale"], 0), axis=1)
+        positions = None if lanes.table is None else lanes.positions()
 
         def one_column(column: Array, total: Array) -> Array:
-            start, cell, seen = self._column(cache, value, column)
+            start = tables.row(cache["starts"], column)
             at = lanes._replace(start=start + lanes.start)
             if positions is not None:
                 at = Lanes(jnp.zeros_like(start), 1, lanes.size, positions + start)
-            result = family.predictive(cache["single"], at, cell)
-            logs = result if family.is_log else jnp.log(result)
-            return total + jnp.where(seen, logs - tables.row(cache["log_scale"], column), 0)
+            logs = jnp.log(family.predictive(cache["single"], at, tables.row(cells, column)))
+            return total + jnp.where(tables.row(seen, column), logs, 0)
 
         nothing = jnp.zeros((lanes.size,), cache["scale"].dtype)
         return jax.lax.fori_loop(0, self.num_columns, one_column, nothing)
 
-    def _column(
-        self, cache: dict[str, PyTree], value: Array, column: Array
-    ) -> tuple[Array, Array, Array]:
-        """Of a token's column: where its groups start, its cell, and whether that is there."""
-        start, location, scale = (
-            tables.row(cache[label], column) for label in ("starts", "location", "scale")
-        )
-        cell = tables.row(value.reshape(self.num_columns), column)
-        family, seen = self._known(), ~jnp.isnan(cell)
-        cell = jnp.where(seen, (cell - location) / scale, _filler(family))
-        return start, (cell if family.is_log else cell.astype(jnp.int32)), seen
+    def _cells_of_token(self, cache: dict[str, PyTree], value: Array) -> tuple[Array, Array]:
+        """Cells (D,) of a token as the family takes them, and which are there."""
+        cells, family = value.reshape(self.num_columns), self._known()
+        seen = ~jnp.isnan(cells)
+        cells = jnp.where(seen, (cells - cache["location"]) / cache["scale"], _filler(family))
+        return (cells if family.is_log else cells.astype(jnp.int32)), seen
 
     # --- densities, draws, predictions ------------------------------------------------------------
 
