@@ -105,6 +105,7 @@ def sample(
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
+    draws_folder: str | Path | None = None,
     memory_limit: int | None = None,
     predict_at: object = None,
     **options: object,
@@ -136,6 +137,9 @@ def sample(
         checkpoint: folder that draws and state are written to on the way.
         checkpoint_seconds: least time between two checkpoints.
         resume: continue from that folder, bit for bit.
+        draws_folder: an empty folder that draws are written to as they are made, for more of them
+            than memory has room for: ``post.draws`` are maps of its files, `NAME.npy`, which must
+            stay there while the posterior is used. `Posterior.save` copies them.
         memory_limit: bytes of device memory the run may take.
         predict_at: cells, as for `Posterior.predict`, whose predictive moments (and probabilities
             of values, where these are few) are gathered on the way, for draws too large to keep:
@@ -188,6 +192,7 @@ def sample(
         checkpoint=checkpoint,
         checkpoint_seconds=checkpoint_seconds,
         resume=resume,
+        draws_folder=draws_folder,
         memory_limit=memory_limit,
         identity=_identity(model, container, "sample", identified) if checkpoint else None,
         note=sweep_note(options),

@@ -160,8 +160,13 @@ def trimmed(
     if size >= array.shape[-1]:
         return dict(draws)
     kept = {
-        name: np.ascontiguousarray(np.moveaxis(np.moveaxis(draws[name], axis, 0)[:size], 0, axis))
+        name: np.moveaxis(np.moveaxis(draws[name], axis, 0)[:size], 0, axis)
         for name, axis in axes.items()
         if name in draws
+    }
+    # draws in files stay there
+    kept = {
+        name: view if isinstance(view, np.memmap) else np.ascontiguousarray(view)
+        for name, view in kept.items()
     }
     return {**draws, **kept}

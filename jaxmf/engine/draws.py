@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
@@ -11,11 +14,16 @@ class DrawStore:
     """Draws of all chains, filled from the left, with room for `num_samples` of each.
 
     The room is reserved at once but the system hands out pages only as they are written.
+
+    Args:
+        folder: where the draws lie in files, `NAME.npy`, of which memory holds what is in use;
+            None: in memory.
     """
 
-    def __init__(self, num_chains: int, num_samples: int):
+    def __init__(self, num_chains: int, num_samples: int, folder: Path | None = None):
         self.num_chains = num_chains
         self.num_samples = num_samples
+        self._folder = folder
         self.arrays: dict[str, np.ndarray] = {}
 
     def put(self, chains: slice, start: int, draws: dict[str, np.ndarray]) -> None:
@@ -53,8 +61,35 @@ class DrawStore:
             dtype = np.promote_types(have.dtype, dtype)
             if have.shape[2:] == shape and have.dtype == dtype:
                 return have
-        room = np.zeros((self.num_chains, self.num_samples, *shape), dtype)
+        room = self._zeros(name, (self.num_chains, self.num_samples, *shape), dtype)
         if have is not None:
             room[(slice(None), slice(None), *(slice(0, size) for size in have.shape[2:]))] = have
         self.arrays[name] = room
         return room
+
+    def _zeros(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        if self._folder is None or 0 in shape:
+            return np.zeros(shape, dtype)
+        path = self._folder / f"{quote(name, safe='')}.npy"
+        # beside the one of fewer slots, which is read until all of it is in this
+        new = path.with_name(f".{path.name}.partial")
+        room = np.lib.format.open_memmap(new, mode="w+", dtype=dtype, shape=shape)
+        os.replace(new, path)
+        return room
+
+
+def draws_folder(path: str | os.PathLike[str], *, resume: bool) -> Path:
+    """The folder that draws are to lie in, made if it is not there.
+
+    Raises ValueError: it is a file, or holds something, and no run is resumed.
+    """
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"draws_folder: {folder} is a file; give a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not resume and any(folder.iterdir()):
+        raise ValueError(
+            f"draws_folder: {folder} is not empty, and draws there may be in use; give another "
+            "folder, or empty it"
+        )
+    return folder

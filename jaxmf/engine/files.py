@@ -18,7 +18,7 @@ import stat
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Literal, cast
 
 import numpy as np
 
@@ -27,6 +27,7 @@ _NAME = re.compile(r"[a-z_]{1,40}-[0-9a-f]{1,40}(-[0-9]{1,20})?\.npz")
 _DTYPE = re.compile(r"[<>|=][biufcSUV]\d{1,9}")
 _ALIGNMENT = 64  # bytes
 _MAX_AXES = 32
+_ZIP_LENGTHS = 26  # where a member's header in an archive has two lengths of 2 bytes, its last
 _HEADERS: dict[tuple[int, int], Callable[[Any], Any]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -163,11 +164,15 @@ def _is_described(value: object) -> bool:
     )
 
 
-def read_arrays(folder: Path, record: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def read_arrays(
+    folder: Path, record: Mapping[str, Any], *, least_mapped: int | None = None
+) -> dict[str, np.ndarray]:
     """The arrays of an archive that `write_arrays` wrote.
 
     Args:
         record: what the manifest says of it; `is_record` holds.
+        least_mapped: bytes from which on an array stays in the file, which must stay too: it is a
+            map of it, changed in memory alone. Bools, which are packed, do not.
     Raises:
         FileNotFoundError: the file is missing.
         DamagedFileError: it is not what the record says.
@@ -189,7 +194,7 @@ def read_arrays(folder: Path, record: Mapping[str, Any]) -> dict[str, np.ndarray
             with zipfile.ZipFile(file) as archive:
                 _check_members(path, archive, record["arrays"], size)
                 return {
-                    name: _read_array(path, archive, name, described)
+                    name: _read_array(path, archive, name, described, least_mapped)
                     for name, described in record["arrays"].items()
                 }
         except (DamagedFileError, MemoryError):
@@ -219,7 +224,11 @@ def _check_members(
 
 
 def _read_array(
-    path: Path, archive: zipfile.ZipFile, name: str, described: Mapping[str, Any]
+    path: Path,
+    archive: zipfile.ZipFile,
+    name: str,
+    described: Mapping[str, Any],
+    least_mapped: int | None,
 ) -> np.ndarray:
     member = f"{name}.npy"
     is_packed, shape = described["dtype"] == "bool", tuple(described["shape"])
@@ -227,8 +236,9 @@ def _read_array(
     needed = ("|u1", (-(-length // 8),)) if is_packed else (described["dtype"], shape)
     with archive.open(member) as opened:
         read_header = _HEADERS[np.lib.format.read_magic(opened)]
-        found, _, dtype = read_header(opened)
-        num_bytes = archive.getinfo(member).file_size - opened.tell()
+        found, is_fortran, dtype = read_header(opened)
+        start = opened.tell()
+        num_bytes = archive.getinfo(member).file_size - start
     # of raw bytes, such as bfloat16, npz does not keep the order
     kinds = (dtype.str.replace("|V", "<V"), needed[0].replace("|V", "<V"))
     if kinds[0] != kinds[1] or found != needed[1]:
@@ -238,11 +248,26 @@ def _read_array(
         )
     if dtype.hasobject or num_bytes != dtype.itemsize * math.prod(found):
         raise DamagedFileError(f"{path}: {name} is not as long as its shape {list(found)} says")
+    if least_mapped is not None and num_bytes >= least_mapped and not is_packed:
+        start += _start_of_member(archive, member)
+        order: Literal["F", "C"] = "F" if is_fortran else "C"
+        assert archive.fp is not None  # the file that was checked, whatever has its name by now
+        return np.memmap(archive.fp, dtype, "c", start, found, order)
     with archive.open(member) as opened:
         values = np.lib.format.read_array(opened, allow_pickle=False)
     if not is_packed:
         return _aligned(values)
     return np.unpackbits(values, count=length).view(bool).reshape(shape)
+
+
+def _start_of_member(archive: zipfile.ZipFile, member: str) -> int:
+    """Where the content of a member begins in its archive."""
+    assert archive.fp is not None
+    first = archive.getinfo(member).header_offset
+    archive.fp.seek(first + _ZIP_LENGTHS)
+    # of its name, and of what else stands before the content
+    lengths = np.frombuffer(archive.fp.read(4), "<u2")
+    return first + _ZIP_LENGTHS + 4 + int(lengths.sum())
 
 
 def _aligned(values: np.ndarray) -> np.ndarray:

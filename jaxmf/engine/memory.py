@@ -30,7 +30,7 @@ class MemoryGuard:
         constants: data and algorithm, on the device already.
         num_groups: groups of chains, each with a state.
         num_at_once: how many of them run at the same time.
-        num_draws: draws to keep of each chain.
+        num_draws: draws to keep of each chain in memory.
         limit: bytes the run may take; the free memory, measured now, if None.
         processes: those of the run; what does not fit into one is refused in all.
     """

@@ -48,7 +48,8 @@ class Progression:
 def start_anew(program: Program, keys: list[tuple[slice, Key]], schedule: Schedule) -> Progression:
     """All chains before their first step."""
     groups = [program.start(key, chains) for chains, key in keys]
-    return Progression(schedule, groups, DrawStore(_num_chains(keys), schedule.num_samples))
+    store = DrawStore(_num_chains(keys), schedule.num_samples, schedule.folder)
+    return Progression(schedule, groups, store)
 
 
 def start_from(
@@ -72,7 +73,7 @@ def start_from(
         groups.append(Group(chains, key, state, averages, initial.num_steps, capacity))
     num_passed = min((x.shape[1] for x in initial.draws.values()), default=0)
     num_dropped = initial.num_draws - num_passed
-    store = DrawStore(_num_chains(keys), schedule.num_samples - num_dropped)
+    store = DrawStore(_num_chains(keys), schedule.num_samples - num_dropped, schedule.folder)
     store.put(slice(None), 0, initial.draws)
     return Progression(
         schedule, groups, store, num_dropped=num_dropped, seconds_before=initial.seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -67,6 +68,8 @@ class Schedule:
     num_warmup: int
     num_samples: int
     thin: int
+    # that the draws lie in, in place of memory
+    folder: Path | None = None
 
     @property
     def num_steps(self) -> int:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import warnings
 from collections.abc import Callable
@@ -15,14 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxmf.arguments import check_count, check_flag, check_number
+from jaxmf.arguments import check_count, check_flag, check_number, check_path
 from jaxmf.devices import default_device_of, default_platform
+from jaxmf.engine import draws
 from jaxmf.engine.algorithm import Algorithm
 from jaxmf.engine.chain_kernel import prepared
 from jaxmf.engine.environment import config_value, describe_environment
 from jaxmf.engine.interrupt import Interrupts
 from jaxmf.engine.loop import Loop, num_workers
 from jaxmf.engine.memory import MemoryGuard, check_limit
+from jaxmf.engine.processes import refuse_several
 from jaxmf.engine.program import Program
 from jaxmf.engine.progress import Display, ProgressReport
 from jaxmf.engine.progression import finish, start_anew, start_from
@@ -49,6 +52,7 @@ def run(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
+    draws_folder: str | os.PathLike[str] | None = None,
     memory_limit: int | None = None,
     identity: dict[str, object] | None = None,
     initial: Run | None = None,
@@ -82,6 +86,8 @@ def run(
         checkpoint_seconds: least time between two of them; 0 for one a chunk.
         resume: continue the run in the folder; started anew if nothing was saved yet. A run
             that is done is returned at once; one may ask for more draws than it has.
+        draws_folder: an empty folder in which the draws are kept, in files that the arrays of the
+            run are maps of, in place of memory; a resumed run may use its own again.
         memory_limit: bytes the run may take; the free memory of the device if None.
         identity: what model and data these are, written as JSON; a resumed run must agree.
         initial: an earlier run to continue: `num_samples` more draws follow its own.
@@ -120,6 +126,10 @@ def run(
     validate_mesh(mesh, num_chains)
     if checkpoint is None and resume:
         raise ValueError("resume=True needs checkpoint, the folder of the run to continue")
+    if draws_folder is not None:
+        refuse_several(mesh, "draws_folder")
+        folder = draws.draws_folder(check_path("draws_folder", draws_folder), resume=resume)
+        schedule = dataclasses.replace(schedule, folder=folder)
     with contextlib.ExitStack() as stack:
         stack.enter_context(default_device_of(data, mesh))
         stack.enter_context(jax.set_mesh(NO_MESH))
@@ -236,7 +246,7 @@ def _make_program(
         (algorithm, data),
         num_groups=num_groups,
         num_at_once=num_workers(num_groups),
-        num_draws=schedule.num_samples,
+        num_draws=schedule.num_samples if schedule.folder is None else 0,
         limit=memory_limit,
         processes=placement.processes,
     )

@@ -137,7 +137,8 @@ class Storage:
             for index, (chains, key) in enumerate(keys)
         ]
         num_dropped = manifest["num_dropped"]
-        store = DrawStore(keys[-1][0].stop, schedule.num_samples - num_dropped)
+        num_samples = schedule.num_samples - num_dropped
+        store = DrawStore(keys[-1][0].stop, num_samples, schedule.folder)
         num_saved = store.put_parts(
             [entry["num_draws"] for entry in manifest["draws"]], saved.draws
         )

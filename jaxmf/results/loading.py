@@ -35,6 +35,7 @@ from jaxmf.samplers import move_schedule
 
 _GROUPS = ("draws", "averages", "trace", "predicted_at", "weights", "state", "data", "features")
 _MAX_SIZE = 2**31 - 1
+_LEAST_MAPPED = 2**26  # bytes of draws that stay in their file
 
 
 def _is_shape(value: object) -> bool:
@@ -109,7 +110,9 @@ _RUN: dict[str, json_file.Check] = {
 def load(folder: str | Path, *, data: object = None) -> Posterior:
     """Read a posterior that `Posterior.save` wrote.
 
-    Nothing in the folder is executed, and nothing outside it is read: see SECURITY.md.
+    Nothing in the folder is executed, and nothing outside it is read: see SECURITY.md. Draws of
+    64 MB and more, but for bits, stay in their file and are read from it where they are used: it
+    must stay as it is.
 
     Args:
         folder: where it lies.
@@ -127,7 +130,10 @@ def load(folder: str | Path, *, data: object = None) -> Posterior:
     path = check_path("folder", folder)
     manifest = path / MANIFEST
     written = _read_manifest(path)
-    arrays = {name: _read_arrays(path, record) for name, record in written["files"].items()}
+    arrays = {
+        name: _read_arrays(path, record, _LEAST_MAPPED if name == "draws" else None)
+        for name, record in written["files"].items()
+    }
     with _part(manifest, "model"):
         json_file.check_fields(
             "the model", written["model"], _MODEL, optional={"module": json_file.is_text}
@@ -192,9 +198,11 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return json_file.check_fields(str(manifest), written, _FIELDS)
 
 
-def _read_arrays(path: Path, record: Mapping[str, object]) -> dict[str, np.ndarray]:
+def _read_arrays(
+    path: Path, record: Mapping[str, object], least_mapped: int | None
+) -> dict[str, np.ndarray]:
     try:
-        return files.read_arrays(path, record)
+        return files.read_arrays(path, record, least_mapped=least_mapped)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error}; the saved run is incomplete") from None
 
