@@ -1,5 +1,7 @@
 """Two processes under jax.distributed: one run over the devices of both, or one of each."""
 
+import pytest
+
 from tests.support.two_processes import printed
 
 PROGRAM = """
@@ -38,6 +40,7 @@ except ValueError as error:
 """
 
 
+@pytest.mark.slow
 def test_two_processes_make_one_run_or_each_its_own():
     other_data = (
         "mesh: process 1 of jax.distributed was given other settings, another model or other data "
