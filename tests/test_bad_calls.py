@@ -164,6 +164,7 @@ def _traced_calls():
     yield "jaxmf.particle_filter", lambda: of_nothing(mf.particle_filter, model, data)
     yield "jaxmf.smc", lambda: of_nothing(mf.smc, model, data)
     yield "jaxmf.variational", lambda: of_nothing(mf.variational, *ones)
+    yield "new_rows", lambda: jax.jit(mf.sample(model, data, **few).transform)(jnp.ones((3, 5)))
 
 
 @pytest.mark.parametrize(("what", "call"), list(_traced_calls()))

@@ -138,6 +138,11 @@ def as_numeric(name: str, x: object) -> np.ndarray:
 
 def _object_error(name: str, array: np.ndarray) -> TypeError:
     where = ""
+    if array.ndim == 0:
+        raise TypeError(
+            f"{name}: a {type(array.item()).__name__} is no array of numbers. Pass an array, a "
+            "DataFrame or a list of rows, such as list(x) of a generator."
+        )
     for position, value in np.ndenumerate(array):
         if value is None or not isinstance(value, (int, float, np.number, np.bool_)):
             location = f" at {show_position(position)}" if position else ""
@@ -153,7 +158,10 @@ def check_matrix_shape(name: str, shape: Sequence[int]) -> None:
     """A matrix with rows and columns, and no more cells than an int32 can count."""
     if len(shape) != 2:
         hint = "Use x.reshape(1, -1) for one row, x.reshape(-1, 1) for one column."
-        hint = hint if len(shape) == 1 else "Use x.reshape(x.shape[0], -1) to flatten each item."
+        if len(shape) > 2:
+            hint = "Use x.reshape(x.shape[0], -1) to flatten each item."
+        elif not shape:
+            hint = "A single number is no table of rows."
         raise ValueError(
             f"{name}: must be a matrix of shape (rows, columns), has shape {tuple(shape)}. {hint}"
         )

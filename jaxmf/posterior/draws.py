@@ -6,9 +6,11 @@ import dataclasses
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from jaxmf import diagnostics, registry
+from jaxmf.data.checks import is_traced
 from jaxmf.data.far_cells import CellRanges, cell_ranges, warn_of_far_cells
 from jaxmf.model import LimitsDocuments
 from jaxmf.posterior.records import Evidence, Meta
@@ -193,9 +195,15 @@ class Draws:
             The rows; columns, items and words are matched by id where both sides have ids.
         Raises:
             ValueError: an unknown column; other sizes where one side has no ids.
+            TypeError: they stand inside a transformation of JAX.
         """
         from jaxmf.data import Tokens, as_container
 
+        if is_traced(*jax.tree.leaves(new_rows)):
+            raise TypeError(
+                f"{name} stands inside jax.jit, vmap or grad, where it has no numbers yet. A "
+                "posterior compiles its own programs: ask it outside, of all rows at once"
+            )
         container = registry.entry_of(self.model).container
         target: Any = as_container(new_rows, container, name, can_be_empty=True)
         if isinstance(target, Tokens) and target.num_tokens == 0:

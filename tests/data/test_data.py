@@ -378,6 +378,16 @@ def test_a_count_that_no_index_can_reach_is_refused():
             Tokens.from_counts(whole)
 
 
+def test_what_is_no_table_is_called_what_it_is():
+    for x, error, says in (
+        ((row for row in np.eye(2)), TypeError, r"a generator is no array .* list\(x\)"),
+        (3.0, ValueError, "A single number is no table of rows"),
+        (np.zeros((2, 2, 2)), ValueError, "to flatten each item"),
+    ):
+        with pytest.raises(error, match=says):
+            Dense.from_array(x)
+
+
 @pytest.mark.skipif(jax.config.jax_enable_x64, reason="64 bits tell them apart")
 def test_differences_that_single_precision_loses_are_said():
     x = np.arange(12.0).reshape(4, 3)
