@@ -126,8 +126,9 @@ def _how_to_find_groups(posterior: Convergence, *, stated: bool = False) -> str:
     data = posterior.data
     if isinstance(data, Dense) and data.num_columns >= data.num_rows / 2:
         return (
-            f"use fewer columns, such as the first principal components: {data.num_rows} rows are "
-            f"too few for covariances of {data.num_columns} columns in each group"
+            "use fewer columns, such as the first three principal components of the columns over "
+            f"their standard deviations: {data.num_rows} rows are too few for parameters of "
+            f"{data.num_columns} columns in each group"
         )
     if stated:
         return "run more chains"
