@@ -82,7 +82,8 @@ def models() -> Iterator[Target]:
     }
     kinds: dict[Any, dict[str, str | None]] = {
         mf.BinaryMF: {
-            "row_prior": "feature prior", "column_prior": "feature prior"
+            "row_prior": "feature prior", "column_prior": "feature prior",
+            "change_basis": "count from 0 or none",
         },
         mf.PAM: {"num_topics": "sizes", "word_concentration": "concentrations"},
         mf.LDA: {"word_concentration": "concentrations"},
@@ -106,7 +107,6 @@ def models() -> Iterator[Target]:
             "family": "object", "scale": "no scale", "location": "no location"
         },
         mf.MixedColumns: {"families": "object", "normal": None, "kinds": None},
-        mf.BinaryMF: {"change_basis": "count from 0 or none"},
         mf.BPMF: {"num_factors": "count from 0", "link": "flag or none", "offset": "number"},
         mf.Ordinal: {"levels": "values", "thresholds": None},
         mf.SparseBinaryMF: {"bias": "word"},

@@ -153,9 +153,10 @@ KINDS: dict[str, str | None] = {
     "num_epochs": "count or none", "num_validation": "count from 0", "analytic": "flag",
     "hold_out": "count from 0 or none",
     # those of the run loop are judged by the tests of the engine
-    "checkpoint": None, "checkpoint_seconds": None, "draws_folder": None, "memory_limit": None, "resume": None,
+    "checkpoint": None, "checkpoint_seconds": None, "draws_folder": None, "memory_limit": None,
+    "resume": None,
     "predict_at": "cells", "method": "word",
-    "sweep": "word", "anneal": "flag", "split_merge": "count from 0",
+    "sweep": "word", "anneal": "flag", "split_merge": "count from 0", "column_noise": "flag",
     "change_basis": "count from 0 or none", "shared_births": "count from 0",
     "capacity": "huge count or none",
     "weights": "word", "several": "count from 0 or none", "num_moves": "count from 0",
