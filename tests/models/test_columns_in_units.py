@@ -397,6 +397,7 @@ def test_units_are_taken_where_columns_differ_and_nothing_is_stated(kind):
         (lambda random: np.where(np.arange(40) < 9, random.random(40), np.nan), False),  # few cells
     ],
 )
+@pytest.mark.filterwarnings("ignore:data. the values of column 2 are about 0.333 and differ by")
 def test_one_column_of_measurements_far_below_the_others_shows_different_units(
     column, is_different
 ):
