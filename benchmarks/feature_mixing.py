@@ -63,6 +63,16 @@ def blocks(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
     return data, {"u": u, "v": v}
 
 
+def logistic_blocks(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
+    """A binary matrix of 50 x 50 of four features a side, weights of standard deviation 3."""
+    generator = np.random.default_rng(seed)
+    u, v = (generator.random((50, binary_mf.TRUE_FEATURES)) < 1 / 3 for _ in range(2))
+    weights = generator.normal(0, 3, (binary_mf.TRUE_FEATURES, binary_mf.TRUE_FEATURES))
+    odds = np.exp(u.astype(float) @ weights @ v.T)
+    x = (generator.random(odds.shape) < odds / (1 + odds)).astype(np.float32)
+    return mf.Dense.from_array(x), {"u": u, "v": v, "weights": weights}
+
+
 def open_blocks(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
     """A matrix of 60 x 40 of three features a side, noise 0.5."""
     generator = np.random.default_rng(seed)
@@ -77,6 +87,11 @@ def _finite_sides() -> mf.BinaryMF:
     return mf.BinaryMF(
         row_prior=prior, column_prior=prior, likelihood=mf.Gaussian(0.5), weight_scale=1.0
     )
+
+
+def _logistic_sides() -> mf.BinaryMF:
+    prior = _finite_sides().row_prior
+    return mf.BinaryMF(row_prior=prior, column_prior=prior, likelihood=mf.Bernoulli())
 
 
 def _normal_rows() -> mf.FeatureModel:
@@ -110,6 +125,10 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
             "from data": {"start": "data"},
             "whole rows": {"sweep": "whole_rows", "change_basis": 0},
         }, 500, 100,
+    ),
+    "binary-mf/50x50/logistic": lambda: Problem(
+        _logistic_sides(), logistic_blocks, {"default": {}, "from data": {"start": "data"}},
+        500, 200,
     ),
     "binary-mf/60x40/open": lambda: Problem(
         mf.BinaryMF(), open_blocks, {"default": {}}, 500, 100
