@@ -263,9 +263,9 @@ def test_proportions_that_are_not_drawn_are_caught(monkeypatch):
 
 
 def test_topics_that_are_not_drawn_are_caught(monkeypatch):
-    def means(key, distribution, statistics, hyperparameters):
+    def means(distribution, key, statistics, hyperparameters):
         return jnp.log(distribution.probabilities(statistics, hyperparameters))
 
-    monkeypatch.setattr(parallel, "_sample_family", means)
+    monkeypatch.setattr(mf.DirichletMultinomial, "sample_parameters", means)
     with pytest.raises(AssertionError, match="expected"):
         check("topics")
