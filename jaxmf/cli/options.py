@@ -188,6 +188,7 @@ _AS_OPTIONS = (
     (r'^unknown: takes "(\w+)" or "(\w+)" here', r"--unknown takes \1 or \2 here"),
     ("Use what it was started with, or another folder$", r"\g<0> (--out); --overwrite replaces it"),
     (r"num_(warmup|samples|chains|epochs|particles|runs)=(\d+)", r"--\1 \2"),
+    (r"\b(bias|column_noise)=True", r"--set \1=true"),
     (r"(split_merge|rejuvenate_every)=(\d+)(, or mf\.sample)?", r"--set \1=\2"),
     (
         r"\w+\((word_concentration)=dist\.(\w+\([^()]*\))\)(,\s+which is\s+learned)",

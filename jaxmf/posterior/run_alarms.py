@@ -12,7 +12,7 @@ from jaxmf.blocks.split_merge import can_split
 from jaxmf.column_units import units_of
 from jaxmf.data import Dense, Entries, units
 from jaxmf.data.checks import shown_id
-from jaxmf.model import HasNetwork, settings_of
+from jaxmf.model import HasBias, HasNetwork, settings_of
 from jaxmf.posterior.agreement import LARGEST_RHAT
 from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.evidence import annealing_fault
@@ -64,6 +64,8 @@ def advice(posterior: Convergence) -> str:
     known = {setting.name for setting in registry.method_settings(entry, "sample")}
     if "split_merge" in known and not options.get("split_merge") and can_split_groups(posterior):
         advice += " or split_merge=5"
+    if is_about_means(posterior):
+        advice += " or bias=True, which takes the level of the columns out of the features"
     if _has_short_documents(posterior):
         advice += (
             " or, as the documents are short, HDPLDA(word_concentration=dist.Gamma(1, 10)), which "
@@ -80,6 +82,20 @@ def can_split_groups(posterior: Convergence) -> bool:
         return False
     network = posterior.model.network()
     return any(can_split(network, name) for name in network.indicators)
+
+
+def is_about_means(posterior: Convergence) -> bool:
+    """Whether the column means were subtracted, and rows without features have no row of their own.
+
+    Of models that may have a bias feature.
+    """
+    model, data = posterior.model, posterior.data
+    settings = settings_of(model) if isinstance(model, HasBias) else {}
+    return (
+        not settings.get("bias", True)
+        and isinstance(data, Dense)
+        and np.array_equal(np.asarray(settings["offset"]), units.column_means(data))
+    )
 
 
 def _has_short_documents(posterior: Convergence) -> bool:

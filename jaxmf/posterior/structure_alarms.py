@@ -8,11 +8,11 @@ import numpy as np
 
 from jaxmf.data import Dense, Tokens, units
 from jaxmf.data.checks import shown_id
-from jaxmf.model import HasBias, HasNetwork, HasRowGroups, WarnsOfFits, settings_of
+from jaxmf.model import HasNetwork, HasRowGroups, WarnsOfFits, settings_of
 from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.data_alarms import is_normal, observed_values
 from jaxmf.posterior.records import Alarm
-from jaxmf.posterior.run_alarms import can_split_groups
+from jaxmf.posterior.run_alarms import can_split_groups, is_about_means
 
 _DRAWS_SEEN = 10  # of the groups of rows
 _ROWS_OF_A_GROUP = 10  # with known cells, from which on one value alone is no chance
@@ -168,15 +168,7 @@ def level_as_feature(posterior: Convergence) -> Iterator[Alarm]:
     Features raise the means of their columns, so rows without any are not about zero then, and one
     more feature, of all rows, says where they are.
     """
-    model, data = posterior.model, posterior.data
-    settings = settings_of(model) if isinstance(model, HasBias) else {}
-    if (
-        settings.get("bias", True)
-        or "z" not in posterior.draws
-        or not posterior.num_draws
-        or not isinstance(data, Dense)
-        or not np.array_equal(np.asarray(settings["offset"]), units.column_means(data))
-    ):
+    if not is_about_means(posterior) or "z" not in posterior.draws or not posterior.num_draws:
         return
     z = posterior.draws["z"]
     shares = z.sum(axis=-2).max(axis=-1, initial=0) / z.shape[-2]

@@ -111,6 +111,9 @@ def test_cells_of_a_matrix_are_not_swapped_by_headings(tmp_path):
 def test_advice_about_settings_is_that_of_the_command_line():
     words = as_options("Try num_warmup=500, num_samples=500 or split_merge=5")
     assert words == "Try --warmup 500 --samples 500 or --set split_merge=5"
+    assert as_options("split_merge=5 or bias=True, which") == (
+        "--set split_merge=5 or --set bias=true, which"
+    )
     words = as_options("HDPLDA(word_concentration=dist.Gamma(1, 10)), which is\n  learned")
     assert words == "--set 'word_concentration=Gamma(1, 10)', which is\n  learned"
 

@@ -424,6 +424,14 @@ def test_a_level_that_is_counted_as_a_feature_raises_an_alarm(share, bias, offse
     assert ("level" in kinds(post)) is is_raised
 
 
+@pytest.mark.parametrize(("bias", "offset"), [(False, None), (True, None), (False, 0.0)])
+def test_advice_for_features_about_column_means_names_a_row_for_the_level(bias, offset):
+    model = mf.LinearGaussianIBP(bias=bias, offset=offset).matched(mf.Dense.from_array(X))
+    post = posterior(model, num_features=[[7] * 500, [9] * 500])
+    assert kinds(post) == ["R-hat"]
+    assert ("or bias=True" in str(post)) is (not bias and offset is None)
+
+
 @pytest.mark.parametrize(
     ("family", "gaps"),
     [
