@@ -12,8 +12,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmf import devices, registry
-from jaxmf.data import Container, Tokens, as_container
-from jaxmf.data.cells_by_id import CellsById
+from jaxmf.data import Container, as_container
+from jaxmf.data.cells_by_id import SpansProcesses
 from jaxmf.data.convert import num_bytes_of, put_beside
 from jaxmf.data.elsewhere import are_elsewhere
 from jaxmf.engine import Algorithm
@@ -122,7 +122,7 @@ def check_process_rows(data: object, mesh: object, model: Model, axes: tuple[str
     if not are_elsewhere(data):
         return
     is_spread = isinstance(mesh, Mesh) and DATA_AXIS in mesh.axis_names and DATA_AXIS in axes
-    known = data.elsewhere if isinstance(data, CellsById | Tokens) else None
+    known = data.elsewhere if isinstance(data, SpansProcesses) else None
     part = None if known is None else known.cells
     if part is not None and isinstance(mesh, Mesh):
         is_spread &= np.array_equal(part.mesh.devices, mesh.devices)

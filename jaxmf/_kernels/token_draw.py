@@ -167,7 +167,7 @@ def _drawn(
     pairs = [np.stack(pair) for pair in zip(first[4:], second[4:], strict=True)]
 
     def both(alone: list[Array], pairs: list[Array]) -> tuple[Array, Array]:
-        of_chains = jax.vmap(lambda *own: draw(TokenInput(*alone[:4], *own)))
+        of_chains = jax.vmap(lambda *varying: draw(TokenInput(*alone[:4], *varying)))
         return draw(TokenInput(*alone)), of_chains(*pairs)
 
     one, two = jit(both)([*first], pairs)
@@ -184,15 +184,15 @@ def trial(num_topics: int, seed: int) -> list[np.ndarray]:
     Returns what a `TokenInput` has.
     """
     sizes, num_words = np.asarray([3, 0, 1, 150, 1, 0, 40]), 6
-    own, shared = np.random.default_rng(seed), np.random.default_rng(7)
+    varying, shared = np.random.default_rng(seed), np.random.default_rng(7)
     ends, num_tokens = np.cumsum(sizes), int(sizes.sum())
     order, words = shared.permutation(num_tokens), shared.integers(0, num_words, num_tokens)
     shape = num_words, num_topics
-    phi = own.integers(0, 16, shape) * (own.random(shape) < 0.6)
-    phi[:, own.integers(num_topics)] = 7
-    uniforms = own.integers(0, 2**23, num_tokens)
+    phi = varying.integers(0, 16, shape) * (varying.random(shape) < 0.6)
+    phi[:, varying.integers(num_topics)] = 7
+    uniforms = varying.integers(0, 2**23, num_tokens)
     uniforms[:2], uniforms[-2:] = 0, 2**23 - 1
-    whole = [order, ends - sizes, ends, words, own.integers(0, num_topics, num_tokens)]
-    real = [uniforms / 2**23, own.integers(1, 4, num_topics) / 2, phi / 16]
+    whole = [order, ends - sizes, ends, words, varying.integers(0, num_topics, num_tokens)]
+    real = [uniforms / 2**23, varying.integers(1, 4, num_topics) / 2, phi / 16]
     dtype = np.dtype(jnp.result_type(float))
     return [*(each.astype(np.int32) for each in whole), *(each.astype(dtype) for each in real)]

@@ -8,9 +8,8 @@ parameters are forgotten: a state is that of the sequential sweep, and the two m
 join a group that is not. Were it free to leave every group, groups would be emptied and never made:
 that does not leave the posterior invariant. So every group in use stays in use, in this way. Every
 token has a fresh uniform variable, drawn without looking at the state. The token of a group with
-the
-smallest one holds the group: it stays where it is, and tokens with smaller ones than that of
-a group's holder cannot join the group. Given the uniforms, and who holds which group, the states
+the smallest one holds the group: it stays where it is, and tokens with smaller ones than that of a
+group's holder cannot join the group. Given the uniforms, and who holds which group, the states
 that remain are those in which every token that holds nothing is in some group whose holder has a
 smaller uniform, and within these the tokens are independent:
 

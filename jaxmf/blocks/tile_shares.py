@@ -9,8 +9,7 @@ Between devices pass sums of counts: those of words and, where they are asked fo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
@@ -42,17 +41,13 @@ from jaxmf.data.process_cells import (
     sums,
 )
 from jaxmf.likelihoods.families.categories import Counts, check_counts
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import STATIC, Array, Key, PyTree
 
 # what is spread, by its name within these
 ROW_ARRAYS = ("token", "position", "documents", "words", "turns")
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[*ROW_ARRAYS, "new_documents", "new_words", "word_at"],
-    meta_fields=["sizes", "num_tokens", "num_groups", "num_blocks"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TileShares:
     """The tokens of n devices, S positions each: what `TileLayout` is on one."""
@@ -65,10 +60,10 @@ class TileShares:
     new_documents: Array  # (N,) int32, the number that a document has here
     new_words: Array  # (V,) int32
     word_at: Array  # (P * words of a group,) int32, which words these are; V where there is none
-    sizes: tuple[tuple[str, int], ...]  # of the columns of the data
-    num_tokens: int  # T
-    num_groups: int  # P
-    num_blocks: int  # B, how many devices have something to do
+    sizes: tuple[tuple[str, int], ...] = field(metadata=STATIC)  # of the columns of the data
+    num_tokens: int = field(metadata=STATIC)  # T
+    num_groups: int = field(metadata=STATIC)  # P
+    num_blocks: int = field(metadata=STATIC)  # B, how many devices have something to do
 
     @property
     def tokens(self) -> Tokens:

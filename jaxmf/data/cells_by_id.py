@@ -27,7 +27,21 @@ class Elsewhere(NamedTuple):
     missing: CellPart | None = None
 
 
-class CellsById(ABC):
+class SpansProcesses:
+    """A container of which each process of `jax.distributed` may have a part."""
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """What is known of cells (or tokens) that lie in several processes; None of others."""
+        return self.__dict__.get("_elsewhere")
+
+    @property
+    def spans_processes(self) -> bool:
+        """Whether some cells (or tokens) lie in other processes: see `from_process_rows`."""
+        return self.elsewhere is not None
+
+
+class CellsById(SpansProcesses, ABC):
     """Rows and columns with ids, in a pytree of arrays; the base of the containers of matrices.
 
     A container names its arrays in ``leaves`` and says what is left of them when columns are
@@ -49,16 +63,6 @@ class CellsById(ABC):
             if name in type(self).leaves and "_elsewhere" in self.__dict__:
                 raise ValueError(ADVICE)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    @property
-    def elsewhere(self) -> Elsewhere | None:
-        """What is known of cells that lie in several processes; None of others."""
-        return self.__dict__.get("_elsewhere")
-
-    @property
-    def spans_processes(self) -> bool:
-        """Whether some cells lie in other processes: see `from_process_rows`."""
-        return self.elsewhere is not None
 
     @property
     def num_rows(self) -> int:

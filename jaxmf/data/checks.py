@@ -14,6 +14,7 @@ from jaxmf.data.lean import aligned_copy, any_block, cell_keys, has_repeats
 from jaxmf.types import Names
 
 INT32_MAX = 2**31 - 1
+_ROUNDING = 1e-12  # of a value, what sums and quotients in 64 bits leave of equal ones
 _NOT_FINITE = "Only Dense data marks missing cells with NaN; drop these values or repair them."
 
 
@@ -244,8 +245,7 @@ def column_of_lost_digits(
             block = np.where(mask[first : first + num_rows], block, np.nan)
         low, high = np.fmin(low, np.fmin.reduce(block)), np.fmax(high, np.fmax.reduce(block))
     size, spread = np.maximum(np.abs(low), np.abs(high)), high - low
-    steps = 8 * np.finfo(dtype).eps
-    lost = (spread < steps * size) & (spread > np.finfo(dtype).eps ** 1.7 * size)
+    lost = (spread < 8 * np.finfo(dtype).eps * size) & (spread > _ROUNDING * size)
     if not lost.any():
         return None
     column = int(np.argmax(lost))

@@ -6,11 +6,10 @@ from typing import TypeVar
 
 import jax
 
-from jaxmf.data.cells_by_id import CellsById
+from jaxmf.data.cells_by_id import SpansProcesses
 from jaxmf.data.container import assign, bare
 from jaxmf.data.dense import Dense
 from jaxmf.data.process_cells import ADVICE
-from jaxmf.data.tokens import Tokens
 from jaxmf.types import Array
 
 C = TypeVar("C")
@@ -44,7 +43,7 @@ class DenseElsewhere(Dense):
 
 def are_elsewhere(data: object) -> bool:
     """Whether some cells of a container lie in other processes."""
-    return isinstance(data, CellsById | Tokens) and data.spans_processes
+    return isinstance(data, SpansProcesses) and data.spans_processes
 
 
 def without_cells(data: C) -> C | DenseElsewhere:

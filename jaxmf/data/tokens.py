@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmf.data import alignment, checks, process_tokens
-from jaxmf.data.cells_by_id import Elsewhere
+from jaxmf.data.cells_by_id import SpansProcesses
 from jaxmf.data.container import UncheckedTable, assign, bare, digest, lookup, peel
 from jaxmf.data.counted import BLOCK, open_up
 from jaxmf.data.frames import as_pandas
@@ -21,7 +21,7 @@ from jaxmf.types import Array, Names, PyTree
 
 @jax.tree_util.register_pytree_with_keys_class
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class Tokens:
+class Tokens(SpansProcesses):
     """A table of T tokens: columns of indices (document, word, user, ...) and of real values.
 
     Lines may repeat: a word that stands twice in a document is two tokens. Sweeps take the tokens
@@ -271,16 +271,6 @@ class Tokens:
             return x if isinstance(x, cls) else cls.from_counts(x, row=row, column=column)
 
         return process_tokens.from_process_rows(cls, make, mesh, (row, column))
-
-    @property
-    def elsewhere(self) -> Elsewhere | None:
-        """What is known of tokens that lie in several processes; None of others."""
-        return self.__dict__.get("_elsewhere")
-
-    @property
-    def spans_processes(self) -> bool:
-        """Whether some tokens lie in other processes: see `from_process_rows`."""
-        return self.elsewhere is not None
 
     def without_cells(self) -> Self:
         """The same without the tokens of this process, where they lie in several."""

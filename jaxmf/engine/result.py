@@ -68,7 +68,7 @@ class Schedule:
     num_warmup: int
     num_samples: int
     thin: int
-    # that the draws lie in, in place of memory
+    # where draws are written instead of kept in memory
     folder: Path | None = None
 
     @property

@@ -86,8 +86,8 @@ def run(
         checkpoint_seconds: least time between two of them; 0 for one a chunk.
         resume: continue the run in the folder; started anew if nothing was saved yet. A run
             that is done is returned at once; one may ask for more draws than it has.
-        draws_folder: an empty folder in which the draws are kept, in files that the arrays of the
-            run are maps of, in place of memory; a resumed run may use its own again.
+        draws_folder: an empty folder for files of the draws, of which the arrays of the run are
+            maps, so that memory need not hold them; a resumed run may use its own again.
         memory_limit: bytes the run may take; the free memory of the device if None.
         identity: what model and data these are, written as JSON; a resumed run must agree.
         initial: an earlier run to continue: `num_samples` more draws follow its own.

@@ -121,7 +121,7 @@ def _zeros_and_ones(posterior: Convergence) -> Iterator[Alarm]:
         return
     yield Alarm(
         "support",
-        f"Columns of zeros and ones: {_named(data, found)}. Their noise is Gaussian, so "
+        f"Columns of zeros and ones: {named(data, found)}. Their noise is Gaussian, so "
         "predictions and intervals of their missing cells leave 0 to 1. Bring them to it, "
         "np.clip(mean, 0, 1), and read means as probabilities; what keeps to it are groups of "
         "rows, DPMixture with family=mf.MixedColumns([...]) and BetaBinary() for these columns, "
@@ -129,7 +129,7 @@ def _zeros_and_ones(posterior: Convergence) -> Iterator[Alarm]:
     )
 
 
-def _named(data: Dense, columns: Iterable[int]) -> str:
+def named(data: Dense, columns: Iterable[int]) -> str:
     """Ids of columns, of many the first five."""
     return shortened([shown_id(data.column_names, int(column)) for column in columns], 5)
 
@@ -146,7 +146,7 @@ def _redundant_columns(data: Dense) -> Iterator[Alarm]:
     yield Alarm(
         "redundant columns",
         "Columns that hold one number, or follow from the others (copies, totals): "
-        f"{_named(data, found)}. Each of them holds all rows in one group; drop them",
+        f"{named(data, found)}. Each of them holds all rows in one group; drop them",
     )
 
 
@@ -169,7 +169,7 @@ def _not_normal_columns(data: Dense, family: object) -> Iterator[Alarm]:
         if columns:
             yield Alarm(
                 what.removeprefix("hold ").removeprefix("have a "),
-                f"Columns {what}: {_named(data, columns)}. The cells of a group are taken for "
+                f"Columns {what}: {named(data, columns)}. The cells of a group are taken for "
                 f"normal, so groups will be of these columns alone; {remedy}",
             )
 

@@ -270,6 +270,7 @@ def compare_columns(
     Args: columns (M,) int; errors (M,) float.
     Returns (C,) int, (C,) float, and 1 of fewer than two columns.
     """
+    # written out: to import scipy.stats takes as long as all alarms of a small run
     counts = np.bincount(columns)
     kept = counts[columns] >= _FEWEST_ERRORS
     chosen, index = np.unique(columns[kept], return_inverse=True)

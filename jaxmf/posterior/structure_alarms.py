@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from jaxmf.data import Dense, Tokens, units
-from jaxmf.data.checks import shown_id
 from jaxmf.model import HasNetwork, HasRowGroups, WarnsOfFits, settings_of
 from jaxmf.posterior.convergence import Convergence
-from jaxmf.posterior.data_alarms import is_normal, observed_values
+from jaxmf.posterior.data_alarms import is_normal, named, observed_values
 from jaxmf.posterior.records import Alarm
 from jaxmf.posterior.run_alarms import can_split_groups, is_about_means
 
@@ -93,12 +92,11 @@ def groups_of_one_value(posterior: Convergence) -> Iterator[Alarm]:
         if np.mean(is_one) >= 0.5:
             found.append(column)
     if found:
-        names = ", ".join(shown_id(data.column_names, column) for column in found[:5])
         yield Alarm(
             "one value",
-            f"In most draws a group holds one value alone of columns with few values: {names}"
-            f"{', ...' * (len(found) > 5)}. The cells of a group are taken for normal, and a group "
-            "as narrow as one value is always worth its price. Describe such columns by "
+            "In most draws a group holds one value alone of columns with few values: "
+            f"{named(data, found)}. The cells of a group are taken for normal, and the density of "
+            "a group is the higher the narrower it is. Describe such columns by "
             "probabilities of their values: DirichletMultinomial(V) of 0 to V - 1 in "
             "family=mf.MixedColumns([...]); of answers 1 to 5 pass answer - 1, and V is 5",
         )
@@ -114,10 +112,10 @@ def topics_of_single_documents(posterior: Convergence) -> Iterator[Alarm]:
     if num_documents >= _DOCUMENTS_SEEN and num_topics > num_documents / 2:
         yield Alarm(
             "topics of single documents",
-            f"There are {num_topics:.0f} topics of {num_documents:,} documents: many are of next "
-            "to one document alone. Counts that vary more than words drawn one by one (of genes in "
-            "cells, of sales) are described by topics of their own, so do not read this number as "
-            "one of hidden programs. State a number, LDA(K), and see by "
+            f"There are {num_topics:.0f} topics of {num_documents:,} documents: many are almost "
+            "only in one document. Counts that vary more than words drawn one by one (of genes in "
+            "cells, of sales) are described by further topics, so this number is not that of the "
+            "topics that documents share. State a number, LDA(K), and see by "
             "post.document_completion(new_documents) what more of them gain",
         )
 

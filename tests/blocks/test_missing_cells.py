@@ -154,10 +154,10 @@ def test_a_table_without_a_cell_gives_the_prior_back():
 
 @pytest.mark.slow
 def test_a_missing_cell_that_counts_as_zero_is_caught(monkeypatch):
-    of_token = mf.IndependentColumns._cells_of_token
+    cells_of_token = mf.IndependentColumns._cells_of_token
 
     def as_zero(self, cache, value):
-        cells, seen = of_token(self, cache, value)
+        cells, seen = cells_of_token(self, cache, value)
         return cells, jnp.ones_like(seen)
 
     monkeypatch.setattr(mf.IndependentColumns, "_cells_of_token", as_zero)

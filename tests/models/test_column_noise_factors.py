@@ -23,9 +23,7 @@ RUN = {"num_warmup": 3, "num_samples": 4, "num_chains": 1, "progress": False}
 
 
 @pytest.mark.parametrize("forgotten", [None, Design, RowPriors])
-def test_vectors_are_drawn_with_the_precision_of_their_columns_and_of_their_own(
-    monkeypatch, forgotten
-):
+def test_vectors_are_drawn_with_the_precision_of_rows_and_columns(monkeypatch, forgotten):
     """Means and roots of covariances of a row's conditional, from normals that are zero and one."""
     if forgotten is not None:
         monkeypatch.setattr(forgotten, "over", lambda it, *_: it)

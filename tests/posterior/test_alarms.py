@@ -492,8 +492,8 @@ def test_a_group_of_one_answer_alone_is_said(family):
     # by chance in one draw, few rows, and a family that has probabilities of values
     assert not said(mf.DPMixture(family=family), groups[0], groups[2], groups[2])
     assert not said(mf.DPMixture(family=family), np.where(rows < 9, rows % 3 + 1, 0))
-    of_answers = [mf.DirichletMultinomial(6), None, None]
-    assert not said(mf.DPMixture(family=mf.MixedColumns(of_answers)), *groups)
+    families = [mf.DirichletMultinomial(6), None, None]
+    assert not said(mf.DPMixture(family=mf.MixedColumns(families)), *groups)
 
 
 @pytest.mark.parametrize(

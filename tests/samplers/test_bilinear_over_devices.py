@@ -54,9 +54,9 @@ def sweeps(key, *arrays):
 def run_on(num_devices):
     mesh = over(num_devices)
     rows, everywhere = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("data",), ()))
-    places = [rows, rows, everywhere, rows, rows]
+    shardings = [rows, rows, everywhere, rows, rows]
     with jax.set_mesh(mesh):
-        arguments = (jax.random.key(1), *map(jax.device_put, arrays, places))
+        arguments = (jax.random.key(1), *map(jax.device_put, arrays, shardings))
         out = (rows, rows, everywhere)
         program = jax.jit(sweeps, out_shardings=out).lower(*arguments).compile()
         return program, jax.tree.map(np.asarray, program(*arguments))

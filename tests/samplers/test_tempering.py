@@ -197,7 +197,7 @@ def test_a_tempered_chain_with_missing_cells_against_enumeration():
     check_missing_cells(redraws=True)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_missing_cells_that_keep_their_values_are_caught():
     with pytest.raises(AssertionError, match="a cell missing"):
         check_missing_cells(redraws=False)

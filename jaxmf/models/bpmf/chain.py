@@ -31,7 +31,6 @@ from jaxmf.models.bpmf.updates import (
     wait,
 )
 from jaxmf.priors import column_noise, hyper
-from jaxmf.priors.column_noise import NoiseOfColumns
 from jaxmf.samplers.factors import coefficients
 from jaxmf.samplers.factors.shares import ROW_ARRAYS, Shares, uniforms_of_rows
 from jaxmf.types import Array, Draw, Key
@@ -149,29 +148,16 @@ def step(
     )
     state = moves.shift(model, jax.random.fold_in(key, 6), turned.transpose(), data)
     if model.is_normal:
-        state = _update_noise(model, key, draws.noise, state, data, squares, noise)
+        sums = None
+        if noise is not None:
+            sums = squares_of_columns(model, state, data)
+            squares = jnp.sum(sums[0] / noise.factors**2)
+        state = update_noise(model, jax.random.fold_in(key, 5), draws.noise, state, data, squares)
+        if sums is not None:
+            state = state._replace(column_noise=noise)
+            state = update_column_noise(model, jax.random.fold_in(key, 9), state, data, sums)
     overflow = {"row_groups": no_rows, "column_groups": no_columns}
     return state, Info(overflow={name: overflow[name] for name in capacity(state)})
-
-
-def _update_noise(
-    model: BPMFSpec,
-    key: Key,
-    log_gamma: Array | None,
-    state: BPMFState,
-    data: PreparedRatings,
-    squares: Array,
-    noise: NoiseOfColumns | None,
-) -> BPMFState:
-    """Noise that all columns share, given the squared residuals, and of its own for each column."""
-    noise_key = jax.random.fold_in(key, 5)
-    if noise is None:
-        return update_noise(model, noise_key, log_gamma, state, data, squares)
-    sums = squares_of_columns(model, state, data)
-    squares = jnp.sum(sums[0] / noise.factors**2)
-    state = update_noise(model, noise_key, log_gamma, state, data, squares)
-    state = state._replace(column_noise=noise)
-    return update_column_noise(model, jax.random.fold_in(key, 9), state, data, sums)
 
 
 def grow(state: BPMFState, sizes: dict[str, int]) -> BPMFState:

@@ -22,9 +22,8 @@ class WeightPrior:
     shape: Array
     rate: Array
     positive: bool = field(default=False, metadata=STATIC)  # whether the weights are positive
-    diagonal: bool = field(
-        default=False, metadata=STATIC
-    )  # whether only the diagonal of W is there (the plaid model)
+    # whether only the diagonal of W is there (the plaid model)
+    diagonal: bool = field(default=False, metadata=STATIC)
 
     def sample(self, key: Key, num_rows: int, num_columns: int) -> Array:
         """W (K, L) from the prior, the diagonal not yet cut out.
