@@ -215,7 +215,10 @@ def test_a_run_knows_the_noise_of_its_columns(tmp_path):
     x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     x[:, 1] += 3 * x[:, 0]
     x[3, 2], x[:, 3] = np.nan, 7.0  # a missing cell, a constant column
-    with pytest.warns(mf.RunWarning):
+    with (
+        pytest.warns(mf.RunWarning),
+        pytest.warns(UserWarning, match=r"column 3 holds one number alone .* leave such columns"),
+    ):
         post = mf.sample(mf.LinearGaussianIBP(column_noise=True), x, **RUN)
     found = post.column_noise()
     spread = np.nanstd(x, axis=0)

@@ -43,7 +43,9 @@ def matched(model: Spec, data: Dense) -> Spec:
             None,
             None,
         )
-    if column_unit is None and not model.column_noise:
+    if model.column_noise:
+        _warn_of_constant_columns(data, spreads)
+    elif column_unit is None:
         _warn_of_columns(data, spreads)
     if offset is None:
         is_centred = model.feature_scale is None or model.bias
@@ -55,6 +57,18 @@ def matched(model: Spec, data: Dense) -> Spec:
     if model.feature_scale is not None:
         _compare_scales(result, data)
     return result
+
+
+def _warn_of_constant_columns(data: Dense, spreads: np.ndarray) -> None:
+    """Noise by column: that of a constant one goes to zero, and the common scale with it."""
+    constant = np.flatnonzero((spreads == 0) & (units.column_counts(data) > 1))
+    if constant.size:
+        named = shown_id(data.column_names, int(constant[0]))
+        warn(
+            f"data: column {named} holds one number alone ({constant.size} such in all). With "
+            "column_noise=True its noise goes to zero and takes the scale of all columns with it, "
+            "so that few or no features are found: leave such columns out."
+        )
 
 
 def _warn_of_columns(data: Dense, spreads: np.ndarray) -> None:
