@@ -163,14 +163,20 @@ def time_of(name: str, quick: bool) -> list[Row]:
 
 
 def token_draw_refused(quick: bool) -> list[Row]:
-    """Whether the kernel that draws topics of LDA compiles there and agrees with its plain form."""
+    """Whether the kernel that draws topics compiles there and draws what it should."""
     del quick
     if not is_here():
         return []
     rows = []
-    for num_topics in (1, 20, 1_000, token_draw.MOST_TOPICS):
-        why = token_draw.trouble(default_platform(), num_topics)
-        case = f"accelerator/right/token-draw/k{num_topics}"
+    for num_above, num_topics in (
+        (1, 1),
+        (1, 20),
+        (1, 1_000),
+        (1, token_draw.MOST_TOPICS),
+        (16, 64),
+    ):
+        why = token_draw.trouble(default_platform(), num_above, num_topics)
+        case = f"accelerator/right/token-draw/k{num_above * num_topics}-of-{num_above}"
         rows.append(row(case, "quality", "refused", float(bool(why)), note=why))
     return rows
 

@@ -106,18 +106,17 @@ def _problems() -> dict[str, Problem]:
         found[f"noisy-or-ibp/{sweep}"] = Problem(
             "noisy-or-ibp", mf.NoisyOrIBP, _binary, (1_000, 10_000), options
         )
-        kept = {"sweep": sweep, "keep": "scalars"}
-        found[f"hdp-lda/{sweep}"] = Problem(
-            "hdp", mf.HDPLDA, _tokens, (100_000, 1_000_000), {**kept, "capacity": 256}
-        )
         found[f"dp-mixture/{sweep}"] = Problem(
             "dp-mixture", mf.DPMixture, _points, (1_000, 10_000), {"sweep": sweep}
         )
     for sweep in ("sequential", "parallel", "partially_collapsed"):
         kept = {"sweep": sweep, "keep": "scalars"}
-        found[f"lda-1000/{sweep}"] = Problem(
-            "lda", lambda: mf.LDA(1_000), _tokens, (100_000, 1_000_000), kept
+        sizes = (100_000, 1_000_000)
+        found[f"lda-1000/{sweep}"] = Problem("lda", lambda: mf.LDA(1_000), _tokens, sizes, kept)
+        found[f"hdp-lda/{sweep}"] = Problem(
+            "hdp", mf.HDPLDA, _tokens, sizes, {**kept, "capacity": 256}
         )
+        found[f"pam-16-64/{sweep}"] = Problem("pam", lambda: mf.PAM((16, 64)), _tokens, sizes, kept)
     found["bpmf-32"] = Problem(
         "bpmf", lambda: mf.BPMF(32), _ratings, (100_000, 1_000_000), {"keep_factors": False}
     )

@@ -1,23 +1,23 @@
 """A kernel for GPUs: topics of tokens, documents side by side, the tokens of each in turn.
 
-    p(z_i = k | other tokens of the document, phi) ~ (n_dk + a_k) phi_{k, x_i}
+    p(z_i = k | other tokens of the document, phi) ~ (n_dk + a_k) phi_{k, x_i},
+
+and with a level above, whose topics s have a distribution in a document each,
+
+    p(z_i = (s, k) | ...) ~ (n_ds + c_s) (n_dsk + a_k) / (n_ds + sum(a)) phi_{k, x_i}.
 
 A program of the kernel has one document, and its counts in registers; in loops of JAX every token
 would be some kernels that the host starts. A token reads the row of its word, adds up the weights
-and takes the first topic whose running sum passes its uniform number times the whole.
+and takes the first topic whose running sum passes its uniform number times the whole. Where topics
+come and go a token may be kept out of some, or hold its own (`blocks/parallel.py`).
 
 Written in Pallas for Triton. It was interpreted on CPUs and compiled for an H100; it never ran on a
-GPU. So `trouble` tries it there before it is used: it is compiled for the device and compared with
-`draw_plainly`, which does the same on the host.
-
-Which draws are equal: with weights whose sums have no more digits than their float holds, those of
-both are, whatever the order of additions, and that is what `trouble` asks for. Other sums are
-rounded, by a GPU in another order than by the host: a topic then differs where the uniform number
-times the whole lies within the rounding of a running sum, and later tokens of its document see
-other counts.
+GPU. So `trouble` tries it there before it is used: it is compiled for the device, and `num_wrong`
+asks of every topic, given those drawn before it, whether it is where the uniform number points.
+Pallas has a newer backend, Mosaic GPU, which has no running sum and no such reads of a row.
 
 Source: Magnusson, Jonsson, Villani & Broman (2018), Sparse partially collapsed MCMC for parallel
-inference in topic models.
+inference in topic models; Terenin, Magnusson & Jonsson (2020) for the HDP.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ MOST_TOPICS = 4_096
 
 _TOPICS_A_WARP = 256  # eight for each thread
 _MOST_WARPS = 8
+_ROUNDING = 1e-5  # of a share
 
 
 class TokenInput(NamedTuple):
-    """What a draw reads."""
+    """What a draw reads. With S topics above, a topic below is a path: s K + k; else S is 1."""
 
     order: Array  # (T,) int32, the tokens of a document side by side
     starts: Array  # (D,) int32, where those of a document start in it
@@ -51,7 +52,10 @@ class TokenInput(NamedTuple):
     words: Array  # (T,) int32
     topics: Array  # (T,) int32, those before
     uniforms: Array  # (T,) float, in [0, 1)
-    alpha: Array  # (K,) float
+    marks: Array  # (T,) float: a token may stay where it is, and go to topics of a smaller limit
+    limits: Array  # (K,) float
+    above: Array  # (S,) float, c
+    alpha: Array  # (K,) float, a
     phi: Array  # (V, K) float
 
 
@@ -63,7 +67,8 @@ def draw(inputs: TokenInput) -> Array:
     nothing, num_documents = jnp.zeros_like(inputs.topics), inputs.starts.shape[0]
     if nothing.size == 0 or num_documents == 0:
         return nothing
-    width = 1 << (inputs.alpha.shape[0] - 1).bit_length()  # a vector has a power of two of entries
+    num_paths = inputs.above.shape[0] * inputs.alpha.shape[0]
+    width = 1 << (num_paths - 1).bit_length()  # a vector has a power of two of entries
     num_warps = max(1, min(_MOST_WARPS, width // _TOPICS_A_WARP))
     call = pl.pallas_call(
         functools.partial(_draw_document, width),
@@ -80,59 +85,58 @@ def draw(inputs: TokenInput) -> Array:
 def _draw_document(width: int, *refs: jax.Ref) -> None:
     """A program: the tokens of its document, one after another.
 
-    Args: width: a power of two, K or more; refs: of a `TokenInput`, of zeros, and of what is drawn.
+    Args: width: a power of two, S K or more; refs: of a `TokenInput`, of zeros, and of what is
+    drawn.
     """
     from jax.experimental import pallas as pl
 
-    order, starts, ends, words, topics, uniforms, alpha, phi, _, drawn = refs
-    num_topics, dtype = alpha.shape[0], alpha.dtype
+    order, starts, ends, words, topics, uniforms, marks, limits, above, alpha, phi, _, drawn = refs
+    (num_above,), (num_topics,), dtype = above.shape, alpha.shape, alpha.dtype
     start, end = starts[pl.program_id(0)], ends[pl.program_id(0)]
     lane = jnp.arange(width, dtype=jnp.int32)
-    is_topic = lane < num_topics
-    column = jnp.minimum(lane, num_topics - 1)  # others read the last topic, and weigh nothing
-    pseudo = alpha[column]
+    is_path = lane < num_above * num_topics
+    path = jnp.minimum(lane, num_above * num_topics - 1)  # others read the last, and weigh nothing
+    row, column = path // num_topics, path % num_topics
+    pseudo, limit, is_deep = alpha[column], limits[column], num_above > 1
+    if is_deep:
+        pseudo_above, total = above[row], jnp.sum(jnp.where(lane < num_topics, pseudo, 0))
 
-    def count(index: Array, counts: Array) -> Array:
-        return counts + (lane == topics[order[index]]).astype(dtype)
+    def moved(counts: tuple[Array, ...], topic: Array, amount: int) -> tuple[Array, ...]:
+        found = [lane == topic, row == topic // num_topics][: len(counts)]
+        return tuple(
+            count + amount * is_it.astype(dtype) for count, is_it in zip(counts, found, strict=True)
+        )
 
-    def one_token(index: Array, counts: Array) -> Array:
+    def count(index: Array, counts: tuple[Array, ...]) -> tuple[Array, ...]:
+        return moved(counts, topics[order[index]], 1)
+
+    def one_token(index: Array, counts: tuple[Array, ...]) -> tuple[Array, ...]:
         position = order[index]
-        counts = counts - (lane == topics[position]).astype(dtype)
-        weights = jnp.where(is_topic, (counts + pseudo) * phi[words[position], column], 0)
+        before = topics[position]
+        counts = moved(counts, before, -1)
+        weights = (counts[0] + pseudo) * phi[words[position], column]
+        if is_deep:
+            weights *= (counts[1] + pseudo_above) / (counts[1] + total)
+        is_open = (limit < marks[position]) | (lane == before)
+        weights = jnp.where(is_path & is_open, weights, 0)
         running = jnp.cumsum(weights)
         # rounded sums need not rise: the whole is the largest of them, not the last
         goal, is_some = uniforms[position] * jnp.max(running), weights > 0
         passed = jnp.min(jnp.where(is_some & (running > goal), lane, width))
         topic = jnp.minimum(passed, jnp.max(jnp.where(is_some, lane, 0)))
         drawn[position] = topic
-        return counts + (lane == topic).astype(dtype)
+        return moved(counts, topic, 1)
 
-    counts = jax.lax.fori_loop(start, end, count, jnp.zeros((width,), dtype))
+    nothing = (jnp.zeros((width,), dtype),) * (2 if is_deep else 1)
+    counts = jax.lax.fori_loop(start, end, count, nothing)
     jax.lax.fori_loop(start, end, one_token, counts)
-
-
-def draw_plainly(inputs: Sequence[np.ndarray]) -> np.ndarray:
-    """As `draw`, in numpy, token after token. Args: inputs: those of a `TokenInput`."""
-    order, starts, ends, words, topics, uniforms, alpha, phi = inputs
-    drawn = np.zeros_like(topics)
-    for start, end in zip(starts, ends, strict=True):
-        members = order[start:end]
-        counts = np.bincount(topics[members], minlength=alpha.size).astype(alpha.dtype)
-        for token in members:
-            counts[topics[token]] -= 1
-            weights = (counts + alpha) * phi[words[token]]
-            running, some = np.cumsum(weights), np.flatnonzero(weights > 0)
-            passed = some[running[some] > uniforms[token] * running.max()]
-            drawn[token] = [*passed[:1], *some[-1:], 0][0]
-            counts[drawn[token]] += 1
-    return drawn
 
 
 # --- whether it is right on a device --------------------------------------------------------------
 
 
 @functools.cache
-def trouble(platform: str, num_topics: int) -> str:
+def trouble(platform: str, num_above: int, num_topics: int) -> str:
     """Why the kernel is not to be used for so many topics: empty where it is right.
 
     Compiled and run once a process on the first device of the platform, for one chain and for two
@@ -140,27 +144,55 @@ def trouble(platform: str, num_topics: int) -> str:
     """
     if platform != "gpu":
         return f"it is for GPUs, and this is a {platform}"
-    if num_topics > MOST_TOPICS:
+    if num_above * num_topics > MOST_TOPICS:
         return f"it takes {MOST_TOPICS:,} topics at most"
     try:
         # in a thread of its own: a kernel cannot be traced in all that a caller may be within
         with ThreadPoolExecutor(1) as thread:
-            num_other = thread.submit(_num_other, platform, num_topics).result()
+            wrong = thread.submit(_num_wrong_in_trials, platform, num_above, num_topics).result()
     except Exception as error:  # whatever a compiler may raise
         return f"it failed: {type(error).__name__}: {error}".splitlines()[0][:200]
-    return f"{num_other} of its topics are not those of the plain form" if num_other else ""
+    return f"{wrong} of its topics are not where their uniform numbers point" if wrong else ""
 
 
-def _num_other(platform: str, num_topics: int) -> int:
-    """How many topics of a trial are not those of the plain form."""
-    first, second = trial(num_topics, 0), trial(num_topics, 1)
+def num_wrong(inputs: Sequence[np.ndarray], drawn: np.ndarray) -> int:
+    """How many topics are not where their uniform numbers point, given those drawn before.
+
+    To the rounding of sums, which are added up in another order on every device.
+
+    Args: inputs: those of a `TokenInput`; drawn (T,) int, of all tokens that are of a document.
+    """
+    order, starts, ends, words, topics, uniforms, marks, limits, above, alpha, phi = inputs
+    wrong, shape = 0, (above.size, alpha.size)
+    for start, end in zip(starts, ends, strict=True):
+        members = order[start:end]
+        counts = np.bincount(topics[members], minlength=above.size * alpha.size) * 1.0
+        for token in members:
+            counts[topics[token]] -= 1
+            table = counts.reshape(shape)
+            sums = table.sum(1, keepdims=True)
+            weights = (table + alpha) * (sums + above[:, None]) / (sums + alpha.sum())
+            is_open = np.broadcast_to(limits < marks[token], shape).reshape(-1)
+            is_open = is_open | (np.arange(counts.size) == topics[token])
+            weights = (weights * phi[words[token]]).reshape(-1) * is_open
+            shares = np.cumsum(weights) / weights.sum()
+            topic = min(max(drawn[token], 0), counts.size - 1)
+            first = shares[topic - 1] if topic else 0.0
+            is_right = first - _ROUNDING <= uniforms[token] <= shares[topic] + _ROUNDING
+            wrong += not (is_right and weights[topic] > 0 and topic == drawn[token])
+            counts[topic] += 1
+    return wrong
+
+
+def _num_wrong_in_trials(platform: str, num_above: int, num_topics: int) -> int:
+    """How many topics of two trials are wrong, drawn alone and together."""
+    first, second = (trial(num_above, num_topics, seed) for seed in (0, 1))
     with jax.default_device(jax.local_devices(backend=platform)[0]):
-        alone, both = _drawn(first, second)
-    expected = draw_plainly(first), draw_plainly(second)
-    return int(np.sum(alone != expected[0]) + np.sum(both != np.stack(expected)))
+        alone, both = drawn_of(first, second)
+    return sum(map(num_wrong, (first, first, second), (alone, *both)))
 
 
-def _drawn(
+def drawn_of(
     first: Sequence[np.ndarray], second: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The topics of one chain (T,) and those of two (2, T), with what chains share of the first."""
@@ -174,12 +206,12 @@ def _drawn(
     return np.asarray(one), np.asarray(two)
 
 
-def trial(num_topics: int, seed: int) -> list[np.ndarray]:
-    """A small problem with weights whose sums are exact, halves times sixteenths.
+def trial(num_above: int, num_topics: int, seed: int) -> list[np.ndarray]:
+    """A small problem.
 
     Documents of no token, of one, of a few and of 150, in no order; topics that a word does not
-    have; the smallest and the largest uniform number. Of two seeds all but the counts, the uniforms
-    and the parameters is the same.
+    have, that a token may not join or is held by; the smallest and the largest uniform number. Of
+    two seeds the documents and words are the same.
 
     Returns what a `TokenInput` has.
     """
@@ -187,12 +219,14 @@ def trial(num_topics: int, seed: int) -> list[np.ndarray]:
     varying, shared = np.random.default_rng(seed), np.random.default_rng(7)
     ends, num_tokens = np.cumsum(sizes), int(sizes.sum())
     order, words = shared.permutation(num_tokens), shared.integers(0, num_words, num_tokens)
+    topics = varying.integers(0, num_above * num_topics, num_tokens)
     shape = num_words, num_topics
-    phi = varying.integers(0, 16, shape) * (varying.random(shape) < 0.6)
-    phi[:, varying.integers(num_topics)] = 7
+    phi = varying.integers(1, 16, shape) * (varying.random(shape) < 0.6)
+    phi[words, topics % num_topics] += 1  # a token has a place to stay
     uniforms = varying.integers(0, 2**23, num_tokens)
     uniforms[:2], uniforms[-2:] = 0, 2**23 - 1
-    whole = [order, ends - sizes, ends, words, varying.integers(0, num_topics, num_tokens)]
-    real = [uniforms / 2**23, varying.integers(1, 4, num_topics) / 2, phi / 16]
-    dtype = np.dtype(jnp.result_type(float))
+    marks = np.where(varying.random(num_tokens) < 0.1, -1.0, varying.random(num_tokens))
+    limits, above = varying.random(num_topics) / 4, varying.gamma(1.0, size=num_above)
+    real = [uniforms / 2**23, marks, limits, above, varying.gamma(1.0, size=num_topics), phi / 16]
+    whole, dtype = [order, ends - sizes, ends, words, topics], np.dtype(jnp.result_type(float))
     return [*(each.astype(np.int32) for each in whole), *(each.astype(dtype) for each in real)]

@@ -21,6 +21,7 @@ inference in topic models; Terenin, Magnusson & Jonsson (2020) for the HDP.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -67,7 +68,9 @@ def draw_in_batches(
         columns[turns.column] = values[turns.column]
         tokens_key, key = jax.random.split(key)
         tokens = AllTokens(order, columns, marks, special.uniforms(tokens_key, (num_tokens,)))
-        run = partial(_in_kernel if turns.in_kernel else draw_at_once, turns)
+        # slots may have grown beyond what the kernel holds
+        in_kernel = turns.in_kernel and math.prod(turns.sizes) <= token_draw.MOST_TOPICS
+        run = partial(_in_kernel if in_kernel else draw_at_once, turns)
     mesh = jax.sharding.get_abstract_mesh()
     if DATA_AXIS not in mesh.axis_names:
         return run(key, tokens, read, starts, bounds)
@@ -133,21 +136,37 @@ def _in_kernel(
 ) -> dict[str, Array]:
     """As `_one_batch_after_another`, for words of topics; other topics of the same uniforms."""
     del key
-    (topic,), (word,) = turns.drawn, turns.others
-    alpha = read.hyperparameters[topic.name]["concentration"]
+    (*above, topic), (word,) = turns.drawn, turns.others
     batch, first = jnp.arange(turns.num_batches), starts[:-1]
     is_inside = (batch >= bounds[0]) & (batch < bounds[1])
+    pseudo = []
+    for role, size in zip(turns.drawn, turns.sizes, strict=True):
+        hyperparameters, none = read.hyperparameters[role.name], jnp.zeros((1, size))
+        pseudo.append(role.distribution.weight_shapes(none, hyperparameters)[0][0])
+    num_topics, path = turns.sizes[-1], tokens.columns[topic.name]
+    for role in above:
+        path += tokens.columns[role.name] * num_topics
+    marks, limits = jnp.ones_like(tokens.uniforms), jnp.zeros_like(pseudo[-1])
+    for name, mark in tokens.marks.items():
+        limits = read.smallest[name]
+        # one that holds its topic stays; of tokens with equal uniforms all hold theirs
+        marks = jnp.where(limits[path] < mark, mark, -1)
     inputs = token_draw.TokenInput(
         tokens.order,
         first,
         jnp.where(is_inside, starts[1:], first),
         tokens.columns[word.name],
-        tokens.columns[topic.name],
+        path,
         tokens.uniforms,
-        jnp.broadcast_to(alpha, turns.sizes),
+        marks,
+        limits,
+        pseudo[0] if above else jnp.ones_like(pseudo[0][:1]),
+        pseudo[-1],
         read.probabilities[word.name],
     )
-    return {topic.name: token_draw.draw(inputs)}
+    drawn = token_draw.draw(inputs)
+    found = {topic.name: drawn % num_topics}
+    return found | {role.name: drawn // num_topics for role in above}
 
 
 # --- one token ------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def plan(
             "with Dirichlet priors, and one observed DirichletMultinomial block by topic alone, as "
             'LDA, HDPLDA and PAM of two levels have; leave it at "sequential"'
         )
-    if sweep == "sparse" and len(network.indicators) > 1:
+    if sweep in ("sparse", PARTIALLY_COLLAPSED) and len(network.indicators) > 1:
         joint = (network.indicators,)  # it knows no other way
     fits = (can_split(network, n) or can_split_shared(network, n) for n in network.indicators)
     if split_merge and not any(fits):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import numpy as np
 
 from jaxmf._kernels import token_draw
-from jaxmf.blocks.tile_layout import can_be_tiled
+from jaxmf.blocks.sparse_by_word import can_be_sparse
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 
@@ -17,11 +19,12 @@ PARALLEL = ("parallel", PARTIALLY_COLLAPSED)
 # of a sweep at once where it has more tokens than this and more than this share of all.
 _LONG = 1_000
 _SHARE = 1_000
+_FEW_SLOTS = 64  # of growing topics, as where a chain starts
 
 
 def fits(network: Wiring) -> bool:
-    """Whether the network is words of a fixed number of topics by one column, as LDA."""
-    return can_be_tiled(network) and len(network.blocks[network.indicators[0]].by) == 1
+    """Whether it is words of topics by one column, as LDA, HDPLDA and PAM of two levels."""
+    return can_be_sparse(network) and len(network.blocks[network.indicators[0]].by) == 1
 
 
 def check(network: Wiring, sweep: str) -> None:
@@ -31,8 +34,9 @@ def check(network: Wiring, sweep: str) -> None:
     """
     if sweep == PARTIALLY_COLLAPSED and not fits(network):
         raise ValueError(
-            f"sweep: {sweep!r} is for a fixed number of topics by one column and words by topic, "
-            'both with Dirichlet priors, as LDA has; leave it at "parallel"'
+            f"sweep: {sweep!r} is for words of topics by one column with a Dirichlet or HDP prior, "
+            "or of two levels of topics with Dirichlet priors, as LDA, HDPLDA and PAM of two "
+            'levels have; leave it at "parallel"'
         )
 
 
@@ -54,8 +58,13 @@ def trouble(network: Wiring, platform: str) -> str:
     """Why the kernel cannot be used for a network that has it, empty where it can."""
     if jax.process_count() > 1:
         return "the devices of several processes may not all compile it alike"
-    num_topics = network.blocks[network.indicators[0]].distribution.num_groups(1)
-    return token_draw.trouble(platform, num_topics)
+    priors = [network.blocks[name].distribution for name in network.indicators]
+    if priors[-1].grows:
+        # with few slots and with the most: of those between no one is tried
+        sizes = [(1, _FEW_SLOTS), (1, token_draw.MOST_TOPICS)]
+    else:
+        sizes = [(math.prod(p.num_groups(1) for p in priors[:-1]), priors[-1].num_groups(1))]
+    return next(filter(None, (token_draw.trouble(platform, *size) for size in sizes)), "")
 
 
 def are_short(network: Wiring, data: Tokens) -> bool:

@@ -213,10 +213,10 @@ class NetworkModel(Readable, Model[ModelData], ABC):
                 whose groups have categories are drawn document by document: on a CPU the tokens of
                 each in turn with their probabilities in it summed out; on accelerators with these
                 drawn for a block of documents, its tokens at once. All are exact; but for tiles the
-                second mixes more slowly a sweep than the first. "partially_collapsed", for LDA:
-                words of topics drawn, documents side by side, the tokens of each in turn with its
-                proportions summed out; on a GPU one kernel, which is compared there with a plain
-                form first and refused if it fails. No one has run it on a GPU.
+                second mixes more slowly a sweep than the first. "partially_collapsed", for LDA,
+                HDPLDA and PAM of two levels: words of topics drawn, documents side by side, the
+                tokens of each in turn with its proportions summed out; on a GPU one kernel, which
+                is tried there first and refused if it fails. No one has run it on a GPU.
                 Where groups come and go it starts with sequential updates of 256 tokens, which make
                 and remove groups. "sparse", for LDA, HDPLDA and PAM of two levels on a CPU: as
                 "sequential", with work a token that follows the topics of its word (the paths, and

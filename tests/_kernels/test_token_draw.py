@@ -18,77 +18,78 @@ TOKENS = mf.Tokens(
 )
 
 
-@pytest.mark.parametrize("num_topics", [1, 37, 64])
-def test_its_topics_are_those_of_the_plain_form_where_sums_are_exact(num_topics):
-    first, second = (token_draw.trial(num_topics, seed) for seed in (0, 1))
-    plain = [token_draw.draw_plainly(each) for each in (first, second)]
-    alone, both = token_draw._drawn(first, second)
-    np.testing.assert_array_equal(alone, plain[0])
-    np.testing.assert_array_equal(both, plain)
-    assert num_topics == 1 or len(np.unique(alone)) > 1
-    assert np.all(first[7][first[3], alone] > 0)
-
-
-def real_problem(num_words, num_topics, sizes):
-    generator = np.random.default_rng(num_words)
-    num_tokens, ends = sum(sizes), np.cumsum(sizes)
-    whole = [
-        generator.permutation(num_tokens),
-        ends - sizes,
-        ends,
-        generator.integers(0, num_words, num_tokens),
-        generator.integers(0, num_topics, num_tokens),
-    ]
-    phi = generator.dirichlet(np.full(num_words, 0.3), num_topics).T
-    real = [generator.random(num_tokens), generator.gamma(1.0, size=num_topics), phi]
-    return [*(part.astype(np.int32) for part in whole), *(part.astype("float32") for part in real)]
-
-
-def farthest(problem, drawn):
-    """How far a uniform number is at most outside of the topic's share, with its own counts."""
-    order, starts, ends, words, topics, uniforms, alpha, phi = problem
-    found = 0.0
-    for start, end in zip(starts, ends, strict=True):
-        now = np.array(topics)
-        for token in order[start:end]:
-            others = now[[t for t in order[start:end] if t != token]]
-            counts = np.bincount(others, minlength=alpha.size)
-            weights = (counts + alpha.astype(float)) * phi[words[token]]
-            shares = np.cumsum(weights) / weights.sum()
-            now[token] = topic = drawn[token]
-            below = shares[topic - 1] if topic else 0.0
-            found = max(found, below - uniforms[token], uniforms[token] - shares[topic])
-    return found
+@pytest.mark.parametrize(("num_above", "num_topics"), [(1, 1), (1, 37), (1, 64), (5, 7)])
+def test_its_topics_are_where_uniform_numbers_point(num_above, num_topics):
+    first, second = (token_draw.trial(num_above, num_topics, seed) for seed in (0, 1))
+    alone, both = token_draw.drawn_of(first, second)
+    np.testing.assert_array_equal(alone, both[0])
+    for problem, drawn in ((first, alone), (second, both[1])):
+        assert token_draw.num_wrong(problem, drawn) == 0
+        if num_topics > 1:  # the check can fail
+            assert token_draw.num_wrong(problem, (drawn + 1) % (num_above * num_topics)) > 100
+            inside = np.r_[problem[0][3:4], problem[0][4:154]]
+            swapped = drawn.copy()
+            swapped[inside] = drawn[inside[::-1]]
+            assert token_draw.num_wrong(problem, swapped) > 20
 
 
 @pytest.mark.parametrize(
-    ("num_words", "num_topics", "sizes"),
-    [(1, 5, [4, 1]), (9, 1, [3]), (30, 50, [0, 60, 1, 0, 7]), (1, 1, [1])],
+    ("change", "topic"),
+    [
+        ({}, 2),  # the uniform number is in the last quarter of three equal topics
+        ({"phi": [[1.0, 1, 0]]}, 1),
+        ({"limits": [0.0, 0, 1]}, 1),  # it may not go there,
+        ({"limits": [0.0, 0, 1], "topics": [2]}, 2),  # but stay there
+        ({"marks": [-1.0]}, 0),  # it holds the topic where it is
+        ({"alpha": [98.0, 1, 1]}, 0),
+    ],
 )
-def test_with_other_sums_a_topic_is_right_to_rounding(num_words, num_topics, sizes):
-    problem = real_problem(num_words, num_topics, sizes)
+def test_one_token_by_hand(change, topic):
+    problem = {
+        "order": [0],
+        "starts": [0],
+        "ends": [1],
+        "words": [0],
+        "topics": [0],
+        "uniforms": [0.9],
+        "marks": [0.5],
+        "limits": [0.0, 0, 0],
+        "above": [1.0],
+        "alpha": [1.0, 1, 1],
+        "phi": [[1.0, 1, 1]],
+    } | change
+    drawn = token_draw.draw(TokenInput(**{name: jnp.asarray(v) for name, v in problem.items()}))
+    assert drawn.tolist() == [topic]
+
+
+@pytest.mark.parametrize(
+    ("num_above", "num_topics", "sizes"),
+    [(1, 5, [4, 1]), (3, 9, [0, 60, 1, 0, 7])],
+)
+def test_documents_of_others_are_left_alone_as_on_a_mesh(num_above, num_topics, sizes):
+    problem = token_draw.trial(num_above, num_topics, 3)
+    ends = np.cumsum(sizes).astype("int32")
+    problem[1], problem[2] = ends - np.asarray(sizes, "int32"), ends
     draw = jax.jit(token_draw.draw, compiler_options=FAST_COMPILE)
     drawn = np.asarray(draw(TokenInput(*map(jnp.asarray, problem))))
-    assert farthest(problem, drawn) < 1e-6
-    if num_topics > 1:  # the check can fail
-        assert farthest(problem, (drawn + 1) % num_topics) > 1e-3
-    # documents of others are left alone, as on a mesh
-    problem[2] = np.where(np.arange(len(sizes)) == 0, problem[2], problem[1])
+    assert token_draw.num_wrong(problem, drawn) == 0
+    second = problem[0][problem[1][1] : problem[2][1]]
+    problem[2] = np.where(np.arange(len(sizes)) == 1, problem[2], problem[1])
     some = np.asarray(draw(TokenInput(*map(jnp.asarray, problem))))
-    first = problem[0][: sizes[0]]
-    np.testing.assert_array_equal(some[first], drawn[first])
-    assert not np.delete(some, first).any()
+    np.testing.assert_array_equal(some[second], drawn[second])
+    assert not np.delete(some, second).any()
 
 
 def test_nothing_is_drawn_of_no_tokens_and_no_documents():
-    problem = real_problem(3, 2, [0, 0])
+    problem = [part[:0] for part in token_draw.trial(1, 2, 0)[:8]] + token_draw.trial(1, 2, 0)[8:]
     assert token_draw.draw(TokenInput(*map(jnp.asarray, problem))).shape == (0,)
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend:DeprecationWarning")
-def test_it_lowers_for_cuda_to_one_call(monkeypatch):
+@pytest.mark.parametrize("num_above", [1, 3])
+def test_it_lowers_for_cuda_to_one_call(num_above, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    inputs = TokenInput(*token_draw.trial(37, 0))
+    inputs = TokenInput(*token_draw.trial(num_above, 37, 0))
     on_h100 = contextlib.nullcontext()
     if jax.__version_info__ >= (0, 12):  # lowers for a device, not for the oldest that there is
         device = jax.sharding.AbstractDevice("NVIDIA H100 80GB HBM3", 132, platform="gpu")
@@ -119,7 +120,10 @@ def fails(inputs):
 
 KERNELS = {
     "right": (token_draw.draw, ""),
-    "disagrees": (lambda inputs: (inputs.topics + 1) % 3, "topics are not those of the plain form"),
+    "disagrees": (
+        lambda inputs: (inputs.topics + 1) % 3,
+        "topics are not where their uniform numbers point",
+    ),
     "fails": (fails, "it failed: NotImplementedError: no such instruction"),
 }
 
@@ -145,7 +149,7 @@ def test_a_run_uses_a_kernel_that_is_right_and_says_why_it_does_not(kind, a_gpu,
 
 def test_a_kernel_is_tried_within_whatever_the_caller_is(a_gpu):
     def traced(value):
-        assert token_draw.trouble("gpu", 3) == ""
+        assert token_draw.trouble("gpu", 1, 3) == ""
         token_draw.trouble.cache_clear()
         return value
 
@@ -155,23 +159,25 @@ def test_a_kernel_is_tried_within_whatever_the_caller_is(a_gpu):
 
 
 def test_which_networks_and_data_it_is_for(a_gpu, monkeypatch):
-    monkeypatch.setattr(token_draw, "trouble", lambda platform, num_topics: "")
+    monkeypatch.setattr(token_draw, "trouble", lambda platform, *sizes: "")
 
     def sweep_of(model, data=None, **options):
         return model.device_options(options, platform="gpu", data=data).get("sweep")
 
     assert sweep_of(mf.LDA(3)) == sweep_of(mf.LDA(3), TOKENS) == "partially_collapsed"
     assert sweep_of(mf.LDA(3), sweep="parallel") is None
-    assert sweep_of(mf.HDPLDA()) == "parallel"
+    assert sweep_of(mf.HDPLDA()) == sweep_of(mf.PAM((2, 3))) == "partially_collapsed"
+    assert sweep_of(mf.HDPLDA(), TOKENS) == "sequential"  # of few tokens
+    assert sweep_of(mf.PAM((2, 3, 4))) != "partially_collapsed"
     columns = {"document": np.arange(2_000) // 1_500, "word": np.arange(2_000) % 7}
     long = mf.Tokens(columns, {"document": 2, "word": 7})
     assert sweep_of(mf.LDA(3), long) == "parallel"
-    with pytest.raises(ValueError, match="as LDA has"):
-        mf.HDPLDA().sampler(sweep="partially_collapsed")
+    with pytest.raises(ValueError, match="as LDA, HDPLDA and PAM of two levels"):
+        mf.DPMixture().sampler(sweep="partially_collapsed")
     monkeypatch.setattr(jax, "process_count", lambda: 2)  # which might decide otherwise
     assert sweep_of(mf.LDA(3)) == "parallel"
 
 
 def test_it_is_not_tried_elsewhere_nor_with_more_topics_than_it_holds():
-    assert "this is a tpu" in token_draw.trouble("tpu", 3)
-    assert "4,096 topics at most" in token_draw.trouble("gpu", 5_000)
+    assert "this is a tpu" in token_draw.trouble("tpu", 1, 3)
+    assert "4,096 topics at most" in token_draw.trouble("gpu", 50, 100)

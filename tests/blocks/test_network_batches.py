@@ -108,9 +108,11 @@ def test_a_sweep_of_batches_against_enumeration(model, platform):
 
 
 @pytest.mark.slow
-def test_a_sweep_by_the_kernel_against_enumeration(monkeypatch):
+@pytest.mark.tiers(exhaustive=["topics"])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_sweep_by_the_kernel_against_enumeration(model, monkeypatch):
     choose_platform("gpu", monkeypatch)
-    check("topics", num_chains=2_000, in_kernel=True)
+    check(model, num_chains=2_000, in_kernel=True)
 
 
 @pytest.mark.tiers(exhaustive=["paths"])
@@ -239,15 +241,33 @@ def test_a_token_that_stays_in_its_batch_is_caught(monkeypatch):
         check("topics")
 
 
+def apart(inputs):
+    """Tokens that do not see the others of their document."""
+    each = jnp.arange(5, dtype=jnp.int32)
+    return inputs._replace(starts=each, ends=each + 1)
+
+
+def without_holders(inputs):
+    return inputs._replace(marks=jnp.ones_like(inputs.marks), limits=inputs.limits.at[:].set(0))
+
+
+def without_level(inputs):
+    """Topics of a document by the level above alone."""
+    return inputs._replace(above=inputs.above * 1e6)
+
+
+BROKEN = {"topics": apart, "hierarchy": without_holders, "paths": without_level}
+
+
 @pytest.mark.slow
-def test_a_kernel_of_tokens_that_do_not_see_their_document_is_caught(monkeypatch):
-    kernel, each = token_draw.draw, jnp.arange(5, dtype=jnp.int32)
-    monkeypatch.setattr(
-        token_draw, "draw", lambda inputs: kernel(inputs._replace(starts=each, ends=each + 1))
-    )
+@pytest.mark.tiers(exhaustive=["paths"])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_kernel_that_leaves_something_out_is_caught(model, monkeypatch):
+    kernel = token_draw.draw
+    monkeypatch.setattr(token_draw, "draw", lambda inputs: kernel(BROKEN[model](inputs)))
     choose_platform("gpu", monkeypatch)
     with pytest.raises(AssertionError, match="expected"):
-        check("topics", num_chains=2_000, in_kernel=True)
+        check(model, num_chains=2_000, in_kernel=True)
 
 
 @pytest.mark.slow

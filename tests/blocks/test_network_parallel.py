@@ -128,15 +128,27 @@ def test_so_does_a_step_that_draws_proportions_as_on_accelerators(name, monkeypa
     check(name, *CASES[name])
 
 
-@pytest.mark.slow
-def test_and_one_that_draws_topics_by_the_kernel(monkeypatch):
-    for module in (batches, tables, tile_layout):
-        monkeypatch.setattr(module, "default_platform", lambda: "gpu")
-    blocks = {
+IN_KERNEL = {
+    "topics": {
         "topic": mf.Block(mf.Dirichlet(3, GAMMA), by="document"),
         "word": observed(mf.DirichletMultinomial(3, dist.Gamma(2.0, 2.0)), "topic"),
-    }
-    check("kernel", blocks, (), sweep="partially_collapsed")
+    },
+    "hierarchy": CASES["hierarchy"][0],
+    "paths": {
+        "general": mf.Block(mf.Dirichlet(2, GAMMA), by="document"),
+        "topic": mf.Block(mf.Dirichlet(2, GAMMA), by=("document", "general")),
+        "word": observed(mf.DirichletMultinomial(3, dist.Gamma(2.0, 2.0)), "topic"),
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.tiers(exhaustive=["topics", "paths"])
+@pytest.mark.parametrize("name", IN_KERNEL)
+def test_and_one_that_draws_topics_by_the_kernel(name, monkeypatch):
+    for module in (batches, tables, tile_layout):
+        monkeypatch.setattr(module, "default_platform", lambda: "gpu")
+    check("kernel", IN_KERNEL[name], (), sweep="partially_collapsed")
 
 
 def free_to_go(holders, groups):
