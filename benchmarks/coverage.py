@@ -250,7 +250,7 @@ def studies() -> dict[str, Study]:
         "NoisyOrIBP, from its prior": Study(
             mf.NoisyOrIBP, partial(from_prior, mf.NoisyOrIBP), ask_dense
         ),
-        "HDPLDA": Study(mf.HDPLDA, documents, ask_documents),
+        "HDPLDA": Study(partial(mf.HDPLDA, word_concentration=0.01), documents, ask_documents),
         "BinaryMF": Study(mf.BinaryMF, bicluster_cells, ask_dense, BMF_SETS),
         "FeatureModel, Poisson": Study(
             lambda: mf.FeatureModel(likelihood=mf.Poisson(), feature_prior=positive()),

@@ -1,10 +1,11 @@
 """Held-out perplexity of KOS against CPU seconds: LDA and HDP, here and in tomotopy, as a picture.
 
-One chain a side and thread, no option set but the number of topics: LDA of 100, here and in
-tomotopy with concentrations learned by its default interval; HDP as `HDPLDA()` starts it, that of
-tomotopy by its default and from as many topics as ours. The sides take turns, from one number of
-sweeps to the next, until they have had `MOST_SECONDS`. Sweeps are timed, the evaluator is not; what
-is compiled is compiled by another chain before, and its seconds are written down apart.
+One chain a side and thread, words with BETA on all sides and no other option but the number of
+topics: LDA of 100, here and in tomotopy with concentrations learned by its default interval; HDP
+as `HDPLDA` starts it, that of tomotopy by its default and from as many topics as ours. The sides
+take turns, from one number of sweeps to the next, until they have had `MOST_SECONDS`. Sweeps are
+timed, the evaluator is not; what is compiled is compiled by another chain before, and its seconds
+are written down apart.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from benchmarks.blocks import first_topics
 from benchmarks.harness import Stopwatch
 from benchmarks.held_out import Halves, documents_split, perplexity
 from benchmarks.records import Paper
-from benchmarks.topic_sides import Ours, has_peer, peer
+from benchmarks.topic_sides import BETA, Ours, has_peer, peer
 from jaxmf import datasets
 from jaxmf.data import Tokens
 from jaxmf.plot.style import CHAIN_COLOURS, MUTED, figure_of, png
@@ -36,7 +37,9 @@ def sides(tokens: Tokens) -> dict[str, Callable[[], Any]]:
     number = first_topics(tokens)
     made: dict[str, Callable[[], Any]] = {
         "LDA, 100 topics": lambda: Ours(mf.LDA(100).network(), tokens),
-        "HDP": lambda: Ours(mf.HDPLDA().network(), tokens, capacity=3 * number),
+        "HDP": lambda: Ours(
+            mf.HDPLDA(word_concentration=BETA).network(), tokens, capacity=3 * number
+        ),
     }
     if has_peer():
         learned = {"optim_interval": 10}
