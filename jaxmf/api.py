@@ -21,6 +21,7 @@ from jaxmf.data import Container, Dense, Tokens
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
 from jaxmf.data.elsewhere import without_cells
+from jaxmf.engine.memory import resident_bytes
 from jaxmf.engine.progress import ProgressReport
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import Placement, check_mesh_axes, validate_mesh
@@ -140,7 +141,8 @@ def sample(
         draws_folder: an empty folder that draws are written to as they are made, for more of them
             than memory has room for: ``post.draws`` are maps of its files, `NAME.npy`, which must
             stay there while the posterior is used. `Posterior.save` copies them.
-        memory_limit: bytes of device memory the run may take.
+        memory_limit: bytes of device memory the run may take, on a CPU of the process, what
+            compiling takes among it.
         predict_at: cells, as for `Posterior.predict`, whose predictive moments (and probabilities
             of values, where these are few) are gathered on the way, for draws too large to keep:
             "predicted", "predicted_square" and "predicted_probabilities" in ``averages``. Draws
@@ -156,6 +158,7 @@ def sample(
         TypeError: an unknown option; the message names the right ones.
     """
     refuse_traced("sample", seed=seed, predict_at=predict_at)
+    resident = resident_bytes()
     model, container, build, options = prepare_run(
         model, data, "sample", options, sample, memory_limit
     )
@@ -194,6 +197,7 @@ def sample(
         resume=resume,
         draws_folder=draws_folder,
         memory_limit=memory_limit,
+        resident=resident,
         identity=_identity(model, container, "sample", identified) if checkpoint else None,
         note=sweep_note(options),
     )
@@ -333,6 +337,7 @@ def variational(
         TypeError: an unknown option; the message names the right ones.
     """
     refuse_traced("variational", seed=seed)
+    resident = resident_bytes()
     model, container, build, options = prepare_run(
         model, data, "variational", options, variational, memory_limit
     )
@@ -373,6 +378,7 @@ def variational(
         checkpoint_seconds=checkpoint_seconds,
         resume=resume,
         memory_limit=memory_limit,
+        resident=resident,
         identity=_identity(model, container, "variational", run_settings | kept)
         if checkpoint
         else None,

@@ -12,7 +12,7 @@ import numpy as np
 from jaxmf.data.dense import Dense
 from jaxmf.data.elsewhere import are_elsewhere
 from jaxmf.data.entries import Entries
-from jaxmf.data.far_cells import MOST_CELLS, observed_cells
+from jaxmf.data.far_cells import MOST_CELLS
 
 _LEAST_SHARE = 0.5  # of the cells of a table that are known; of ratings fewer are
 _FEWEST_IN_COLUMN = 20  # of a column whose tails are known
@@ -89,21 +89,30 @@ def _table(data: object) -> np.ndarray | None:
     shape = data.num_rows, data.num_columns
     if shape[0] * shape[1] > MOST_CELLS or shape[0] < _FEWEST_IN_COLUMN:
         return None
-    rows, columns, values = observed_cells(data)
-    if values.size < _LEAST_SHARE * shape[0] * shape[1]:
-        return None
-    table = np.full(shape, np.nan)
-    table[rows, columns] = values
-    return table
+    if isinstance(data, Dense):
+        table = np.array(data.values, dtype=float)
+        if data.observed is not None:
+            table[~np.asarray(data.observed)] = np.nan
+    else:
+        table = np.full(shape, np.nan)
+        table[np.asarray(data.rows), np.asarray(data.columns)] = np.asarray(data.values)
+    num_known = table.size - np.count_nonzero(np.isnan(table))
+    return table if num_known >= _LEAST_SHARE * table.size else None
 
 
 def _may_stray(table: np.ndarray) -> tuple[np.ndarray, int]:
     """Columns whose furthest cell is far from their median, and how many have cells enough."""
-    kept = np.flatnonzero(np.sum(~np.isnan(table), axis=0) >= _FEWEST_IN_COLUMN)
-    distance = np.abs(table[:, kept] - np.nanmedian(table[:, kept], axis=0))
-    spread = _OF_NORMAL * np.nanmedian(distance, axis=0)
-    is_far = np.nanmax(distance, axis=0) > _ZERO_DISTANCE * spread
-    return kept[(spread > 0) & is_far], int(np.sum(spread > 0))
+    found, num_kept = [], 0
+    for column, x in enumerate(table.T):  # one at a time: the table is large
+        x = x[~np.isnan(x)]
+        if x.size < _FEWEST_IN_COLUMN:
+            continue
+        distance = np.abs(x - np.median(x))
+        spread = _OF_NORMAL * np.median(distance)
+        num_kept += bool(spread > 0)
+        if spread > 0 and np.max(distance) > _ZERO_DISTANCE * spread:
+            found.append(column)
+    return np.asarray(found, dtype=int), num_kept
 
 
 def _stray(column: np.ndarray, sign: int, least: float) -> tuple[float, np.ndarray]:

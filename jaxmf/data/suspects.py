@@ -183,6 +183,11 @@ class Code(NamedTuple):
     num_columns: int
 
 
+def may_be_code(values: np.ndarray) -> np.ndarray:
+    """Which numbers are such as may stand for missing ones in a column, like -99: bool."""
+    return np.isin(values, _COLUMN_CODES)
+
+
 def codes_by_column(columns: np.ndarray, values: np.ndarray) -> list[Code]:
     """Numbers such as -99, -999 or 9999 that stand apart in some column, each once.
 
@@ -191,7 +196,7 @@ def codes_by_column(columns: np.ndarray, values: np.ndarray) -> list[Code]:
 
     Args: columns (M,) int and values (M,) float of the observed cells.
     """
-    is_code = np.isin(values, _COLUMN_CODES)
+    is_code = may_be_code(values)
     found: dict[float, Code] = {}
     for code in np.unique(values[is_code]).tolist():
         where, counts = np.unique(columns[values == code], return_counts=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ class Needs(NamedTuple):
     states: int  # the states of all chains
     temporary: int  # what the compiled steps need beside them, for all chains that run at once
     draws: int  # the kept draws on the host, counted where host and device share their memory
+    # what compiling and the preparation of data have left with the process, where these share it
+    programs: int = 0
 
 
 class MemoryGuard:
@@ -31,6 +34,7 @@ class MemoryGuard:
         num_groups: groups of chains, each with a state.
         num_at_once: how many of them run at the same time.
         num_draws: draws to keep of each chain in memory.
+        before: bytes of the process before the run, see `resident_bytes`, without its data.
         limit: bytes the run may take; the free memory, measured now, if None.
         processes: those of the run; what does not fit into one is refused in all.
     """
@@ -42,33 +46,51 @@ class MemoryGuard:
         num_groups: int,
         num_at_once: int,
         num_draws: int,
+        before: int,
         limit: int | None,
         processes: Processes,
     ):
-        self._data = bytes_on_device(constants)
+        self.hold(constants)
         self._num_groups = num_groups
         self._num_at_once = num_at_once
         self._num_draws = num_draws
+        self._before = before
+        self._programs = 0
+        self._is_running = False
         device = jax.local_devices()[0]
         self._shares_host = device.platform == "cpu"
         self._processes = processes
-        self._limit = self._least(available_bytes(device) if limit is None else limit)
+        if limit is None and (limit := available_bytes(device)) is not None and self._shares_host:
+            limit += max(0, resident_bytes() - before)  # what it takes by now is counted too
+        self._limit = self._least(limit)
         self._host_limit = self._least(available_host_bytes())
         self._approved: set[int] = set()
 
+    def hold(self, constants: PyTree) -> None:
+        """Counts other data from now on, such as were made of the first by preparation."""
+        self._data = bytes_on_device(constants)
+
     def approve(self, program: Executable) -> None:
-        """Checks a chunk's program before it runs.
+        """Checks a program before it runs: one that prepares, starts chains, or takes steps.
 
         Raises MemoryError: if it does not fit.
         """
         if id(program) in self._approved:
             return
+        if not self._is_running:  # with all that was left by what came before
+            self._programs = 0
+        before = resident_bytes() if self._is_running else self._before + self._data
         arguments, beside = (int(max(self._processes.from_all(size))) for size in program.memory())
+        if self._shares_host:
+            more = max(self._processes.from_all(resident_bytes() - before))
+            self._programs += max(0, int(more))
+        self._is_running |= hasattr(program.shapes, "draws")
         draws = 0
-        for rows in program.shapes.draws.values():
+        for rows in getattr(program.shapes, "draws", {}).values():
             draws += num_bytes(rows) // max(1, rows.shape[0]) * self._num_draws * self._num_groups
         states = max(0, arguments - self._data) * self._num_groups
         needs = Needs(self._data, states, beside * self._num_at_once, draws)
+        needs = needs._replace(programs=self._programs)
         if self._shares_host:
             refuse_if_too_large(needs, self._limit, self._num_draws)
         else:
@@ -108,6 +130,12 @@ def available_host_bytes() -> int | None:
         ]
         found.append(int(limit) - int(used) + sum(reclaimable))
     return min(found) if found else None
+
+
+def resident_bytes() -> int:
+    """Bytes of memory that this process has now; 0 where that is not known."""
+    pages = _read("/proc/self/statm").split()
+    return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else 0
 
 
 def refuse_if_too_large(needs: Needs, limit: int | None, num_draws: int) -> None:

@@ -22,9 +22,10 @@ from jaxmf.engine import draws
 from jaxmf.engine.algorithm import Algorithm
 from jaxmf.engine.chain_kernel import prepared
 from jaxmf.engine.environment import config_value, describe_environment
+from jaxmf.engine.executables import CACHE, bytes_on_device
 from jaxmf.engine.interrupt import Interrupts
 from jaxmf.engine.loop import Loop, num_workers
-from jaxmf.engine.memory import MemoryGuard, check_limit
+from jaxmf.engine.memory import MemoryGuard, check_limit, resident_bytes
 from jaxmf.engine.processes import refuse_several
 from jaxmf.engine.program import Program
 from jaxmf.engine.progress import Display, ProgressReport
@@ -54,6 +55,7 @@ def run(
     resume: bool = False,
     draws_folder: str | os.PathLike[str] | None = None,
     memory_limit: int | None = None,
+    resident: int | None = None,
     identity: dict[str, object] | None = None,
     initial: Run | None = None,
     note: str = "",
@@ -89,6 +91,8 @@ def run(
         draws_folder: an empty folder for files of the draws, of which the arrays of the run are
             maps, so that memory need not hold them; a resumed run may use its own again.
         memory_limit: bytes the run may take; the free memory of the device if None.
+        resident: bytes of the process from which on the run's are counted; where it is None those
+            of now without the data.
         identity: what model and data these are, written as JSON; a resumed run must agree.
         initial: an earlier run to continue: `num_samples` more draws follow its own.
         note: how steps are made, shown beside the progress.
@@ -122,6 +126,8 @@ def run(
     _validate(num_chains, chain_method, chunk_seconds, checkpoint_seconds)
     _validate_kinds(checkpoint, resume, progress)
     memory_limit = check_limit(memory_limit)
+    if resident is None:
+        resident = resident_bytes() - bytes_on_device(data)
     as_key(seed)
     validate_mesh(mesh, num_chains)
     if checkpoint is None and resume:
@@ -149,7 +155,9 @@ def run(
             passed = (algorithm, data, None if initial is None else initial.state)
             processes.check_alike(settings | more, passed)
         display = stack.enter_context(Display(progress if processes.is_first else False))
-        program = _make_program(algorithm, data, placement, schedule, num_chains, memory_limit)
+        program = _make_program(
+            algorithm, data, placement, schedule, num_chains, memory_limit, resident
+        )
         keys = _group_keys(seed, num_chains, placement)
         storage, progression = None, None
         if checkpoint is not None:
@@ -161,6 +169,8 @@ def run(
         if progression is None:
             display.say("compiling")
             program.approve(program.chunk_program(keys[0][1], *program.shapes(keys[0][1])))
+            if initial is None:
+                program.approve(program.start_program(keys[0][1]))
             if initial is None:
                 progression = start_anew(program, keys, schedule)
             else:
@@ -234,22 +244,27 @@ def _make_program(
     schedule: Schedule,
     num_chains: int,
     memory_limit: int | None,
+    resident: int,
 ) -> Program:
     share_out = algorithm.share_out if placement.num_shares > 1 else None
     if share_out is not None:
         data = share_out(data, placement.num_shares)
     algorithm, data = placement.put_everywhere(algorithm), placement.put_data(data)
-    if algorithm.prepare is not None and share_out is None:
-        data = placement.put_data(prepared(algorithm.prepare, data))
     num_groups = 1 if placement.batch.batched else num_chains
     guard = MemoryGuard(
         (algorithm, data),
         num_groups=num_groups,
         num_at_once=num_workers(num_groups),
         num_draws=schedule.num_samples if schedule.folder is None else 0,
+        before=resident,
         limit=memory_limit,
         processes=placement.processes,
     )
+    if algorithm.prepare is not None and share_out is None:
+        program = CACHE.get(prepared, (algorithm.prepare, data), {})
+        guard.approve(program)
+        data = placement.put_data(jax.block_until_ready(program(algorithm.prepare, data)))
+        guard.hold((algorithm, data))
     return Program(
         algorithm,
         data,

@@ -42,9 +42,8 @@ _FALSE_UNITS = 0.01  # the probability that chance alone puts the sd of some col
 def suspect_data(posterior: Convergence) -> Iterator[Alarm]:
     """Codes of missing cells that were taken for numbers, and columns that hold groups together."""
     data = posterior.data
-    known = known_cells(data)
-    if known is not None and isinstance(data, Dense | Entries):
-        for found in suspects.codes_by_column(known[1], known[2]):
+    if isinstance(data, Dense | Entries):
+        for found in suspects.codes_by_column(*_cells_with_codes(data)):
             count = f"{found.num_columns - 1} more column" if found.num_columns > 1 else ""
             more = f", and likewise of {count}{'s' * (found.num_columns > 2)}" if count else ""
             column = shown_id(data.column_names, found.column)
@@ -63,6 +62,18 @@ def suspect_data(posterior: Convergence) -> Iterator[Alarm]:
             yield from _redundant_columns(data)
         yield from _not_normal_columns(data, family)
     yield from _zeros_and_ones(posterior)
+
+
+def _cells_with_codes(data: Dense | Entries) -> tuple[np.ndarray, np.ndarray]:
+    """Columns and values of observed cells, of a table those of columns with a possible code."""
+    if isinstance(data, Entries):
+        return np.asarray(data.columns), np.asarray(data.values, dtype=float)
+    values = np.asarray(data.values)
+    columns = np.flatnonzero(suspects.may_be_code(values).any(axis=0))
+    is_known = np.ones(values.shape, bool) if data.observed is None else np.asarray(data.observed)
+    is_known = is_known[:, columns]
+    where = np.broadcast_to(columns, is_known.shape)
+    return where[is_known], values[:, columns][is_known].astype(float)
 
 
 def _nearly_empty_columns(data: Dense) -> Iterator[Alarm]:
@@ -289,7 +300,12 @@ def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
 
 def observed_values(data: Container) -> np.ndarray | None:
     """(M,) values of the observed cells of a matrix; None for other data."""
-    known = None if are_elsewhere(data) else known_cells(data)
+    if are_elsewhere(data):
+        return None
+    if isinstance(data, Dense):  # without positions, which take twice the memory of the values
+        values = np.asarray(data.values, dtype=float)
+        return values.reshape(-1) if data.observed is None else values[np.asarray(data.observed)]
+    known = known_cells(data)
     return None if known is None else known[2]
 
 
