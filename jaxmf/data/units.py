@@ -64,6 +64,16 @@ def overall_mean(data: Dense) -> float:
     return first + total / count
 
 
+def mean_of_positive(data: Dense) -> float:
+    """Mean of the observed cells above 0; 1 where there are none."""
+    total, count = 0.0, 0
+    for values, observed in _blocks(data):
+        is_positive = observed & (values > 0)
+        total += float(np.sum(values, where=is_positive))
+        count += int(np.sum(is_positive))
+    return total / count if count else 1.0
+
+
 def column_scales(data: Dense | Entries) -> np.ndarray:
     """Standard deviations (D,) of the observed cells of each column; 0 where none is observed."""
     if isinstance(data, Entries):

@@ -62,6 +62,7 @@ def suspect_data(posterior: Convergence) -> Iterator[Alarm]:
             yield from _redundant_columns(data)
         yield from _not_normal_columns(data, family)
     yield from _zeros_and_ones(posterior)
+    yield from _long_tails(posterior)
 
 
 def _cells_with_codes(data: Dense | Entries) -> tuple[np.ndarray, np.ndarray]:
@@ -140,6 +141,26 @@ def _zeros_and_ones(posterior: Convergence) -> Iterator[Alarm]:
     )
 
 
+def _long_tails(posterior: Convergence) -> Iterator[Alarm]:
+    """Positive cells over orders of magnitude with Gaussian noise of one size."""
+    model, data = posterior.model, posterior.data
+    if (
+        not isinstance(data, Dense)
+        or isinstance(model, HasRowGroups)
+        or model.cell_distribution != "normal"
+        or "noise_scale" not in posterior.draws
+    ):
+        return
+    skewed = units.skewed_columns(data)
+    if skewed.size > data.num_columns / 2:
+        yield Alarm(
+            "long tail",
+            f"Columns have a long tail: {named(data, skewed)}. Their noise is as large for small "
+            "cells as for large ones, which the answers follow alone. Take logarithms of the data "
+            "first, and np.exp of the quantiles of predictions",
+        )
+
+
 def named(data: Dense, columns: Iterable[int]) -> str:
     """Ids of columns, of many the first five."""
     return shortened([shown_id(data.column_names, int(column)) for column in columns], 5)
@@ -167,13 +188,17 @@ def _not_normal_columns(data: Dense, family: object) -> Iterator[Alarm]:
     A group as narrow as one value, or one more for the tail, is always worth its price.
     """
     few, skewed = units.two_valued_columns(data), units.skewed_columns(data)
+    remedy_of_two_values = (
+        "give them a family of their own, such as BetaBinary() of zeros and ones in "
+        "family=mf.MixedColumns([...]), or leave them out"
+    )
+    if few.size == data.num_columns:
+        remedy_of_two_values = (
+            "where they are zeros and ones, family=mf.IndependentColumns(mf.BetaBinary()) takes "
+            "them as these"
+        )
     for found, what, remedy in (
-        (
-            few,
-            "hold two values",
-            "give them a family of their own, such as BetaBinary() of zeros and ones in "
-            "family=mf.MixedColumns([...]), or leave them out",
-        ),
+        (few, "hold two values", remedy_of_two_values),
         (skewed, "have a long tail", "take their logarithms, or leave them out"),
     ):
         columns = [int(column) for column in found if is_normal(family, int(column))]

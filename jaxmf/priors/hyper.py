@@ -271,6 +271,13 @@ def effect_prior(unit: float) -> dist.Distribution:
     return dist.InverseGamma(2.0, 2.0 * unit)
 
 
+def base_rate_prior(mean: float) -> dist.Distribution:
+    """Prior of the mean of a count without features: exponential with the mean of the data."""
+    import numpyro.distributions as dist
+
+    return dist.Gamma(1.0, 1.0 / (mean or 1.0))
+
+
 def validate_columns(name: str, value: object, *, is_positive: bool = False) -> None:
     """Refuses what is no number, and no vector of numbers, one a column."""
     if value is None or is_placeholder(value):

@@ -186,7 +186,7 @@ def test_hyperparameters_may_be_priors_and_must_be_positive(name):
 
 
 def test_a_student_t_without_a_variance_says_that_it_is_infinite():
-    mean, variance = mf.StudentT(2.0).moments(jnp.zeros(2))
+    mean, variance = mf.StudentT(2.0, 1.0).moments(jnp.zeros(2))
     assert mean.tolist() == [0, 0]
     assert np.isinf(variance).all()
 

@@ -1,5 +1,7 @@
 """`FeatureModel` with a likelihood object instead of functions."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -274,7 +276,11 @@ def test_levels_have_probabilities_that_are_those_of_the_cells():
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"likelihood": mf.Gaussian()}, ValueError, "leaves noise_scale open"),
+        (
+            {"likelihood": mf.Poisson(), "feature_prior": dist.Normal},
+            TypeError,
+            "feature_prior must",
+        ),
         ({"likelihood": mf.Ordinal()}, ValueError, "leaves thresholds open"),
         ({"likelihood": "poisson"}, TypeError, "likelihood must be an object such as mf.Poisson"),
         ({"log_likelihood": lambda x, z, y: x}, ValueError, "log_likelihood follows from"),
@@ -297,7 +303,7 @@ def test_what_does_not_go_with_an_object_is_refused(options, error, words):
     ],
 )
 def test_data_and_features_that_a_likelihood_cannot_have_are_refused(feature_prior, values, words):
-    model = mf.FeatureModel(likelihood=mf.Poisson(), feature_prior=feature_prior)
+    model = mf.FeatureModel(likelihood=mf.Poisson(0.1), feature_prior=feature_prior)
     with pytest.raises(ValueError, match=words):
         model.check_data(mf.Dense(jnp.asarray(values)), "data")
 
@@ -335,3 +341,91 @@ def test_gamma_rows_come_from_their_prior_whatever_the_slots():
         {f"{power}, {column}": many[:, column] ** power for power in (1, 2) for column in (0, 1)},
         {"1, 0": 0.25, "1, 1": 2.0, "2, 0": 0.1875, "2, 1": 5.0},
     )
+
+
+FIVE = dist.Normal(0.0, 1.0).expand([5]).to_event(1)
+X = np.random.default_rng(0).standard_t(3, (40, 5))
+
+
+def one_feature(model):
+    """The prior of one number of Y, alike in all columns."""
+    return model.feature_prior.base_dist.base_dist
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1.0, 1e5])
+@pytest.mark.parametrize("likelihood", [mf.Gaussian(), mf.StudentT()])
+def test_what_is_left_open_is_on_the_scale_of_the_data(likelihood, factor):
+    """x and a + b x have the same features: priors of features and of noise go with b."""
+    level = 3 * factor * np.arange(5)
+    once, scaled = (
+        mf.FeatureModel(likelihood=likelihood).matched(mf.Dense.from_array(x))
+        for x in (X, level + factor * X)
+    )
+    np.testing.assert_allclose(scaled.offset, level + factor * once.offset, rtol=1e-4, atol=1e-9)
+    scales = [one_feature(model).scale for model in (once, scaled)]
+    np.testing.assert_allclose(scales[1], np.multiply(scales[0], factor), rtol=1e-5)
+    noise = [model.likelihood.noise_scale for model in (once, scaled)]
+    np.testing.assert_allclose(noise[1].high, factor * noise[0].high, rtol=1e-5)
+    assert noise[0].low < 0.5 < noise[0].high
+    assert once.row_shape == (5,)
+    assert not scaled.left_open
+
+
+def test_a_few_far_cells_do_not_set_the_scale_of_heavy_tails():
+    x = X.copy()
+    x[0, 0] = 1e6
+    model = mf.FeatureModel(likelihood=mf.StudentT()).matched(mf.Dense.from_array(x))
+    assert one_feature(model).scale < 3
+    assert model.likelihood.noise_scale.low < 0.1
+
+
+OPEN = (mf.Poisson(), mf.NegativeBinomial(), mf.NoisyOr(), mf.Bernoulli(), mf.Probit())
+
+
+@pytest.mark.parametrize("likelihood", OPEN, ids=lambda each: type(each).__name__)
+def test_features_of_discrete_cells_have_a_prior_of_their_own(likelihood):
+    is_count = isinstance(likelihood, mf.Poisson | mf.NegativeBinomial)
+    x = np.abs(np.round(30 * X)) if is_count else (X > 0).astype(float)
+    model = mf.FeatureModel(likelihood=likelihood)
+    with pytest.raises(ValueError, match="is taken from the data, and"):
+        model.simulate(jax.random.key(0), 5)
+    data = mf.Dense.from_array(x)
+    matched = model.matched(data)
+    matched.check_data(data, "data")
+    if is_count:
+        np.testing.assert_allclose(1 / one_feature(matched).rate, x[x > 0].mean(), rtol=1e-6)
+        np.testing.assert_allclose(1 / matched.likelihood.base_rate.rate, x.mean(), rtol=1e-6)
+
+
+def test_an_offset_is_what_a_cell_has_without_features():
+    """Densities and predictions of x about an offset are those of x without it, moved."""
+    offset = np.array([1.0, -2.0, 0.0, 4.0, 0.5])
+    plain = mf.FeatureModel(likelihood=mf.StudentT(4.0, 0.5), feature_prior=FIVE)
+    moved = dataclasses.replace(plain, offset=offset)
+    draw, data = plain.simulate(jax.random.key(0), 20)
+    same, shifted = moved.simulate(jax.random.key(0), 20)
+    np.testing.assert_allclose(shifted.values, data.values + offset, atol=1e-5)
+    logs = [plain.log_joint(draw, data), moved.log_joint(same, shifted)]
+    np.testing.assert_allclose(*logs, rtol=1e-5)
+    rows, columns = np.array([0, 3, 19]), np.array([4, 1, 3])
+    means = [m.predict_cells(draw, data, rows, columns)[0] for m in (plain, moved)]
+    np.testing.assert_allclose(means[0] + offset[columns], means[1], atol=1e-5)
+    values = np.array([0.3, 1.0, -2.0])
+    scores = [
+        model.cell_log_density(draw, data, rows, columns, jnp.asarray(values + level))
+        for model, level in ((plain, 0.0), (moved, offset[columns]))
+    ]
+    np.testing.assert_allclose(*scores, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "offset", "error"),
+    [
+        (mf.Poisson(), 1.0, "offset is given, but likelihood=Poisson"),
+        (mf.Gaussian(), "1", "offset must be a number"),
+        (mf.Gaussian(), [1.0, 2.0], "offset has 2 numbers, data has 5 columns"),
+    ],
+)
+def test_an_offset_that_does_not_fit_is_refused(likelihood, offset, error):
+    with pytest.raises((TypeError, ValueError), match=error):
+        mf.FeatureModel(likelihood=likelihood, offset=offset).matched(mf.Dense.from_array(X))

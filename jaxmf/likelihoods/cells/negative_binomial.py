@@ -22,13 +22,14 @@ class NegativeBinomial(CountCells):
 
     Args:
       dispersion: a positive number or a numpyro distribution; near 0 the counts are Poisson.
-      base_rate: mean of a cell without features, likewise.
+      base_rate: mean of a cell without features, likewise; None for the prior that the model takes
+        from the data.
     Raises:
       TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """
 
     dispersion: Hyperparameter = 1.0
-    base_rate: Hyperparameter = 0.1
+    base_rate: Hyperparameter = None
 
     hyperparameters = ("dispersion", "base_rate")
 

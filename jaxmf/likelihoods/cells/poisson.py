@@ -19,12 +19,13 @@ class Poisson(CountCells):
     """Counts: x ~ Poisson(base_rate + eta), eta >= 0.
 
     Args:
-      base_rate: mean of a cell without features: a positive number or a numpyro distribution.
+      base_rate: mean of a cell without features: a positive number or a numpyro distribution; None
+        for the prior that the model takes from the data.
     Raises:
       TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """
 
-    base_rate: Hyperparameter = 0.1
+    base_rate: Hyperparameter = None
 
     hyperparameters = ("base_rate",)
     cell_distribution = "poisson"

@@ -23,18 +23,19 @@ class StudentT(Likelihood):
       degrees_of_freedom: a positive number or a numpyro distribution. Up to 2 a cell has no finite
         variance, and predictions that use one are infinitely wide.
       noise_scale: likewise, in the units of the data; the standard deviation of a cell is
-        noise_scale sqrt(degrees_of_freedom / (degrees_of_freedom - 2)).
+        noise_scale sqrt(degrees_of_freedom / (degrees_of_freedom - 2)). None for the prior that
+        the model takes from the data.
     Raises:
       TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """
 
     degrees_of_freedom: Hyperparameter = 4.0
-    noise_scale: Hyperparameter = 1.0
+    noise_scale: Hyperparameter = None
 
     hyperparameters = ("degrees_of_freedom", "noise_scale")
 
     def __post_init__(self) -> None:
-        self._validate()
+        self._validate(optional="noise_scale")
 
     def log_density(self, x: Array, eta: Array) -> Array:
         return t.logpdf(x, self.degrees_of_freedom, eta, self.noise_scale)

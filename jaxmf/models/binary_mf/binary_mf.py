@@ -55,7 +55,8 @@ class BinaryMF(BinaryMFSpec):
         mean square of the data about the offset (from s / 10 where more than half of the cells are
         one number; without data LogNormal(0, 2)); `Bernoulli()` for
         cells 0 or 1; `Poisson(base_rate)` for counts, base_rate the mean of a cell without
-        features.
+        features: a number, a numpyro distribution, or None for an exponential one with the mean of
+        the data (without data .1).
       weight_scale: standard deviation of the weights, phi^(-1/2): a number or a numpyro
         distribution. None: InverseGamma(2, 2 s) (without data LogNormal(0, 2)), with the Bernoulli
         likelihood LogNormal(0, 1).
@@ -63,7 +64,8 @@ class BinaryMF(BinaryMFSpec):
         (K, L) of them in the order of the slots of U and V: bias, given features, the others. Of a
         diagonal W only its diagonal counts.
       weight_shape, weight_rate: of the Gamma prior of Poisson weights; numbers or numpyro
-        distributions, by default 1.
+        distributions. By default the shape is 1, and the rate has an exponential prior with mean
+        1 / m, m the mean of the counts above 0 (without data 1).
       offset: mean of a Gaussian cell without features: a number, or (J,) one a column; of a pandas
         Series by its index, as of `column_unit`. None: where `weight_scale` is left open and
         `weight_mean` is 0 the mean of the data, or of each column where `column_unit` is one a
@@ -119,7 +121,7 @@ class BinaryMF(BinaryMFSpec):
         return settings_of(self) | {name: defaults.stated(self, name) for name in HYPERPARAMETERS}
 
     def matched(self, data: Dense) -> BinaryMF:
-        """The model with the offset and the scales that were left open taken from a data set.
+        """The model with offset, scales and rates that were left open taken from a data set.
 
         Raises:
           ValueError: Gaussian cells so large or small that their squares leave the range of floats.

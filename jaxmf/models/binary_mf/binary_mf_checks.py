@@ -35,7 +35,6 @@ _LIKELIHOODS_WITH = {
     "weight_shape": (Poisson,),
     "weight_rate": (Poisson,),
 }
-_DEFAULTS = {"weight_shape": 1.0, "weight_rate": 1.0}
 _WHY_NO_SPLIT_MERGE = {
     Bernoulli: "given its Polya-Gamma variables every cell has a precision of its own, and the "
     "weights, which the move sums out, no longer fall apart into columns",
@@ -96,8 +95,9 @@ def _feature_prior(name: str, prior: Any) -> IndianBuffet | BetaBernoulli:
 def _weight_hyperparameters(model: BinaryMFSpec) -> dict[str, Hyperparameter]:
     """The hyperparameters of weights; None where the likelihood has none.
 
-    The scale of the weights of Gaussian cells stays None where it is left open, so that a copy with
-    another setting leaves it open too; see `defaults.hyperprior`.
+    The scale of the weights of Gaussian cells and the rate of those of counts stay None where they
+    are left open, so that a copy with another setting leaves them open too; see
+    `defaults.hyperprior`.
     """
     found = {}
     for name, likelihoods in _LIKELIHOODS_WITH.items():
@@ -118,8 +118,8 @@ def _weight_hyperparameters(model: BinaryMFSpec) -> dict[str, Hyperparameter]:
 
 
 def _default(name: str) -> Hyperparameter:
-    if name in _DEFAULTS:
-        return _DEFAULTS[name]
+    if name == "weight_shape":
+        return 1.0
     import numpyro.distributions as dist
 
     return dist.LogNormal(0.0, 1.0)

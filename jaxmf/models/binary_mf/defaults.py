@@ -1,6 +1,7 @@
-"""What a model of Gaussian cells takes from the data where the user left it open.
+"""What a model takes from the data where the user left it open.
 
-A choice by the data itself (empirical Bayes), so that x and a + b x have the same features.
+A choice by the data itself (empirical Bayes), so that Gaussian cells x and a + b x have the same
+features, and the weights of counts are as large as these.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 
 from jaxmf.data import Dense, units
 from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
@@ -19,6 +21,7 @@ from jaxmf.priors.hyper import Hyperparameter
 Spec = TypeVar("Spec", bound=BinaryMFSpec)
 
 _SCALES = ("noise_scale", "weight_scale")
+_RATES = {"weight_rate": 1.0, "base_rate": 0.1}  # without data
 _OF_LIKELIHOODS = ("noise_scale", "base_rate")
 # Of data with features the largest hundredth of the cells holds a tenth of the squares, up to .4
 # where nine cells in ten are zero; of heavy-tailed spikes .6 to 1.
@@ -28,8 +31,8 @@ _FEWEST_CELLS, _MOST_CELLS = 200, 2**22
 
 def is_left_open(model: BinaryMFSpec, name: str) -> bool:
     """Whether a scale is to be taken from the data."""
-    is_scale = isinstance(model.likelihood, Gaussian) and name in _SCALES
-    return is_scale and stated(model, name) is None
+    names = {Gaussian: _SCALES, Poisson: tuple(_RATES)}.get(type(model.likelihood), ())
+    return name in names and stated(model, name) is None
 
 
 def stated(model: BinaryMFSpec, name: str) -> Hyperparameter:
@@ -41,12 +44,16 @@ def stated(model: BinaryMFSpec, name: str) -> Hyperparameter:
 
 
 def hyperprior(model: BinaryMFSpec, name: str) -> Hyperparameter:
-    """A hyperparameter of the model; LogNormal(0, 2) for a scale left open that no data fixed.
+    """A hyperparameter of the model, and what stands for one left open that no data fixed.
+
+    That is LogNormal(0, 2) for a scale, a number for a rate.
 
     Returns number, numpyro distribution, or None where the likelihood has none.
     """
     if not is_left_open(model, name):
         return stated(model, name)
+    if name in _RATES:
+        return _RATES[name]
     import numpyro.distributions as dist
 
     return dist.LogNormal(0.0, 2.0)
@@ -54,6 +61,8 @@ def hyperprior(model: BinaryMFSpec, name: str) -> Hyperparameter:
 
 def matched(model: Spec, data: Dense) -> Spec:
     """See `BinaryMF.matched`."""
+    if isinstance(model.likelihood, Poisson):
+        return _matched_to_counts(model, data)
     if not isinstance(model.likelihood, Gaussian):
         return model
     units.check_magnitude(data, "data")
@@ -74,6 +83,18 @@ def matched(model: Spec, data: Dense) -> Spec:
         if "noise_scale" in chosen:
             settings["likelihood"] = Gaussian(chosen.pop("noise_scale"))
         settings |= chosen
+    return replace(model, **settings)
+
+
+def _matched_to_counts(model: Spec, data: Dense) -> Spec:
+    """Weights and base rate that are as large as the counts."""
+    import numpyro.distributions as dist
+
+    settings: dict[str, Any] = {}
+    if is_left_open(model, "weight_rate"):
+        settings["weight_rate"] = dist.Gamma(1.0, units.mean_of_positive(data))
+    if is_left_open(model, "base_rate"):
+        settings["likelihood"] = Poisson(hyper.base_rate_prior(units.overall_mean(data)))
     return replace(model, **settings)
 
 

@@ -88,7 +88,7 @@ def _update_rates(
     sum_of_logs = jnp.sum(jnp.log(jnp.where(there, state.weights, 1)))
     rate = update_rate(
         jax.random.fold_in(key, 0),
-        model.weight_rate,
+        hyperprior(model, "weight_rate"),
         state.weight_rate,
         power=num_weights * state.weight_shape,
         total=jnp.sum(jnp.where(there, state.weights, 0)),

@@ -18,7 +18,7 @@ from jaxmf.devices import AUTO
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.model import Pair
-from jaxmf.models.feature_model import chain, feature_model_checks, queries
+from jaxmf.models.feature_model import chain, defaults, feature_model_checks, queries
 from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec, FeatureState
 from jaxmf.models.feature_model.filter import FeatureParticle, filter_of_rows
 from jaxmf.models.feature_model.hyperparameters import FUNCTIONS
@@ -45,15 +45,25 @@ class FeatureModel(FeatureModelSpec):
             anew. It is tried on the first rows before a run; where it gives NaN later on, the run
             stops and says that log_evidence is not finite. None where `likelihood` is there.
         feature_prior: numpyro distribution of a row of Y; its event shape is that of the row. Or a
-            function of `parameters` that returns one.
+            function of `parameters` that returns one. With one of the likelihoods of jaxmf it may
+            be left out: features are then normal with mean 0 and the root mean square of the data
+            about the offset (Gaussian, StudentT; this by the median) or standard deviation 2
+            (scores of Bernoulli, Probit, Ordinal), exponential with the mean of the positive cells
+            (counts), or zeros and ones (NoisyOr).
         prior: of Z: `IndianBuffet(alpha, concentration)`, `BetaBernoulli(...)`, whose alpha and
             concentration are numbers or numpyro distributions, or an object with the methods of
             `jaxmf.priors.features.RowByRowPrior`.
         likelihood: instead of `log_likelihood` an object such as `Poisson()` or `StudentT()`, of
             cells whose predictor is sum_k z_k y_kd, with rows of Y of one number a column. Its
-            hyperparameters may be numpyro distributions, which `sample` learns; `moments`,
+            hyperparameters may be numpyro distributions, which `sample` learns; the noise of
+            Gaussian and StudentT and the base rate of counts have priors on the scale of the data
+            where they are None; `moments`,
             `sample_row`, `cell_distribution` and `columns_independent` follow from it, and runs
             can be compared by `jaxmf.compare`, as its cells are independent given a draw.
+        offset: added to the predictor of a likelihood that may be below 0: a number, or (D,) one a
+            column; of a pandas Series by its index. None: where `feature_prior` is left out the
+            mean of each column (Gaussian), its median (StudentT), or the log odds or normal score
+            of the share of its ones (Bernoulli, Probit); 0 otherwise.
         parameters: name -> a number, or a numpyro distribution of one, which `sample` learns:
             further arguments of the functions, by the names that they have there. In
             ``log_likelihood(x, z, y, noise_scale)`` and ``moments(z, y, noise_scale)`` with
@@ -91,6 +101,10 @@ class FeatureModel(FeatureModelSpec):
         if isinstance(self.likelihood, Likelihood):
             object.__setattr__(self, "cell_distribution", self.likelihood.cell_distribution)
         feature_model_checks.check_parts(self)
+
+    def matched(self, data: Dense) -> FeatureModel:
+        """The model with its prior of features and its noise from the data where left open."""
+        return defaults.matched(self, data)
 
     def check_data(self, data: Dense, name: str) -> None:
         """Tries the likelihood on some rows; see `feature_model_checks.check_likelihood`."""
@@ -296,8 +310,9 @@ class FeatureModel(FeatureModelSpec):
 
     def cell_probabilities(self, draw: Draw, data: Dense, rows: Array, columns: Array) -> Array:
         del data
-        likelihood: Any = self.at_values(draw).likelihood
-        return likelihood.probabilities(queries.cell_predictors(draw, rows, columns))
+        fixed = self.at_values(draw)
+        likelihood: Any = fixed.likelihood
+        return likelihood.probabilities(queries.cell_predictors(fixed, draw, rows, columns))
 
     def new_cell_probabilities(
         self, key: Key, draw: Draw, data: Dense, new_data: Dense, rows: Array, columns: Array

@@ -12,8 +12,10 @@ from jax.tree_util import Partial
 from jaxmf.arguments import check_flag, check_word
 from jaxmf.data import Dense
 from jaxmf.devices import AUTO
-from jaxmf.likelihoods.cells.likelihood import Likelihood
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.likelihood import BinaryCells, CountCells, Likelihood
 from jaxmf.likelihoods.cells.ordinal import Ordinal
+from jaxmf.likelihoods.cells.student_t import StudentT
 from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec, check_shape
 from jaxmf.models.feature_model.hyperparameters import FUNCTIONS, argument_names
 from jaxmf.models.feature_model.queries import BY_MOMENTS
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 SWEEPS = ("bits", "particle_gibbs")
 _DRAW_NAMES = ("z", "y", "alpha", "concentration", "num_features", "log_joint")
 _PRIOR_METHODS = ("exists", "log_odds", "new_rate")
+_WITH_DEFAULTS = (Gaussian, StudentT, BinaryCells, CountCells, Ordinal)  # of features
 _MOST_ROWS = 64
 _NUM_TRIED = 3
 
@@ -60,9 +63,15 @@ def check_parts(model: FeatureModelSpec) -> None:
         if function is not None and not callable(function):
             raise TypeError(f"{name} must be a function {signature}, got {function!r}")
     if model.likelihood is None:
+        if model.offset is not None:
+            raise ValueError(
+                "offset goes with likelihood=...; add it in log_likelihood and moments"
+            )
         check_word("cell_distribution", model.cell_distribution, BY_MOMENTS)
     _check_prior(model.prior)
     _check_parameters(model)
+    if model.feature_prior is None and isinstance(model.likelihood, _WITH_DEFAULTS):
+        return
     feature_prior = model.feature_prior
     if isinstance(feature_prior, Partial):
         feature_prior = _made_prior(model)
@@ -80,7 +89,12 @@ def _check_object(model: FeatureModelSpec) -> None:
     for name in ("log_likelihood", "moments", "sample_row"):
         if getattr(model, name) is not None:
             raise ValueError(f"{name} follows from likelihood={likelihood!r}; leave it out")
-    missing = [n for n in likelihood.hyperparameters if getattr(likelihood, n) is None]
+    hyper.validate_columns("offset", model.offset)
+    if model.offset is not None and likelihood.needs_nonnegative:
+        raise ValueError(f"offset is given, but likelihood={likelihood!r} has none; leave it out")
+    missing = []
+    if not isinstance(likelihood, Gaussian | StudentT | CountCells):
+        missing = [n for n in likelihood.hyperparameters if getattr(likelihood, n) is None]
     if isinstance(likelihood, Ordinal) and likelihood.thresholds is None:
         missing.append("thresholds")
     if missing:

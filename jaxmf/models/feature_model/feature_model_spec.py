@@ -57,6 +57,7 @@ class FeatureModelSpec(Readable, Model[Dense]):
     moments: Callable[..., tuple[Array, Array]] | None = field(default=None, kw_only=True)
     cell_distribution: str = field(default="normal", kw_only=True, metadata=STATIC)
     sample_row: Callable[..., Array] | None = field(default=None, kw_only=True)
+    offset: Any = field(default=None, kw_only=True)
     parameters: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     columns_independent: bool = field(default=False, kw_only=True, metadata=STATIC)
 
@@ -163,6 +164,12 @@ class FeatureModelSpec(Readable, Model[Dense]):
         return self.columns_independent or self.likelihood is not None
 
     @property
+    def left_open(self) -> tuple[str, ...]:
+        """Names of what the data decide: see `matched`."""
+        names = [name for name, prior in self.likelihood_hyperparameters.items() if prior is None]
+        return (*names, *(["feature_prior"] if self.feature_prior is None else []))
+
+    @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of a row of Y."""
         return tuple(self.at_start.feature_prior.event_shape)
@@ -185,9 +192,15 @@ class FeatureModelSpec(Readable, Model[Dense]):
     def log_densities(self, x: Array, z: Array, y: Array, /) -> Array:
         """log p(x | z, Y) of a complete row x (D,): (D,) float, or () of some functions."""
         if self.likelihood is not None:
-            return self.likelihood.log_density(x, predictor(z, y))
+            return self.likelihood.log_density(x, self.predictor(z, y))
         assert self.log_likelihood is not None
         return self.log_likelihood(x, z, y)
+
+    def predictor(self, z: Array, y: Array) -> Array:
+        """offset_d + sum_k z_k y_kd: float, of rows of z (..., K) and columns of y (K, D)."""
+        dtype = jnp.result_type(float)
+        eta = z.astype(dtype) @ y.astype(dtype)
+        return eta if self.offset is None else eta + jnp.asarray(self.offset, dtype)
 
     def cell_log_likelihood(self, x: Array, observed: Array | None, z: Array, y: Array, /) -> Array:
         """log p of a row x (D,): (D,) float, 0 for missing cells; or () as `log_likelihood`."""
@@ -256,6 +269,11 @@ class FeatureModelSpec(Readable, Model[Dense]):
         self, key: Key, num_rows: int, capacity: int
     ) -> tuple[dict[str, Array], Array]:
         """A draw from the prior, row by row, and () bool whether `capacity` was too small."""
+        if self.left_open:
+            raise ValueError(
+                f"{self.left_open[0]} is taken from the data, and there are none yet: give it, "
+                "FeatureModel(..., feature_prior=...), or the likelihood its noise_scale"
+            )
         z_key, y_key = jax.random.split(key)
         num_slots = self.num_slots(capacity)
         values = self.sample_values(jax.random.fold_in(key, 2**20))
@@ -272,7 +290,7 @@ class FeatureModelSpec(Readable, Model[Dense]):
         fixed = self.at_values(draw)
         sample_row = fixed.sample_row
         if (likelihood := fixed.likelihood) is not None:
-            sample_row = lambda key, z, y: likelihood.sample(key, predictor(z, y))  # noqa: E731
+            sample_row = lambda key, z, y: likelihood.sample(key, fixed.predictor(z, y))  # noqa: E731
         if sample_row is None:
             raise ValueError(
                 "data can be simulated only where it is known how a row is drawn, which a log "
@@ -299,7 +317,7 @@ class FeatureModelSpec(Readable, Model[Dense]):
     def row_moments(self, z: Array, y: Array) -> tuple[Array, Array]:
         """Mean and variance (D,) of the cells of a row with features z."""
         if self.likelihood is not None:
-            return self.likelihood.moments(predictor(z, y))
+            return self.likelihood.moments(self.predictor(z, y))
         if self.moments is None:
             raise ValueError(
                 "predictions need the mean and the variance of a cell, which a log likelihood does "
@@ -319,12 +337,6 @@ def _annealed(
 ) -> Array:
     """The log likelihood of a model times a power, at its features times a weight."""
     return power * model.log_densities(x, z, y if weight is None else weight * y)
-
-
-def predictor(z: Array, y: Array) -> Array:
-    """sum_k z_k y_kd: float, of the rows of z (..., K) and the columns of y (K, D)."""
-    dtype = jnp.result_type(float)
-    return z.astype(dtype) @ y.astype(dtype)
 
 
 def check_shape(value: Array | jax.ShapeDtypeStruct, x: Array, *, missing: bool) -> None:

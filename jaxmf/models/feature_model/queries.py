@@ -39,10 +39,14 @@ BY_MOMENTS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {
 }
 
 
-def cell_predictors(draw: Draw, rows: Array, columns: Array) -> Array:
-    """The same of cells, (M,) float."""
+def cell_predictors(model: FeatureModelSpec, draw: Draw, rows: Array, columns: Array) -> Array:
+    """Linear predictors of cells, (M,) float."""
     eta = jnp.sum(jnp.where(draw["z"][rows], draw["y"][:, columns].T, 0), axis=1)
-    return eta.astype(jnp.result_type(float))
+    eta = eta.astype(jnp.result_type(float))
+    if model.offset is None:
+        return eta
+    offset = jnp.asarray(model.offset, eta.dtype)
+    return eta + (offset[columns] if offset.ndim else offset)
 
 
 def log_density(
@@ -62,7 +66,7 @@ def log_density(
     """
     rows, columns = cells
     if model.likelihood is not None:
-        eta = cell_predictors(draw, rows, columns)
+        eta = cell_predictors(model, draw, rows, columns)
         return model.likelihood.log_density(values, eta.astype(values.dtype))
     z, y = draw["z"], draw["y"]
 
@@ -92,7 +96,7 @@ def draw_cells(
     """One value of every cell given a draw, (M,) float; arguments as of `log_density`."""
     rows, columns = cells
     if model.likelihood is not None:
-        return model.likelihood.sample(key, cell_predictors(draw, rows, columns))
+        return model.likelihood.sample(key, cell_predictors(model, draw, rows, columns))
     if model.sample_row is not None:
         if rows.shape[0] >= draw["z"].shape[0]:
             return model.simulate_data(key, draw)[rows, columns]

@@ -1,0 +1,101 @@
+"""What a model with a likelihood object takes from the data where the user left it open.
+
+The offset is the level of each column, and the priors of features and of noise are on the scale of
+the data: a choice by the data itself (empirical Bayes), so that Gaussian x and a + b x have the
+same features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import jax
+import numpy as np
+from scipy.special import logit, ndtri
+
+from jaxmf.data import Dense, units
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.likelihood import CountCells, Likelihood
+from jaxmf.likelihoods.cells.negative_binomial import NegativeBinomial
+from jaxmf.likelihoods.cells.noisy_or import NoisyOr
+from jaxmf.likelihoods.cells.poisson import Poisson
+from jaxmf.likelihoods.cells.probit import Probit
+from jaxmf.likelihoods.cells.student_t import StudentT
+from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec
+from jaxmf.priors import hyper
+
+if TYPE_CHECKING:
+    import numpyro.distributions as dist
+
+Spec = TypeVar("Spec", bound=FeatureModelSpec)
+
+
+def matched(model: Spec, data: Dense) -> Spec:
+    """The model with its offset, prior of features and noise; see `FeatureModel`."""
+    likelihood = model.likelihood
+    if likelihood is None or isinstance(data.values, jax.core.Tracer):
+        return model
+    settings: dict[str, Any] = {"offset": hyper.by_column("offset", model.offset, data)}
+    if not model.left_open:
+        return replace(model, **settings)
+    likelihood.check(data.values, "data", observed=data.observed)
+    if settings["offset"] is None and model.feature_prior is None:
+        settings["offset"] = _offset(likelihood, data)
+    centred = data
+    if isinstance(likelihood, Gaussian | StudentT):
+        units.check_magnitude(data, "data")
+        about = settings["offset"]
+        centred = units.centred(data, units.column_medians(data) if about is None else about)
+        if likelihood.noise_scale is None:
+            noise = hyper.noise_prior(_size(likelihood, centred), units.least_noise(data))
+            settings["likelihood"] = replace(likelihood, noise_scale=noise)
+    elif isinstance(likelihood, Poisson | NegativeBinomial) and likelihood.base_rate is None:
+        settings["likelihood"] = replace(
+            likelihood, base_rate=hyper.base_rate_prior(units.overall_mean(data))
+        )
+    if model.feature_prior is None:
+        settings["feature_prior"] = _prior_of_features(likelihood, centred)
+    return replace(model, **settings)
+
+
+def _offset(likelihood: Likelihood, data: Dense) -> np.ndarray | None:
+    """What a column has without features, (D,): its mean, its median, or the score of its ones."""
+    match likelihood:
+        case Gaussian():
+            return units.column_means(data)
+        case StudentT():
+            return units.column_medians(data)
+        case Bernoulli() | Probit():
+            counts = units.column_counts(data)
+            share = (counts * units.column_means(data) + 0.5) / (counts + 1)
+            return logit(share) if isinstance(likelihood, Bernoulli) else ndtri(share)
+    return None
+
+
+def _prior_of_features(likelihood: Likelihood, data: Dense) -> dist.Distribution:
+    """Of rows of Y (D,), alike in all columns."""
+    import numpyro.distributions as dist
+
+    one: dist.Distribution
+    match likelihood:
+        case Gaussian() | StudentT():
+            one = dist.Normal(0.0, _size(likelihood, data))
+        case CountCells():
+            one = dist.Gamma(1.0, 1.0 / units.mean_of_positive(data))
+        case NoisyOr():
+            one = dist.Bernoulli(0.5)
+        case _:
+            one = dist.Normal(0.0, 2.0)  # log odds, or in units of the noise of scores
+    return one.expand([data.num_columns]).to_event(1)
+
+
+def _size(likelihood: Likelihood, data: Dense) -> float:
+    """Root mean square of the observed cells; by their median where noise has long tails."""
+    if isinstance(likelihood, Gaussian):
+        return units.scale_about(data)
+    observed = ... if data.observed is None else np.asarray(data.observed)
+    median = np.median(np.abs(np.asarray(data.values)[observed]))
+    return float(median / NormalDist().inv_cdf(0.75)) or units.scale_about(data)
