@@ -30,6 +30,7 @@ _FEWEST_CELLS = 10  # of a column whose mean and standard deviation count as kno
 _FEWEST_OF_SHAPE = 20  # rows, to say anything about the distribution of a column
 _MOST_GRADES = 12  # values of a column that are answers or marks
 _SKEWED = 1.5
+_POWER_STEPS = 7
 _REDUNDANT = 1e-3  # of the standard deviation of a column, what others leave of it
 
 
@@ -391,6 +392,30 @@ def levels_differ(data: Dense) -> tuple[bool, bool]:
         return means.size >= _FEWEST_LEVELS and bool(np.std(means) > _LEVEL_SPREAD * rest)
 
     return differ(np.concatenate(rows)), differ(columns)
+
+
+def is_more_than_noise(data: Dense, offset: object = 0.0, scale: object = None) -> bool:
+    """Whether the first singular vectors of the cells about an offset stand out from noise.
+
+    The largest singular value of N x D cells of noise is about its standard deviation times
+    sqrt(N) + sqrt(D). At most 4,096 rows are looked at, by a few steps of the power method.
+
+    Args: offset, scale: as of `scale_about`.
+    """
+    rows = slice(None, None, -(-data.num_rows // ROWS_A_BLOCK))
+    about = rows_on_host(data.values, rows) - np.asarray(offset, float)
+    if scale is not None:
+        about = about / np.asarray(scale, float)
+    if data.observed is not None:
+        about = np.where(rows_on_host(data.observed, rows), about, 0)
+    num_rows, num_columns = about.shape
+    # no data set has this very vector at a right angle to its first singular vector
+    direction, largest = np.cos(np.arange(1, num_columns + 1) ** 2), 1.0
+    for _ in range(_POWER_STEPS):
+        direction = about.T @ (about @ (direction / largest))
+        largest = float(np.linalg.norm(direction)) or 1.0
+    edge = np.mean(np.square(about)) * (np.sqrt(num_rows) + np.sqrt(num_columns)) ** 2
+    return bool(np.linalg.norm(direction) > edge)
 
 
 def column_medians(data: Dense) -> np.ndarray:

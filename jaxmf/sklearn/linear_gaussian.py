@@ -31,7 +31,7 @@ class LinearGaussianIBPTransformer(FeatureTransformer):
             are centred; otherwise features add up from zero.
         concentration: second parameter of the Indian buffet process.
         num_features: None for an unbounded number.
-        bias: whether every row also has one shared feature.
+        bias: whether every row also has one shared feature; None as for `LinearGaussianIBP`.
         column_noise: whether each column has noise of its own.
         num_warmup, num_samples, num_chains: steps thrown away, draws kept of a chain, and chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
@@ -55,7 +55,7 @@ class LinearGaussianIBPTransformer(FeatureTransformer):
     feature_scale: object = None
     concentration: object = 1.0
     num_features: int | None = None
-    bias: bool = False
+    bias: bool | None = None
     column_noise: bool = False
 
     def _posterior(self, values: np.ndarray) -> Posterior:
@@ -73,7 +73,7 @@ class LinearGaussianIBPTransformer(FeatureTransformer):
     def _take(self) -> None:
         super()._take()
         posterior = self.posterior_
-        offset = 0.0 if self.bias else posterior.model.offset
+        offset = 0.0 if posterior.model.has_bias_feature else posterior.model.offset
         self.offset_ = np.broadcast_to(np.asarray(offset, float), (posterior.data.num_columns,))
 
     def inverse_transform(self, X: object) -> np.ndarray:

@@ -109,7 +109,8 @@ def test_scales_that_do_not_fit_the_data_are_named():
 
 
 def test_what_is_left_open_comes_from_the_data_and_is_kept():
-    data = Dense(with_a_missing_cell(5 + 2 * X))
+    x = X + 3 * np.outer(np.arange(12) < 5, [1, 1, -1, -1])
+    data = Dense(with_a_missing_cell(5 + 2 * x))
     model = mf.LinearGaussianIBP().matched(data)
     np.testing.assert_allclose(model.offset, np.nanmean(data.to_array(), axis=0), rtol=1e-6)
     spread = np.sqrt(np.nanmean((data.to_array() - model.offset) ** 2))
@@ -119,6 +120,12 @@ def test_what_is_left_open_comes_from_the_data_and_is_kept():
     np.testing.assert_array_equal(again.offset, model.offset)
     assert mf.LinearGaussianIBP(**FIXED).matched(Dense(X)).offset == 0
     assert mf.LinearGaussianIBP(offset=0.0).matched(data).offset == 0
+    # the level of rows without features has a row of its own where the means are subtracted unasked
+    assert model.bias
+    assert again.bias
+    for settings in ({"feature_scale": 20.0}, {"offset": 0.0}, {"bias": False}):
+        assert mf.LinearGaussianIBP(**settings).matched(data).bias is False
+    assert mf.LinearGaussianIBP().matched(Dense(X)).bias is False  # nothing but noise
     with pytest.raises(ValueError, match="offset has 3 numbers, data has 4 columns"):
         mf.LinearGaussianIBP(offset=[1.0, 2.0, 3.0]).matched(data)
     with pytest.raises(ValueError, match="offset must be finite, got nan at position 1"):

@@ -1,8 +1,9 @@
 """What a linear-Gaussian model takes from the data where the user left it open.
 
-The offset is the column means, columns in different units are divided by their standard deviations,
-and priors of scales are relative to the spread of the data about the offset: a choice by the data
-itself (empirical Bayes), so that x and a + b x have the same features.
+The offset is the column means, about which rows without features have a level of their own, columns
+in different units are divided by their standard deviations, and priors of scales are relative to
+the spread of the data about the offset: a choice by the data itself (empirical Bayes), so that x
+and a + b x have the same features.
 """
 
 from __future__ import annotations
@@ -47,12 +48,18 @@ def matched(model: Spec, data: Dense) -> Spec:
         _warn_of_constant_columns(data, spreads)
     elif column_unit is None:
         _warn_of_columns(data, spreads)
+    may_have_level = model.offset is None and model.feature_scale is None
     if offset is None:
         is_centred = model.feature_scale is None or model.bias
         offset = units.column_means(data) if is_centred else 0.0
     settings: dict[str, Any] = {"offset": offset, "column_unit": column_unit}
     model = replace(model, **settings)
     unit = units.scale_about(data, offset, column_unit) if None in scales else 1.0
+    if model.bias is None:
+        # features raise the means, so rows without any are about a level of their own; without
+        # features a row of that level, all but zero, would make small ones likely
+        bias = may_have_level and units.is_more_than_noise(data, offset, column_unit)
+        model = replace(model, bias=bias)
     result = model.completed(unit, units.least_noise(data))
     if model.feature_scale is not None:
         _compare_scales(result, data)
@@ -66,8 +73,8 @@ def _warn_of_constant_columns(data: Dense, spreads: np.ndarray) -> None:
         named = shown_id(data.column_names, int(constant[0]))
         warn(
             f"data: column {named} holds one number alone ({constant.size} such in all). With "
-            "column_noise=True its noise goes to zero and takes the scale of all columns with it, "
-            "so that few or no features are found: leave such columns out."
+            "column_noise=True its noise goes to zero and takes the scale of all columns to its "
+            "lower end, so that too many or too few features may be found: leave such columns out."
         )
 
 

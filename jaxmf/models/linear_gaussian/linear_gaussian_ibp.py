@@ -50,7 +50,9 @@ class LinearGaussianIBP(LinearGaussianSpec):
       num_features: None for the Indian buffet process; a number K for the finite model in which
         feature k has probability Beta(alpha concentration / K, concentration).
       bias: whether to add a feature that every row has: a mean row, N(offset, feature_scale^2). It
-        is slot 0 of Z and is not counted as a feature.
+        is slot 0 of Z and is not counted as a feature. None: where `offset` and `feature_scale` are
+        left open and the data show more than noise, as features raise the means of the columns:
+        rows without any are not about these.
       offset: what the cells of a row without features are about: a number, or (D,) one a column; of
         a pandas Series by its index. None: where `feature_scale` is left open or `bias` is set the
         column means of the data (held fixed), 0 otherwise. Set 0 for parts that add up to the data
@@ -72,7 +74,7 @@ class LinearGaussianIBP(LinearGaussianSpec):
         `column_unit` not positive.
     Example:
       >>> import jaxmf as mf
-      >>> mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=1.0).bias
+      >>> mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=1.0).has_bias_feature
       False
     """
 

@@ -48,7 +48,7 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
     feature_scale: Hyperparameter = None
     concentration: Hyperparameter = 1.0
     num_features: int | None = field(default=None, metadata=STATIC)
-    bias: bool = field(default=False, metadata=STATIC)
+    bias: bool | None = field(default=None, metadata=STATIC)
     offset: float | Array | None = None
     column_unit: float | Array | None = None
     column_noise: bool = field(default=False, metadata=STATIC)
@@ -68,7 +68,8 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
                 hyper.validate(name, getattr(self, name))
         hyper.validate_columns("offset", self.offset)
         hyper.validate_columns("column_unit", self.column_unit, is_positive=True)
-        check_flag("bias", self.bias)
+        if self.bias is not None:
+            check_flag("bias", self.bias)
         check_flag("column_noise", self.column_noise)
 
     def notes(self, data: Dense) -> tuple[str, ...]:
@@ -120,12 +121,12 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
 
     def first_slot(self) -> int:
         """The slot of the first feature: 1 with a bias feature, else 0."""
-        return int(self.bias)
+        return int(self.has_bias_feature)
 
     @property
     def has_bias_feature(self) -> bool:
         """Whether slot 0 is a feature that every row has."""
-        return self.bias
+        return bool(self.bias)
 
     def log_joint(self, state: LinearGaussianState, data: Dense) -> Array:
         """log p(Z, X, hyperparameters), missing cells included, Y summed out.

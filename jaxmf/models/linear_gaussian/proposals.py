@@ -154,7 +154,7 @@ def conditional_of(model: LinearGaussianSpec, particle: GaussianParticle, row: A
 
 def always_on_of(model: LinearGaussianSpec, particle: GaussianParticle) -> Array:
     """(K,) bool, the bias feature."""
-    return (jnp.arange(particle.counts.shape[0]) == 0) & model.bias
+    return (jnp.arange(particle.counts.shape[0]) == 0) & model.has_bias_feature
 
 
 def _poisson_quantile(uniform: Array, rate: Array) -> Array:
