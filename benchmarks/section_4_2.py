@@ -23,7 +23,7 @@ from benchmarks.harness import Row, clock, number, row, timed_run
 from benchmarks.records import Paper
 from jaxmf import diagnostics
 from jaxmf.datasets.generated import section_4_2
-from jaxmf.samplers.history import trace_paths
+from jaxmf.samplers.cloud import trace_paths
 
 MODEL = mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=1.0)
 SETTINGS = naive.Settings(alpha=1.0, noise_scale=0.5, feature_scale=1.0)

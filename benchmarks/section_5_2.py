@@ -24,7 +24,7 @@ from benchmarks.records import Paper
 from benchmarks.section_4_2 import error, print_curves
 from jaxmf import diagnostics
 from jaxmf.datasets.generated import section_5_2
-from jaxmf.samplers.history import trace_paths
+from jaxmf.samplers.cloud import trace_paths
 
 MODEL = mf.NoisyOrIBP(alpha=3.0, cause_probability=0.1, efficacy=0.9, leak=0.01)
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)

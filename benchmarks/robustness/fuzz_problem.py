@@ -26,7 +26,7 @@ import jaxmf as mf
 from benchmarks.robustness.bad_calls import CLEAR, is_raised_by_jaxmf
 from benchmarks.robustness.fuzz_models import SUBJECTS, Subject
 from jaxmf import engine
-from jaxmf.engine.growth import GrowthError
+from jaxmf.engine.algorithm import GrowthError
 from jaxmf.posterior.categories import has_categories
 
 SEED = 15

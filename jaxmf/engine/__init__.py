@@ -4,7 +4,10 @@ The package stands on `jaxmf.types` alone and knows no model.
 """
 
 from jaxmf.engine.algorithm import Algorithm as Algorithm
+from jaxmf.engine.algorithm import GrowthError as GrowthError
+from jaxmf.engine.algorithm import GrowthWarning as GrowthWarning
 from jaxmf.engine.algorithm import Info as Info
+from jaxmf.engine.algorithm import Limit as Limit
 from jaxmf.engine.algorithm import algorithm as algorithm
 from jaxmf.engine.algorithm import as_partial as as_partial
 from jaxmf.engine.algorithm import merge_overflow as merge_overflow
@@ -13,9 +16,6 @@ from jaxmf.engine.algorithm import sequence as sequence
 from jaxmf.engine.chain_kernel import ChainKernel as ChainKernel
 from jaxmf.engine.chain_kernel import ChainState as ChainState
 from jaxmf.engine.chain_kernel import chain_kernel as chain_kernel
-from jaxmf.engine.growth import GrowthError as GrowthError
-from jaxmf.engine.growth import GrowthWarning as GrowthWarning
-from jaxmf.engine.growth import Limit as Limit
 from jaxmf.engine.interrupt import Interrupts as Interrupts
 from jaxmf.engine.lock import LockedError as LockedError
 from jaxmf.engine.progress import ProgressReport as ProgressReport

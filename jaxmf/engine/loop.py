@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jaxmf.devices import default_platform
-from jaxmf.engine.growth import Exceeded, GrowthError, GrowthWarning
+from jaxmf.engine.algorithm import Exceeded, GrowthError, GrowthWarning
 from jaxmf.engine.interrupt import Interrupts
 from jaxmf.engine.program import Program, Progress
 from jaxmf.engine.progress import Display, ProgressReport, mean_scalars

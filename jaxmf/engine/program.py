@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.engine.algorithm import Algorithm
+from jaxmf.engine.algorithm import Algorithm, Exceeded, Limit, next_size
 from jaxmf.engine.chunk import (
     ChunkPlan,
     Outcome,
@@ -22,9 +22,8 @@ from jaxmf.engine.chunk import (
     run_chunk,
     start_chain,
 )
-from jaxmf.engine.compiler import quick_to_compile
+from jaxmf.engine.environment import quick_to_compile
 from jaxmf.engine.executables import CACHE, Executable, num_bytes
-from jaxmf.engine.growth import Exceeded, Limit, next_size
 from jaxmf.engine.sharding import Placement
 from jaxmf.engine.supervisor import Supervisor
 from jaxmf.types import Array, Draw, Key, PyTree

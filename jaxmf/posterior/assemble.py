@@ -19,8 +19,7 @@ from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.evidence import annealed_evidence
 from jaxmf.posterior.records import Evidence
 from jaxmf.programs import jit
-from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
-from jaxmf.samplers.history import trace_paths
+from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance, trace_paths
 from jaxmf.types import Draw, PyTree
 
 _LARGEST_VARIANCE = 0.5

@@ -30,6 +30,7 @@ from jaxmf.priors import flexible_distribution
 from jaxmf.priors.flexible_weights import (
     WIDEST,
     FlexibleCache,
+    Representatives,
     checked_num_unobserved,
     checked_steps,
     gamma_steps,
@@ -38,7 +39,6 @@ from jaxmf.priors.flexible_weights import (
 )
 from jaxmf.priors.hyper import Hyperparameter, is_placeholder
 from jaxmf.priors.partition_prior import Hyperparameters, PartitionPrior, at
-from jaxmf.priors.representatives import Representatives
 from jaxmf.readable import show
 from jaxmf.types import STATIC, PyTree
 

@@ -1,12 +1,13 @@
 """A cloud of weighted particles: weights, which survive, and the estimate of the evidence.
 
 Of a particle nothing is asked but that it is a pytree. The evidence estimate is unbiased (its log
-is not) with every scheme and trigger here. Open `Cloud` and `weigh` first.
+is not) with every scheme and trigger here. Open `Cloud` and `weigh` first. Paths are
+traced back through ancestors on the host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -199,3 +200,31 @@ def combine_log_evidence(log_evidences: np.ndarray) -> tuple[float, float]:
     mean = ratios.mean()
     variance = ratios.var(ddof=1) / mean**2 / len(values) if len(values) > 1 else float("nan")
     return float(highest + np.log(mean)), float(variance)
+
+
+def trace_paths(
+    kept: Mapping[str, np.ndarray], ancestors: np.ndarray, *, is_row: np.ndarray | None = None
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """What the particles that are alive in the end kept of every row, oldest row first.
+
+    Args:
+        kept: arrays (T, P, ...), what each particle keeps of each step.
+        ancestors: (T, P) int, each particle's parent in the step before.
+        is_row: (T,) bool, False where a step took in no row (tempering); None for all rows.
+    Returns:
+        Arrays (P, rows, ...) by name, and (P,) int, where each particle stood before the first
+        step.
+    Example:
+        >>> kept = {"z": np.array([[1, 2], [3, 4]])}
+        >>> paths, first = trace_paths(kept, np.array([[0, 1], [1, 1]]))
+        >>> paths["z"].tolist(), first.tolist()
+        ([[2, 3], [2, 4]], [1, 1])
+    """
+    indices = np.empty(ancestors.shape, np.int64)
+    here = np.arange(ancestors.shape[1])
+    for step in range(len(ancestors) - 1, -1, -1):
+        indices[step] = here
+        here = ancestors[step][here]
+    steps = np.arange(len(ancestors)) if is_row is None else np.flatnonzero(is_row)
+    where = steps[:, None], indices[steps]
+    return {name: np.swapaxes(values[where], 0, 1) for name, values in kept.items()}, here

@@ -10,11 +10,27 @@ leaves p(Z, Y | observed cells) invariant:
   their prior is proposed and accepted with the ratio of likelihoods (Meeds et al. 2007, section
   3.1: that proposal is their prior, so nothing else enters);
 - one feature of the row alone, added or removed, with the best of several candidates
-  (`feature_births.py`);
+  (`birth_or_death`);
 - the row of Y of every feature, one after another: a draw from its prior is proposed and accepted
   with the ratio of likelihoods. Finer moves of Y are in `feature_values.py`.
 
 The order in which slots are visited depends on nothing but the key.
+
+Births and deaths: the features that a row alone has are points of a Poisson process with the rate r
+of the prior of Z and rows of Y from their prior. A birth draws M candidates from that prior and
+takes one by the likelihood; a death takes one of the n + 1 such features, each equally likely. The
+birth from n features S to n + 1 of them is accepted with probability min(1, A),
+
+    A = r / (n + 1) * mean_i L(S + y_i) / L(S),
+
+the mean over the candidates, and the death back with min(1, 1 / A), where the feature that leaves
+is one of the candidates and M - 1 others are drawn: the candidates are auxiliary variables of a
+multiple-try proposal, and the density of choosing y_j by its likelihood cancels L(S + y_j) of the
+target. With M = 1 this is the ordinary birth-death move. What more candidates gain: a draw from the
+prior seldom fits a row, the best of many does more often.
+
+Source: Liu, Liang & Wong (2000), The multiple-try method and local optimization in Metropolis
+sampling; Geyer & Moller (1994) for birth and death of points.
 """
 
 from __future__ import annotations
@@ -24,13 +40,15 @@ from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import logsumexp
 
 from jaxmf import slots
 from jaxmf._kernels.special import accepts, poisson
 from jaxmf.data import Dense
 from jaxmf.priors.features import RowByRowPrior
-from jaxmf.samplers import particle_rows, row_sweep
+from jaxmf.samplers import feature_layout, particle_rows
 from jaxmf.samplers.feature_layout import RowPrior, row_uniforms
+from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.types import Array, Key
 
 
@@ -74,7 +92,7 @@ def sweep_rows(
     update_row: UpdateModelRow | Sequence[UpdateModelRow],
     num_rows: Array | int | None = None,
 ) -> tuple[Array, Array, Array]:
-    """`row_sweep.sweep_rows` with kernels that ask the model for the likelihood of the row.
+    """`feature_layout.sweep_rows` with kernels that ask the model for the likelihood of the row.
 
     Args:
         key: typed PRNG key; row n has fold_in(key, n).
@@ -98,7 +116,9 @@ def sweep_rows(
 
     kernels = [update_row] if callable(update_row) else update_row
 
-    return row_sweep.sweep_rows(key, z, y, update_row=update, prior=model.prior, num_rows=num_rows)
+    return feature_layout.sweep_rows(
+        key, z, y, update_row=update, prior=model.prior, num_rows=num_rows
+    )
 
 
 def update_bits_and_new(
@@ -192,3 +212,56 @@ def replace_features(
 def where_slots(chosen: Array, these: Array, those: Array) -> Array:
     """Rows (K, ...) from one array where `chosen` (K,), else from the other."""
     return jnp.where(chosen.reshape(-1, *[1] * (these.ndim - 1)), these, those)
+
+
+NUM_CANDIDATES = 16
+
+
+def birth_or_death(
+    key: Key,
+    model: ExplicitFeatures,
+    state: RowState,
+    x: Array,
+    observed: Array | None,
+    conditional: RowPrior,
+) -> tuple[RowState, Array]:
+    """Kernel of one row, for `explicit_rows.sweep_rows`: a feature of the row alone more or less.
+
+    A finite prior knows no features of one row alone, and nothing changes.
+    """
+    z, y = state
+    candidate_key, uniform_key = jax.random.split(key)
+    uniforms = jax.random.uniform(uniform_key, (4,), jnp.result_type(float))
+    alone = z & conditional.free
+    num_alone = jnp.sum(alone, dtype=jnp.int32)
+    is_birth = uniforms[0] < 0.5
+
+    # the slot that is filled or emptied
+    unused = conditional.free & ~z
+    rank = jnp.minimum((uniforms[1] * num_alone).astype(jnp.int32), num_alone - 1)
+    leaving = jnp.argmax(alone & (jnp.cumsum(alone) == rank + 1))
+    slot = jnp.where(is_birth, jnp.argmax(unused), leaving)
+    without = z.at[slot].set(False)
+    with_slot = z.at[slot].set(True)
+
+    drawn = model.draw_features(candidate_key, NUM_CANDIDATES)
+    first = jnp.where(is_birth, drawn[0], y[slot])
+    candidates = drawn.at[0].set(first)
+
+    def log_likelihood(candidate: Array) -> Array:
+        return model.row_log_likelihood(x, observed, with_slot, y.at[slot].set(candidate))
+
+    log_with = jax.vmap(log_likelihood)(candidates)
+    log_without = model.row_log_likelihood(x, observed, without, y)
+    num_others = num_alone - jnp.where(is_birth, 0, 1)
+    log_mean = logsumexp(log_with) - jnp.log(NUM_CANDIDATES)
+    log_ratio = jnp.log(conditional.rate) - jnp.log(num_others + 1.0) + log_mean - log_without
+
+    is_possible = jnp.where(is_birth, jnp.any(unused), num_alone > 0)
+    accepted = is_possible & accepts(uniforms[2], jnp.where(is_birth, log_ratio, -log_ratio))
+    chosen = candidates[draw_index(uniforms[3], log_with)]
+    y_new = jnp.where(accepted & is_birth, y.at[slot].set(chosen), y)
+    z_new = jnp.where(accepted, jnp.where(is_birth, with_slot, without), z)
+    # asked for before anything is accepted, so that the choice does not depend on the capacity
+    overflow = is_birth & (conditional.rate > 0) & ~jnp.any(unused)
+    return RowState(z_new, y_new), overflow

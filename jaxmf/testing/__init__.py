@@ -14,9 +14,9 @@ divided among its statistics (Bonferroni).
 from jaxmf.testing.enumeration import FeatureClasses as FeatureClasses
 from jaxmf.testing.enumeration import enumerate_features as enumerate_features
 from jaxmf.testing.enumeration import enumerate_partitions as enumerate_partitions
-from jaxmf.testing.exact import check_filter as check_filter
-from jaxmf.testing.exact import check_means as check_means
+from jaxmf.testing.kernels import check_filter as check_filter
 from jaxmf.testing.kernels import check_kernel as check_kernel
+from jaxmf.testing.kernels import check_means as check_means
 from jaxmf.testing.kernels import check_prior as check_prior
 from jaxmf.testing.models import ModelReport as ModelReport
 from jaxmf.testing.models import check_model as check_model

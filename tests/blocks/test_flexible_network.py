@@ -10,7 +10,7 @@ import jaxmf as mf
 from jaxmf.blocks import learning, unobserved
 from jaxmf.blocks.franchise import topics_of_new_documents as franchise_topics
 from jaxmf.data import Tokens
-from jaxmf.priors.representatives import Representatives
+from jaxmf.priors.flexible_weights import Representatives
 from jaxmf.testing import check_means, enumerate_partitions
 from tests import FAST_COMPILE
 from tests.blocks.test_network_sets import BASE, check, franchise

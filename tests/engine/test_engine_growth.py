@@ -17,8 +17,8 @@ from jaxmf.engine import (
     memory,
     run,
 )
+from jaxmf.engine.algorithm import MAX_CAPACITY, next_size
 from jaxmf.engine.draws import DrawStore
-from jaxmf.engine.growth import MAX_CAPACITY, next_size
 from tests.support.engine_toys import Slots, growing
 
 SETTINGS = {"num_warmup": 10, "num_samples": 20, "thin": 2, "num_chains": 2}

@@ -13,9 +13,9 @@ from jax.tree_util import Partial
 import jaxmf as mf
 from jaxmf.data import Dense
 from jaxmf.models.feature_model import FeatureModel
-from jaxmf.models.feature_model.hyperparameters import bind
+from jaxmf.models.feature_model.feature_model_spec import bind
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
-from jaxmf.samplers import explicit_rows, feature_births, feature_values
+from jaxmf.samplers import explicit_rows, feature_values
 from jaxmf.testing import check_kernel, check_means, check_prior
 from tests import FAST_COMPILE, LONG_RUNS
 from tests.models.test_feature_model import (
@@ -306,20 +306,20 @@ def must_fail(setup, **options):
 @pytest.mark.slow
 def test_a_birth_that_takes_the_best_candidate_for_an_ordinary_one_is_caught(monkeypatch):
     """The likelihood of the chosen candidate in place of the mean over all of them."""
-    monkeypatch.setattr(feature_births, "logsumexp", lambda x: jnp.max(x) + jnp.log(len(x)))
+    monkeypatch.setattr(explicit_rows, "logsumexp", lambda x: jnp.max(x) + jnp.log(len(x)))
     must_fail(Setup(causes()))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_birth_that_forgets_how_many_features_may_die_is_caught(monkeypatch):
-    right = feature_births.birth_or_death
+    right = explicit_rows.birth_or_death
 
     def twin(key, model, state, x, observed, conditional):
         wrong = conditional._replace(rate=conditional.rate * (1 + jnp.sum(state.z)))
         return right(key, model, state, x, observed, wrong)
 
-    monkeypatch.setattr(feature_births, "birth_or_death", twin)
+    monkeypatch.setattr(explicit_rows, "birth_or_death", twin)
     must_fail(Setup(causes()))
 
 

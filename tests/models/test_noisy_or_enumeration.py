@@ -14,7 +14,7 @@ import pytest
 
 from jaxmf.data import Dense
 from jaxmf.models.noisy_or import NoisyOrIBP
-from jaxmf.models.noisy_or.state import NoisyOrState
+from jaxmf.models.noisy_or.noisy_or_spec import NoisyOrState
 from jaxmf.models.noisy_or.updates import update_features
 from jaxmf.testing import check_means
 from tests import LONG_RUNS

@@ -13,7 +13,7 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods.noisy_or import NoisyOrParameters
 from jaxmf.models.noisy_or import NoisyOrIBP
-from jaxmf.models.noisy_or.state import HYPERPARAMETERS
+from jaxmf.models.noisy_or.noisy_or_spec import HYPERPARAMETERS
 from jaxmf.models.noisy_or.updates import (
     move_features,
     propose,

@@ -10,7 +10,7 @@ import jaxmf as mf
 from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import NoisyOrParameters
-from jaxmf.models.noisy_or.state import NoisyOrState, parameters_of
+from jaxmf.models.noisy_or.noisy_or_spec import NoisyOrState, parameters_of
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS
 from jaxmf.samplers.feature_layout import RowDraws, RowPrior
 from jaxmf.samplers.noisy_or import sweep

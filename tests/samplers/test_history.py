@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jaxmf.samplers.history import trace_paths
+from jaxmf.samplers.cloud import trace_paths
 
 
 def simulate(rng, num_rows, num_particles, *, resample_share=0.5):

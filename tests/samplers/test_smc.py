@@ -10,8 +10,7 @@ import pytest
 from jax.tree_util import Partial
 
 from jaxmf.samplers import cloud as clouds
-from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
-from jaxmf.samplers.history import trace_paths
+from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance, trace_paths
 from jaxmf.samplers.resampling import (
     multinomial,
     optimal,

@@ -11,8 +11,7 @@ import pytest
 from jaxmf import testing
 from jaxmf.engine import Info
 from jaxmf.testing import check_filter, check_kernel, check_means, check_prior
-from jaxmf.testing.exact import z_test
-from jaxmf.testing.kernels import _same_distribution
+from jaxmf.testing.kernels import _same_distribution, z_test
 
 
 class State(NamedTuple):

@@ -13,7 +13,7 @@ from jax.tree_util import Partial
 from jaxmf.arguments import check_count, check_flag
 from jaxmf.data import Entries, units
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.models.bpmf import bpmf_checks, chain, density, queries, simulation, unknown
+from jaxmf.models.bpmf import bpmf_checks, chain, density, queries, unknown
 from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
 from jaxmf.models.bpmf.state import BPMFState, Observed
 from jaxmf.row_shards import DATA_AXIS
@@ -146,7 +146,7 @@ class BPMF(BPMFSpec):
                 "of further rows BPMF knows no features and no groups: leave row_features, "
                 "cell_features and groups out to simulate more"
             )
-        return *simulation.simulate_more(self, key, state, data), {}
+        return *density.simulate_more(self, key, state, data), {}
 
     def _check_units(self) -> None:
         if self.is_normal and (self.scale is None or self.offset is None):
@@ -155,8 +155,8 @@ class BPMF(BPMFSpec):
                 "simulate from its prior, BPMF(num_factors, scale=1.0, offset=0.0)"
             )
 
-    simulate_state = simulation.simulate_state
-    simulate_data = simulation.simulate_data
+    simulate_state = density.simulate_state
+    simulate_data = density.simulate_data
 
     # --- methods ----------------------------------------------------------------------------------
 

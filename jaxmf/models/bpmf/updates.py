@@ -24,9 +24,14 @@ from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import Arranged, RowPriors
 from jaxmf.samplers.factors.link import Link, update_link, update_link_of_groups, with_link
 from jaxmf.samplers.factors.moments import precisions, statistics_of_all
-from jaxmf.samplers.factors.noise import update_variance, variance_shape
 from jaxmf.samplers.factors.rows import draw_rows
-from jaxmf.samplers.factors.scales import scale_of_factors, scale_of_part, scaled
+from jaxmf.samplers.factors.scales import (
+    scale_of_factors,
+    scale_of_part,
+    scaled,
+    update_variance,
+    variance_shape,
+)
 from jaxmf.samplers.factors.shares import Shares, draw_shared_rows
 from jaxmf.samplers.factors.shifts import FactorSide
 from jaxmf.samplers.factors.vectors import cell_means, design

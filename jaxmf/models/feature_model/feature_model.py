@@ -19,9 +19,8 @@ from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.model import Pair
 from jaxmf.models.feature_model import chain, defaults, feature_model_checks, queries
-from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec, FeatureState
+from jaxmf.models.feature_model.feature_model_spec import FUNCTIONS, FeatureModelSpec, FeatureState
 from jaxmf.models.feature_model.filter import FeatureParticle, filter_of_rows
-from jaxmf.models.feature_model.hyperparameters import FUNCTIONS
 from jaxmf.priors.features import IndianBuffet, sample_by_rows
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.samplers.cloud import TriggerFn

@@ -16,8 +16,12 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import BinaryCells, CountCells, Likelihood
 from jaxmf.likelihoods.cells.ordinal import Ordinal
 from jaxmf.likelihoods.cells.student_t import StudentT
-from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec, check_shape
-from jaxmf.models.feature_model.hyperparameters import FUNCTIONS, argument_names
+from jaxmf.models.feature_model.feature_model_spec import (
+    FUNCTIONS,
+    FeatureModelSpec,
+    argument_names,
+    check_shape,
+)
 from jaxmf.models.feature_model.queries import BY_MOMENTS
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet

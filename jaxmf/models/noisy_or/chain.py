@@ -18,8 +18,12 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.feature_models import draw_from_prior
 from jaxmf.likelihoods import noisy_or
-from jaxmf.models.noisy_or.noisy_or_spec import NoisyOrSpec
-from jaxmf.models.noisy_or.state import HYPERPARAMETERS, NoisyOrState, parameters_of
+from jaxmf.models.noisy_or.noisy_or_spec import (
+    HYPERPARAMETERS,
+    NoisyOrSpec,
+    NoisyOrState,
+    parameters_of,
+)
 from jaxmf.models.noisy_or.updates import (
     move_features,
     propose,

@@ -16,10 +16,8 @@ from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import noisy_or
 from jaxmf.model import Pair
 from jaxmf.models.noisy_or import chain, queries
-from jaxmf.models.noisy_or.filter import filter_of_rows
-from jaxmf.models.noisy_or.noisy_or_spec import NoisyOrSpec
-from jaxmf.models.noisy_or.particle import NoisyOrFilterPlan, particle_draw
-from jaxmf.models.noisy_or.state import parameters_of
+from jaxmf.models.noisy_or.filter import NoisyOrFilterPlan, filter_of_rows, particle_draw
+from jaxmf.models.noisy_or.noisy_or_spec import NoisyOrSpec, parameters_of
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.samplers.cloud import TriggerFn

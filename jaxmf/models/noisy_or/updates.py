@@ -15,8 +15,12 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrParameters, PoweredParameters, Tally
-from jaxmf.models.noisy_or.noisy_or_spec import NoisyOrSpec
-from jaxmf.models.noisy_or.state import NoisyOrState, active_counts, parameters_of
+from jaxmf.models.noisy_or.noisy_or_spec import (
+    NoisyOrSpec,
+    NoisyOrState,
+    active_counts,
+    parameters_of,
+)
 from jaxmf.priors import hyper
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.hyper import (

@@ -15,12 +15,11 @@ from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Pair
-from jaxmf.models.sparse_binary_mf import analytic, ascent, factor_checks, fold_in, simulation
+from jaxmf.models.sparse_binary_mf import ascent, factor_checks, fold_in
 from jaxmf.models.sparse_binary_mf.sparse_binary_mf_spec import SparseBinaryMFSpec
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import Array, Draw, Key, PyTree, Seed
 from jaxmf.variational_bayes import (
-    Parameters,
     answers,
     held_out,
     partial_newton,
@@ -75,22 +74,6 @@ class SparseBinaryMF(SparseBinaryMFSpec):
     def __post_init__(self) -> None:
         for name, value in factor_checks.settings(self).items():
             object.__setattr__(self, name, value)
-
-    def simulate(
-        self, key: Key, num_rows: int, num_columns: int, *, intercept: float | None = None
-    ) -> tuple[Parameters, SparseBinary]:
-        """Parameters from the prior, as a Q without spread, and data from them.
-
-        Args:
-          key: typed PRNG key.
-          num_rows: N.
-          num_columns: D.
-          intercept: its value instead of a draw; about -5 makes one cell in a hundred a one.
-        Returns:
-          Parameters and SparseBinary (N, D), made on the host a block of rows at a time; cells of
-          the Gaussian are ones where they are positive. What is learned is drawn at its start.
-        """
-        return simulation.simulate(self, key, (num_rows, num_columns), intercept=intercept)
 
     def matched(self, data: SparseBinary) -> SparseBinaryMF:
         """The model with the bound of its sigmoid chosen by the data, where that is left open.
@@ -252,7 +235,7 @@ class SparseBinaryMF(SparseBinaryMFSpec):
         Raises:
           ValueError: the model or the data are not what the solution is for.
         """
-        return analytic.draw(self, data)
+        return ascent.closed_form(self, data)
 
     def draw_of(self, last: state.AscentState) -> Draw:
         """What is kept of the last state of an ascent, by name."""

@@ -19,12 +19,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from jaxmf.data import SparseBinary
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Model
 from jaxmf.readable import Readable
-from jaxmf.types import STATIC, Array
+from jaxmf.types import STATIC, Array, Key
+from jaxmf.variational_bayes import Normal, Parameters
 from jaxmf.variational_bayes.answers import ScoredCells
 from jaxmf.variational_bayes.contracts import Likelihood
+from jaxmf.variational_bayes.parameters import draw_ones
+from jaxmf.variational_bayes.start import start_priors
 from jaxmf.variational_bayes.zeros import ZerosSpec
 
 
@@ -42,3 +50,48 @@ class SparseBinaryMFSpec(Readable, ScoredCells, Model[SparseBinary]):
     column_scale: float | Array | None = 0.5**0.5
     bias_scale: float | None = 1.0
     intercept_scale: float = 10.0
+
+    def simulate(
+        self, key: Key, num_rows: int, num_columns: int, *, intercept: float | None = None
+    ) -> tuple[Parameters, SparseBinary]:
+        """Parameters from the prior, as a Q without spread, and data from them.
+
+        Args:
+          key: typed PRNG key.
+          num_rows: N.
+          num_columns: D.
+          intercept: its value instead of a draw; about -5 makes one cell in a hundred a one.
+        Returns:
+          Parameters and SparseBinary (N, D), made on the host a block of rows at a time; cells of
+          the Gaussian are ones where they are positive. What is learned is drawn at its start.
+        """
+        dtype = jnp.result_type(float)
+        priors = start_priors(self, dtype)
+        num_factors = self.num_factors
+        sizes = [num_rows * num_factors, num_columns * num_factors, num_rows, num_columns]
+        # in one call, which is all that has to be compiled
+        normals = jax.random.normal(jax.random.fold_in(key, 0), (sum(sizes) + 1,), dtype)
+        pieces = iter(np.split(np.asarray(normals), np.cumsum(sizes)))
+
+        def draw(prior: Normal, size: tuple[int, ...]) -> Normal:
+            mean = prior.mean + jnp.sqrt(prior.variance) * next(pieces).reshape(size)
+            return Normal(mean, jnp.zeros_like(mean))
+
+        nothing = jnp.zeros((), dtype)
+        rows = draw(priors.rows, (num_rows, num_factors))
+        columns = draw(priors.columns, (num_columns, num_factors))
+        row_bias = column_bias = None
+        if self.bias == "rows_columns":
+            row_bias = draw(Normal(nothing, priors.row_bias), (num_rows,))
+            column_bias = draw(Normal(nothing, priors.column_bias), (num_columns,))
+        level = Normal(nothing, nothing)
+        if intercept is not None:
+            level = Normal(jnp.asarray(intercept, dtype), nothing)
+        elif self.bias != "none":
+            level = Normal(jnp.sqrt(priors.intercept) * normals[-1], nothing)
+        noise = jnp.ones((), dtype)
+        if isinstance(self.likelihood, Gaussian) and self.likelihood.noise_scale is not None:
+            noise = jnp.asarray(self.likelihood.noise_scale, dtype) ** 2
+        parameters = Parameters(rows, columns, row_bias, column_bias, level, priors, noise)
+        ones = draw_ones(jax.random.fold_in(key, 1), parameters, likelihood=self.likelihood)
+        return parameters, SparseBinary(*ones, (num_rows, num_columns))

@@ -13,10 +13,14 @@ from jax.tree_util import Partial
 from jaxmf.data import SparseSeries
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.model import Pair
-from jaxmf.models.sparse_binary_series import ascent, queries, series_checks, simulation
+from jaxmf.models.sparse_binary_series import (
+    ascent,
+    queries,
+    series_checks,
+)
 from jaxmf.models.sparse_binary_series.sparse_binary_series_spec import SparseBinarySeriesSpec
 from jaxmf.types import Array, Draw, Key, Seed
-from jaxmf.variational_bayes import Parameters, answers, progress, state
+from jaxmf.variational_bayes import answers, progress, state
 from jaxmf.variational_bayes.contracts import AscentPlan
 
 
@@ -61,34 +65,6 @@ class SparseBinarySeries(SparseBinarySeriesSpec):
     def check_data(self, data: SparseSeries, name: str) -> None:
         """Refuses a series without any one."""
         series_checks.data(data, name)
-
-    def simulate(
-        self,
-        key: Key,
-        num_rows: int,
-        num_columns: int,
-        *,
-        times: object,
-        intercept: float | None = None,
-    ) -> tuple[Parameters, SparseSeries]:
-        """Parameters from the prior, as a Q without spread, and data from them.
-
-        Args:
-          key: typed PRNG key.
-          num_rows: N.
-          num_columns: D.
-          times: (T,) numbers.
-          intercept: its value instead of a draw.
-        Returns:
-          Parameters of the matrices below each other (line i T + t is row i at time t) and
-          SparseSeries (N, T, D); cells of the Gaussian are ones where they are positive. What is
-          learned is drawn at its start.
-        Raises:
-          ValueError: the length scale is to be learned.
-        """
-        return simulation.simulate(
-            self, key, (num_rows, num_columns), times=times, intercept=intercept
-        )
 
     # --- methods ----------------------------------------------------------------------------------
 

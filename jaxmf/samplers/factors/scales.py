@@ -12,6 +12,8 @@ of a part, and the mean of a cell changes by (c - 1) h, h what they add to it. M
 group: with the Jacobian determinant, an update of log c by whatever leaves the joint density at the
 point moved to invariant is exact (Liu & Sabatti, 2000; for the others also Yu & Meng, 2011, To
 center or not to center, whose draw in the ancillary parametrisation this is).
+
+`update_variance` is that of the variance of normal noise.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf._kernels.compensated import normal_change
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, NormalParameters
-from jaxmf.priors.hyper import Hyperparameter, log_prior
+from jaxmf.priors.hyper import Hyperparameter, is_fixed, log_prior
 from jaxmf.samplers.factors.rows import Residuals
 from jaxmf.samplers.factors.shifts import FactorSide, precisions_of_sides
+from jaxmf.samplers.hyper import update_scale
 from jaxmf.samplers.slice import slice_sample
 from jaxmf.types import Array, Key
 
@@ -243,3 +247,41 @@ def _log_scale(
     log_ratio -= log_density_of_factor(jnp.zeros_like(centre), rows, columns)
     log_ratio += normal**2 / 2 - (centre / spread) ** 2 / 2
     return jnp.where(jnp.log(uniform) < log_ratio, proposed, 0)
+
+
+def variance_shape(prior: Hyperparameter, count: int) -> Array | None:
+    """Shape (1,) of the Gamma draw that `update_variance` needs; None where it needs none."""
+    if is_fixed(prior):
+        return None
+    import numpyro.distributions as dist
+
+    if not isinstance(prior, dist.InverseGamma):
+        return None
+    return jnp.reshape(prior.concentration + count / 2, (1,))
+
+
+def update_variance(
+    key: Key,
+    prior: Hyperparameter,
+    variance: Array,
+    *,
+    squares: Array,
+    count: int,
+    log_gamma: Array | None,
+) -> Array:
+    """Gibbs update of a variance: inverse-gamma where the prior is, a slice update elsewhere.
+
+    Args: variance () float, the present one; squares () float, the sum of squared residuals;
+    log_gamma () float, the logarithm of a Gamma draw of `variance_shape`, where that is one.
+    Returns () float, unchanged if it is fixed.
+    """
+    if is_fixed(prior):
+        return variance
+    if log_gamma is not None:
+        return ((prior.rate + squares / 2) * jnp.exp(-log_gamma)).astype(variance.dtype)
+    return update_scale(
+        key,
+        prior,
+        variance,
+        lambda value: normal_change(count, squares, jnp.sqrt(variance), jnp.sqrt(value)),
+    )

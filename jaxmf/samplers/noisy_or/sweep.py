@@ -24,7 +24,7 @@ from jaxmf import row_shards, slots
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells, Tally
-from jaxmf.samplers import feature_rows, particle_rows, row_sweep
+from jaxmf.samplers import feature_layout, feature_rows, particle_rows
 from jaxmf.samplers.feature_layout import RowDraws, RowPrior, row_draws
 from jaxmf.samplers.noisy_or.new_causes import count_table, draw_new_causes, new_cause_log_weights
 from jaxmf.samplers.noisy_or.target import NoisyOrTarget
@@ -95,7 +95,7 @@ def sweep_rows(
             bits_together=bits_together,
         )
 
-    z, y, overflow = row_sweep.sweep_rows(
+    z, y, overflow = feature_layout.sweep_rows(
         key, z, y.astype(x.dtype), update_row=update_row, prior=prior, num_rows=num_rows
     )
     return z, y > 0.5, overflow
