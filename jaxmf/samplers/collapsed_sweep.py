@@ -146,13 +146,11 @@ def draw_bits(
 ) -> SweepSetting:
     """A row drawn bit by bit in random order, then the number of its new features."""
     fit = feature_rows.scan_bits(
-        draws.order,
-        draws.bits,
+        draws,
         fit,
+        conditional,
         extra=num_singletons / scales.ratio,
         noise_variance=scales.noise_variance,
-        prior_log_odds=conditional.log_odds,
-        free_to_move=conditional.movable,
     )
     log_weights, cut_off = feature_rows.new_feature_log_weights(
         fit.squared_error,
@@ -178,11 +176,9 @@ def draw_whole_row(
     del num_singletons  # drawn anew together with the bits
     patterns, log_weights, cut_off = feature_rows.whole_row_log_weights(
         fit,
-        rate=conditional.rate,
+        conditional,
         ratio=scales.ratio,
         noise_variance=scales.noise_variance,
-        prior_log_odds=conditional.log_odds,
-        free_to_move=conditional.movable,
         num_candidates=fit.z.shape[0] + 1,
     )
     pattern = feature_rows.draw_index(draws.bits[0], logsumexp(log_weights, axis=1))

@@ -26,6 +26,7 @@ from jaxmf import slots
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.engine import Limit
 from jaxmf.likelihoods.gaussian import RowPosterior, log_normal_row
+from jaxmf.samplers.feature_layout import RowDraws, RowPrior
 from jaxmf.types import Array
 
 MAX_WHOLE_ROW_SLOTS = 12
@@ -94,14 +95,7 @@ def bit_log_odds(
 def _scan_bits(
     order: Array,
     threshold: Array,
-    z: Array,
-    slope: Array,
-    curvature: Array,
-    m_z: Array,
-    spread: Array,
-    squared_error: Array,
-    inflation: Array,
-    num_observed: Array,
+    fit: RowFit,
     extra: Array,
     noise_variance: Array,
     prior_log_odds: Array,
@@ -112,8 +106,8 @@ def _scan_bits(
         at = jax.lax.dynamic_index_in_dim
         on = at(z, k, keepdims=False)
         sign = jnp.where(on, -1, 1).astype(slope.dtype)
-        column = at(curvature, k, keepdims=False)
-        widths = at(spread, k, keepdims=False)
+        column = at(fit.curvature, k, keepdims=False)
+        widths = at(fit.spread, k, keepdims=False)
         error_flipped = (
             squared_error - 2 * sign * at(slope, k, keepdims=False) + at(column, k, keepdims=False)
         )
@@ -124,7 +118,7 @@ def _scan_bits(
             on,
             (squared_error, error_flipped),
             (1 + inflation + extra, 1 + inflation_flipped + extra),
-            num_observed,
+            fit.num_observed,
             noise_variance,
             at(prior_log_odds, k, keepdims=False),
         )
@@ -138,7 +132,7 @@ def _scan_bits(
             jnp.where(flip, inflation_flipped, inflation),
         )
 
-    start = (z, slope, m_z, squared_error, inflation)
+    start = (fit.z, fit.slope, fit.m_z, fit.squared_error, fit.inflation)
     return slots.visit(update, start, order=order, allowed=free_to_move)
 
 
@@ -146,42 +140,22 @@ _scan_bits_fused = fused_on_cpu(_scan_bits)
 
 
 def scan_bits(
-    order: Array,
-    uniforms: Array,
-    fit: RowFit,
-    *,
-    extra: Array,
-    noise_variance: Array,
-    prior_log_odds: Array,
-    free_to_move: Array,
+    draws: RowDraws, fit: RowFit, conditional: RowPrior, *, extra: Array, noise_variance: Array
 ) -> RowFit:
     """Gibbs-samples the bits of a row, one after another.
 
-    Args:
-      order: (K,) float uniforms; slots are visited from the smallest up.
-      uniforms: (K,) float, decides the bit of each slot.
-      extra: () float, j / r for the j new features of the row that stay as they are.
-      prior_log_odds: (K,) float, of each bit being on given the other rows.
-      free_to_move: (K,) bool, the slots to visit.
-    Returns:
-      The fit of the row with its new bits.
+    Args: extra () float, j / r for the j new features of the row that stay as they are.
+    Returns the fit of the row with its new bits.
     """
     z, slope, m_z, squared_error, inflation = _scan_bits_fused(
-        order,
+        draws.order,
         # a bit flips where logit(u) < log odds; logit(0) = -inf is as it should be
-        logit(uniforms),
-        fit.z,
-        fit.slope,
-        fit.curvature,
-        fit.m_z,
-        fit.spread,
-        fit.squared_error,
-        fit.inflation,
-        fit.num_observed,
+        logit(draws.bits),
+        fit,
         extra,
         noise_variance,
-        prior_log_odds,
-        free_to_move,
+        conditional.log_odds,
+        conditional.movable,
     )
     return fit._replace(z=z, slope=slope, m_z=m_z, squared_error=squared_error, inflation=inflation)
 
@@ -304,22 +278,25 @@ def all_patterns(num_slots: int) -> Array:
     return (jnp.arange(2**num_slots)[:, None] >> jnp.arange(num_slots)) & 1 == 1
 
 
+def log_prior_of_patterns(patterns: Array, z: Array, conditional: RowPrior) -> tuple[Array, Array]:
+    """Which settings (2^K, K) of a row z leave what is not movable, and their log prior: (2^K,).
+
+    The factor prod_k P(bit_k = 0) is left out.
+    """
+    allowed = jnp.all((patterns == z) | conditional.movable, axis=1)
+    on = jnp.where(patterns & conditional.movable, conditional.log_odds, 0)
+    return allowed, jnp.where(allowed, jnp.sum(on, axis=1), -jnp.inf)
+
+
 def whole_row_log_weights(
-    fit: RowFit,
-    *,
-    rate: Array,
-    ratio: Array,
-    noise_variance: Array,
-    prior_log_odds: Array,
-    free_to_move: Array,
-    num_candidates: int,
+    fit: RowFit, conditional: RowPrior, *, ratio: Array, noise_variance: Array, num_candidates: int
 ) -> tuple[Array, Array, Array]:
     """Log weights of all settings of a row: its bits and the number of its new features.
 
     Args:
-      fit: of the row at any setting in which the slots not `free_to_move` are as they shall stay.
-      rate, ratio, noise_variance, num_candidates: as in `new_feature_log_weights`.
-      free_to_move: (K,) bool; settings that differ elsewhere have weight 0.
+      fit: of the row at any setting in which slots that are not movable are as they shall stay:
+        settings that differ there have weight 0.
+      ratio, noise_variance, num_candidates: as in `new_feature_log_weights`.
     Returns:
       patterns (2^K, K) bool; log weights (2^K, num_candidates), with the factor prod_k P(bit_k = 0)
       left out; () bool, whether mass beyond the last candidate was left out.
@@ -335,9 +312,7 @@ def whole_row_log_weights(
     inflation = (
         fit.inflation + 2 * change @ fit.m_z + jnp.sum((change @ fit.spread) * change, axis=1)
     )
-    allowed = jnp.all((patterns == fit.z) | free_to_move, axis=1)
-    log_prior = jnp.sum(jnp.where(patterns & free_to_move, prior_log_odds, 0), axis=1)
-    log_prior = jnp.where(allowed, log_prior, -jnp.inf)
+    allowed, log_prior = log_prior_of_patterns(patterns, fit.z, conditional)
     # settings that are not allowed must not decide how far the sum goes
     squared_error = jnp.where(allowed, jnp.maximum(squared_error, 0), fit.squared_error)
     inflation = jnp.where(allowed, jnp.maximum(inflation, 0), fit.inflation)
@@ -345,7 +320,7 @@ def whole_row_log_weights(
         squared_error,
         inflation,
         fit.num_observed,
-        rate=rate,
+        rate=conditional.rate,
         ratio=ratio,
         noise_variance=noise_variance,
         num_candidates=num_candidates,

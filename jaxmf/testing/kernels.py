@@ -1,4 +1,4 @@
-"""The joint-distribution test of a transition kernel; many chains or filters against exact values."""
+"""The joint-distribution test of a kernel; many chains or filters against exact values."""
 
 from __future__ import annotations
 

@@ -69,20 +69,18 @@ def conditionals(prior, *, bias=False):
             conditional.log_odds,
         )
         new_features = {
-            "rate": conditional.rate,
             "ratio": scales.ratio,
             "noise_variance": scales.noise_variance,
             "num_candidates": NUM_SLOTS + 1,
         }
         log_weights, _ = feature_rows.new_feature_log_weights(
-            fit.squared_error, fit.inflation, fit.num_observed, **new_features
-        )
-        _, row_log_weights, _ = feature_rows.whole_row_log_weights(
-            fit,
-            prior_log_odds=conditional.log_odds,
-            free_to_move=conditional.movable,
+            fit.squared_error,
+            fit.inflation,
+            fit.num_observed,
+            rate=conditional.rate,
             **new_features,
         )
+        _, row_log_weights, _ = feature_rows.whole_row_log_weights(fit, conditional, **new_features)
         patterns = feature_rows.all_patterns(NUM_SLOTS)
         return {
             "flip": jnp.where(conditional.movable, jax.nn.sigmoid(log_odds), 0),

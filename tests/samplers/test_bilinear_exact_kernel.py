@@ -92,11 +92,7 @@ def conditionals(prior, *, weight_mean=0.0, num_fixed=0, observed=None, forget_s
         )(jnp.arange(NUM_SLOTS))
         candidates = {"rate": conditional.rate, "noise_variance": noise_variance}
         patterns, row_log_weights, _ = whole_row_log_weights(
-            fit,
-            turned,
-            prior_log_odds=conditional.log_odds,
-            free_to_move=conditional.movable,
-            **candidates,
+            fit, turned, conditional, noise_variance=noise_variance
         )
         likelihoods = jax.vmap(
             lambda pattern: rows_of_bits.log_likelihood(

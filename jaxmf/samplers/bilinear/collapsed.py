@@ -202,25 +202,27 @@ def draw_row(
     plan: CollapsedPlan,
 ) -> tuple[BilinearRowFit, Array, Array]:
     """A row drawn anew: its fit, the number of its new features, whether that sum was cut off."""
-    candidates = {"rate": conditional.rate, "noise_variance": noise_variance}
-    moves = {"prior_log_odds": conditional.log_odds, "free_to_move": conditional.movable}
     if plan.whole_rows:
-        patterns, log_weights, beyond = whole_row_log_weights(fit, turned, **candidates, **moves)
+        patterns, log_weights, beyond = whole_row_log_weights(
+            fit, turned, conditional, noise_variance=noise_variance
+        )
         pattern = feature_rows.draw_index(draws.bits[0], logsumexp(log_weights, axis=1))
         num_new = feature_rows.draw_index(draws.num_new, log_weights[pattern])
         fit = rows_of_bits.moved(fit, patterns[pattern])
         return fit, num_new, rows_of_bits.is_cut_off(log_weights, beyond)
     singleton_mean = num_singletons * turned.prior_mean[-1]
-    fixed = {"extra": num_singletons * turned.strength, "noise_variance": noise_variance, **moves}
+    fixed = {"extra": num_singletons * turned.strength, "noise_variance": noise_variance}
     fit = rows_of_bits.shifted(fit, singleton_mean)
-    fit = rows_of_bits.scan_bits(draws.order, draws.bits, fit, **fixed)
+    fit = rows_of_bits.scan_bits(draws, fit, conditional, **fixed)
     if proposals is not None:
         fit, _ = jax.lax.scan(
-            lambda fit, drawn: (propose_bits(drawn, fit, **fixed), None),
+            lambda fit, drawn: (propose_bits(drawn, fit, conditional, **fixed), None),
             fit,
             proposals,
         )
     fit = rows_of_bits.shifted(fit, -singleton_mean)
-    log_weights, beyond = rows_of_bits.new_feature_log_weights(fit, turned, **candidates)
+    log_weights, beyond = rows_of_bits.new_feature_log_weights(
+        fit, turned, rate=conditional.rate, noise_variance=noise_variance
+    )
     num_new = feature_rows.draw_index(draws.num_new, log_weights)
     return fit, num_new, rows_of_bits.is_cut_off(log_weights, beyond)

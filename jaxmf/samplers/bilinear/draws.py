@@ -8,7 +8,7 @@ from jax.scipy.special import logit
 from jax.typing import DTypeLike
 
 from jaxmf._kernels.special import as_normals
-from jaxmf.samplers.feature_layout import RowDraws, row_uniforms
+from jaxmf.samplers.feature_layout import RowDraws, RowPrior, row_uniforms
 from jaxmf.types import Array, Key
 
 _BITS_A_PROPOSAL = 3
@@ -76,19 +76,16 @@ def bilinear_draws(
     return jax.vmap(draw_row)(rows)
 
 
-def proposed_bits(
-    draws: ProposalDraws, bits: Array, *, prior_log_odds: Array, free_to_move: Array
-) -> Array:
+def proposed_bits(draws: ProposalDraws, bits: Array, conditional: RowPrior) -> Array:
     """The row (K,) bool that is proposed (Meeds et al., section 3.3).
 
     Each slot that may move is chosen with the same probability, three slots on the average; the
     chosen bits are proposed from their prior given the other rows, so the prior and the proposal
     cancel and the ratio of likelihoods decides.
 
-    Args: bits (K,) bool, the row as it is; prior_log_odds (K,) float, of each bit being on given
-    the other rows; free_to_move (K,) bool, the slots that may move.
+    Args: bits (K,) bool, the row as it is.
     """
-    num_movable = jnp.sum(free_to_move, dtype=draws.choice.dtype)
-    chosen = free_to_move & (draws.choice * num_movable < _BITS_A_PROPOSAL)
-    on = logit(draws.bits) < prior_log_odds
+    num_movable = jnp.sum(conditional.movable, dtype=draws.choice.dtype)
+    chosen = conditional.movable & (draws.choice * num_movable < _BITS_A_PROPOSAL)
+    on = logit(draws.bits) < conditional.log_odds
     return jnp.where(chosen, on, bits)

@@ -251,14 +251,14 @@ def _draw_row(
         part = jnp.where(observed[:, None], design.v, 0)
         here = here._replace(gram=part.T @ design.v, cross=cells.values @ part)
     noise_variance = design.noise_scale**2
-    log_odds, movable = conditional.log_odds, conditional.movable
+    threshold, odds = logit(draws.row.bits), conditional.log_odds
     u = _scan_bits_fused(
-        draws.row.order, logit(draws.row.bits), here, u, noise_variance, log_odds, movable
+        draws.row.order, threshold, here, u, noise_variance, odds, conditional.movable
     )
     if draws.proposals is not None:
 
         def propose(u: Array, drawn: PyTree) -> tuple[Array, None]:
-            proposal = proposed_bits(drawn, u, prior_log_odds=log_odds, free_to_move=movable)
+            proposal = proposed_bits(drawn, u, conditional)
             log_ratio = log_density(here, proposal, noise_variance) - log_density(
                 here, u, noise_variance
             )

@@ -22,6 +22,7 @@ from jaxmf import slots
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior, density_terms, times_z
 from jaxmf.samplers.bilinear.draws import CellDraws
+from jaxmf.samplers.feature_layout import RowDraws, RowPrior
 from jaxmf.types import Array
 
 
@@ -186,33 +187,26 @@ _scan_bits_fused = fused_on_cpu(_scan_bits)
 
 
 def scan_bits(
-    order: Array,
-    uniforms: Array,
+    draws: RowDraws,
     fit: BilinearRowFit,
+    conditional: RowPrior,
     *,
     extra: Array,
     noise_variance: Array,
-    prior_log_odds: Array,
-    free_to_move: Array,
 ) -> BilinearRowFit:
     """Gibbs-samples the bits of a row, one after another.
 
-    Args:
-      order: (K,) float uniforms; slots are visited from the smallest up.
-      uniforms: (K,) float, decides the bit of each slot.
-      extra: (L,) float, j q for the j singletons of the row.
-      prior_log_odds: (K,) float, of each bit being on given the other rows.
-      free_to_move: (K,) bool, the slots to visit.
+    Args: extra (L,) float, j q for the j singletons of the row.
     """
     z, gap, squares, m_z, inflation = _scan_bits_fused(
-        order,
+        draws.order,
         # a bit flips where logit(u) < log odds; logit(0) = -inf is as it should be
-        logit(uniforms),
+        logit(draws.bits),
         fit,
         extra,
         noise_variance,
-        prior_log_odds,
-        free_to_move,
+        conditional.log_odds,
+        conditional.movable,
     )
     return fit._replace(z=z, gap=gap, squares=squares, m_z=m_z, inflation=inflation)
 

@@ -18,28 +18,25 @@ from jaxmf.samplers.bilinear.rows import (
     moved,
     new_feature_log_weights,
 )
+from jaxmf.samplers.feature_layout import RowPrior
 from jaxmf.types import Array
 
 
 def propose_bits(
     draws: ProposalDraws,
     fit: BilinearRowFit,
+    conditional: RowPrior,
     *,
     extra: Array,
     noise_variance: Array,
-    prior_log_odds: Array,
-    free_to_move: Array,
 ) -> BilinearRowFit:
     """Several bits of the row at once, by Metropolis-Hastings (Meeds et al., section 3.3).
 
     `proposed_bits` says what is proposed.
 
-    Args: fit, extra, noise_variance, prior_log_odds, free_to_move: as in `scan_bits`.
+    Args: fit, conditional, extra, noise_variance: as in `scan_bits`.
     """
-    proposal = moved(
-        fit,
-        proposed_bits(draws, fit.z, prior_log_odds=prior_log_odds, free_to_move=free_to_move),
-    )
+    proposal = moved(fit, proposed_bits(draws, fit.z, conditional))
     log_ratio = log_likelihood(proposal, extra, noise_variance) - log_likelihood(
         fit, extra, noise_variance
     )
@@ -53,32 +50,23 @@ def propose_bits(
 
 
 def whole_row_log_weights(
-    fit: BilinearRowFit,
-    turned: Turned,
-    *,
-    rate: Array,
-    noise_variance: Array,
-    prior_log_odds: Array,
-    free_to_move: Array,
+    fit: BilinearRowFit, turned: Turned, conditional: RowPrior, *, noise_variance: Array
 ) -> tuple[Array, Array, Array]:
     """Log weights of all settings of a row: its bits and the number of its new features.
 
     Args:
-      fit: of the row without singletons; slots not `free_to_move` as they shall stay.
-      turned, rate, noise_variance: as in `new_feature_log_weights`.
-      free_to_move: (K,) bool; settings that differ elsewhere have weight 0.
+      fit: of the row without singletons, slots that are not movable as they shall stay: settings
+        that differ there have weight 0.
+      turned, noise_variance: as in `new_feature_log_weights`.
     Returns:
       patterns (2^K, K) bool; log weights (2^K, K + 1), with the factor prod_k P(bit_k = 0) left
       out; () float, the log of a bound on what lies beyond.
     """
     patterns = feature_rows.all_patterns(fit.z.shape[0])
-    allowed = jnp.all((patterns == fit.z) | free_to_move, axis=1)
-    log_prior = jnp.sum(jnp.where(patterns & free_to_move, prior_log_odds, 0), axis=1)
-
-    log_prior = jnp.where(allowed, log_prior, -jnp.inf)
+    _, log_prior = feature_rows.log_prior_of_patterns(patterns, fit.z, conditional)
     log_weights, beyond = jax.vmap(
         lambda pattern: new_feature_log_weights(
-            moved(fit, pattern), turned, rate=rate, noise_variance=noise_variance
+            moved(fit, pattern), turned, rate=conditional.rate, noise_variance=noise_variance
         )
     )(patterns)
     return patterns, log_weights + log_prior[:, None], logsumexp(beyond + log_prior)
