@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -44,6 +45,12 @@ def bare(cls: type[T], **fields: object) -> T:
     instance = object.__new__(cls)
     assign(instance, **fields)
     return instance
+
+
+def unchecked(instance: T, **changes: object) -> T:
+    """A copy of a frozen dataclass with other values of some fields, without its checks."""
+    present = {each.name: getattr(instance, each.name) for each in fields(instance)}  # type: ignore[arg-type]
+    return bare(type(instance), **present | changes)
 
 
 def digest(kind: str, shape: Sequence[object], arrays: Mapping[str, object]) -> str:

@@ -29,7 +29,7 @@ from jaxmf.engine.memory import MemoryGuard, check_limit, resident_bytes
 from jaxmf.engine.processes import refuse_several
 from jaxmf.engine.program import Program
 from jaxmf.engine.progress import Display, ProgressReport
-from jaxmf.engine.progression import finish, start_anew, start_from
+from jaxmf.engine.progression import Progression, finish, start_anew, start_from
 from jaxmf.engine.result import Run, Schedule
 from jaxmf.engine.sharding import NO_MESH, Placement, validate_mesh
 from jaxmf.engine.storage import Storage
@@ -123,58 +123,42 @@ def run(
     """
     refuse_in_fork()
     schedule = _schedule(num_warmup, num_samples, thin, initial)
-    _validate(num_chains, chain_method, chunk_seconds, checkpoint_seconds)
-    _validate_kinds(checkpoint, resume, progress)
+    _check_settings(num_chains, chain_method, chunk_seconds, checkpoint_seconds)
+    _check_kinds(checkpoint, resume, progress)
     memory_limit = check_limit(memory_limit)
     if resident is None:
         resident = resident_bytes() - bytes_on_device(data)
     as_key(seed)
     validate_mesh(mesh, num_chains)
-    if checkpoint is None and resume:
-        raise ValueError("resume=True needs checkpoint, the folder of the run to continue")
     if draws_folder is not None:
         refuse_several(mesh, "draws_folder")
         folder = draws.draws_folder(check_path("draws_folder", draws_folder), resume=resume)
         schedule = dataclasses.replace(schedule, folder=folder)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(default_device_of(data, mesh))
-        stack.enter_context(jax.set_mesh(NO_MESH))
-        stack.enter_context(jax.disable_jit(False))
-        batched = _is_vectorized(chain_method, mesh)
-        row_arrays = () if algorithm.row_arrays is None else algorithm.row_arrays()
-        placement = Placement(mesh, batched=batched, row_arrays=row_arrays)
-        processes = placement.processes
-        if not processes.is_first:
-            stack.enter_context(warnings.catch_warnings(action="ignore"))
+        placement = _enter(stack, algorithm, data, mesh, chain_method)
+        processes, key = placement.processes, as_key(seed)
+        settings = _settings(key, schedule, num_chains, placement)
         if processes.are_several:
-            more = {
-                "num_samples": schedule.num_samples,
-                "stored": [checkpoint is None, bool(resume)],
-            }
-            settings = _settings(seed, schedule, num_chains, placement)
+            stored = [checkpoint is None, bool(resume)]
             passed = (algorithm, data, None if initial is None else initial.state)
+            more = {"num_samples": schedule.num_samples, "stored": stored}
             processes.check_alike(settings | more, passed)
         display = stack.enter_context(Display(progress if processes.is_first else False))
         program = _make_program(
             algorithm, data, placement, schedule, num_chains, memory_limit, resident
         )
-        keys = _group_keys(seed, num_chains, placement)
+        keys = _group_keys(key, num_chains, placement)
         storage, progression = None, None
         if checkpoint is not None:
-            header = _header(seed, schedule, num_chains, placement, identity)
+            header = {"settings": settings, "identity": identity or {}}
+            header |= {"environment": describe_environment()}
             storage = stack.enter_context(
                 Storage(checkpoint, header, processes, seconds=checkpoint_seconds)
             )
             progression = storage.open(program, keys, schedule, resume=resume)
         if progression is None:
             display.say("compiling")
-            program.approve(program.chunk_program(keys[0][1], *program.shapes(keys[0][1])))
-            if initial is None:
-                program.approve(program.start_program(keys[0][1]))
-            if initial is None:
-                progression = start_anew(program, keys, schedule)
-            else:
-                progression = start_from(program, keys, schedule, initial)
+            progression = _first(program, keys, schedule, initial)
         if progression.step < schedule.num_steps:
             display.say("starting")
             with Interrupts() as interrupts:
@@ -182,6 +166,9 @@ def run(
         elif storage is not None:
             storage.save(progression, at_once=True)
         return finish(program, progression)
+
+
+# --- what is asked for ---------------------------------------------------------------------------
 
 
 def _schedule(num_warmup: int, num_samples: int, thin: int, initial: Run | None) -> Schedule:
@@ -204,7 +191,7 @@ def _schedule(num_warmup: int, num_samples: int, thin: int, initial: Run | None)
     return Schedule(initial.num_warmup, initial.num_draws + num_samples, thin)
 
 
-def _validate(
+def _check_settings(
     num_chains: int, chain_method: str, chunk_seconds: float, checkpoint_seconds: float
 ) -> None:
     check_count("num_chains", num_chains, 1)
@@ -216,15 +203,60 @@ def _validate(
     check_number("checkpoint_seconds", checkpoint_seconds, least=0)
 
 
-def _validate_kinds(checkpoint: object, resume: object, progress: object) -> None:
+def _check_kinds(checkpoint: object, resume: object, progress: object) -> None:
     is_path = isinstance(checkpoint, str | os.PathLike) and isinstance(os.fspath(checkpoint), str)
     if checkpoint is not None and not is_path:
         raise TypeError(f"checkpoint must be the path of a folder, got {checkpoint!r}")
     if checkpoint == "":
         raise ValueError("checkpoint must be the path of a folder, got an empty text")
-    check_flag("resume", resume)
+    if check_flag("resume", resume) and checkpoint is None:
+        raise ValueError("resume=True needs checkpoint, the folder of the run to continue")
     if not (progress is None or isinstance(progress, bool | np.bool_) or callable(progress)):
         raise TypeError(f"progress must be True, False, None or a function, got {progress!r}")
+
+
+def as_key(seed: Seed) -> Key:
+    """A typed key from a whole number or a typed key.
+
+    Raises:
+        TypeError: for anything else.
+        ValueError: for a whole number beyond 64 bits.
+    """
+    if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
+        if not -(2**63) <= seed < 2**63:
+            raise ValueError(
+                f"seed must be below 2**63 and not below -2**63, got {seed}; take it modulo 2**63, "
+                "or pass a typed key (jax.random.key)"
+            )
+        return jax.random.key(int(seed))
+    if (
+        isinstance(seed, jax.Array)
+        and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
+        and seed.shape == ()
+    ):
+        return seed
+    raise TypeError(f"seed must be a whole number or one typed key (jax.random.key), not {seed!r}")
+
+
+# --- where, and from which state ----------------------------------------------------------------
+
+
+def _enter(
+    stack: contextlib.ExitStack,
+    algorithm: Algorithm,
+    data: PyTree,
+    mesh: Mesh | None,
+    chain_method: str,
+) -> Placement:
+    """Where chains and rows lie; JAX's own settings are those of a run until the stack unwinds."""
+    stack.enter_context(default_device_of(data, mesh))
+    stack.enter_context(jax.set_mesh(NO_MESH))
+    stack.enter_context(jax.disable_jit(False))
+    row_arrays = () if algorithm.row_arrays is None else algorithm.row_arrays()
+    placement = Placement(mesh, batched=_is_vectorized(chain_method, mesh), row_arrays=row_arrays)
+    if not placement.processes.is_first:
+        stack.enter_context(warnings.catch_warnings(action="ignore"))
+    return placement
 
 
 def _is_vectorized(chain_method: str, mesh: Mesh | None) -> bool:
@@ -235,6 +267,25 @@ def _is_vectorized(chain_method: str, mesh: Mesh | None) -> bool:
     if chain_method == "auto":
         return default_platform() != "cpu"
     return chain_method == "vectorized"
+
+
+def _settings(
+    key: Key, schedule: Schedule, num_chains: int, placement: Placement
+) -> dict[str, object]:
+    """What a resumed run, and every one of several processes, must agree on."""
+    mesh = placement.mesh
+    return {
+        "seed": [
+            str(jax.random.key_impl(key)),
+            *np.asarray(jax.random.key_data(key)).ravel().tolist(),
+        ],
+        "num_warmup": schedule.num_warmup,
+        "thin": schedule.thin,
+        "num_chains": num_chains,
+        "chain_method": "vectorized" if placement.batch.batched else "sequential",
+        "mesh": None if mesh is None else {name: int(n) for name, n in mesh.shape.items()},
+        "x64": bool(config_value("jax_enable_x64")),
+    }
 
 
 def _make_program(
@@ -276,8 +327,7 @@ def _make_program(
     )
 
 
-def _group_keys(seed: Seed, num_chains: int, placement: Placement) -> list[tuple[slice, Key]]:
-    key = as_key(seed)
+def _group_keys(key: Key, num_chains: int, placement: Placement) -> list[tuple[slice, Key]]:
     keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(num_chains))
     if placement.batch.batched:
         return [(slice(0, num_chains), placement.put_chains(keys))]
@@ -288,54 +338,12 @@ def _group_keys(seed: Seed, num_chains: int, placement: Placement) -> list[tuple
     ]
 
 
-def as_key(seed: Seed) -> Key:
-    """A typed key from a whole number or a typed key.
-
-    Raises:
-        TypeError: for anything else.
-        ValueError: for a whole number beyond 64 bits.
-    """
-    if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
-        if not -(2**63) <= seed < 2**63:
-            raise ValueError(
-                f"seed must be below 2**63 and not below -2**63, got {seed}; take it modulo 2**63, "
-                "or pass a typed key (jax.random.key)"
-            )
-        return jax.random.key(int(seed))
-    if (
-        isinstance(seed, jax.Array)
-        and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
-        and seed.shape == ()
-    ):
-        return seed
-    raise TypeError(f"seed must be a whole number or one typed key (jax.random.key), not {seed!r}")
-
-
-def _header(
-    seed: Seed,
-    schedule: Schedule,
-    num_chains: int,
-    placement: Placement,
-    identity: dict[str, object] | None,
-) -> dict[str, object]:
-    return {
-        "settings": _settings(seed, schedule, num_chains, placement),
-        "identity": identity or {},
-        "environment": describe_environment(),
-    }
-
-
-def _settings(
-    seed: Seed, schedule: Schedule, num_chains: int, placement: Placement
-) -> dict[str, object]:
-    key = as_key(seed)
-    mesh = placement.mesh
-    return {
-        "seed": [str(jax.random.key_impl(key)), *jax.random.key_data(key).ravel().tolist()],
-        "num_warmup": schedule.num_warmup,
-        "thin": schedule.thin,
-        "num_chains": num_chains,
-        "chain_method": "vectorized" if placement.batch.batched else "sequential",
-        "mesh": None if mesh is None else {name: int(n) for name, n in mesh.shape.items()},
-        "x64": bool(config_value("jax_enable_x64")),
-    }
+def _first(
+    program: Program, keys: list[tuple[slice, Key]], schedule: Schedule, initial: Run | None
+) -> Progression:
+    """All chains before their first step, or where the run left them that is continued."""
+    program.approve(program.chunk_program(keys[0][1], *program.shapes(keys[0][1])))
+    if initial is None:
+        program.approve(program.start_program(keys[0][1]))
+        return start_anew(program, keys, schedule)
+    return start_from(program, keys, schedule, initial)

@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxmf import api, registry
 from jaxmf.data import Dense, as_container
+from jaxmf.data.container import unchecked
 from jaxmf.engine import Algorithm, Info
 from jaxmf.model import (
     CompletesDocuments,
@@ -194,10 +195,7 @@ def _check_missing_cells(
     if not isinstance(data, Dense) or data.observed is None:
         return []
     beneath = jnp.where(data.observed, data.values, 1 - data.values)
-    fields = {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
-    changed = object.__new__(Dense)
-    for name, value in (fields | {"values": beneath}).items():
-        object.__setattr__(changed, name, value)
+    changed = unchecked(data, values=beneath)
     _assert_same(posterior, run(changed, seed), "other values beneath the missing cells:")
     return ["what lies beneath a missing cell does not matter"]
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf._kernels import special
-from jaxmf.data.container import bare
+from jaxmf.data.container import unchecked
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.readable import Readable
@@ -80,8 +80,8 @@ class Likelihood(Readable, ABC):
 
     def at_values(self, values: Mapping[str, object]) -> Self:
         """The likelihood with these numbers for its hyperparameters; other names are ignored."""
-        present = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        return bare(type(self), **{name: values.get(name, present[name]) for name in present})
+        names = [each.name for each in fields(self) if each.name in values]  # type: ignore[arg-type]
+        return unchecked(self, **{name: values[name] for name in names})
 
     @property
     def is_discrete(self) -> bool:

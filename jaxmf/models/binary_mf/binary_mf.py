@@ -12,6 +12,7 @@ from jax.tree_util import Partial
 
 from jaxmf import slots
 from jaxmf.data import Dense, units
+from jaxmf.data.container import assign
 from jaxmf.devices import AUTO, default_platform
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.gaussian import Gaussian
@@ -101,8 +102,7 @@ class BinaryMF(BinaryMFSpec):
     """
 
     def __post_init__(self) -> None:
-        for name, value in binary_mf_checks.settings(self).items():
-            object.__setattr__(self, name, value)
+        assign(self, **binary_mf_checks.settings(self))
 
     # what posteriors and tables ask for by these names
 

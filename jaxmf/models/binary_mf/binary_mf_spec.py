@@ -14,7 +14,7 @@ Source: Meeds, Ghahramani, Neal & Roweis (2006), Modeling dyadic data with binar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ import numpy as np
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.column_units import ColumnUnits
 from jaxmf.data import Dense, units
-from jaxmf.data.container import bare
+from jaxmf.data.container import unchecked
 from jaxmf.feature_models import SimulatedModel
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
@@ -97,9 +97,8 @@ class BinaryMFSpec(ColumnUnits, SimulatedModel):
         # those of columns have no form as rows; kernels see data that are centred and scaled
         units_of_lines = "offset", "column_unit", "row_offset"
         swapped |= {name: None for name in units_of_lines if np.ndim(getattr(self, name))}
-        present = {field.name: getattr(self, field.name) for field in fields(self)}
         # settings are checked once; inside a transformation numbers cannot be looked at
-        return bare(type(self), **(present | swapped))
+        return unchecked(self, **swapped)
 
     def num_slots(self, capacity: int | None, side: str) -> int:
         """Slots of one side, "rows" or "columns", for a wished capacity; given features held."""

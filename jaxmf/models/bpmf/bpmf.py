@@ -12,6 +12,7 @@ from jax.tree_util import Partial
 
 from jaxmf.arguments import check_count, check_flag
 from jaxmf.data import Entries, units
+from jaxmf.data.container import assign
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.models.bpmf import bpmf_checks, chain, density, queries, unknown
 from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
@@ -82,8 +83,7 @@ class BPMF(BPMFSpec):
 
     def __post_init__(self) -> None:
         for check in (bpmf_checks.classes, bpmf_checks.settings):
-            for name, value in check(self).items():
-                object.__setattr__(self, name, value)
+            assign(self, **check(self))
 
     # --- data -------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import jax
@@ -32,7 +32,7 @@ from jax.typing import DTypeLike
 
 from jaxmf.column_units import ColumnUnits
 from jaxmf.data import CellFeatures, Entries, Features
-from jaxmf.data.container import bare
+from jaxmf.data.container import unchecked
 from jaxmf.data.process_cells import sums
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.noise import NormalNoise, ProbitNoise, ThresholdNoise
@@ -135,9 +135,8 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
         }
         if self.has_column_units:  # which have no form as rows: kernels see cells in units
             swapped |= {"offset": 0.0, "column_unit": None}
-        present = {field.name: getattr(self, field.name) for field in fields(self)}
         # settings are checked once; inside a transformation numbers cannot be looked at
-        return bare(type(self), **(present | swapped))
+        return unchecked(self, **swapped)
 
     def row_mixture(self) -> PartitionPrior | None:
         """The prior of the rows' groups, if there are any."""
@@ -223,9 +222,7 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
         """The cells about the offset of their column, in its unit; as they are without both."""
         if not self.has_column_units:
             return data
-        present = {field.name: getattr(data, field.name) for field in fields(data)}
-        values = self._in_column_units(data.values, data.columns)
-        return bare(Entries, **present | {"values": values})
+        return unchecked(data, values=self._in_column_units(data.values, data.columns))
 
     def _in_column_units(self, values: Array, columns: Array) -> Array:
         if not self.has_column_units:

@@ -6,7 +6,6 @@ Vectors of those that a fit knows nothing of come from the prior of their side.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import TypeVar
 
 import jax
@@ -15,7 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from jaxmf.data import CellFeatures, Entries, Features
-from jaxmf.data.container import bare
+from jaxmf.data.container import bare, unchecked
 from jaxmf.data.feature_units import in_units_of
 from jaxmf.models.bpmf import queries
 from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
@@ -36,17 +35,18 @@ def with_unknown(model: Spec, num_new: tuple[int, int], shape: tuple[int, int]) 
             "cells: a column is not in the data, and each column has a unit of its own, which is "
             'not known of that one; leave its cells out with unknown="drop"'
         )
-    present = {field.name: getattr(model, field.name) for field in fields(model)}
     sides = {"row_features": 0, "row_classes": 0, "column_features": 1, "column_classes": 1}
-    for name, side in sides.items():
-        if present[name] is not None:
-            present[name] = _longer(present[name], num_new[side])
+    larger: dict[str, object] = {
+        name: _longer(features, num_new[side])
+        for name, side in sides.items()
+        if (features := getattr(model, name)) is not None
+    }
     cells = model.cell_features
     if cells is not None:
         table = Features(np.asarray(cells.values), columns=cells.described)
-        larger = shape[0] + num_new[0], shape[1] + num_new[1]
-        present["cell_features"] = CellFeatures(*cells.cells(), table, larger)
-    return bare(type(model), **present)
+        larger_shape = shape[0] + num_new[0], shape[1] + num_new[1]
+        larger["cell_features"] = CellFeatures(*cells.cells(), table, larger_shape)
+    return unchecked(model, **larger)
 
 
 def for_new_rows(
@@ -58,7 +58,6 @@ def for_new_rows(
       features: of the new rows; None for zeros.
       classes: indicators of their classes; None where these are not known.
     """
-    present = {field.name: getattr(model, field.name) for field in fields(model)}
     if model.row_features is not None:
         if features is None:
             features = no_features(model.row_features, num_rows)
@@ -67,8 +66,7 @@ def for_new_rows(
     if model.row_classes is not None and classes is None:
         classes = Features(np.zeros((num_rows, model.row_classes.width)))
     cells = no_cells(model.cell_features, num_rows)
-    new = {"row_features": features, "row_classes": classes, "cell_features": cells}
-    return bare(type(model), **present | new)
+    return unchecked(model, row_features=features, row_classes=classes, cell_features=cells)
 
 
 def draw_unknown(
@@ -113,7 +111,7 @@ def narrowed(
     """
     if model.cell_features is not None:
         return None
-    present = {field.name: getattr(model, field.name) for field in fields(model)}
+    changed: dict[str, object] = {}
     names = ("u", "v", "noise_scale", "noise_factors", "thresholds")
     kept = {n: draws[n] for n in names if n in draws}
     for name, heading, chosen in (("u", "row_features", rows), ("v", "column_features", columns)):
@@ -123,10 +121,10 @@ def narrowed(
         if name == "v":
             kept |= {n: kept[n][:, chosen] for n in ("noise_factors",) if n in kept}
             units = {"offset": model.offset, "column_unit": model.column_unit}
-            present |= {each: unit[chosen] for each, unit in units.items() if np.ndim(unit)}
-        if present[heading] is not None:
-            present[heading] = _lines(present[heading], chosen)
-    return bare(type(model), **present), kept
+            changed |= {each: unit[chosen] for each, unit in units.items() if np.ndim(unit)}
+        if (features := getattr(model, heading)) is not None:
+            changed[heading] = _lines(features, chosen)
+    return unchecked(model, **changed), kept
 
 
 def _lines(features: Features, chosen: np.ndarray) -> Features:
@@ -136,22 +134,17 @@ def _lines(features: Features, chosen: np.ndarray) -> Features:
         if features.is_sparse
         else np.asarray(features.values)[chosen]
     )
-    present = {field.name: getattr(features, field.name) for field in fields(features)}
-    lines = {"values": values, "rows": None, "columns": None, "shape": values.shape, "ids": None}
-    return bare(type(features), **present | lines)
+    return unchecked(features, values=values, rows=None, columns=None, shape=values.shape, ids=None)
 
 
 def no_features(features: Features, num_rows: int) -> Features:
     """Lines of zeros with the columns, and so the parts, of some features."""
-    present = {field.name: getattr(features, field.name) for field in fields(features)}
     if features.is_sparse:
-        assert features.rows is not None
-        assert features.columns is not None
-        lines = {name: present[name][:0] for name in ("values", "rows", "columns")}
+        lines = {name: getattr(features, name)[:0] for name in ("values", "rows", "columns")}
     else:
         lines = {"values": jnp.zeros((num_rows, features.width), features.values.dtype)}
     # inside a transformation descriptions are left out, and the class would ask for them
-    return bare(Features, **present | lines | {"shape": (num_rows, features.width), "ids": None})
+    return unchecked(features, **lines, shape=(num_rows, features.width), ids=None)
 
 
 def no_cells(features: CellFeatures | None, num_rows: int) -> CellFeatures | None:

@@ -14,7 +14,6 @@ section 3.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from jax.tree_util import Partial
 
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense
-from jaxmf.data.container import bare
+from jaxmf.data.container import unchecked
 from jaxmf.likelihoods.cells.likelihood import Likelihood, Unnormalised
 from jaxmf.model import Model, Pair
 from jaxmf.priors import hyper
@@ -138,19 +137,19 @@ class FeatureModelSpec(Readable, Model[Dense]):
         if not self.parameters and not self.learned and not is_function:
             return self
         values = {n: p for n, p in self.hyperparameters.items() if hyper.is_fixed(p)} | dict(values)
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         arguments = {name: values[name] for name in self.parameters}
-        for name in FUNCTIONS:
-            if isinstance(fields[name], Partial):
-                fields[name] = bind(fields[name], arguments)
-        if isinstance(fields["feature_prior"], Partial):
-            fields["feature_prior"] = fields["feature_prior"]()
-        fields["prior"] = prior_at(self.prior, values)
+        changed: dict[str, Any] = {
+            name: bind(function, arguments)
+            for name in FUNCTIONS
+            if isinstance(function := getattr(self, name), Partial)
+        }
+        if "feature_prior" in changed:
+            changed["feature_prior"] = changed["feature_prior"]()
         if self.likelihood is not None:
-            fields["likelihood"] = self.likelihood.at_values(
+            changed["likelihood"] = self.likelihood.at_values(
                 {name: values[name] for name in self.likelihood_hyperparameters}
             )
-        return bare(type(self), **(fields | {"parameters": {}}))
+        return unchecked(self, **changed, prior=prior_at(self.prior, values), parameters={})
 
     @property
     def at_start(self) -> Self:
@@ -166,20 +165,18 @@ class FeatureModelSpec(Readable, Model[Dense]):
         """
         if weight is None and isinstance(power, float) and power == 1:
             return self
-        fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        changed: dict[str, object] = {
-            "likelihood": None,
-            "log_likelihood": Partial(_annealed, power, weight, self),
-            "columns_independent": self.columns_are_separate,
-        }
-        return bare(type(self), **(fields | changed))
+        return unchecked(
+            self,
+            likelihood=None,
+            log_likelihood=Partial(_annealed, power, weight, self),
+            columns_independent=self.columns_are_separate,
+        )
 
     def without_constants(self) -> Self:
         """The model without terms of its likelihood that depend on neither Z nor Y."""
         if self.likelihood is None:
             return self
-        fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        return bare(type(self), **(fields | {"likelihood": Unnormalised(self.likelihood, 1.0)}))
+        return unchecked(self, likelihood=Unnormalised(self.likelihood, 1.0))
 
     @property
     def has_discrete_cells(self) -> bool:

@@ -11,6 +11,7 @@ import jax
 from jax.tree_util import Partial
 
 from jaxmf.data import SparseBinary
+from jaxmf.data.container import assign
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
@@ -72,8 +73,7 @@ class SparseBinaryMF(SparseBinaryMFSpec):
     """
 
     def __post_init__(self) -> None:
-        for name, value in factor_checks.settings(self).items():
-            object.__setattr__(self, name, value)
+        assign(self, **factor_checks.settings(self))
 
     def matched(self, data: SparseBinary) -> SparseBinaryMF:
         """The model with the bound of its sigmoid chosen by the data, where that is left open.

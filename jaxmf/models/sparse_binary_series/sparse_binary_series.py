@@ -11,6 +11,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf.data import SparseSeries
+from jaxmf.data.container import assign
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.model import Pair
 from jaxmf.models.sparse_binary_series import (
@@ -59,8 +60,7 @@ class SparseBinarySeries(SparseBinarySeriesSpec):
     """
 
     def __post_init__(self) -> None:
-        for name, value in series_checks.settings(self).items():
-            object.__setattr__(self, name, value)
+        assign(self, **series_checks.settings(self))
 
     def check_data(self, data: SparseSeries, name: str) -> None:
         """Refuses a series without any one."""
