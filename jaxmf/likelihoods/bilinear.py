@@ -21,9 +21,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxmf import slots
-from jaxmf._kernels import compensated
 from jaxmf._kernels.linalg import after
 from jaxmf.likelihoods import gaussian
+from jaxmf.likelihoods.spectrum import Spectrum, marginal_change
 from jaxmf.types import Array, Key
 
 
@@ -36,20 +36,6 @@ class CollapsedWeightConditional(NamedTuple):
     column_vectors: Array  # (L, L) float, Q, those of V'V
     column_values: Array  # (L,) float, s
     ratio: Array  # () float, r; the entry (k, l) of P'WQ has variance s_X^2 / (t_k s_l + r)
-
-
-class BilinearSpectrum(NamedTuple):
-    """What the collapsed likelihood needs to be evaluated at any two scales in O(K L)."""
-
-    eigenvalues: Array  # (K, L) float, t_k s_l
-    projections: Array  # (K, L) float, squared entries of P'U'(X - U w0 V')VQ
-    # (K, L) bool, eigenvalues that are not zero up to rounding, those of free slots
-    is_positive: Array
-    # () float, sum of squares of X less its least-squares fit by the positive ones. It is a sum of
-    # squares of differences: the difference of two sums would lose its digits where the weights are
-    # far larger than the noise.
-    residual: Array
-    num_cells: Array  # () float
 
 
 class _BilinearStatistics(NamedTuple):
@@ -158,7 +144,7 @@ def cell_moments(
     return mean, noise_scale**2 * (1 + inflation)
 
 
-def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) -> BilinearSpectrum:
+def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) -> Spectrum:
     """The statistics of the collapsed likelihood, which do not depend on the scales.
 
     Args: u, v, x, weight_mean: as in `weight_conditional`.
@@ -174,12 +160,20 @@ def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) 
     change = jnp.where(is_positive, turned / jnp.where(is_positive, eigenvalues, 1), 0)
     weights = centre + row_vectors @ change @ column_vectors.T
     fit = (u.astype(x.dtype) @ weights) @ v.astype(x.dtype).T
-    return BilinearSpectrum(
-        eigenvalues=eigenvalues,
-        projections=turned**2,
-        is_positive=is_positive,
+    return spectrum_of_fit(eigenvalues, turned, is_positive, x, fit)
+
+
+def spectrum_of_fit(
+    eigenvalues: Array, turned: Array, is_positive: Array, x: Array, fit: Array
+) -> Spectrum:
+    """The statistics of data x (I, J), fitted by the effects that are not zero up to rounding."""
+    return Spectrum(
+        eigenvalues=jnp.where(is_positive, eigenvalues, 0),
+        projections=jnp.where(is_positive, turned**2, 0),
+        is_removed=is_positive,
         residual=jnp.sum((x - fit) ** 2),
         num_cells=jnp.asarray(x.size, x.dtype),
+        num_copies=jnp.ones((), x.dtype),
     )
 
 
@@ -190,7 +184,7 @@ def above_rounding(eigenvalues: Array) -> Array:
 
 
 def log_marginal_of_spectrum(
-    statistics: BilinearSpectrum, *, noise_scale: Array, weight_scale: Array
+    statistics: Spectrum, *, noise_scale: Array, weight_scale: Array
 ) -> Array:
     """log p(X | U, V) from its statistics, () float, in O(K L): for updates of the two scales.
 
@@ -198,7 +192,7 @@ def log_marginal_of_spectrum(
     """
     noise_variance = noise_scale**2
     ratio = noise_variance / weight_scale**2
-    values = jnp.where(statistics.is_positive, statistics.eigenvalues, 0)
+    values = statistics.eigenvalues
     log_determinant = statistics.num_cells * jnp.log(2 * jnp.pi * noise_variance) + jnp.sum(
         jnp.log1p(values / ratio)
     )
@@ -207,58 +201,20 @@ def log_marginal_of_spectrum(
 
 
 def log_marginal_change(
-    statistics: BilinearSpectrum, before: tuple[Array, Array], after: tuple[Array, Array]
+    statistics: Spectrum, before: tuple[Array, Array], after: tuple[Array, Array]
 ) -> Array:
     """log p(X | U, V) at other scales less that at the present ones, each term by its difference.
 
     Args: before, after: the noise scale and the weight scale, () float each.
     """
-    ratio = (before[0] / before[1]) ** 2
-    is_positive = statistics.is_positive
-    return compensated.marginal_change(
-        compensated.Eigenvalues(
-            values=jnp.where(is_positive, statistics.eigenvalues, 0),
-            shrinkage=_shrinkage(statistics, ratio),
-            is_removed=is_positive,
-        ),
-        residual=statistics.residual,
-        num_cells=statistics.num_cells,
-        num_copies=1.0,
-        before=before,
-        after=after,
-    )
+    shrinkage = _shrinkage(statistics, (before[0] / before[1]) ** 2)
+    return marginal_change(statistics, shrinkage, before, after)
 
 
-def log_power_change(
-    statistics: BilinearSpectrum,
-    *,
-    noise_scale: Array,
-    weight_scale: Array,
-    powers: tuple[Array, Array],
-) -> Array:
-    """log of the integral over W of p(X | U, V, W)^after p(W), less that with the power before.
-
-    Args: powers: before, which may be 0, and after: () float each.
-    """
-    is_positive = statistics.is_positive
-    return compensated.power_change(
-        jnp.where(is_positive, statistics.eigenvalues, 0),
-        jnp.where(is_positive, statistics.projections, 0),
-        is_positive,
-        residual=statistics.residual,
-        num_cells=statistics.num_cells,
-        num_copies=1.0,
-        noise_scale=noise_scale,
-        effect_scale=weight_scale,
-        powers=powers,
-    )
-
-
-def _shrinkage(statistics: BilinearSpectrum, ratio: Array) -> Array:
+def _shrinkage(statistics: Spectrum, ratio: Array) -> Array:
     """sum_k p_k / (h_k + r) of tr X'X, less the p_k / h_k that the residual has taken: (K, L)."""
-    values = jnp.where(statistics.is_positive, statistics.eigenvalues, 1)
-    shrunk = statistics.projections * ratio / (values * (values + ratio))
-    return jnp.where(statistics.is_positive, shrunk, 0)
+    values = jnp.where(statistics.is_removed, statistics.eigenvalues, 1)
+    return statistics.projections * ratio / (values * (values + ratio))
 
 
 def log_marginal(
@@ -269,7 +225,7 @@ def log_marginal(
     noise_scale: Array,
     weight_scale: Array,
     weight_mean: Array | float = 0.0,
-    spectrum_fn: Callable[..., BilinearSpectrum] = spectrum,
+    spectrum_fn: Callable[..., Spectrum] = spectrum,
 ) -> Array:
     """log p(X | U, V) with W summed out, () float; that of the plaid model by its `spectrum`.
 

@@ -21,6 +21,7 @@ from jax.scipy.linalg import cho_solve
 
 from jaxmf import devices, row_shards
 from jaxmf._kernels import compensated
+from jaxmf.likelihoods.spectrum import Spectrum, marginal_change
 from jaxmf.types import Array, PyTree
 
 # Bound of the error of an eigenvalue or a projection, in machine epsilons of the largest one.
@@ -38,19 +39,6 @@ class RowPosterior(NamedTuple):
     # (K, K) float, M = (Z'Z + r I)^-1; noise variance * M is a column of Y's covariance
     spread: Array
     mean: Array  # (K, D) float, mu = M Z'X
-
-
-class Spectrum(NamedTuple):
-    """What the collapsed likelihood needs of Z and X to be evaluated at any two scales in O(K)."""
-
-    eigenvalues: Array  # (K,) float, of Z'Z
-    projections: Array  # (K,) float, squared lengths of the rows of U'Z'X, U the eigenvectors
-    # () float, the least sum of squares of X - Z Y over Y in the span of the eigenvectors whose
-    # eigenvalues are above rounding
-    residual: Array
-    is_removed: Array  # (K,) bool, these eigenvectors
-    num_rows: Array  # () float
-    num_columns: Array  # () float
 
 
 def gram_statistics(z: Array, x: Array) -> tuple[Array, Array]:
@@ -330,8 +318,8 @@ def _spectrum(
         projections=jnp.where(is_empty, 0, projections),
         residual=residual,
         is_removed=is_removed,
-        num_rows=jnp.asarray(num_rows, turned.dtype),
-        num_columns=jnp.asarray(turned.shape[1], turned.dtype),
+        num_cells=jnp.asarray(num_rows, turned.dtype) * turned.shape[1],
+        num_copies=jnp.asarray(turned.shape[1], turned.dtype),
     )
 
 
@@ -424,35 +412,12 @@ def log_likelihood(
     return _log_normal(statistics, squares, noise_scale, ratio)
 
 
-def log_power_change(
-    statistics: Spectrum, noise_scale: Array, feature_scale: Array, before: Array, after: Array
-) -> Array:
-    """log of the integral over Y of p(X | Z, Y)^after p(Y), less that with the power `before`.
-
-    Args: noise_scale () float, s_X; feature_scale () float, s_Y; before, after () float, powers, of
-    which `before` may be 0.
-    Returns () float.
-    """
-    return compensated.power_change(
-        statistics.eigenvalues,
-        statistics.projections,
-        statistics.is_removed,
-        residual=statistics.residual,
-        num_cells=statistics.num_rows * statistics.num_columns,
-        num_copies=statistics.num_columns,
-        noise_scale=noise_scale,
-        effect_scale=feature_scale,
-        powers=(before, after),
-    )
-
-
 def _log_normal(statistics: Spectrum, squares: Array, noise_scale: Array, ratio: Array) -> Array:
     """log p(X | Z) given tr X'X - tr X'Z (Z'Z + r I)^-1 Z'X."""
-    num_cells = statistics.num_rows * statistics.num_columns
     log_determinant = jnp.sum(jnp.log1p(statistics.eigenvalues / ratio))
     each = jnp.log(2 * jnp.pi) + 2 * jnp.log(noise_scale)
-    summed = num_cells * each + squares / noise_scale**2 + statistics.num_columns * log_determinant
-    return -0.5 * summed
+    summed = statistics.num_cells * each + squares / noise_scale**2
+    return -0.5 * (summed + statistics.num_copies * log_determinant)
 
 
 def _shrinkage(statistics: Spectrum, ratio: Array) -> Array:
@@ -474,14 +439,5 @@ def log_marginal_change(
 
     Args: before, after: the noise scale and the feature scale, () float each.
     """
-    ratio = (before[0] / before[1]) ** 2
-    return compensated.marginal_change(
-        compensated.Eigenvalues(
-            statistics.eigenvalues, _shrinkage(statistics, ratio), statistics.is_removed
-        ),
-        residual=statistics.residual,
-        num_cells=statistics.num_rows * statistics.num_columns,
-        num_copies=statistics.num_columns,
-        before=before,
-        after=after,
-    )
+    shrinkage = _shrinkage(statistics, (before[0] / before[1]) ** 2)
+    return marginal_change(statistics, shrinkage, before, after)

@@ -14,7 +14,8 @@ plaid model of Lazzeroni & Owen (2002).
 import jax.numpy as jnp
 
 from jaxmf.likelihoods import gaussian
-from jaxmf.likelihoods.bilinear import BilinearSpectrum, above_rounding
+from jaxmf.likelihoods.bilinear import above_rounding, spectrum_of_fit
+from jaxmf.likelihoods.spectrum import Spectrum
 from jaxmf.types import Array
 
 
@@ -28,7 +29,7 @@ def design_statistics(u: Array, v: Array, x: Array) -> tuple[Array, Array]:
     return row_gram * (v_float.T @ v_float), jnp.sum(cross * v_float.T, axis=1)
 
 
-def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) -> BilinearSpectrum:
+def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) -> Spectrum:
     """The statistics of the likelihood with w summed out, which do not depend on the scales.
 
     X has covariance s_X^2 I + s_W^2 sum_k (u_k u_k') (x) (v_k v_k'), with the eigenvalues
@@ -46,10 +47,4 @@ def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) 
     change = jnp.where(is_positive, turned / jnp.where(is_positive, values, 1), 0)
     weights = centre + vectors @ change
     fit = (u.astype(x.dtype) * weights) @ v.astype(x.dtype).T
-    return BilinearSpectrum(
-        eigenvalues=jnp.maximum(values, 0),
-        projections=turned**2,
-        is_positive=is_positive,
-        residual=jnp.sum((x - fit) ** 2),
-        num_cells=jnp.asarray(x.size, x.dtype),
-    )
+    return spectrum_of_fit(values, turned, is_positive, x, fit)

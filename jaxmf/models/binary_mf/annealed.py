@@ -16,6 +16,7 @@ from jaxmf.data import Dense
 from jaxmf.devices import default_platform
 from jaxmf.engine import Info
 from jaxmf.likelihoods import bilinear, plaid
+from jaxmf.likelihoods.spectrum import Spectrum, power_change
 from jaxmf.models.binary_mf import binary_mf_checks, chain, choice, density, simulation
 from jaxmf.models.binary_mf import state as states
 from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
@@ -27,7 +28,7 @@ from jaxmf.types import Array, Key
 class BilinearTerms(NamedTuple):
     """What the likelihood at any power needs of a state without W."""
 
-    spectrum: bilinear.BilinearSpectrum
+    spectrum: Spectrum
     noise_scale: Array
     weight_scale: Array
     log_unit: Array | float
@@ -129,7 +130,4 @@ def log_likelihood(model: BinaryMFSpec, state: BinaryMFState, data: Dense) -> Ar
 def log_ratio(measured: BilinearTerms, before: Array, after: Array) -> Array:
     """log of p(X | U, V)^after, W summed out, over the same with the power `before`."""
     spectrum, noise, weight, unit = measured
-    change = bilinear.log_power_change(
-        spectrum, noise_scale=noise, weight_scale=weight, powers=(before, after)
-    )
-    return change - (after - before) * unit
+    return power_change(spectrum, noise, weight, before, after) - (after - before) * unit

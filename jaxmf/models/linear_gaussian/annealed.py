@@ -19,6 +19,7 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.feature_models import draw_from_prior
 from jaxmf.likelihoods import gaussian
+from jaxmf.likelihoods.spectrum import Spectrum, power_change
 from jaxmf.models.linear_gaussian import chain, updates
 from jaxmf.models.linear_gaussian.chain import LinearGaussianPlan
 from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
@@ -29,7 +30,7 @@ from jaxmf.types import Array, Draw, Key
 class LinearTerms(NamedTuple):
     """What the likelihood at any power needs of a state; of missing cells a spectrum a column."""
 
-    spectrum: gaussian.Spectrum
+    spectrum: Spectrum
     noise_scale: Array
     feature_scale: Array
     log_unit: Array | float
@@ -83,10 +84,10 @@ def measure(model: LinearGaussianSpec, state: LinearGaussianState, data: Dense) 
         spectrum = gaussian.spectrum(state.z, data.values)
         return LinearTerms(spectrum, state.noise_scale, state.feature_scale, log_unit)
 
-    def one_column(column: tuple[Array, Array]) -> gaussian.Spectrum:
+    def one_column(column: tuple[Array, Array]) -> Spectrum:
         x, seen = column
         spectrum = gaussian.spectrum(state.z & seen[:, None], jnp.where(seen, x, 0)[:, None])
-        return spectrum._replace(num_rows=jnp.sum(seen, dtype=x.dtype))
+        return spectrum._replace(num_cells=jnp.sum(seen, dtype=x.dtype))
 
     spectra = jax.lax.map(one_column, (data.values.T, observed.T))
     return LinearTerms(spectra, state.noise_scale, state.feature_scale, log_unit)
@@ -96,10 +97,10 @@ def log_ratio(measured: LinearTerms, before: Array, after: Array) -> Array:
     """log of p(X | Z, Y)^after, Y summed out, over the same with the power `before`."""
     spectrum, noise, feature, log_unit = measured
 
-    def change(spectrum: gaussian.Spectrum) -> Array:
-        return gaussian.log_power_change(spectrum, noise, feature, before, after)
+    def change(spectrum: Spectrum) -> Array:
+        return power_change(spectrum, noise, feature, before, after)
 
-    is_by_column = spectrum.num_rows.ndim > 0
+    is_by_column = spectrum.num_cells.ndim > 0
     changes = jnp.sum(jax.vmap(change)(spectrum)) if is_by_column else change(spectrum)
     return changes - (after - before) * log_unit
 

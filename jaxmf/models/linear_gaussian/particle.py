@@ -15,6 +15,7 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
 from jaxmf.likelihoods.gaussian import RowPosterior
+from jaxmf.likelihoods.spectrum import Spectrum
 from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, LinearGaussianState
 from jaxmf.priors import hyper
@@ -197,7 +198,7 @@ def _pad_posterior(particle: GaussianParticle, size: int) -> RowPosterior:
     return RowPosterior(spread=spread, mean=slots.pad_axis(mean, 0, size))
 
 
-def spectrum_of(particle: GaussianParticle, num_rows: Array | int) -> gaussian.Spectrum:
+def spectrum_of(particle: GaussianParticle, num_rows: Array | int) -> Spectrum:
     """What the collapsed likelihood of the rows so far needs."""
     assert particle.statistics is not None
     return gaussian.spectrum_of_statistics(

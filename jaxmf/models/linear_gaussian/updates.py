@@ -15,6 +15,7 @@ from jaxmf._kernels import compensated
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods import gaussian
+from jaxmf.likelihoods.spectrum import Spectrum
 from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.models.linear_gaussian.state import LinearGaussianState, complete
 from jaxmf.priors import hyper
@@ -73,7 +74,7 @@ def update_hyperparameters(
 def update_scales(
     model: LinearGaussianSpec,
     key: Key,
-    statistics: gaussian.Spectrum,
+    statistics: Spectrum,
     noise: Array,
     feature: Array,
     *,
@@ -88,8 +89,7 @@ def update_scales(
     factor that depends on s, for each of the `num_observed` cells; None for all.
     """
     widening = 1 / jnp.sqrt(jnp.asarray(power, noise.dtype))
-    num_cells = statistics.num_rows * statistics.num_columns
-    num_cells = num_cells if num_observed is None else num_observed
+    num_cells = statistics.num_cells if num_observed is None else num_observed
     start, first = noise, feature
 
     def log_density_of_noise(value: Array) -> Array:
