@@ -13,15 +13,17 @@ for all rows at once: given the shared features the numbers of features that onl
 independent Poisson variables, each times the likelihood of its row, their rows of Y summed out.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logit
 
 from jaxmf import row_shards, slots
 from jaxmf._kernels.special import loggamma
 from jaxmf.likelihoods import gaussian
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, Scales, draws_of_rows, row_prior
+from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, Scales, row_prior
+from jaxmf.samplers.parallel_bits import flip_bits_of_all_rows, spread_draws
 from jaxmf.types import Array, Key
 
 
@@ -39,17 +41,14 @@ def parallel_sweep(
 
     Args, Returns: as `collapsed_sweep`.
     """
-    num_rows, num_slots = z.shape
     gram, cross = gaussian.gram_statistics(z, x)
     y = draw_features(jax.random.fold_in(key, 0), gram, cross, scales)
     row_key = jax.random.fold_in(key, 1)
     num_columns = None if observed is None else x.shape[1]
-    rows = row_shards.spread(jnp.arange(num_rows))
-    draws = draws_of_rows(row_key, rows, num_slots, num_columns, x.dtype)
-    draws = jax.tree.map(row_shards.spread, draws)
+    draws = spread_draws(row_key, z, num_columns, x.dtype)
     counts = row_shards.column_counts(z, x.dtype)
     log_odds = draw_log_odds(
-        jax.random.fold_in(key, 2), prior, counts, jnp.asarray(num_rows, x.dtype)
+        jax.random.fold_in(key, 2), prior, counts, jnp.asarray(z.shape[0], x.dtype)
     )
     z = draw_all_bits(
         log_odds, draws, z, x, observed, y, prior=prior, scales=scales, num_fixed=num_fixed
@@ -106,46 +105,25 @@ def draw_all_bits(
 
     `log_odds` (K,) are those of the probabilities of the features, from `draw_log_odds`.
     """
-    num_rows = jnp.asarray(z.shape[0], x.dtype)
-    counts = row_shards.column_counts(z, x.dtype)
-    movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
     slope, curvature = _slopes(z, x, observed, y)
-    threshold = logit(draws.bits)
-    order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
     one = jnp.ones((), x.dtype)
     by_row = None if observed is None else 0
 
-    def visit(step: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        z, slope, counts = carry
-        k = order[:, step]
-
-        def flip_log_odds(
-            k: Array, z_row: Array, slope_row: Array, curvature: Array
-        ) -> tuple[Array, Array]:
-            on = z_row[k]
-            sign = jnp.where(on, -1, 1).astype(x.dtype)
-            change = -2 * sign * slope_row[k] + curvature[k, k]
-            nothing = jnp.zeros((), x.dtype)
+    def propose(
+        k: Array, on: Array, sign: Array, slope: Array
+    ) -> tuple[Array, Callable[[Array], Array]]:
+        def log_odds_of_row(on: Array, sign: Array, slope: Array, column: Array, k: Array) -> Array:
+            change = -2 * sign * slope[k] + column[k]
             return feature_rows.bit_log_odds(
-                on, (nothing, change), (one, one), one, scales.noise_variance, log_odds[k]
-            ), sign
+                on, (jnp.zeros_like(change), change), (one, one), one, scales.noise_variance,
+                log_odds[k],
+            )  # fmt: skip
 
-        odds, sign = jax.vmap(flip_log_odds, in_axes=(0, 0, 0, by_row))(k, z, slope, curvature)
-        flip = jnp.take_along_axis(threshold, k[:, None], axis=1)[:, 0] < odds
-        here = jnp.arange(z.shape[1]) == k[:, None]
-        changes = jnp.sum(jnp.where(here & flip[:, None], sign[:, None], 0), axis=0)
-        after = row_prior(prior, counts + changes, num_rows, num_fixed=num_fixed).movable
-        refused = movable & ~after
-        flip = flip & ~refused[k]
         column = jax.vmap(lambda matrix, k: matrix[k], in_axes=(by_row, 0))(curvature, k)
-        return (
-            z ^ (here & flip[:, None]),
-            slope - jnp.where(flip, sign, 0)[:, None] * column,
-            counts + jnp.where(refused, 0, changes),
-        )
+        odds = jax.vmap(log_odds_of_row)(on, sign, slope, column, k)
+        return odds, lambda flip: slope - jnp.where(flip, sign, 0)[:, None] * column
 
-    num_visits = jnp.sum(movable, dtype=jnp.int32)
-    return jax.lax.fori_loop(0, num_visits, visit, (z, slope, counts))[0]
+    return flip_bits_of_all_rows(draws, z, slope, propose=propose, prior=prior, num_fixed=num_fixed)
 
 
 def _draw_singletons(

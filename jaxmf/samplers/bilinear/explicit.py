@@ -14,14 +14,12 @@ features; together they leave the Indian buffet process invariant.
 Source: Meeds, Ghahramani, Neal & Roweis (2006), sections 3.1 to 3.3.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logit
-from jax.typing import DTypeLike
 
-from jaxmf import row_shards
 from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import Likelihood
@@ -32,9 +30,9 @@ from jaxmf.samplers.feature_layout import (
     FeaturePrior,
     RowDraws,
     Scales,
-    draws_of_rows,
     row_prior,
 )
+from jaxmf.samplers.parallel_bits import flip_bits_of_all_rows, spread_draws
 from jaxmf.samplers.parallel_sweep import draw_all_bits, draw_log_odds
 from jaxmf.types import Array, Key, PyTree
 
@@ -106,7 +104,7 @@ def draw_bits(
     `log_odds` (K,) are those of the probabilities of the features.
     """
     u, _, _, x, observed = side
-    draws = _draws_of_rows(key, u, x.dtype)
+    draws = spread_draws(key, u, None, x.dtype)
     if isinstance(likelihood, Gaussian):
         return draw_all_bits(
             log_odds,
@@ -136,44 +134,23 @@ def _draw_bits_by_cells(
     """The bits where the likelihood is a sum over cells: O(I J) a visit, K visits."""
     u, _, _, x, observed = side
     basis = side.basis
-    num_rows = jnp.asarray(u.shape[0], x.dtype)
-    counts = jnp.sum(u, axis=0, dtype=x.dtype)
-    movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
-    threshold = logit(draws.bits)
-    order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
-    eta = u.astype(x.dtype) @ basis
 
-    def visit(step: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        u, eta, log_likelihood, counts = carry
-        k = order[:, step]
-        here = jnp.arange(u.shape[1]) == k[:, None]
-        on = jnp.any(u & here, axis=1)
-        sign = jnp.where(on, -1, 1).astype(x.dtype)
+    def propose(
+        k: Array, on: Array, sign: Array, state: tuple[Array, Array]
+    ) -> tuple[Array, Callable[[Array], tuple[Array, Array]]]:
+        del on
+        eta, log_likelihood = state
         proposed = eta + sign[:, None] * basis[k]
         proposed_likelihood = likelihood.log_kernel_of_rows(x, proposed, observed)
         odds = sign * log_odds[k] + proposed_likelihood - log_likelihood
-        flip = jnp.take_along_axis(threshold, k[:, None], axis=1)[:, 0] < odds
-        changes = jnp.sum(jnp.where(here & flip[:, None], sign[:, None], 0), axis=0)
-        after = row_prior(prior, counts + changes, num_rows, num_fixed=num_fixed).movable
-        refused = movable & ~after
-        flip = flip & ~refused[k]
-        return (
-            u ^ (here & flip[:, None]),
+        return odds, lambda flip: (
             jnp.where(flip[:, None], proposed, eta),
             jnp.where(flip, proposed_likelihood, log_likelihood),
-            counts + jnp.where(refused, 0, changes),
         )
 
-    start = (u, eta, likelihood.log_kernel_of_rows(x, eta, observed), counts)
-    num_visits = jnp.sum(movable, dtype=jnp.int32)
-    return jax.lax.fori_loop(0, num_visits, visit, start)[0]
-
-
-def _draws_of_rows(key: Key, u: Array, dtype: DTypeLike) -> RowDraws:
-    """The numbers of every row of u, each device making those of its own."""
-    rows = row_shards.spread(jnp.arange(u.shape[0]))
-    draws = draws_of_rows(key, rows, u.shape[1], None, dtype)
-    return jax.tree.map(row_shards.spread, draws)
+    eta = u.astype(x.dtype) @ basis
+    start = eta, likelihood.log_kernel_of_rows(x, eta, observed)
+    return flip_bits_of_all_rows(draws, u, start, propose=propose, prior=prior, num_fixed=num_fixed)
 
 
 def draw_several(
@@ -195,7 +172,7 @@ def draw_several(
     num_rows = jnp.asarray(u.shape[0], x.dtype)
     counts = jnp.sum(u, axis=0, dtype=x.dtype)
     movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
-    draws = _draws_of_rows(key, u, x.dtype)
+    draws = spread_draws(key, u, None, x.dtype)
     share = _MEAN_SEVERAL / jnp.maximum(jnp.sum(movable, dtype=x.dtype), 1)
     chosen = movable & (draws.order < share)
     proposed = jnp.where(chosen, draws.bits < jax.nn.sigmoid(log_odds), u)

@@ -12,20 +12,21 @@ that is visited, rows of Y for new causes, and for each cause the gain of each c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logit
 
 from jaxmf import devices, row_shards, slots
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells, Tally
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, draws_of_rows, row_prior
+from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, row_prior
 from jaxmf.samplers.noisy_or.new_causes import count_table, new_cause_log_weights
 from jaxmf.samplers.noisy_or.sweep import draw_activity, flip_log_odds
 from jaxmf.samplers.noisy_or.target import NoisyOrTarget
+from jaxmf.samplers.parallel_bits import at_slots, flip_bits_of_all_rows, spread_draws
 from jaxmf.samplers.parallel_sweep import draw_log_odds
 from jaxmf.types import Array, Key
 
@@ -38,12 +39,8 @@ def noisy_or_parallel_sweep(
     Args, Returns: as `sweep.noisy_or_sweep`.
     """
     x, observed, prior, parameters = target
-    num_rows, num_slots = z.shape
     cells = noisy_or.cells_of(x, observed)
-    row_key = jax.random.fold_in(key, 1)
-    rows = row_shards.spread(jnp.arange(num_rows))
-    draws = draws_of_rows(row_key, rows, num_slots, None, x.dtype)
-    draws = jax.tree.map(row_shards.spread, draws)
+    draws = spread_draws(jax.random.fold_in(key, 1), z, None, x.dtype)
     z = draw_all_bits(
         jax.random.fold_in(key, 2), draws, z, y, cells, prior=prior, parameters=parameters
     )
@@ -69,42 +66,23 @@ def draw_all_bits(
     Args: z (N, K) bool; y (K, D) bool; cells (N, D) bool.
     """
     dtype = draws.bits.dtype
-    num_rows = jnp.asarray(z.shape[0], dtype)
     counts = row_shards.column_counts(z, dtype)
-    movable = row_prior(prior, counts, num_rows, num_fixed=0).movable
-    log_odds = draw_log_odds(key, prior, counts, num_rows)
+    log_odds = draw_log_odds(key, prior, counts, jnp.asarray(z.shape[0], dtype))
     gain_of_zeros = parameters.log_fail * (cells.zeros.astype(dtype) @ y.T.astype(dtype))
-    threshold = logit(draws.bits)
-    order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
     table = noisy_or.gain_table(z.shape[1] + 1, parameters)
 
-    def visit(step: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        z, eta, counts = carry
-        k = order[:, step]
-
-        def at(array: Array) -> Array:
-            return jnp.take_along_axis(array, k[:, None], axis=1)[:, 0]
-
-        on, active = at(z), y[k]
+    def propose(
+        k: Array, on: Array, sign: Array, eta: Array
+    ) -> tuple[Array, Callable[[Array], Array]]:
+        active = y[k]
         without = jnp.maximum(eta - on[:, None], 0)  # right where the cause is active
         gain = jnp.sum(jnp.where(active & cells.ones, noisy_or.look_up(table, without), 0), axis=1)
-        odds = flip_log_odds(on, log_odds[k], gain + at(gain_of_zeros))
-        flip = at(threshold) < odds
-        sign = jnp.where(on, -1, 1)
-        here = jnp.arange(z.shape[1]) == k[:, None]
-        changes = jnp.sum(jnp.where(here & flip[:, None], sign[:, None], 0), axis=0)
-        after = row_prior(prior, counts + changes, num_rows, num_fixed=0).movable
-        refused = movable & ~after
-        flip = (flip & ~refused[k])[:, None]
-        return (
-            z ^ (here & flip),
-            eta + jnp.where(active & flip, sign[:, None], 0),
-            counts + jnp.where(refused, 0, changes),
-        )
+        odds = flip_log_odds(on, log_odds[k], gain + at_slots(gain_of_zeros, k))
+        change = jnp.where(active, sign[:, None], 0).astype(eta.dtype)
+        return odds, lambda flip: eta + jnp.where(flip[:, None], change, 0)
 
     eta = noisy_or.num_active(z, y, dtype).astype(jnp.int32)
-    start = (z, eta, counts)
-    return jax.lax.fori_loop(0, jnp.sum(movable, dtype=jnp.int32), visit, start)[0]
+    return flip_bits_of_all_rows(draws, z, eta, propose=propose, prior=prior)
 
 
 def draw_singleton_causes(
