@@ -150,8 +150,8 @@ def run(
         keys = _group_keys(key, num_chains, placement)
         storage, progression = None, None
         if checkpoint is not None:
-            header = {"settings": settings, "identity": identity or {}}
-            header |= {"environment": describe_environment()}
+            header: dict[str, object] = {"settings": settings, "identity": identity or {}}
+            header["environment"] = describe_environment()
             storage = stack.enter_context(
                 Storage(checkpoint, header, processes, seconds=checkpoint_seconds)
             )
