@@ -33,7 +33,6 @@ from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState
 from jaxmf.models.binary_mf.state import capacity as capacity_of
 from jaxmf.priors.features import IndianBuffet
-from jaxmf.programs import full_products
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.annealed_smc import AnnealedModel
 from jaxmf.types import Array, Draw, Key
@@ -128,9 +127,7 @@ class BinaryMF(BinaryMFSpec):
         """
         return defaults.matched(fixed.matched(self, data), data)
 
-    def notes(self, data: Dense) -> tuple[str, ...]:
-        """That columns in different units, or levels of lines, were taken out, where they were."""
-        return defaults.notes(self, data)
+    notes = defaults.notes
 
     def check_data(self, data: Dense, name: str) -> None:
         """Refuses data that the likelihood does not have, or that does not fit given features.
@@ -142,25 +139,8 @@ class BinaryMF(BinaryMFSpec):
         """
         binary_mf_checks.data(self, data, name)
 
-    def log_joint(self, state: BinaryMFState, data: Dense) -> Array:
-        """log p(U, V, W, X, hyperparameters); without W where it is summed out.
-
-        With the weights summed out, U and V enter by the probabilities of their left-ordered
-        classes (in finite models of the labelled matrices), and missing cells are included as
-        imputed. With the weights, features are points with weights, U and V enter by the densities
-        of these, and the observed cells alone.
-
-        Args:
-          state: of data with I rows and J columns.
-          data: (I, J).
-        Returns:
-          () float.
-        """
-        return density.log_joint(self, state, data)
-
-    def log_likelihood(self, state: BinaryMFState, data: Dense) -> Array:
-        """log p(X | U, V) with W summed out, or log p(X | U, V, W) + log p(W): () float."""
-        return density.log_likelihood(self, state, data)
+    log_joint = density.log_joint
+    log_likelihood = density.log_likelihood
 
     # --- simulation -------------------------------------------------------------------------------
 
@@ -173,16 +153,8 @@ class BinaryMF(BinaryMFSpec):
         rows, columns = simulation.last_slots(self, state).values()
         return state, Dense(self.simulate_data(x_key, state)), rows | columns
 
-    def simulate_state(
-        self, key: Key, num_rows: int, num_columns: int, capacity: int
-    ) -> BinaryMFState:
-        """A state from the prior, weights included."""
-        return simulation.simulate_state(self, key, num_rows, num_columns, capacity)
-
-    @full_products
-    def simulate_data(self, key: Key, state: BinaryMFState) -> Array:
-        """X (I, J) given a state with weights."""
-        return simulation.simulate_data(self, key, state)
+    simulate_state = simulation.simulate_state
+    simulate_data = simulation.simulate_data
 
     # --- methods ----------------------------------------------------------------------------------
 
@@ -196,8 +168,7 @@ class BinaryMF(BinaryMFSpec):
         """With W kept, rows and columns are spread over "data": see `Model`."""
         return () if choice.whole_because(self, options) else (DATA_AXIS,)
 
-    def mesh_advice(self, options: Mapping[str, object]) -> str:
-        return choice.whole_because(self, options)
+    mesh_advice = choice.whole_because
 
     def sampler(
         self,

@@ -99,7 +99,7 @@ def _matched_to_counts(model: Spec, data: Dense) -> Spec:
 
 
 def notes(model: BinaryMFSpec, data: Dense) -> tuple[str, ...]:
-    """See `BinaryMF.notes`."""
+    """That columns in different units, or levels of lines, were taken out, where they were."""
     if not isinstance(model.likelihood, Gaussian):
         return ()
     unit: Any = model.column_unit

@@ -20,7 +20,16 @@ ScaleDensity = Callable[[Array, Array], Array]
 
 
 def log_joint(model: BinaryMFSpec, state: BinaryMFState, data: Dense) -> Array:
-    """See `BinaryMF.log_joint`."""
+    """log p(U, V, W, X, hyperparameters); without W where it is summed out.
+
+    With the weights summed out, U and V enter by the probabilities of their left-ordered classes
+    (in finite models of the labelled matrices), and missing cells are included as imputed. With the
+    weights, features are points with weights, U and V enter by the densities of these, and the
+    observed cells alone.
+
+    Args: state: of data with I rows and J columns; data (I, J).
+    Returns () float.
+    """
     terms = [
         hyper.log_prior(prior, getattr(state, name))
         for name in HYPERPARAMETERS

@@ -10,6 +10,7 @@ from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState, entries
 from jaxmf.priors import hyper
 from jaxmf.priors.features import IndianBuffet
+from jaxmf.programs import full_products
 from jaxmf.types import Array, Key
 
 
@@ -74,6 +75,7 @@ def draw_state(
     return state._replace(weights=jnp.where(there, weights, 0))
 
 
+@full_products
 def simulate_data(model: BinaryMFSpec, key: Key, state: BinaryMFState) -> Array:
     """X (I, J) given a state with weights."""
     drawn = model.likelihood_at(state).sample(key, entries(state))
