@@ -1,14 +1,12 @@
 """What may be asked of draws. Open ``answers.py`` first: the base class of `jaxmf.Posterior`.
 
-Its methods are in ``draws.py``, ``convergence.py``, ``alarms.py``, ``summaries.py``,
-``cell_answers.py``, ``group_answers.py``, ``topic_answers.py`` and ``column_answers.py``. What they
-compute is in the other modules, by what is asked about:
+Its methods are functions of the other modules, by what is asked about:
 
     summaries, features    tables, certain_features, cooccurrence, biclusters
     convergence            quantities, agreement, leave_one_out, particle_paths, *_alarms
-    cells                  cells, prediction (mixtures over draws), categories (finitely many
-                           values), kept_cells (named before a run), transposed (new columns)
-    the best columns       ranking, recommendations, next_words
+    cells                  cell_answers, cells, prediction (mixtures over draws), categories
+                           (finitely many values), kept_cells (named before a run), transposed
+    columns                column_noise, ranking, recommendations, next_words
     groups and topics      row_groups, side_groups, topics, topic_draws, topic_table,
                            document_topics, coherence
     likelihoods            pointwise, pareto, left_out_tokens, left_to_right

@@ -8,14 +8,12 @@ show all. The checks are in ``data_alarms.py``, ``structure_alarms.py`` and ``ru
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TypeVar
 
 from jaxmf.data.elsewhere import are_elsewhere
 from jaxmf.engine.processes import is_first
 from jaxmf.posterior import data_alarms, run_alarms, structure_alarms
-from jaxmf.posterior.convergence import Convergence
-from jaxmf.posterior.draws import NO_DRAWS
+from jaxmf.posterior.draws import NO_DRAWS, Draws, once
 from jaxmf.posterior.records import Alarm
 from jaxmf.user_warnings import warn as warn_user
 
@@ -54,34 +52,28 @@ class RunWarning(UserWarning):
     """A run that should not be trusted as it stands; the message says why and what to do."""
 
 
-class Alarmed(Convergence):
-    """The part of `Posterior` that says why its run should not be trusted."""
+@once
+def alarms(posterior: Draws) -> tuple[Alarm, ...]:
+    """Why this run should not be trusted as it stands, and what to do.
 
-    def alarms(self) -> tuple[Alarm, ...]:
-        """Why this run should not be trusted as it stands, and what to do.
+    Chains that disagree or drift (R-hat above 1.05; of factors see `cell_agreement`), no
+    feature or one group in use, noise above the sd of the data, a free energy that still
+    changes, an evidence without a credible error, observed cells that simple means of the other
+    cells predict better, or words that their frequencies do (see `leave_one_out`), intervals
+    that leave the scale of the data, columns of unequal error that share their noise. Kept once
+    computed.
 
-        Chains that disagree or drift (R-hat above 1.05; of factors see `cell_agreement`), no
-        feature or one group in use, noise above the sd of the data, a free energy that still
-        changes, an evidence without a credible error, observed cells that simple means of the other
-        cells predict better, or words that their frequencies do (see `leave_one_out`), intervals
-        that leave the scale of the data, columns of unequal error that share their noise. Kept once
-        computed.
-
-        Returns:
-            An `Alarm` (kind, sentence) for each; empty if nothing was seen.
-        """
-        return self._alarms
-
-    @cached_property
-    def _alarms(self) -> tuple[Alarm, ...]:
-        if self.num_draws == 0:
-            return (Alarm("no draws", NO_DRAWS),)
-        has_cells = not are_elsewhere(self.data)
-        checks = [check for check in _CHECKS if has_cells or check not in _OF_CELLS]
-        return tuple(alarm for check in checks for alarm in check(self))
+    Returns:
+        An `Alarm` (kind, sentence) for each; empty if nothing was seen.
+    """
+    if posterior.num_draws == 0:
+        return (Alarm("no draws", NO_DRAWS),)
+    has_cells = not are_elsewhere(posterior.data)
+    checks = [check for check in _CHECKS if has_cells or check not in _OF_CELLS]
+    return tuple(alarm for check in checks for alarm in check(posterior))
 
 
-Warned = TypeVar("Warned", bound=Alarmed)
+Warned = TypeVar("Warned", bound=Draws)
 
 
 def warn(posterior: Warned, mesh: object = None) -> Warned:
@@ -89,7 +81,7 @@ def warn(posterior: Warned, mesh: object = None) -> Warned:
 
     Args: mesh: of the run; of several processes the first warns.
     """
-    found = posterior.alarms() if is_first(mesh) else ()
+    found = alarms(posterior) if is_first(mesh) else ()
     if found:
         more = len(found) - 1
         ending = f" ({more} more: see post.alarms())" if more else ""

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from jaxmf.answers import Answer, Lines, data_frame, shortened
+from jaxmf.arguments import check_number, check_seed
 from jaxmf.data import Container
 from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasBiclusters, Pair, lacks
@@ -147,8 +148,30 @@ class Biclusters(Answer):
         return "found: in how many of all draws; weights are given the features of one draw"
 
 
-def biclusters(posterior: Draws, num_sd: float, seed: int) -> Biclusters:
-    """See `Posterior.biclusters`."""
+def biclusters(posterior: Draws, *, num_sd: float = 2.0, seed: int = 0) -> Biclusters:
+    """Rows and columns that belong together: blocks whose weight is beyond its uncertainty.
+
+    A bicluster is a row feature and a column feature of the reference draw (highest log joint)
+    whose weight is more than `num_sd` standard deviations from zero. Biases are left out.
+    Features of other draws have other labels: the feature of a draw whose rows overlap most
+    with those of one is taken for the same where they share half of the rows that either has.
+    The probability that a row belongs to a feature is how often it has that one, and `found`
+    in how many draws both features, of rows and of columns, are.
+
+    Args:
+        num_sd: how many standard deviations, given the features, a weight is away from zero; 0
+            or more.
+        seed: of the draws that these are estimated from where cells are not Gaussian.
+    Returns:
+        The surest bicluster first: its rows and columns with their probabilities, mean and sd
+        of its weight, and in how many draws it is found. It prints itself; `.to_pandas()` is a
+        table with one line a bicluster, `.members()` one with a line for each of its rows and
+        columns.
+    Raises:
+        ValueError: the model has no weights between features of rows and of columns.
+    """
+    check_number("num_sd", num_sd, least=0)
+    check_seed("seed", seed)
     if not isinstance(posterior.model, HasBiclusters):
         raise lacks(posterior.model, HasBiclusters, "biclusters")
     reference, data = posterior.reference_draw(), posterior.data

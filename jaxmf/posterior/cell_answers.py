@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Self
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,197 +11,156 @@ import numpy as np
 from jaxmf import registry
 from jaxmf.arguments import check_count, check_number, check_seed
 from jaxmf.data import Container
-from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import HasRowGroups, KnowsTime, TransformsDocuments, TransformsRows
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior import row_groups, tables, topics, transposed
-from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.draws import Draws, SomeDraws
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.programs import jit
 from jaxmf.types import Array, Draw, Key
 
 
-class CellAnswers(Draws):
-    """The part of `Posterior` that predicts cells and takes new rows and columns."""
+def predict(
+    posterior: Draws,
+    cells: object = None,
+    *,
+    new_rows: object = None,
+    new_columns: object = None,
+    row_features: object = None,
+    column_features: object = None,
+    unknown: str = "error",
+    quantiles: tuple[float, ...] = (0.05, 0.95),
+    num_draws: int | None = None,
+    seed: int = 0,
+) -> Prediction:
+    """Predict cells: the missing ones, those asked for, or those of new rows or columns.
 
-    def predict(
-        self,
-        cells: object = None,
-        *,
-        new_rows: object = None,
-        new_columns: object = None,
-        row_features: object = None,
-        column_features: object = None,
-        unknown: str = "error",
-        quantiles: tuple[float, ...] = (0.05, 0.95),
-        num_draws: int | None = None,
-        seed: int = 0,
-    ) -> Prediction:
-        """Predict cells: the missing ones, those asked for, or those of new rows or columns.
+    The predictive distribution is the mixture over draws, noise included. Draws that keep no
+    factors know that of the cells named by predict_at, which then are the default.
 
-        The predictive distribution is the mixture over draws, noise included. Draws that keep no
-        factors know that of the cells named by predict_at, which then are the default.
-
-        Args:
-            cells: (rows, columns), an (M, 2) array, or a boolean matrix; by default the missing
-                cells. With `new_rows` they lie in these. They are named by id where the data has
-                ids, else by position; `mf.Positions(rows, columns)` are positions always.
-            new_rows: data with the same columns, which are matched by id where both sides have
-                ids, else by position. By default its missing cells are predicted, given its
-                observed ones, and all of them when none is missing.
-            new_columns: data with the same rows, likewise, of models whose two sides are alike.
-            row_features: `Features` of the new rows, of models that have such; without `new_rows`
-                they are rows of which no cell is known.
-            column_features: those of new columns, likewise.
-            unknown: of ids that the data lacks: "error"; "drop" to leave out the cells that have
-                them, or the columns of new rows; "prior" to predict `cells` with them from the
-                prior of rows and columns, of models that have such (BPMF).
-            quantiles: levels between 0 and 1.
-            num_draws: predictive draws kept for each cell (quantiles are taken from them); by
-                default a thousand, more where there are more posterior draws, fewer when the cells
-                are many.
-            seed: of these draws.
-        Returns:
-            Mean, sd, quantiles and draws for each cell.
-        Raises:
-            ValueError: nothing is missing and no cells are named, or cells lie outside the data.
-        """
-        cell_questions.check_cells(self)
-        settings: dict[str, Any] = {
-            "unknown": unknown,
-            "quantiles": cell_questions.check_levels(quantiles),
-            "num_draws": None if num_draws is None else check_count("num_draws", num_draws),
-            "seed": check_seed("seed", seed),
-        }
-        if new_columns is None and column_features is None:
-            return cell_questions.predict(
-                self, cells, new_rows=new_rows, row_features=row_features, **settings
-            )
-        if new_rows is not None or row_features is not None:
-            raise ValueError("new rows and new columns: predict one of them at a time")
-        return cell_questions.predict_columns(
-            self, cells, new_columns, features=column_features, **settings
+    Args:
+        cells: (rows, columns), an (M, 2) array, or a boolean matrix; by default the missing
+            cells. With `new_rows` they lie in these. They are named by id where the data has
+            ids, else by position; `mf.Positions(rows, columns)` are positions always.
+        new_rows: data with the same columns, which are matched by id where both sides have
+            ids, else by position. By default its missing cells are predicted, given its
+            observed ones, and all of them when none is missing.
+        new_columns: data with the same rows, likewise, of models whose two sides are alike.
+        row_features: `Features` of the new rows, of models that have such; without `new_rows`
+            they are rows of which no cell is known.
+        column_features: those of new columns, likewise.
+        unknown: of ids that the data lacks: "error"; "drop" to leave out the cells that have
+            them, or the columns of new rows; "prior" to predict `cells` with them from the
+            prior of rows and columns, of models that have such (BPMF).
+        quantiles: levels between 0 and 1.
+        num_draws: predictive draws kept for each cell (quantiles are taken from them); by
+            default a thousand, more where there are more posterior draws, fewer when the cells
+            are many.
+        seed: of these draws.
+    Returns:
+        Mean, sd, quantiles and draws for each cell.
+    Raises:
+        ValueError: nothing is missing and no cells are named, or cells lie outside the data.
+    """
+    cell_questions.check_cells(posterior)
+    settings: dict[str, Any] = {
+        "unknown": unknown,
+        "quantiles": cell_questions.check_levels(quantiles),
+        "num_draws": None if num_draws is None else check_count("num_draws", num_draws),
+        "seed": check_seed("seed", seed),
+    }
+    if new_columns is None and column_features is None:
+        return cell_questions.predict(
+            posterior, cells, new_rows=new_rows, row_features=row_features, **settings
         )
+    if new_rows is not None or row_features is not None:
+        raise ValueError("new rows and new columns: predict one of them at a time")
+    return cell_questions.predict_columns(
+        posterior, cells, new_columns, features=column_features, **settings
+    )
 
-    def probabilities(self, cells: object) -> np.ndarray:
-        """The probability of every value that a cell may have, of a model of ratings.
 
-        Args:
-            cells: which cells, as in `predict`.
-        Returns:
-            (M, V) float, the values in the order of the model's `values`.
-        Raises:
-            ValueError: the model's cells are not of a finite set.
-        """
-        return cell_questions.probabilities(self, cells)
+def transform(
+    posterior: Draws,
+    new_rows: object,
+    *,
+    row_features: object = None,
+    unknown: str = "error",
+    seed: int = 0,
+) -> np.ndarray:
+    """Latent representation of rows not seen in training: probability of each feature.
 
-    def held_out_log_likelihood(self, values: object, cells: object = None) -> HeldOutScore:
-        """Log posterior predictive density of cells whose values are now known.
+    Features are those of the reference draw (highest log joint), in the order of `features`. Of
+    a model with real factors their posterior means, which may be any number. Of a mixture the
+    probabilities of its groups in the order of `groups`, then, if there may be further groups
+    (or some of a stated number have no rows), that of such a one.
 
-        Each cell's density is averaged over the posterior draws before the log is taken. Mixtures
-        of rows, whose rows are complete, score whole new rows, by at most 1,000 draws.
-
-        Args:
-            values: the whole matrix (N, D), of which the cells missing in training are scored, its
-                rows and columns matched by id where both sides have ids; or with `cells` one value
-                a cell, (M,). Of mixtures new rows (M, D), columns matched by id.
-            cells: which cells, as in `predict`.
-        Returns:
-            The log density of each cell (of each new row) (M,), their mean, and its standard error
-            over them.
-        """
-        return cell_questions.held_out_log_likelihood(self, values, cells)
-
-    def reconstruction(self, rows: object = None) -> np.ndarray:
-        """Posterior mean of the noise-free matrix at some rows: features added up.
-
-        Args:
-            rows: (R,) ids of rows, or positions, as in `cooccurrence`; all by default.
-        Returns:
-            (R, D) float.
-        """
-        return cell_questions.reconstruction(self, rows)
-
-    def transform(
-        self,
-        new_rows: object,
-        *,
-        row_features: object = None,
-        unknown: str = "error",
-        seed: int = 0,
-    ) -> np.ndarray:
-        """Latent representation of rows not seen in training: probability of each feature.
-
-        Features are those of the reference draw (highest log joint), in the order of `features`. Of
-        a model with real factors their posterior means, which may be any number. Of a mixture the
-        probabilities of its groups in the order of `groups`, then, if there may be further groups
-        (or some of a stated number have no rows), that of such a one.
-
-        Args:
-            new_rows: data with the same columns; missing cells are summed out. Columns, items and
-                words are matched by id where both sides have ids, else by position. Documents and
-                baskets may use a part of the words or items.
-            row_features: `Features` of the new rows, of models that have such.
-            unknown: of columns, items and words that the data lacks: "error", or "drop" to leave
-                them out.
-            seed: of the chain over features where they are too many to sum over.
-        Returns:
-            (N_new, K) float between 0 and 1.
-        Warns:
-            UserWarning: more than half of the tokens of new documents are left out, or all those of
-                one, which then has the proportions of the prior.
-        Raises:
-            ValueError: the model has no representation of new rows; a column that the data lacks.
-        """
-        check_seed("seed", seed)
-        if not isinstance(self.model, TransformsRows | TransformsDocuments):
+    Args:
+        new_rows: data with the same columns; missing cells are summed out. Columns, items and
+            words are matched by id where both sides have ids, else by position. Documents and
+            baskets may use a part of the words or items.
+        row_features: `Features` of the new rows, of models that have such.
+        unknown: of columns, items and words that the data lacks: "error", or "drop" to leave
+            them out.
+        seed: of the chain over features where they are too many to sum over.
+    Returns:
+        (N_new, K) float between 0 and 1.
+    Warns:
+        UserWarning: more than half of the tokens of new documents are left out, or all those of
+            one, which then has the proportions of the prior.
+    Raises:
+        ValueError: the model has no representation of new rows; a column that the data lacks.
+    """
+    check_seed("seed", seed)
+    if not isinstance(posterior.model, TransformsRows | TransformsDocuments):
+        raise ValueError(
+            f"{type(posterior.model).__name__} has no latent representation of new rows; fit it to "
+            "all rows"
+        )
+    target = posterior.container(new_rows, "new_rows", unknown=unknown)
+    if isinstance(posterior.model, TransformsDocuments):
+        if row_features is not None:
             raise ValueError(
-                f"{type(self.model).__name__} has no latent representation of new rows; fit it to "
-                "all rows"
+                f"row_features: {type(posterior.model).__name__} takes none; leave them out"
             )
-        target = self.container(new_rows, "new_rows", unknown=unknown)
-        if isinstance(self.model, TransformsDocuments):
-            if row_features is not None:
-                raise ValueError(
-                    f"row_features: {type(self.model).__name__} takes none; leave them out"
-                )
-            return topics.transform(self, target, seed)
-        cell_questions.check_draws(self)
-        key = jax.random.key(seed)
-        model = transposed.model_of_new(self, target, row_features)
-        probabilities = _transform(model, key, self.reference_draw(), self.data, target)
-        if isinstance(model, HasRowGroups):
-            return row_groups.in_order(self, np.asarray(probabilities))
-        if "z" not in self.draws:
-            return np.asarray(probabilities)
-        return np.asarray(probabilities)[:, tables.features(self).slots]
+        return topics.transform(posterior, target, seed)
+    cell_questions.check_draws(posterior)
+    key = jax.random.key(seed)
+    model = transposed.model_of_new(posterior, target, row_features)
+    probabilities = _transform(model, key, posterior.reference_draw(), posterior.data, target)
+    if isinstance(model, HasRowGroups):
+        return row_groups.in_order(posterior, np.asarray(probabilities))
+    if "z" not in posterior.draws:
+        return np.asarray(probabilities)
+    return np.asarray(probabilities)[:, tables.features(posterior).slots]
 
-    def at(self, time: float) -> Self:
-        """The posterior at one time of a series: one of its times, between two, or after the last.
 
-        What is asked of the whole posterior is of its last time; what is asked of this one is of
-        that time. Columns that a row is known to have are those of that time, if it is observed.
+def at(posterior: SomeDraws, time: float) -> SomeDraws:
+    """The posterior at one time of a series: one of its times, between two, or after the last.
 
-        Args:
-            time: a number, in the unit of the times of the data.
-        Returns:
-            A posterior of the same rows and columns at that time alone.
-        Raises:
-            ValueError: the model knows no times, or this posterior is of one time already.
-        Example:
-            >>> import jaxmf as mf
-            >>> model, data = mf.registry.get("sparse-binary-series").example()
-            >>> post = mf.fit(model, data, num_epochs=3, progress=False)
-            >>> post.at(3.5).scores(([0, 1], [2, 2])).mean.shape
-            (2,)
-        """
-        whole = registry.entry_of(self.model).container
-        if not (isinstance(self.model, KnowsTime) and isinstance(self.data, whole)):
-            raise ValueError(f"{type(self.model).__name__} knows no times; leave at() out")
-        check_number("time", time)
-        draw, data = self.model.at_time(self.reference_draw(), self.data, time)
-        draws = {name: np.asarray(value)[None, None] for name, value in draw.items()}
-        return dataclasses.replace(self, draws=draws, data=data)
+    What is asked of the whole posterior is of its last time; what is asked of this one is of
+    that time. Columns that a row is known to have are those of that time, if it is observed.
+
+    Args:
+        time: a number, in the unit of the times of the data.
+    Returns:
+        A posterior of the same rows and columns at that time alone.
+    Raises:
+        ValueError: the model knows no times, or this posterior is of one time already.
+    Example:
+        >>> import jaxmf as mf
+        >>> model, data = mf.registry.get("sparse-binary-series").example()
+        >>> post = mf.fit(model, data, num_epochs=3, progress=False)
+        >>> post.at(3.5).scores(([0, 1], [2, 2])).mean.shape
+        (2,)
+    """
+    whole = registry.entry_of(posterior.model).container
+    if not (isinstance(posterior.model, KnowsTime) and isinstance(posterior.data, whole)):
+        raise ValueError(f"{type(posterior.model).__name__} knows no times; leave at() out")
+    check_number("time", time)
+    draw, data = posterior.model.at_time(posterior.reference_draw(), posterior.data, time)
+    draws = {name: np.asarray(value)[None, None] for name, value in draw.items()}
+    return dataclasses.replace(posterior, draws=draws, data=data)
 
 
 @jit

@@ -290,7 +290,15 @@ def _mixture(
 
 
 def probabilities(posterior: Draws, cells: object) -> np.ndarray:
-    """(M, V) float; see `Posterior.probabilities`."""
+    """The probability of every value that a cell may have, of a model of ratings.
+
+    Args:
+        cells: which cells, as in `predict`.
+    Returns:
+        (M, V) float, the values in the order of the model's `values`.
+    Raises:
+        ValueError: the model's cells are not of a finite set.
+    """
     if not categories.has_categories(posterior.model):
         raise ValueError(
             f"{type(posterior.model).__name__} has no finite set of values; see predict(cells)"
@@ -309,8 +317,14 @@ def _probabilities(
     )
 
 
-def reconstruction(posterior: Draws, rows: object) -> np.ndarray:
-    """(R, D) float; see `Posterior.reconstruction`."""
+def reconstruction(posterior: Draws, rows: object = None) -> np.ndarray:
+    """Posterior mean of the noise-free matrix at some rows: features added up.
+
+    Args:
+        rows: (R,) ids of rows, or positions, as in `cooccurrence`; all by default.
+    Returns:
+        (R, D) float.
+    """
     check_cells(posterior)
     check_draws(posterior)
     data = posterior.data
@@ -347,8 +361,21 @@ def held_out_cells(posterior: Draws, values: object, cells: object) -> tuple[Cel
     return (where[0][scored], where[1][scored]), known[scored]
 
 
-def held_out_log_likelihood(posterior: Draws, values: object, cells: object) -> HeldOutScore:
-    """See `Posterior.held_out_log_likelihood`."""
+def held_out_log_likelihood(posterior: Draws, values: object, cells: object = None) -> HeldOutScore:
+    """Log posterior predictive density of cells whose values are now known.
+
+    Each cell's density is averaged over the posterior draws before the log is taken. Mixtures
+    of rows, whose rows are complete, score whole new rows, by at most 1,000 draws.
+
+    Args:
+        values: the whole matrix (N, D), of which the cells missing in training are scored, its
+            rows and columns matched by id where both sides have ids; or with `cells` one value
+            a cell, (M,). Of mixtures new rows (M, D), columns matched by id.
+        cells: which cells, as in `predict`.
+    Returns:
+        The log density of each cell (of each new row) (M,), their mean, and its standard error
+        over them.
+    """
     check_cells(posterior)
     model, data = posterior.model, posterior.data
     if is_of_rows(posterior, cells):

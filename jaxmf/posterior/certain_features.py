@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from jaxmf.answers import Answer, Lines, data_frame, shortened
+from jaxmf.arguments import check_number
 from jaxmf.column_units import units_of
 from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasFeatures, lacks
@@ -136,8 +137,25 @@ class _Matched(NamedTuple):
     slots: np.ndarray
 
 
-def certain_features(posterior: Draws, min_probability: float) -> CertainFeatures:
-    """See `Posterior.certain_features`."""
+def certain_features(posterior: Draws, min_probability: float = 0.5) -> CertainFeatures:
+    """The features that draws of all chains agree on, with their rows and what they look like.
+
+    Features of at most 100 draws, evenly spread over the chains, are matched by the rows that
+    have them: a feature belongs to a cluster where their rows overlap by half or more (Jaccard
+    index). So one answer speaks of all chains, where `features` is of one draw.
+
+    Args:
+        min_probability: the share of draws that must have a feature for it to be listed.
+    Returns:
+        Probabilities of features, over all draws and by chain; of every row to have each; mean
+        and sd of what they look like; how many others a draw has, and how many of those are of
+        one row alone. It prints itself; `to_pandas`, `members` and `values` are tables.
+    Raises:
+        ValueError: the model has no features, or min_probability is not between 0 and 1.
+    """
+    check_number("min_probability", min_probability, above=0)
+    if min_probability > 1:
+        raise ValueError(f"min_probability must be at most 1, got {min_probability}")
     if not isinstance(posterior.model, HasFeatures):
         raise lacks(posterior.model, HasFeatures, "certain_features")
     bits = feature_bits(posterior)

@@ -15,10 +15,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy import sparse
 
 from jaxmf.answers import Answer
+from jaxmf.arguments import check_count
 from jaxmf.data import Tokens
 from jaxmf.data.alignment import matched_positions
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.topic_draws import topic_blocks
+from jaxmf.posterior.topic_draws import match, topic_blocks
+from jaxmf.posterior.topic_table import best_words
 from jaxmf.types import Names
 
 MEASURES = ("npmi", "c_v", "u_mass")
@@ -53,14 +55,38 @@ class Coherence(Answer, _Coherence):
         return "; ".join(filter(None, [super().footer(), f"mean {self.mean:.3f}"]))
 
 
-def coherence(
-    posterior: Draws, best: np.ndarray, *, measure: str, reference: object, window: int | None
+def topic_coherence(
+    posterior: Draws,
+    measure: str = "npmi",
+    *,
+    n: int = 10,
+    reference: object = None,
+    window: int | None = None,
 ) -> Coherence:
-    """See `Posterior.topic_coherence`.
+    """How often the most probable words of each topic are together in documents.
 
-    Args: best (G, n) int, positions of the words of every topic, -1 for none; measure, reference,
-    window: as there.
+    Args:
+        measure: "npmi", the mean normalised pointwise mutual information of pairs, "c_v", the
+            mean cosine of each word's vector of it with that of all words (Roeder, Both &
+            Hinneburg 2015), or "u_mass", the mean log of the part of the documents with the
+            more probable word of a pair that have the other too, one document added to the
+            latter (Mimno and others 2011).
+        n: words a topic.
+        reference: the corpus that counts: `Tokens`, or lists of words (of a mapping its
+            values); the documents of the data by default. Words that it lacks are left out.
+        window: of lists of words in their order: pairs count in windows of this many words. The
+            paper takes 10 for NPMI and 110 for C_v. Whole documents by default.
+    Returns:
+        A value for each topic, in the order of `topics`, and their mean.
+    Raises:
+        ValueError: another measure, a window without lists, a reference with none of the words
+            of the topics; the model has no topics.
+        TypeError: the reference is no corpus, or a document of it no list of words.
     """
+    check_count("n", n, 2)
+    if window is not None:
+        check_count("window", window, 2)
+    best = _best_words(posterior, n)
     if measure not in MEASURES:
         raise ValueError(f"measure: takes {', '.join(map(repr, MEASURES))}; got {measure!r}")
     words = np.unique(best[best >= 0])
@@ -78,10 +104,29 @@ def coherence(
     return Coherence(found, mean, measure)
 
 
-def diversity(best: np.ndarray) -> float:
-    """The part of different words among those of all topics, (G, n) with -1 for none."""
+def topic_diversity(posterior: Draws, n: int = 25) -> float:
+    """The part of different words among the n most probable ones of all topics.
+
+    1 where no word is shared, 1/K where all K topics have the same words (Dieng, Ruiz & Blei
+    2020).
+
+    Args:
+        n: words a topic.
+    Raises:
+        ValueError: the model has no topics.
+    """
+    check_count("n", n)
+    best = _best_words(posterior, n)
     words = best[best >= 0]
     return float(np.unique(words).size / words.size)
+
+
+def _best_words(posterior: Draws, n: int) -> np.ndarray:
+    """(G, n) positions of the most probable words of every topic, -1 where it has fewer."""
+    matched = match(posterior)
+    phi = matched.word_probabilities
+    best, is_entry = best_words(lambda topic, words: phi[topic, words], matched.has_word, n)
+    return np.where(is_entry, best, -1)
 
 
 def _one_topic(counts: np.ndarray, num_windows: int, measure: str) -> float:

@@ -10,6 +10,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from jaxmf import diagnostics
 from jaxmf.answers import Answer, Lines
+from jaxmf.arguments import check_word
 from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasBiclusters, HasRowGroups, lacks
 from jaxmf.posterior import named_cells, row_groups
@@ -92,8 +93,27 @@ class Cooccurrence(Answer, NDArrayOperatorsMixin):
         return what.format(self.side) + hidden * (self.names.size > _SHOWN)
 
 
-def cooccurrence(posterior: Draws, rows: object, *, side: str, measure: str | None) -> Cooccurrence:
-    """See `Posterior.cooccurrence`."""
+def cooccurrence(
+    posterior: Draws, rows: object = None, *, side: str = "row", measure: str | None = None
+) -> Cooccurrence:
+    """E[ZZ' | X]: the expected number of features that two rows share.
+
+    Of a mixture sampled with ``keep="assignments"`` the probability that they are in one group.
+
+    Args:
+        rows: (R,) ids of rows, `mf.Positions(rows)`, or positions where the data has no ids;
+            all by default.
+        side: "column" for columns, and ids of such, of models with features of columns.
+        measure: "expected", or "probability" that two rows share one feature or more.
+    Returns:
+        (R, R) numbers with the ids of the rows, an array for numpy; `.to_pandas()` has one
+        line a pair, `.to_xarray()` the matrix with its ids.
+    Raises:
+        ValueError: a model without such features or groups; ids that the data lacks.
+    """
+    check_word("side", side, SIDES)
+    if measure is not None:
+        check_word("measure", measure, MEASURES)
     data, has_groups = posterior.data, isinstance(posterior.model, HasRowGroups)
     if has_groups and side == "column":
         raise ValueError(f"side: {type(posterior.model).__name__} has groups of rows alone")

@@ -18,7 +18,7 @@ from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.model import DrawsCells, HasRowGroups, PredictsCells, ScalesColumns, settings_of
 from jaxmf.posterior.categories import has_categories
-from jaxmf.posterior.convergence import Convergence
+from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.leave_one_out import known_cells
 from jaxmf.posterior.records import Alarm
 
@@ -39,7 +39,7 @@ _LARGEST_NOISE = 3.0  # the noise over the sd of a column of ratings, from which
 _FALSE_UNITS = 0.01  # the probability that chance alone puts the sd of some column below the noise
 
 
-def suspect_data(posterior: Convergence) -> Iterator[Alarm]:
+def suspect_data(posterior: Draws) -> Iterator[Alarm]:
     """Codes of missing cells that were taken for numbers, and columns that hold groups together."""
     data = posterior.data
     if isinstance(data, Dense | Entries):
@@ -112,7 +112,7 @@ def _stray_cells(data: Dense | Entries) -> Iterator[Alarm]:
     )
 
 
-def _zeros_and_ones(posterior: Convergence) -> Iterator[Alarm]:
+def _zeros_and_ones(posterior: Draws) -> Iterator[Alarm]:
     """Columns of zeros and ones whose missing cells are predicted with Gaussian noise."""
     model, data = posterior.model, posterior.data
     if (
@@ -220,7 +220,7 @@ def is_normal(family: object, column: int) -> bool:
     return family is None or isinstance(family, NormalInverseWishart | NormalInverseGamma)
 
 
-def noise_above_data(posterior: Convergence) -> Iterator[Alarm]:
+def noise_above_data(posterior: Draws) -> Iterator[Alarm]:
     """Noise that is surely above the sd of the data: the model explains less than one number."""
     noise = _noise_of_all(posterior)
     values = observed_values(_in_noise_units(posterior))
@@ -246,7 +246,7 @@ def noise_above_data(posterior: Convergence) -> Iterator[Alarm]:
         )
 
 
-def unlike_units(posterior: Convergence) -> Iterator[Alarm]:
+def unlike_units(posterior: Draws) -> Iterator[Alarm]:
     """Noise that is surely above the sd of a column: in one noise scale for all it has no say."""
     noise, data = posterior.draws.get("noise_scale"), _in_noise_units(posterior)
     if noise is None or not isinstance(data, Dense | Entries) or noise.ndim != 2:
@@ -299,7 +299,7 @@ def _unequal_columns(data: Entries, spreads: np.ndarray) -> Iterator[Alarm]:
     )
 
 
-def _noise_of_all(posterior: Convergence) -> np.ndarray | None:
+def _noise_of_all(posterior: Draws) -> np.ndarray | None:
     """The noise (chains, draws) of all cells together, by root mean square over columns."""
     noise, factors = (posterior.draws.get(name) for name in ("noise_scale", "noise_factors"))
     data = posterior.data
@@ -309,7 +309,7 @@ def _noise_of_all(posterior: Convergence) -> np.ndarray | None:
     return noise * np.sqrt(factors.astype(float) ** 2 @ (counts / counts.sum()))
 
 
-def _in_noise_units(posterior: Convergence) -> Container:
+def _in_noise_units(posterior: Draws) -> Container:
     """The data in the units of the noise: those of each column, where a model scales them."""
     model, data = posterior.model, posterior.data
     is_scaled = isinstance(model, ScalesColumns) and isinstance(data, Dense | Entries)
@@ -334,7 +334,7 @@ def observed_values(data: Container) -> np.ndarray | None:
     return None if known is None else known[2]
 
 
-def outside_support(posterior: Convergence) -> Iterator[Alarm]:
+def outside_support(posterior: Draws) -> Iterator[Alarm]:
     """Gaussian noise on grades, whose intervals leave the scale, and grades far outside it."""
     likelihood = settings_of(posterior.model).get("likelihood")
     if type(likelihood).__name__ != "Gaussian" or type(posterior.data).__name__ != "Entries":

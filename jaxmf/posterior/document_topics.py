@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from jaxmf.answers import Answer, Lines, data_frame, long_table
+from jaxmf.arguments import check_count
 from jaxmf.blocks.folding import prior_of_new_levels
 from jaxmf.blocks.network import Network
 from jaxmf.data.checks import as_index
 from jaxmf.data.names import Positions, ids_or_positions, positions
 from jaxmf.engine.memory import available_host_bytes, in_words
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.topic_draws import DocumentCounts, MatchedTopics, TopicBlocks, topic_blocks
+from jaxmf.posterior.topic_draws import (
+    DocumentCounts,
+    MatchedTopics,
+    TopicBlocks,
+    match,
+    topic_blocks,
+)
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partition_prior import is_kind
 from jaxmf.priors.partitions import Dirichlet
@@ -110,10 +117,30 @@ class SimilarDocuments(Answer):
         return {"document": self.documents, "similarity": self.similarity, "sd": self.sd}
 
 
-def document_topics(
-    posterior: Draws, matched: MatchedTopics, documents: object = None
-) -> DocumentTopics:
-    """See `Posterior.document_topics`."""
+def document_topics(posterior: Draws, documents: object = None) -> DocumentTopics:
+    """The proportions of the topics in every document of the data, or in some of them.
+
+    Topics as in `topics`. The proportions theta_d are what the topics of the tokens are drawn
+    from; given a draw they have a Dirichlet distribution, with mean (n_dk + a_k) / (n_d + a),
+    n_dk the tokens of a topic and a_k what the prior adds, with the hyperparameters of the draw
+    (`LDA`: the concentrations, `HDPLDA`: topic_concentration times the weight of a topic,
+    `PAM`: products of such proportions along the levels). The standard deviations have the
+    variance within a draw and that between draws. `transform` has the means for new documents.
+
+    The prior of an `HFP` has no proportions: its answer is of the parts of a document's tokens
+    (`is_of_tokens` says so), whose standard deviations are too small for proportions.
+
+    Args:
+        documents: ids of documents (positions where the data has none), or `Positions`; all by
+            default.
+    Returns:
+        Means and standard deviations by document; `.to_pandas()` is a table with the ids of the
+        documents, `.table()` one line for each document and topic.
+    Raises:
+        ValueError: the model has no topics, or the draws are scalars; an unknown document.
+        MemoryError: the answer for all these documents does not fit.
+    """
+    matched = match(posterior)
     blocks = topic_blocks(posterior)
     counts = DocumentCounts(posterior, blocks)
     levels = _levels(counts.network, blocks)
@@ -237,8 +264,20 @@ def _proportions(
     return mean[:, 0], np.maximum(square - mean[:, 0] ** 2, 0)
 
 
-def similar_documents(posterior: Draws, document: object, n: int) -> SimilarDocuments:
-    """See `Posterior.similar_documents`."""
+def similar_documents(posterior: Draws, document: object, n: int = 10) -> SimilarDocuments:
+    """The documents of the data whose topics are most like those of one of them.
+
+    By the parts of their tokens, compared draw by draw, so that labels of topics do not matter.
+
+    Args:
+        document: its id, or its position where the data has no ids.
+        n: how many.
+    Returns:
+        Documents with their similarity (0 to 1) and its standard deviation.
+    Raises:
+        ValueError: an unknown document or one without tokens; the model has no topics.
+    """
+    check_count("n", n)
     blocks = topic_blocks(posterior)
     tokens = posterior.model.over(posterior.data)[1]
     (position,) = positions(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import numpy as np
@@ -21,6 +23,24 @@ if TYPE_CHECKING:
 
 SPREAD_DRAWS = 100
 """Draws that topics and features are matched in, at most; evenly spread over all chains."""
+
+_P = TypeVar("_P")
+_T = TypeVar("_T")
+
+
+def once(question: Callable[[_P], _T]) -> Callable[[_P], _T]:
+    """A question about a posterior alone, whose answer that keeps."""
+    name = f"{question.__module__}.{question.__name__}"
+
+    @functools.wraps(question)
+    def answer(posterior: _P) -> _T:
+        kept: dict[str, _T] = vars(posterior).setdefault("_kept", {})
+        if name not in kept:
+            kept[name] = question(posterior)
+        return kept[name]
+
+    return answer
+
 
 NO_DRAWS = (
     "No draw was kept: the run ended in its warm-up. Resume it from its checkpoint, or run it "
@@ -218,3 +238,7 @@ class Draws:
         if isinstance(self.model, LimitsDocuments):
             self.model.check_documents(target, name)
         return target
+
+
+SomeDraws = TypeVar("SomeDraws", bound=Draws)
+"""Draws, or a class of them."""

@@ -104,7 +104,15 @@ class Factors(Answer):
 
 
 def factors(posterior: Draws) -> Factors:
-    """See `Posterior.factors`."""
+    """The real factors of rows and columns, the largest first, with columns at their ends.
+
+    Returns:
+        Sizes, and values of rows and columns with their standard deviations over draws, the
+        factors of which are turned to those of the reference draw (highest log joint). It
+        prints itself; `.to_pandas()` is the table.
+    Raises:
+        ValueError: the model has no real factors, or the draws were made without them.
+    """
     if not isinstance(posterior.model, HasFactors):
         raise lacks(posterior.model, HasFactors, "factors")
     cells.check_draws(posterior)

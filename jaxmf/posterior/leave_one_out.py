@@ -29,7 +29,7 @@ from jaxmf.model import (
 )
 from jaxmf.posterior import categories, left_out_tokens, pareto, prediction
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
-from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.draws import Draws, once
 
 _NUM_CELLS = 256
 _FEWEST_CELLS = 40
@@ -125,15 +125,20 @@ class Conditionals(NamedTuple):
     log_replicate: np.ndarray
 
 
+@once
 def compare(posterior: Draws) -> LeftOutLosses | None:
-    """The posterior beside simple means on observed cells, each predicted from all others.
+    """Up to 256 observed cells, each predicted from all others, beside simple means.
 
-    Args:
-        posterior: of chains.
+    The draws are weighted to those given the other cells (Pareto-smoothed importance sampling);
+    nothing is hidden from the run. Cells whose weights are unreliable are left out. The means
+    are those of rows and columns, of 0 and 1 the frequencies of columns. Words of topic models
+    are beside their frequencies in all documents. Kept once computed.
+
     Returns:
-        None where the model has no cells, the draws lack what predictions need or are so large that
-        a hundred take 2^25 numbers, there are too few of either, or the weights of more than half
-        of the cells are unreliable.
+        Losses of both with `.excess`, the mean difference, and its `.standard_error`; None for
+        models without cells or words, or with other groups of them than topics and groups of
+        users and items, for fewer than 100 draws or 40 cells, and where the weights of more
+        than half of the cells are unreliable.
     """
     if isinstance(posterior.model, HasGroups) and isinstance(posterior.model, HasNetwork):
         return _compare_tokens(posterior)

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.answers import Answer
-from jaxmf.data import Container, Tokens
+from jaxmf.arguments import check_count, check_seed
+from jaxmf.data import Container, Tokens, as_container
 from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import evenly_spread
 from jaxmf.model import ScoresDocuments
@@ -88,9 +89,47 @@ class DocumentScore(Answer):
 
 
 def document_log_likelihood(
-    posterior: Draws, new: Tokens, *, num_draws: int, num_particles: int, seed: int
+    posterior: Draws,
+    new_documents: object,
+    *,
+    unknown: str = "error",
+    num_draws: int = 10,
+    num_particles: int = 20,
+    seed: int = 0,
 ) -> DocumentScore:
-    """See `Posterior.document_log_likelihood`."""
+    """Log probability of whole new documents, by particles from left to right.
+
+    Nothing of a document is used up to find its topics, as `document_completion` does: the
+    probability of each word given those before it, topics summed out, is estimated and
+    multiplied up (Wallach, Murray, Salakhutdinov & Mimno 2009), without bias for any number of
+    particles, and p(document) is averaged over draws. The probabilities of words in topics are
+    their means in each draw. Time grows with words, draws, particles and topics.
+
+    Args:
+        new_documents: tokens or counts, as `document_completion` takes them.
+        unknown: of words that the data lacks: "error", or "drop" to leave them out.
+        num_draws: posterior draws used, evenly spread.
+        num_particles: of each document in each draw; more of them for long documents.
+        seed: of the particles.
+    Returns:
+        The log probability of each document with its Monte Carlo error over draws, their mean
+        by word (the perplexity is exp(-mean)) with its standard error over documents;
+        `.to_pandas()` is the table.
+    Warns:
+        UserWarning: more than half of the tokens are left out, or all those of a document.
+    Raises:
+        ValueError: the model has no words of documents, or none of the documents has a word.
+    """
+    check_count("num_draws", num_draws)
+    check_count("num_particles", num_particles)
+    check_seed("seed", seed)
+    if not isinstance(posterior.model, ScoresDocuments):
+        raise ValueError(
+            f"{type(posterior.model).__name__} knows no probability of whole documents; LDA, "
+            "HDPLDA and PAM do"
+        )
+    tokens = as_container(new_documents, Tokens, "new_documents")
+    new = posterior.container(tokens, "new_documents", unknown=unknown)
     blocks = topic_blocks(posterior)
     words, lengths = _padded(new, blocks.document, blocks.word)
     draws, weights = posterior.flat_draws()
@@ -114,7 +153,8 @@ def document_log_likelihood(
                 num_particles=num_particles,
             )
     ids = ids_or_positions(new.names.get(blocks.document), lengths.size)
-    return _score(ids, by_draw, weights[chosen] / weights[chosen].sum(), lengths)
+    score = _score(ids, by_draw, weights[chosen] / weights[chosen].sum(), lengths)
+    return dataclasses.replace(score, num_dropped=tokens.num_tokens - new.num_tokens)
 
 
 def _score(

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.arguments import check_count, check_flag, check_seed
+from jaxmf.arguments import check_count
 from jaxmf.data import Container, Positions, Tokens
 from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.data.checks import as_index
@@ -44,9 +44,7 @@ def recommend(
     seed: int,
 ) -> Recommendations:
     """See `Posterior.recommend`."""
-    check_flag("include_known", include_known)
     check_unknown(unknown, UNKNOWN[:2])
-    check_seed("seed", seed)
     check_count("n", n)
     if by not in (None, "probability"):
         raise ValueError(f"by: words are ranked by their probability alone, got {by!r}")

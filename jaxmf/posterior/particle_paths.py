@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxmf.model import PredictsCells
 from jaxmf.posterior import leave_one_out
-from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.draws import Draws, once
 
 _MOST_ROWS = 32
 _MOST_CELLS = 2**14
@@ -37,12 +37,15 @@ class PathDegeneracy(NamedTuple):
     num_rows: int
 
 
+@once
 def path_degeneracy(posterior: Draws) -> PathDegeneracy | None:
-    """How much the particles of the heaviest run of a filter differ, beside how much they should.
+    """How much the particles of a filter differ in features of rows, and should differ.
+
+    By up to 32 rows of the heaviest run, see `Posterior.alarms`. Kept once computed.
 
     Returns:
-        None where draws are no particles of a filter or keep no features ``z``, where cells are not
-        independent given a draw, and where rows or particles are few or draws large.
+        The probability that the features of a row are others than the commonest, by the weights
+        of the particles and by changing one feature at a time; None for other runs and models.
     """
     model, data = posterior.model, posterior.data
     is_filter = posterior.meta.method == "particle_filter" and "z" in posterior.draws

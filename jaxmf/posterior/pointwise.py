@@ -275,8 +275,38 @@ def _evaluate_tokens(
     return log_density[:, inverse], log_replicate[:, inverse]
 
 
-def log_likelihood(posterior: Draws, cells: object) -> LogLikelihood:
-    """See `Posterior.log_likelihood`."""
+def log_likelihood(posterior: Draws, cells: object = None) -> LogLikelihood:
+    """The log likelihood of every observed cell, or word, given every draw.
+
+    What it is conditional on: everything that a draw has, the latent variables of the cell's
+    row (its features, factors or groups) and column among it. These are parameters here as the
+    hyperparameters are, so that leave-one-out by these numbers is about a cell of a row of
+    which the other cells are known, and not about a new row. Of `BPMF`, `NoisyOrIBP`,
+    `BinaryMF` of counts and `FeatureModel(likelihood=)` cells are independent given a draw, and
+    the numbers sum to the log likelihood of the data. `LinearGaussianIBP` and `BinaryMF` of
+    real values sum weights out of their draws: a cell's density is given the draw and all
+    other cells. So it is of words and ratings of groups, whose token is taken out of the counts
+    of its groups, which are known by their probabilities only (exact where they are clear). Of
+    mixtures of rows it is of whole rows, each taken out of its group exactly; the run needs
+    ``keep="assignments"``.
+    Leave-one-out by importance sampling is right for all of these, WAIC for the first kind.
+
+    Args:
+        cells: observed cells, as in `predict`; by default all of them, in the order of the
+            data. Of words and of whole rows all, always.
+    Returns:
+        `values` (chains, draws, M) float, with `rows` and `columns` (M,) int and their ids,
+        `row_names` and `column_names`, where the data has ids.
+    Raises:
+        ValueError: a model whose draws do not say it (`PAM`, `HFP`), a
+            variational fit, draws without factors, missing cells, or more than 2^27 numbers.
+    Example:
+        >>> import numpy as np, jaxmf as mf
+        >>> X = np.random.default_rng(0).normal(size=(8, 3))
+        >>> post = mf.fit(mf.LinearGaussianIBP(alpha=1.0), X, num_warmup=5, num_samples=5)
+        >>> post.log_likelihood().values.shape
+        (4, 5, 24)
+    """
     units = units_of(posterior)
     chosen = chosen_units(posterior, units, cells)
     shape = posterior.num_chains, posterior.num_draws

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
+from jaxmf import diagnostics
+from jaxmf.arguments import check_count
 from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasBias
-from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.agreement import LARGEST_RHAT
+from jaxmf.posterior.draws import Draws, once
 
+_FEWEST_DRAWS = 4  # R-hat is not defined for fewer
 NUM_PAIRS = 3
 """Entries of ZZ' in a summary."""
 
 
-def quantities_of(posterior: Draws, num_pairs: int) -> dict[str, np.ndarray]:
-    """Name -> (chains, draws); see `Posterior.quantities`."""
+def quantities(posterior: Draws, *, num_pairs: int = NUM_PAIRS) -> dict[str, np.ndarray]:
+    """Label-free scalars of every draw: name -> (chains, draws).
+
+    The scalars of the draws but for the model's fixed numbers, and for latent features
+    `num_pairs` entries of ZZ', the number of features that two rows share.
+    """
+    check_count("num_pairs", num_pairs, 0)
     fixed = posterior.model.hyperparameters
     scalars = {
         name: values
@@ -41,3 +50,21 @@ def feature_bits(posterior: Draws) -> np.ndarray:
     z = posterior.draws["z"]
     has_bias = isinstance(posterior.model, HasBias) and posterior.model.has_bias_feature
     return z[..., 1:] if has_bias else z
+
+
+@once
+def slow_quantities(posterior: Draws) -> dict[str, float]:
+    """The R-hat of the `quantities` that chains do not agree on, by name.
+
+    Infinite where each chain stays at a value that is not that of all; empty of other runs than
+    a sampler's and of fewer than four draws a chain.
+    """
+    if posterior.meta.method != "sample" or posterior.num_draws < _FEWEST_DRAWS:
+        return {}
+    found = quantities(posterior)
+    table = diagnostics.summarise_chains(found)
+    rhats = {name: table[name, "R-hat"] for name in table.names}
+    for name, x in found.items():
+        if np.ptp(x) > 0 and np.all(np.ptp(x, axis=1) == 0):
+            rhats[name] = np.inf  # every chain stays where it is
+    return {name: value for name, value in rhats.items() if value > LARGEST_RHAT}

@@ -134,7 +134,13 @@ class Recommendations(Answer):
 
 
 def scores(posterior: Draws, cells: object) -> Scores:
-    """See `Posterior.scores`."""
+    """Scores of cells: mean, sd, and the probability of a one with and without that sd.
+
+    Args:
+        cells: which cells, as in `predict`.
+    Raises:
+        ValueError: the model has no scores.
+    """
     _check_scores(posterior)
     rows, columns = named_cells.read_cells(cells, posterior.data)
     return _scores_of(posterior, rows, columns)

@@ -10,47 +10,98 @@ import numpy as np
 from jaxmf.arguments import check_flag, check_seed
 from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.alignment import UNKNOWN, check_unknown
-from jaxmf.model import ScoresCells, ScoresNewRows
-from jaxmf.posterior import cells, named_cells, ranking, transposed, unknown_ids
+from jaxmf.data.names import titled
+from jaxmf.model import RanksWords, ScoresCells, ScoresNewRows
+from jaxmf.posterior import cells, named_cells, next_words, ranking, transposed, unknown_ids
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.ranking import ExpectedRatings, Recommendations, Scores
+from jaxmf.posterior.topic_draws import topic_blocks
 from jaxmf.programs import jit
 from jaxmf.types import Array, Draw, PyTree
 
 
 def recommend(
     posterior: Draws,
-    rows: Any,
+    rows: Any = None,
     *,
-    new_rows: object,
-    row_features: object,
-    unknown: str,
-    n: int,
-    by: str | None,
-    include_known: bool,
-    seed: int,
+    n: int = 10,
+    by: str | None = None,
+    include_known: bool = False,
+    new_rows: object = None,
+    row_features: object = None,
+    unknown: str = "error",
+    titles: object = None,
+    seed: int = 0,
 ) -> Recommendations:
-    """See `Posterior.recommend`."""
+    """The n best columns of some rows, without those that a row is known to have.
+
+    Of 0/1 data a row has its ones; of other ratings all that it rated. Models of ratings rank
+    by the predictive mean, averaged over draws; of ratings 0 and 1 with `Probit` that is the
+    probability of a 1.
+
+    Args:
+        rows: ids of rows, or positions, as in `cooccurrence`; all by default. With `new_rows`
+            they are of these.
+        n: how many; a row that has almost everything gets fewer.
+        by: "score", the mean of the score or rating, or "probability" of a one, which weighs
+            the uncertainty of the score too. None takes the probability where a model has
+            scores and their uncertainty, as it ranks better in rows of few ones, else the mean.
+        include_known: whether to rank what rows are known to have too.
+        new_rows: rows that are not in the data, by their first entries, as in `predict`. All
+            their cells are predicted at once.
+        row_features: `Features` of the new rows, as in `predict`.
+        unknown: of ids that the data lacks: "error"; "drop" to leave out such rows, or columns
+            of new rows; "prior" to rank for unknown `rows` by the prior of rows, of models that
+            have such (BPMF).
+        titles: of columns, shown beside their ids: a mapping from ids to titles (a Series is
+            read by its index), or one for each in the order of the data.
+        seed: of what is drawn for new or unknown rows.
+    Returns:
+        Columns best first, with their scores, sd and probabilities, or mean and sd of ratings.
+    Of topics of baskets (`LDA`, `HDPLDA`, `PAM` on `Tokens`) rows are documents and columns
+    words: `new_rows` are tokens or counts, and words are ranked by the probability of being
+    the next one, averaged over draws, with its standard deviation over these.
+    Raises:
+        ValueError: the model ranks no columns, or takes no new rows; the rows are not in the
+            data.
+    """
     check_flag("include_known", include_known)
-    check_unknown(unknown, UNKNOWN)
     check_seed("seed", seed)
-    if by is None:
-        by = "probability" if isinstance(posterior.model, ScoresCells) else "score"
-    ranking.check_question(posterior.model, n, by)
-    new = cells.new_rows_of(posterior, new_rows, row_features, unknown)
-    if new is not None:
-        model = transposed.model_of_new(posterior, new, row_features)
-        asked = dataclasses.replace(posterior, model=model)
-        return _recommend_new_rows(
-            asked, new, rows, n=n, by=by, include_known=include_known, seed=seed
-        )
-    if rows is None:
-        positions = np.arange(posterior.data.num_rows)
-    elif unknown == "prior":
-        posterior, positions = unknown_ids.with_unknown_rows(posterior, rows, seed)
+    if isinstance(posterior.model, RanksWords):
+        if row_features is not None:
+            raise ValueError(
+                f"row_features: {type(posterior.model).__name__} takes none; leave them out"
+            )
+        options: dict[str, Any] = {"include_known": include_known, "unknown": unknown, "seed": seed}
+        found = next_words.recommend(posterior, rows, new_rows=new_rows, n=n, by=by, **options)
+        word, data = topic_blocks(posterior).word, posterior.data
+        names, size = data.names.get(word), data.sizes[word]
     else:
-        positions = named_cells.read_rows(rows, posterior.data, drop=unknown == "drop")
-    return ranking.recommend(posterior, positions, n=n, by=by, include_known=include_known)
+        cells.check_draws(posterior)
+        check_unknown(unknown, UNKNOWN)
+        if by is None:
+            by = "probability" if isinstance(posterior.model, ScoresCells) else "score"
+        ranking.check_question(posterior.model, n, by)
+        new = cells.new_rows_of(posterior, new_rows, row_features, unknown)
+        options = {"n": n, "by": by, "include_known": include_known}
+        if new is not None:
+            model = transposed.model_of_new(posterior, new, row_features)
+            asked = dataclasses.replace(posterior, model=model)
+            found = _recommend_new_rows(asked, new, rows, **options, seed=seed)
+        else:
+            asked, positions = _rows_of(posterior, rows, unknown, seed)
+            found = ranking.recommend(asked, positions, **options)
+        names, size = posterior.data.column_names, posterior.data.num_columns
+    return found if titles is None else found.with_titles(titled(names, titles, size))
+
+
+def _rows_of(posterior: Draws, rows: object, unknown: str, seed: int) -> tuple[Draws, np.ndarray]:
+    """The posterior, with a row for each id that it lacks where these are asked, and positions."""
+    if rows is None:
+        return posterior, np.arange(posterior.data.num_rows)
+    if unknown == "prior":
+        return unknown_ids.with_unknown_rows(posterior, rows, seed)
+    return posterior, named_cells.read_rows(rows, posterior.data, drop=unknown == "drop")
 
 
 def _recommend_new_rows(

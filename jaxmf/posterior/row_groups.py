@@ -119,7 +119,24 @@ def _with_error(value: float, error: float) -> str:
 
 
 def groups(posterior: Draws) -> RowGroups:
-    """See `Posterior.groups`."""
+    """The groups of rows of a mixture in the reference draw (highest log joint).
+
+    Labels mean nothing across draws, so groups are not averaged over draws. `num_groups` has
+    the distribution of their number, `cooccurrence` the probability that two rows are in one.
+
+    Returns:
+        The largest group first: its rows, its probability, the mean of every column with their
+        standard deviations. It prints itself; `.to_pandas()` is the table. After
+        ``sample(keep="assignments")`` also `.labels` (N,) and `.members()`.
+    Raises:
+        ValueError: the model has no groups of rows, or the draws are scalars.
+    Example:
+        >>> import jaxmf as mf
+        >>> x = [[0.0], [0.1], [0.2], [9.0], [9.1]]
+        >>> post = mf.sample(mf.MixtureOfGaussians(2), x, num_samples=20, progress=False)
+        >>> post.groups().counts.tolist()
+        [3, 2]
+    """
     if not isinstance(posterior.model, HasRowGroups):
         if isinstance(posterior.model, HasSideGroups):
             raise ValueError(

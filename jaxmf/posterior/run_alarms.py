@@ -13,9 +13,12 @@ from jaxmf.column_units import units_of
 from jaxmf.data import Dense, Entries, units
 from jaxmf.data.checks import shown_id
 from jaxmf.model import HasBias, HasNetwork, settings_of
-from jaxmf.posterior.agreement import LARGEST_RHAT
-from jaxmf.posterior.convergence import Convergence
+from jaxmf.posterior import leave_one_out
+from jaxmf.posterior.agreement import LARGEST_RHAT, cell_agreement
+from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.evidence import annealing_fault
+from jaxmf.posterior.particle_paths import path_degeneracy
+from jaxmf.posterior.quantities import slow_quantities
 from jaxmf.posterior.records import Alarm
 
 _DRIFT_DRAWS = 20
@@ -31,15 +34,15 @@ _LEAST_SHARE_OF_DOUBT = 0.25  # of it that particles should have among them
 _STEPS_OF_ROUND_TRIPS = 20  # for each replica, after which one should have come back
 
 
-def cells_agree(posterior: Convergence) -> bool:
+def cells_agree(posterior: Draws) -> bool:
     """Whether chains agree on cells, in a model that is judged by these."""
-    found = posterior.cell_agreement()
+    found = cell_agreement(posterior)
     return found is not None and found.is_good
 
 
-def disagreement(posterior: Convergence) -> Iterator[Alarm]:
+def disagreement(posterior: Draws) -> Iterator[Alarm]:
     """Chains that disagree."""
-    rhats = posterior.slow_quantities
+    rhats = slow_quantities(posterior)
     if not rhats or cells_agree(posterior):
         return
     name = max(rhats, key=lambda name: rhats[name])
@@ -54,7 +57,7 @@ def disagreement(posterior: Convergence) -> Iterator[Alarm]:
     )
 
 
-def advice(posterior: Convergence) -> str:
+def advice(posterior: Draws) -> str:
     """Which options of this run to turn."""
     run, options = posterior.meta.run, posterior.meta.options
     warmup, samples = int(run.get("num_warmup", 0)), int(run.get("num_samples", 1))
@@ -74,7 +77,7 @@ def advice(posterior: Convergence) -> str:
     return advice
 
 
-def can_split_groups(posterior: Convergence) -> bool:
+def can_split_groups(posterior: Draws) -> bool:
     """Whether the run has features, or groups of a process, that moves could split and merge."""
     if "z" in posterior.draws:
         return True
@@ -84,7 +87,7 @@ def can_split_groups(posterior: Convergence) -> bool:
     return any(can_split(network, name) for name in network.indicators)
 
 
-def is_about_means(posterior: Convergence) -> bool:
+def is_about_means(posterior: Draws) -> bool:
     """Whether the column means were subtracted, and rows without features have no row of their own.
 
     Of models that may have a bias feature.
@@ -98,7 +101,7 @@ def is_about_means(posterior: Convergence) -> bool:
     )
 
 
-def _has_short_documents(posterior: Convergence) -> bool:
+def _has_short_documents(posterior: Draws) -> bool:
     """Whether few words a document leave the number of topics to the concentration of words."""
     model, data = posterior.model, posterior.data
     if type(model).__name__ != "HDPLDA" or not isinstance(model.word_concentration, int | float):
@@ -107,7 +110,7 @@ def _has_short_documents(posterior: Convergence) -> bool:
     return bool(data.num_tokens < _SHORT_DOCUMENT * num_documents)
 
 
-def idle_replicas(posterior: Convergence) -> Iterator[Alarm]:
+def idle_replicas(posterior: Draws) -> Iterator[Alarm]:
     """Replicas of which no state came back from the lowest power."""
     run = posterior.meta.run
     if "temper" not in run or any(run["round_trips"]):
@@ -124,7 +127,7 @@ def idle_replicas(posterior: Convergence) -> Iterator[Alarm]:
     )
 
 
-def drift(posterior: Convergence) -> Iterator[Alarm]:
+def drift(posterior: Draws) -> Iterator[Alarm]:
     """A log joint whose second half lies to one side of its first, in all chains."""
     values = posterior.draws.get("log_joint")
     if posterior.meta.method != "sample" or values is None or values.ndim != 2:
@@ -147,7 +150,7 @@ def drift(posterior: Convergence) -> Iterator[Alarm]:
         )
 
 
-def unfinished_ascent(posterior: Convergence) -> Iterator[Alarm]:
+def unfinished_ascent(posterior: Draws) -> Iterator[Alarm]:
     """A variational fit that ended before its free energy did."""
     energies = posterior.trace.get("free_energy")
     limit = posterior.meta.run.get("num_epochs")
@@ -167,7 +170,7 @@ def unfinished_ascent(posterior: Convergence) -> Iterator[Alarm]:
         )
 
 
-def unknown_evidence(posterior: Convergence) -> Iterator[Alarm]:
+def unknown_evidence(posterior: Draws) -> Iterator[Alarm]:
     """Runs whose evidence has no error that could be trusted.
 
     A single run of a filter, as by default, claims none: its summary says so, and that is all.
@@ -192,9 +195,9 @@ def unknown_evidence(posterior: Convergence) -> Iterator[Alarm]:
     )
 
 
-def agreeing_particles(posterior: Convergence) -> Iterator[Alarm]:
+def agreeing_particles(posterior: Draws) -> Iterator[Alarm]:
     """Particles that agree on features of rows although their own weights say they may differ."""
-    doubt = posterior.path_degeneracy()
+    doubt = path_degeneracy(posterior)
     if doubt is None or doubt.by_conditionals < _LEAST_DOUBT:
         return
     if doubt.among_particles < _LEAST_SHARE_OF_DOUBT * doubt.by_conditionals:
@@ -208,9 +211,9 @@ def agreeing_particles(posterior: Convergence) -> Iterator[Alarm]:
         )
 
 
-def poor_prediction(posterior: Convergence) -> Iterator[Alarm]:
+def poor_prediction(posterior: Draws) -> Iterator[Alarm]:
     """Observed cells predicted from all others worse than simple means predict them."""
-    comparison = posterior.leave_one_out()
+    comparison = leave_one_out.compare(posterior)
     if comparison is None or comparison.excess <= _PREDICTION_ERRORS * comparison.standard_error:
         return
     model, baseline = float(comparison.model.mean()), float(comparison.baseline.mean())
@@ -232,7 +235,7 @@ def poor_prediction(posterior: Convergence) -> Iterator[Alarm]:
     )
 
 
-def unequal_errors(posterior: Convergence) -> Iterator[Alarm]:
+def unequal_errors(posterior: Draws) -> Iterator[Alarm]:
     """Columns that are predicted unequally well, though they share their noise.
 
     By the ranks of squared errors of cells, each predicted from all others (Kruskal-Wallis).
@@ -241,7 +244,7 @@ def unequal_errors(posterior: Convergence) -> Iterator[Alarm]:
         return  # on already, or not a setting of the model
     if "noise_scale" not in posterior.draws:
         return  # stars and the like
-    comparison, data = posterior.leave_one_out(), posterior.data
+    comparison, data = leave_one_out.compare(posterior), posterior.data
     if comparison is None or not isinstance(data, Dense | Entries):
         return
     varies = units.column_scales(data)[comparison.columns] > 0

@@ -8,9 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from jaxmf.answers import Answer, Lines, long_table
+from jaxmf.arguments import check_count
 from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.names import titled
 from jaxmf.model import HasSideGroups
+from jaxmf.posterior import cells, topics
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topics import TopEntries, named_entries
 from jaxmf.programs import jit
@@ -58,7 +60,31 @@ class GroupWeights(Answer):
         return ""
 
 
-def members(posterior: Draws, side: str, n: int, titles: object) -> TopEntries:
+def top_entries(posterior: Draws, column: str, n: int = 10, *, titles: object = None) -> TopEntries:
+    """The heaviest entries of every group of the reference draw (highest log joint).
+
+    Args:
+        column: an observed column of categories, such as "word": the most probable values of
+            every topic; or a column that indicators are partitioned by, such as "item": the
+            levels with the most tokens in every group. Of a matrix with groups of rows and of
+            columns "row" or "column": the members of every group with the most cells.
+        n: entries a group, at most: those that it has a token of.
+        titles: of rows or columns, shown instead of their ids: id -> title (a Series
+            is read by its index), or one for each in the order of the data.
+    Returns:
+        Groups by size, with their entries; `.to_pandas()` is the table.
+    Raises:
+        ValueError: the model has no groups, or the network lacks the column.
+    """
+    check_count("n", n)
+    if isinstance(posterior.model, HasSideGroups):
+        return _members(posterior, column, n, titles)
+    if titles is not None:
+        raise ValueError("titles: are of rows and columns; names of tokens are Tokens(names=)")
+    return topics.top_entries(posterior, column, n)
+
+
+def _members(posterior: Draws, side: str, n: int, titles: object) -> TopEntries:
     """The members of every group with the most cells, the group with the most members first.
 
     Weights are the parts of the group's cells that they have.
@@ -86,8 +112,17 @@ def members(posterior: Draws, side: str, n: int, titles: object) -> TopEntries:
     )
 
 
-def weights(posterior: Draws, side: str) -> GroupWeights:
-    """See `Posterior.group_weights`."""
+def group_weights(posterior: Draws, side: str = "row") -> GroupWeights:
+    """How probable each group of the reference draw is for one more row of every class.
+
+    Args:
+        side: "row", or "column" for groups and classes of columns.
+    Returns:
+        Weights of the groups in use, the largest group first; what is missing to one is the
+        weight of a new group.
+    Raises:
+        ValueError: the model has no groups of that side.
+    """
     draw = _checked(posterior, side)
     order, _ = _by_size(draw[f"{side}_groups"])
     found = np.atleast_2d(draw[f"{side}_group_weights"])[:, order]
@@ -97,8 +132,22 @@ def weights(posterior: Draws, side: str) -> GroupWeights:
     return GroupWeights((*names, None), order, found)
 
 
-def preferences(posterior: Draws, side: str, n: int, titles: object) -> TopEntries:
-    """See `Posterior.preferences`."""
+def preferences(
+    posterior: Draws, side: str = "row", n: int = 10, *, titles: object = None
+) -> TopEntries:
+    """What each group of rows of the reference draw likes best: its mean against all columns.
+
+    Args:
+        side: "row", or "column" for what groups of columns are liked by.
+        n: entries a group.
+        titles: of the entries, as of `top_entries`.
+    Returns:
+        Groups by size; weights are expected values (Porteous, section 6.2.7).
+    Raises:
+        ValueError: the model has no groups of that side.
+    """
+    check_count("n", n)
+    cells.check_draws(posterior)
     draw = _checked(posterior, side)
     order, sizes = _by_size(draw[f"{side}_groups"])
     model, other = posterior.model, "column"

@@ -8,8 +8,8 @@ import numpy as np
 
 from jaxmf.data import Dense, Tokens, units
 from jaxmf.model import HasNetwork, HasRowGroups, WarnsOfFits, settings_of
-from jaxmf.posterior.convergence import Convergence
 from jaxmf.posterior.data_alarms import is_normal, named, observed_values
+from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.records import Alarm
 from jaxmf.posterior.run_alarms import can_split_groups, is_about_means
 
@@ -19,7 +19,7 @@ _DOCUMENTS_SEEN = 20  # fewer may have as many topics
 _NEARLY_ALL_ROWS = 0.95  # share of the rows from which on a feature is rather a level
 
 
-def nothing_in_use(posterior: Convergence) -> Iterator[Alarm]:
+def nothing_in_use(posterior: Draws) -> Iterator[Alarm]:
     """No feature or factor, or one group, in all draws; or no feature in the draws of one chain."""
     for name, values in posterior.draws.items():
         if not name.startswith("num_") or values.ndim != 2 or not _is_counted(name):
@@ -47,7 +47,7 @@ def nothing_in_use(posterior: Convergence) -> Iterator[Alarm]:
             )
 
 
-def one_of_stated_groups(posterior: Convergence) -> Iterator[Alarm]:
+def one_of_stated_groups(posterior: Draws) -> Iterator[Alarm]:
     """All rows in one group, of a number of groups that is stated and so is not in the draws."""
     if not isinstance(posterior.model, HasNetwork):
         return
@@ -63,7 +63,7 @@ def one_of_stated_groups(posterior: Convergence) -> Iterator[Alarm]:
             )
 
 
-def groups_of_one_value(posterior: Convergence) -> Iterator[Alarm]:
+def groups_of_one_value(posterior: Draws) -> Iterator[Alarm]:
     """Groups in which a column of few values has a single one, where groups are normal.
 
     The density of a group grows without bound as it gets as narrow as a value, so whole values
@@ -102,7 +102,7 @@ def groups_of_one_value(posterior: Convergence) -> Iterator[Alarm]:
         )
 
 
-def topics_of_single_documents(posterior: Convergence) -> Iterator[Alarm]:
+def topics_of_single_documents(posterior: Draws) -> Iterator[Alarm]:
     """As many learned topics as half of the documents: counts vary more than topics let them."""
     counts, data = posterior.draws.get("num_topic"), posterior.data
     if counts is None or counts.size == 0 or not isinstance(data, Tokens):
@@ -120,7 +120,7 @@ def topics_of_single_documents(posterior: Convergence) -> Iterator[Alarm]:
         )
 
 
-def _how_to_find_groups(posterior: Convergence, *, stated: bool = False) -> str:
+def _how_to_find_groups(posterior: Draws, *, stated: bool = False) -> str:
     data = posterior.data
     if isinstance(data, Dense) and data.num_columns >= data.num_rows / 2:
         return (
@@ -138,14 +138,14 @@ def _how_to_find_groups(posterior: Convergence, *, stated: bool = False) -> str:
     return f"run longer{moves}, or state a larger concentration"
 
 
-def _why_none(posterior: Convergence) -> str:
+def _why_none(posterior: Draws) -> str:
     values = observed_values(posterior.data)
     if values is not None and values.size and np.ptp(values) == 0:
         return "All observed cells are equal: there is nothing else to find"
     return "Check the scale of the data against the priors"
 
 
-def known_to_model(posterior: Convergence) -> Iterator[Alarm]:
+def known_to_model(posterior: Draws) -> Iterator[Alarm]:
     """What only the model knows of its draws, such as factors that are all switched off."""
     if posterior.is_variational and isinstance(posterior.model, WarnsOfFits):
         for kind, sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
@@ -160,7 +160,7 @@ def _is_of_features(name: str) -> bool:
     return name.endswith(("features", "factors"))
 
 
-def level_as_feature(posterior: Convergence) -> Iterator[Alarm]:
+def level_as_feature(posterior: Draws) -> Iterator[Alarm]:
     """A feature of nearly all rows, where the column means were subtracted.
 
     Features raise the means of their columns, so rows without any are not about zero then, and one

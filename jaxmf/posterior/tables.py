@@ -10,11 +10,12 @@ from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import Summary
 from jaxmf.model import HasFeatures, HasNetwork, HasRowGroups, Pair, lacks, settings_of
-from jaxmf.posterior.agreement import described
-from jaxmf.posterior.alarms import Alarmed
+from jaxmf.posterior.agreement import cell_agreement, described
+from jaxmf.posterior.alarms import alarms
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.quantities import NUM_PAIRS, feature_bits, quantities_of
-from jaxmf.posterior.records import DrawFeatures, NumFeatures, NumGroups
+from jaxmf.posterior.quantities import feature_bits, quantities, slow_quantities
+from jaxmf.posterior.records import DrawFeatures, NumFeatures, NumGroups, NumTopics
+from jaxmf.posterior.topic_draws import topic_blocks
 from jaxmf.programs import jit
 from jaxmf.samplers import move_schedule
 from jaxmf.types import Draw
@@ -22,21 +23,29 @@ from jaxmf.types import Draw
 _SIDES = ("row_groups", "column_groups")
 
 
-def summary(posterior: Alarmed) -> Summary:
-    """See `Posterior.summary`."""
+def summary(posterior: Draws) -> Summary:
+    """Mean, sd, 5 % and 95 % of quantities that do not depend on labels.
+
+    For chains also R-hat and effective sample size. ``shared[i, j]`` is the number of features
+    that the rows with ids i and j have in common, an entry of ZZ' (positions i and j where the
+    data has no ids); `cooccurrence` has it of other rows.
+
+    Returns:
+        A table, which prints itself: `table["alpha", "mean"]` is one number of it.
+    """
     table = _table(posterior)
-    slow = posterior.slow_quantities
-    found = posterior.cell_agreement() if slow else None
+    slow = slow_quantities(posterior)
+    found = cell_agreement(posterior) if slow else None
     said = described(found, list(slow)) if found is not None and found.is_good else ""
     table.caption = "; ".join(filter(None, (table.caption, said, *posterior.meta.notes)))
-    table.notes = tuple(alarm.sentence for alarm in posterior.alarms())
+    table.notes = tuple(alarm.sentence for alarm in alarms(posterior))
     return table
 
 
 def _table(posterior: Draws) -> Summary:
     if posterior.is_variational:
         return _variational_summary(posterior)
-    found = quantities_of(posterior, NUM_PAIRS) if posterior.num_draws else {}
+    found = quantities(posterior) if posterior.num_draws else {}
     if not posterior.is_weighted:
         return diagnostics.summarise_chains(found)
     size = diagnostics.weights_effective_size(posterior.log_weights)
@@ -58,7 +67,11 @@ def _variational_summary(posterior: Draws) -> Summary:
 
 
 def num_features(posterior: Draws) -> NumFeatures:
-    """See `Posterior.num_features`."""
+    """Posterior distribution of the number of features.
+
+    Returns:
+        values and probabilities, with `.mean` and `.mode`.
+    """
     if "num_features" not in posterior.draws:
         also = f": ask num_groups() for {', '.join(_growing(posterior))}"
         raise ValueError(
@@ -68,8 +81,16 @@ def num_features(posterior: Draws) -> NumFeatures:
     return NumFeatures(*_distribution(posterior, "num_features"))
 
 
-def num_groups(posterior: Draws, block: str | None) -> NumGroups:
-    """See `Posterior.num_groups`."""
+def num_groups(posterior: Draws, block: str | None = None) -> NumGroups:
+    """Posterior distribution of the number of groups, such as topics, that have tokens.
+
+    Args:
+        block: the indicator that they are the values of; needed where several grow.
+    Returns:
+        values and probabilities, with `.mean` and `.mode`.
+    Raises:
+        ValueError: the model has no groups whose number is learned, or several and no name.
+    """
     growing, name = _growing(posterior), type(posterior.model).__name__
     if not growing:
         raise ValueError(
@@ -85,11 +106,18 @@ def num_groups(posterior: Draws, block: str | None) -> NumGroups:
     return NumGroups(*_distribution(posterior, f"num_{block or growing[0]}"))
 
 
-def num_used(posterior: Draws, totals: str) -> tuple[np.ndarray, np.ndarray]:
-    """Distribution of the number of groups with tokens: values and probabilities."""
+def num_topics(posterior: Draws) -> NumTopics:
+    """Posterior distribution of the number of topics that have tokens.
+
+    Returns:
+        values and probabilities, with `.mean` and `.mode`.
+    Raises:
+        ValueError: the model has no topics.
+    """
+    totals = f"{topic_blocks(posterior).word}_totals"
     counts = (posterior.draws[totals] > 0).sum(axis=-1)
     values, value_indices = np.unique(counts, return_inverse=True)
-    return values, np.bincount(value_indices.ravel(), weights=posterior.weights.ravel())
+    return NumTopics(values, np.bincount(value_indices.ravel(), weights=posterior.weights.ravel()))
 
 
 def _growing(posterior: Draws) -> list[str]:
@@ -106,7 +134,14 @@ def _distribution(posterior: Draws, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def features(posterior: Draws) -> DrawFeatures:
-    """See `Posterior.features`."""
+    """The features of the reference draw (highest log joint), most frequent first.
+
+    Labels mean nothing across draws, so features are not averaged over draws; what the spread
+    over draws is, `predict` and `cooccurrence` say.
+
+    Returns:
+        Posterior mean and sd of the features given that draw's Z, and how many rows have them.
+    """
     if isinstance(posterior.model, HasRowGroups):
         raise ValueError(
             f"features: {type(posterior.model).__name__} has groups of rows instead; ask groups()"
@@ -144,7 +179,7 @@ def features_of(model: HasFeatures[Container], draw: Draw, data: Container) -> P
 
 
 def facts(posterior: Draws) -> dict[str, str]:
-    """See `Posterior.facts`."""
+    """The facts of the run by name, for tables."""
     meta, model = posterior.meta, posterior.model
     described = {name: settings.describe(value) for name, value in settings_of(model).items()}
     words = ", ".join(f"{name}={value}" for name, value in described.items())

@@ -19,7 +19,7 @@ from jaxmf.blocks.kept_counts import TokensOfLevels, in_blocks, num_groups
 from jaxmf.blocks.network import Network
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.model import HasNetwork
-from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.draws import Draws, once
 from jaxmf.posterior.left_out_tokens import value_concentrations
 from jaxmf.priors.partition_prior import is_kind
 
@@ -150,6 +150,7 @@ class DocumentCounts:
         return in_blocks(num_documents, int(np.prod(sizes)))
 
 
+@once
 def match(posterior: Draws) -> MatchedTopics:
     """The topics of the reference draw in every draw, see the module.
 

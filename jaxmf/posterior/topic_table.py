@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from jaxmf.answers import Answer, Lines, data_frame
+from jaxmf.arguments import check_count, check_number
 from jaxmf.data.names import ids_or_positions
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.topic_draws import MatchedTopics, TopicBlocks, topic_blocks
+from jaxmf.posterior.topic_draws import TopicBlocks, match, topic_blocks
 from jaxmf.posterior.topics import TopEntries, named_entries
 
 if TYPE_CHECKING:
@@ -147,8 +148,35 @@ class Topics(Answer):
         return f"{caption}; {hidden} smaller topics are not shown" if hidden > 0 else caption
 
 
-def topics(posterior: Draws, matched: MatchedTopics, *, n: int, relevance: float) -> Topics:
-    """See `Posterior.topics`."""
+def topics(posterior: Draws, n: int = 10, *, relevance: float = 0.6) -> Topics:
+    """The topics with their words, averaged over draws and chains.
+
+    Topics of different draws are matched by their words with those of the reference draw
+    (highest log joint): one to one, with the largest sum of similarities. `found` is the part
+    of the draws that have a topic (a match of at least 0.5), `similarity` how alike its matches
+    are, `nearest` how alike the most similar other topic is.
+
+    Args:
+        n: words a topic, at most: those that it has a token of.
+        relevance: lambda of Sievert & Shirley (2014): 1 ranks relevant words by probability,
+            0 by probability over frequency in the data.
+    Returns:
+        Topics in the order of their size in the reference draw, with words by probability,
+        relevance and exclusivity. It prints itself; `.to_pandas()` is the table,
+        `.word_table()` the probabilities of all words.
+    Raises:
+        ValueError: the model has no topics, or the draws are scalars.
+    Example:
+        >>> import jaxmf as mf
+        >>> texts = 3 * [["tea", "milk", "tea"], ["king", "queen", "king"]]
+        >>> model = mf.LDA(2, topic_concentration=0.1, word_concentration=0.1)
+        >>> post = mf.sample(model, mf.Tokens.from_lists(texts), num_samples=20, progress=False)
+        >>> sorted(post.topics(n=1).lists())
+        [['king'], ['tea']]
+    """
+    check_count("n", n)
+    relevance = check_number("relevance", relevance, least=0, most=1)
+    matched = match(posterior)
     blocks = topic_blocks(posterior)
     phi, has_word = matched.word_probabilities, matched.has_word
     mean, sd = _moments(matched.weights, matched.shares)

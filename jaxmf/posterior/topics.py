@@ -10,8 +10,9 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.answers import Answer, Lines, long_table
+from jaxmf.arguments import check_count, check_seed
 from jaxmf.blocks.kept_counts import is_table
-from jaxmf.data import Container, Tokens
+from jaxmf.data import Container, Tokens, as_container
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import CompletesDocuments, HasGroups, HasRowGroups, TransformsDocuments
 from jaxmf.posterior.draws import Draws
@@ -165,9 +166,38 @@ def transform(posterior: Draws, new: Tokens, seed: int) -> np.ndarray:
 
 
 def document_completion(
-    posterior: Draws, new: Tokens, *, num_draws: int, seed: int
+    posterior: Draws,
+    new_documents: object,
+    *,
+    unknown: str = "error",
+    num_draws: int = 10,
+    seed: int = 0,
 ) -> HeldOutScore:
-    """See `Posterior.document_completion`."""
+    """Log predictive probability of held-out words of new documents, and so the perplexity.
+
+    Half of the words of every document (one more where their number is odd) say what it is
+    about, the others are scored: p(w) is averaged over draws before the log is taken.
+
+    Args:
+        new_documents: tokens or counts; words are matched by id where both sides have ids,
+            and need not be all that there are.
+        unknown: of words that the data lacks: "error", or "drop" to leave them out.
+        num_draws: posterior draws used, evenly spread.
+        seed: of the halves, and of the sampling of the documents' topics.
+    Returns:
+        The log probability of each scored word, their mean (the perplexity is exp(-mean)), and
+        its standard error; `num_dropped` tokens were left out.
+    Warns:
+        UserWarning: more than half of the tokens are left out, or all those of a document.
+    Raises:
+        ValueError: the model has no words of documents, or no document has two words.
+    """
+    check_count("num_draws", num_draws)
+    check_seed("seed", seed)
+    if not isinstance(posterior.model, CompletesDocuments):
+        raise ValueError(f"{type(posterior.model).__name__} is no model of words of documents")
+    tokens = as_container(new_documents, Tokens, "new_documents")
+    new = posterior.container(tokens, "new_documents", unknown=unknown)
     known, rest = halves(new, seed)
     draws, weights = posterior.flat_draws()
     chosen = diagnostics.evenly_spread(weights.size, num_draws)
@@ -177,7 +207,8 @@ def document_completion(
         draw = {name: values[index] for name, values in draws.items()}
         found = _word_probabilities(posterior.model, key, draw, posterior.data, known, rest)
         total += weights[index] / mass * np.asarray(found)
-    return diagnostics.held_out_score(np.log(total))
+    score = diagnostics.held_out_score(np.log(total))
+    return score._replace(num_dropped=tokens.num_tokens - new.num_tokens)
 
 
 def halves(tokens: Tokens, seed: int) -> tuple[Tokens, Tokens]:

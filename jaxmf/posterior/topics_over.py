@@ -9,12 +9,12 @@ from typing import ClassVar
 import numpy as np
 
 from jaxmf.answers import Answer, long_table
-from jaxmf.arguments import check_numbers
+from jaxmf.arguments import check_count, check_numbers
 from jaxmf.data.dates import DATES, microseconds
 from jaxmf.data.names import series_as_mapping
 from jaxmf.posterior.document_topics import documents_of, mean_and_sd
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.topic_draws import DocumentCounts, MatchedTopics, topic_blocks
+from jaxmf.posterior.topic_draws import DocumentCounts, match, topic_blocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -50,10 +50,24 @@ class TopicsOver(Answer):
         )
 
 
-def topics_over(
-    posterior: Draws, matched: MatchedTopics, values: object, num_bins: int
-) -> TopicsOver:
-    """See `Posterior.topics_over`."""
+def topics_over(posterior: Draws, values: object, *, num_bins: int = 10) -> TopicsOver:
+    """What part of the documents is of which topic over time, or another number they have.
+
+    The parts of their tokens, averaged over the documents of a bin in every draw.
+
+    Args:
+        values: a number or date of every document, such as its year: a mapping or pandas Series
+            by id of the document, or a list in their order. Documents with NaN or NaT are
+            left out.
+        num_bins: bins of equal width; one for each value where there are no more values.
+    Returns:
+        Means with posterior standard deviations by bin; `.to_pandas()` is the table.
+    Raises:
+        TypeError: a value that is no number, and dates beside other values.
+        ValueError: a document without a value, all of them missing; the model has no topics.
+    """
+    check_count("num_bins", num_bins)
+    matched = match(posterior)
     blocks = topic_blocks(posterior)
     documents = documents_of(posterior, blocks.document)
     covariate, is_of_dates = _checked_values(documents, values)

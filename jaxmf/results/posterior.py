@@ -1,8 +1,7 @@
 """The posterior: draws, and what can be done with them.
 
-The answers come from `jaxmf.posterior`: ``draws.py`` (fields, weights, single draws),
-``convergence.py``, ``summaries.py``, ``cell_answers.py``, ``group_answers.py``,
-``topic_answers.py`` and ``column_answers.py``.
+The answers come from `jaxmf.posterior`: ``draws.py`` (fields, weights, single draws) and
+``answers.py``, which says of each question what module answers it.
 """
 
 from __future__ import annotations

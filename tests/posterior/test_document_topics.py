@@ -8,7 +8,7 @@ from scipy.optimize import linear_sum_assignment
 
 import jaxmf as mf
 from jaxmf.posterior.document_topics import mean_and_sd
-from jaxmf.posterior.topic_draws import DocumentCounts, topic_blocks
+from jaxmf.posterior.topic_draws import DocumentCounts, match, topic_blocks
 
 RUN = {"num_chains": 1, "progress": False, "seed": 0}
 
@@ -48,7 +48,7 @@ def test_proportions_below_several_levels_have_exact_moments(sizes):
     model = mf.PAM(sizes, level_concentration=concentrations, word_concentration=0.5)
     post = mf.sample(model, tokens, num_warmup=2, num_samples=1, **RUN)
     found = post.document_topics()
-    labels = post._matched_topics.labels[0]
+    labels = match(post).labels[0]
     for document in range(4):
         shapes = [
             post.draws[f"level_{level}_counts"][0, 0, document].reshape(-1, size) + concentration
@@ -101,7 +101,7 @@ def test_intervals_hold_the_proportions_that_documents_were_drawn_from(simulated
     assert squares[0] / squares[1] == pytest.approx(1, abs=0.15)
     counts, everyone = DocumentCounts(post, topic_blocks(post)), np.arange(len(truth))
     mean, sd = mean_and_sd(
-        post._matched_topics, lambda chain, draw: (counts.parts(chain, draw, everyone), 0.0)
+        match(post), lambda chain, draw: (counts.parts(chain, draw, everyone), 0.0)
     )
     held = np.abs(truth - mean) < 1.645 * sd
     assert held[is_large].mean() < 0.75, "what is between draws alone holds them as well"

@@ -230,7 +230,7 @@ def test_a_topic_that_no_averaged_draw_has_keeps_the_words_of_the_reference_draw
     draws["word_cells"][others, 0, 0] = draws["word_totals"][others, 0] = 5
     log_weights = np.where(others, np.log(1 / others.sum()), -np.inf)
     post = dataclasses.replace(fitted, draws=draws, particle_log_weights=log_weights)
-    post.__dict__.pop("_matched_topics", None)
+    post.__dict__.pop("_kept", None)
     found = post.topics(n=2)
     lacking = np.flatnonzero(found.found == 0)
     assert lacking.size >= 2
