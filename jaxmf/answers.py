@@ -59,11 +59,14 @@ def data_frame(caller: str, values: object, **options: object) -> pd.DataFrame:
 class Answer(ABC):
     """What a posterior answers with: a table, arrays with labelled axes, text and HTML.
 
-    A subclass has `table`, and for arrays `_axes` and `coordinates`.
+    A subclass has `table`, and for arrays `_axes` and `_labels`, or `coordinates`.
     """
 
     _axes: ClassVar[Mapping[str, str]] = {}
     """Names of attributes -> names of their axes, both separated by blanks."""
+
+    _labels: ClassVar[Mapping[str, str]] = {}
+    """Axes -> the attributes that have their labels."""
 
     @abstractmethod
     def table(self) -> Mapping[str, object]:
@@ -79,7 +82,7 @@ class Answer(ABC):
 
     def coordinates(self) -> dict[str, object]:
         """Labels of the axes: name of the axis -> labels, or name -> (axis, labels)."""
-        return {}
+        return {axis: getattr(self, name) for axis, name in self._labels.items()}
 
     def variables(self) -> dict[str, tuple[Sequence[str], np.ndarray]]:
         """The arrays: name -> (axes, values)."""
@@ -150,6 +153,8 @@ class Answer(ABC):
 
     def footer(self) -> str:
         """What is said below; empty for nothing."""
+        if type(self).lines is not Answer.lines:
+            return ""  # which show what they mean to
         hidden = len(np.asarray(next(iter(self.table().values())))) - _MOST_LINES
         return f"and {hidden:,} more" if hidden > 0 else ""
 

@@ -20,7 +20,6 @@ from jaxmf.arguments import check_count, check_flag, check_text
 from jaxmf.data import Container, Dense, Tokens
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
-from jaxmf.data.elsewhere import without_cells
 from jaxmf.engine.memory import resident_bytes
 from jaxmf.engine.progress import ProgressReport
 from jaxmf.engine.run import as_key
@@ -211,7 +210,7 @@ def sample(
         "sample", container, seed=seed, settings=run_settings, options=options,
         outcome=outcome(run, began), notes=notes, mesh=mesh,
     )  # fmt: skip
-    data, fields = without_cells(container), fields_of_chains(model, run)
+    data, fields = container.without_cells(), fields_of_chains(model, run)
     posterior = Posterior(model=model, data=data, meta=meta, predicted_at=cells, **fields)
     return alarms.warn(posterior, mesh)
 
@@ -387,7 +386,7 @@ def variational(
         "variational", container, seed=seed, settings=run_settings, options=kept,
         outcome=outcome(run, began), notes=model.notes(container), mesh=mesh,
     )  # fmt: skip
-    data, fields = without_cells(container), fields_of_ascent(model, container, run)
+    data, fields = container.without_cells(), fields_of_ascent(model, container, run)
     return alarms.warn(Posterior(model=model, data=data, meta=meta, **fields), mesh)
 
 

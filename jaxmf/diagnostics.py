@@ -46,6 +46,7 @@ class Summary(Answer):
     """
 
     _axes: ClassVar = {"values": "quantity statistic"}
+    _labels: ClassVar = {"quantity": "names", "statistic": "columns"}
 
     def __init__(
         self, names: Sequence[str], columns: Sequence[str], values: np.ndarray, caption: str = ""
@@ -82,9 +83,6 @@ class Summary(Answer):
     def to_pandas(self) -> pd.DataFrame:
         """The same as a pandas DataFrame, the names of the rows as its index."""
         return super().to_pandas().set_axis(self.names)
-
-    def coordinates(self) -> dict[str, object]:
-        return {"quantity": self.names, "statistic": self.columns}
 
     def __repr__(self) -> str:
         body = zip(self.names, self.cells(), strict=True)

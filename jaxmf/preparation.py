@@ -13,9 +13,8 @@ from jax.sharding import Mesh
 
 from jaxmf import devices, registry
 from jaxmf.data import Container, as_container
-from jaxmf.data.cells_by_id import SpansProcesses
+from jaxmf.data.cells_by_id import SpansProcesses, are_elsewhere
 from jaxmf.data.convert import num_bytes_of, put_beside
-from jaxmf.data.elsewhere import are_elsewhere
 from jaxmf.engine import Algorithm
 from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.memory import check_limit, refuse_copy

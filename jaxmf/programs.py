@@ -71,6 +71,16 @@ def jit(fn: Callable[..., object] | None = None, **options: Any) -> Any:
     return program
 
 
+def jit_method(method: Callable[..., object], **options: object) -> Any:
+    """`jit` of a method of a protocol, called with a model and what the method takes."""
+
+    @functools.wraps(method)
+    def of_model(model: object, *args: object, **kwargs: object) -> object:
+        return getattr(model, method.__name__)(*args, **kwargs)
+
+    return jit(of_model, **options)
+
+
 def refuse_in_fork() -> None:
     """Refuses what would wait for ever for threads that a fork does not have.
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from signal import Signals
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -139,18 +142,10 @@ def fit(
 ) -> None:
     """Fit a model to a matrix, or to a series of them (.csv of row, column, time), and write it."""
     import jaxmf as mf
-    from jaxmf import registry
 
     check_out(out, resume=resume, overwrite=overwrite)
     shape = read_shape(image_shape)
-    entry = registry.get(model)
-    if entry.has_functions:
-        raise ValueError(
-            f"{entry.name} is made of functions, which the command line cannot read; use "
-            f"jaxmf.{entry.class_name} from Python"
-        )
-    chosen = entry.default if method is None else method.replace("-", "_")
-    registry.check_method(entry, chosen)
+    entry, chosen = _entry(model, method)
     for path in (data, mask, vocab, row_features, column_features):
         if path is not None and not (path is data and _is_corpus(entry, path)):
             check_file(path)
@@ -169,47 +164,69 @@ def fit(
     start_compilation_cache()
     flags = {"chains": chains, "samples": samples, "warmup": warmup, "thin": thin, "temper": temper}
     flags |= {"particles": particles, "runs": runs, "epochs": epochs, "validation": validation}
-    settings = method_options(chosen, {**flags, "analytic": analytic or None})
-    from jaxmf.engine.interrupt import Interrupts
-    from jaxmf.engine.lock import refuse_if_locked
-
-    keeping = _keeping(chosen, out, resume=resume, seconds=checkpoint_every)
-    if overwrite:
-        refuse_if_locked(out / _CHECKPOINT)
-        shutil.rmtree(out / _CHECKPOINT, ignore_errors=True)
-    with Interrupts() as stop:
-        posterior = mf.fit(
-            description,
-            container,
-            method=chosen,
-            seed=seed,
-            progress=progress,
-            **keeping,
-            **settings,
-            **options,
-        )
-    if stop.signal is not None and not _num_draws(posterior):
-        _say_stopped(stop.signal.name, out, "no draw was kept yet")
-        raise typer.Exit(128 + stop.signal)
-    from jaxmf.diagnostics import held_out_error
-    from jaxmf.model import PredictsCells
-    from jaxmf.posterior.ranking import can_recommend
+    asked: dict[str, Any] = {"method": chosen, "seed": seed, "progress": progress, **options}
+    asked |= method_options(chosen, {**flags, "analytic": analytic or None})
+    asked |= _keeping(chosen, out, resume=resume, seconds=checkpoint_every)
+    posterior, signal = _run(partial(mf.fit, description, container, **asked), out, overwrite)
     from jaxmf.report import write_notes
 
     posterior.save(out)
     keep_reading(out, {**reading, **noted})
     write_notes(out, image_shape=shape, truth=truth)
-    print(as_options(str(posterior)))
-    following = "recommend" if can_recommend(description) else "report"
-    ending = "" if following == "recommend" else " -o report.html"
-    if truth is not None and isinstance(description, PredictsCells):
-        print(f"\n{held_out_error(posterior, truth)}")
-    print(f"\nWritten to {out}. Next: jaxmf {following} {shlex.quote(str(out))}{ending}")
-    if stop.signal is not None:
+    _print_result(posterior, out, truth)
+    if signal is not None:
         if chosen != "smc":  # which had ended all the same
-            _say_stopped(stop.signal.name, out, "the draws so far are written")
+            _say_stopped(signal.name, out, "the draws so far are written")
         # what a shell or a scheduler sees of a program that died of the signal
+        raise typer.Exit(128 + signal)
+
+
+def _entry(model: str, method: str | None) -> tuple[Entry, str]:
+    """A model by its name, and the method that fits it."""
+    from jaxmf import registry
+
+    entry = registry.get(model)
+    if entry.has_functions:
+        raise ValueError(
+            f"{entry.name} is made of functions, which the command line cannot read; use "
+            f"jaxmf.{entry.class_name} from Python"
+        )
+    chosen = entry.default if method is None else method.replace("-", "_")
+    registry.check_method(entry, chosen)
+    return entry, chosen
+
+
+def _run(
+    call: Callable[[], Posterior], out: Path, overwrite: bool
+) -> tuple[Posterior, Signals | None]:
+    """What a call returns, and the signal that stopped it; leaves where no draw was kept."""
+    from jaxmf.engine.interrupt import Interrupts
+    from jaxmf.engine.lock import refuse_if_locked
+
+    if overwrite:
+        refuse_if_locked(out / _CHECKPOINT)
+        shutil.rmtree(out / _CHECKPOINT, ignore_errors=True)
+    with Interrupts() as stop:
+        posterior = call()
+    has_draws = all(values.shape[1] for values in posterior.draws.values())
+    if stop.signal is not None and not (posterior.draws and has_draws):
+        _say_stopped(stop.signal.name, out, "no draw was kept yet")
         raise typer.Exit(128 + stop.signal)
+    return posterior, stop.signal
+
+
+def _print_result(posterior: Posterior, out: Path, truth: object) -> None:
+    """The summary of a run, its error on held-out cells, and what to do next."""
+    from jaxmf.diagnostics import held_out_error
+    from jaxmf.model import PredictsCells
+    from jaxmf.posterior.ranking import can_recommend
+
+    print(as_options(str(posterior)))
+    if truth is not None and isinstance(posterior.model, PredictsCells):
+        print(f"\n{held_out_error(posterior, truth)}")
+    is_ranking = can_recommend(posterior.model)
+    following = f"{'recommend' if is_ranking else 'report'} {shlex.quote(str(out))}"
+    print(f"\nWritten to {out}. Next: jaxmf {following}{'' if is_ranking else ' -o report.html'}")
 
 
 def _is_corpus(entry: Entry, path: Path) -> bool:
@@ -231,11 +248,6 @@ def _keeping(method: str, out: Path, *, resume: bool, seconds: float | None) -> 
     if seconds is not None:
         raise ValueError("--checkpoint-every: smc keeps no checkpoint; leave it out")
     return {}
-
-
-def _num_draws(posterior: Posterior) -> int:
-    """Draws of each chain."""
-    return min((values.shape[1] for values in posterior.draws.values()), default=0)
 
 
 def _say_stopped(signal: str, out: Path, what: str) -> None:

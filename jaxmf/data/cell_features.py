@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import checks, names
-from jaxmf.data.container import assign, bare, checked_cells, digest, lookup
+from jaxmf.data.container import assign, bare, check_headings, checked_cells, digest, lookup
 from jaxmf.data.encoding import Column
 from jaxmf.data.features import Features
 from jaxmf.data.frames import as_pandas
@@ -81,7 +81,7 @@ class CellFeatures:
         order = np.lexsort((columns, rows))
         assign(
             self,
-            offsets=jnp.asarray(_offsets(rows, shape[0])),
+            offsets=jnp.asarray(np.cumsum([0, *np.bincount(rows, minlength=shape[0])]), jnp.int32),
             columns=jnp.asarray(columns[order]),
             values=jnp.asarray(table.to_array()[order]),
             shape=shape,
@@ -107,10 +107,7 @@ class CellFeatures:
         """
         frame = as_pandas(frame)
         requested = [("row", row), ("column", column), *(("features", name) for name in features)]
-        for argument, label in requested:
-            if label not in frame.columns:
-                have = ", ".join(map(repr, frame.columns))
-                raise ValueError(f"{argument}: the table has no column {label!r}, it has {have}.")
+        check_headings(frame, requested)
         rows, row_ids = lookup(f"column {row!r}", frame[row], None)
         columns, column_ids = lookup(f"column {column!r}", frame[column], None)
         table = Features.from_pandas(frame[list(features)].reset_index(drop=True), **options)
@@ -208,11 +205,6 @@ class CellFeatures:
         offsets, columns, values = children
         arrays = {"offsets": offsets, "columns": columns, "values": values}
         return bare(cls, **arrays, shape=shape, row_names=None, column_names=None, described=())
-
-
-def _offsets(rows: np.ndarray, num_rows: int) -> np.ndarray:
-    counts = np.bincount(rows, minlength=num_rows)
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
 
 def _new_indices(

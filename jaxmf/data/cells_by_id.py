@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
-from jaxmf.data import alignment, names
+from jaxmf.data import alignment, names, process_cells
 from jaxmf.data.container import assign, bare, digest
 from jaxmf.data.process_cells import ADVICE, CellPart, SpreadColumn
 from jaxmf.types import Names, PyTree
@@ -40,6 +42,19 @@ class SpansProcesses:
         """Whether some cells (or tokens) lie in other processes: see `from_process_rows`."""
         return self.elsewhere is not None
 
+    def without_cells(self) -> Self:
+        """The same without the cells (tokens) of this process, where they lie in several."""
+        if self.elsewhere is None:
+            return self
+        result = bare(type(self), **self.__dict__)
+        assign(result, _elsewhere=self.elsewhere._replace(cells=None, missing=None))
+        return result
+
+
+def are_elsewhere(data: object) -> bool:
+    """Whether some cells of a container lie in other processes."""
+    return isinstance(data, SpansProcesses) and data.spans_processes
+
 
 class CellsById(SpansProcesses, ABC):
     """Rows and columns with ids, in a pytree of arrays; the base of the containers of matrices.
@@ -57,10 +72,13 @@ class CellsById(SpansProcesses, ABC):
         @property
         def shape(self) -> tuple[int, ...]: ...
 
+        @property
+        def num_missing(self) -> int: ...
+
     else:
 
         def __getattr__(self, name):
-            if name in type(self).leaves and "_elsewhere" in self.__dict__:
+            if name in type(self).leaves and "_fingerprint" in self.__dict__:
                 raise ValueError(ADVICE)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -122,6 +140,11 @@ class CellsById(SpansProcesses, ABC):
     ) -> Self:
         """The cells by the columns of ``known``: column j becomes order[j], -1 is left out."""
 
+    def describe(self) -> str:
+        """How much of what there is, for messages."""
+        sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns"
+        return f"{sides}, {self.num_missing:,} cells missing"
+
     def size(self) -> str:
         """How large it is, in a few characters."""
         return " x ".join(f"{length:,}" for length in self.shape)
@@ -136,24 +159,24 @@ class CellsById(SpansProcesses, ABC):
         return {name: getattr(self, name) for name in self.leaves}
 
     @classmethod
-    def _across_processes(
-        cls, elsewhere: Elsewhere, shape: tuple[int, int], *ids: Names | None
+    def _of_processes(
+        cls, make: Callable[[], Self], mesh: Mesh, names: tuple[str, ...], *, split_by_row: bool
     ) -> Self:
-        """Cells of which each process has a part; all of them call it."""
+        """Cells of which each process makes a part; all of them call it."""
+        if jax.process_count() == 1:
+            process_cells.check_mesh(mesh)
+            return make()
+        found = process_cells.merge(make, mesh, names=names, split_by_row=split_by_row)
+        counts = process_cells.counts_of_lines(found.part, found.shape)
+        num_missing = 0 if found.missing is None else found.missing.num_cells
+        elsewhere = Elsewhere(found.part.num_cells, num_missing, *counts, found.part, found.missing)
+        shape, *ids = found[2:]
         result = bare(cls, shape=shape, row_names=ids[0], column_names=ids[1])
-        parts = (elsewhere.cells, elsewhere.missing)
+        parts = (found.part, found.missing)
         arrays = [SpreadColumn(p, i) for p in parts if p is not None for i in range(len(p.arrays))]
         # now, when all processes are here: later one of them may ask alone
         fingerprint = digest(cls.__name__, shape, dict(zip(cls.leaves, arrays, strict=False)))
         assign(result, _elsewhere=elsewhere, _fingerprint=fingerprint)
-        return result
-
-    def without_cells(self) -> Self:
-        """The same without the cells of this process, where they lie in several."""
-        if self.elsewhere is None:
-            return self
-        result = bare(type(self), **self.__dict__)
-        assign(result, _elsewhere=self.elsewhere._replace(cells=None, missing=None))
         return result
 
     def tree_flatten_with_keys(

@@ -3,7 +3,7 @@
 They run on the host, with numpy, once for each container; kernels trust what passed them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,11 +21,6 @@ _NOT_FINITE = "Only Dense data marks missing cells with NaN; drop these values o
 def is_traced(*arrays: object) -> bool:
     """Whether any of these is an abstract value, of which nothing can be checked."""
     return any(isinstance(a, (jax.core.Tracer, jax.ShapeDtypeStruct)) for a in arrays)
-
-
-def first_position(mask: np.ndarray) -> tuple[int, ...]:
-    """The index of the first true element, in row-major order."""
-    return tuple(int(i) for i in np.unravel_index(int(np.argmax(mask)), mask.shape))
 
 
 def shown_id(names: Names | None, position: int) -> str:
@@ -58,7 +53,7 @@ def offence(
     ``offset`` is where the array begins in that of the user, whose first offence it then shows;
     ``ids`` are those of rows and columns of a matrix.
     """
-    position = first_position(mask)
+    position = tuple(int(i) for i in np.unravel_index(int(np.argmax(mask)), mask.shape))
     num_bad = int(np.count_nonzero(mask))
     more = f" ({num_bad} such values)" if num_bad > 1 else ""
     value = np.asarray(array)[position].item()
@@ -66,6 +61,20 @@ def offence(
         position = tuple(first + index for first, index in zip(offset, position, strict=True))
     where = show_position(position, ids)
     return ValueError(f"{name}: {problem}: {value!r} at {where}{more}. {remedy}")
+
+
+def refuse(
+    name: str,
+    array: np.ndarray,
+    is_bad: Callable[[np.ndarray], np.ndarray],
+    problem: str,
+    remedy: str,
+    *,
+    offset: tuple[int, ...] | None = None,
+) -> None:
+    """Raises the `offence` of the elements that a test is true for, if there are any."""
+    if any_block(array, is_bad):
+        raise offence(name, array, is_bad(array), problem, remedy, offset=offset)
 
 
 def as_mask(name: str, x: object, shape: tuple[int, ...]) -> np.ndarray:
@@ -193,34 +202,22 @@ def as_float(name: str, array: np.ndarray, *, offset: tuple[int, ...] | None = N
     if np.issubdtype(array.dtype, np.integer):
         limit = 2 ** (np.finfo(dtype).nmant + 1)
         if array.dtype.itemsize * 8 > np.finfo(dtype).nmant:
-
-            def is_beyond(part: np.ndarray) -> np.ndarray:
-                return (part > limit) | (part < -limit)
-
-            if any_block(array, is_beyond):
-                raise offence(
-                    name,
-                    array,
-                    is_beyond(array),
-                    f"{array.dtype} cannot be cast to {dtype} without loss, whole numbers are "
-                    f"exact up to {limit} only",
-                    "Rescale them, or pass them as floats if rounding is meant.",
-                    offset=offset,
-                )
+            refuse(
+                name,
+                array,
+                lambda part: (part > limit) | (part < -limit),
+                f"{array.dtype} cannot be cast to {dtype} without loss, whole numbers are exact up "
+                f"to {limit} only",
+                "Rescale them, or pass them as floats if rounding is meant.",
+                offset=offset,
+            )
         return aligned_copy(array, dtype)
     with np.errstate(over="ignore"):
         result = aligned_copy(array, dtype)
-    if any_block(result, np.isinf):
-        lost = np.isinf(result) & np.isfinite(array)
-        if lost.any():
-            raise offence(
-                name,
-                array,
-                lost,
-                f"too large for {dtype}, whose largest number is {np.finfo(dtype).max:.3g}",
-                "Rescale the data.",
-                offset=offset,
-            )
+    lost = any_block(result, np.isinf) and np.isinf(result) & np.isfinite(array)
+    if np.any(lost):
+        problem = f"too large for {dtype}, whose largest number is {np.finfo(dtype).max:.3g}"
+        raise offence(name, array, np.asarray(lost), problem, "Rescale the data.", offset=offset)
     return result
 
 
@@ -262,13 +259,7 @@ def check_finite(
     if where is not None:
         bad &= where
     if bad.any():
-        raise offence(
-            name,
-            array,
-            bad,
-            "must be finite",
-            remedy,
-        )
+        raise offence(name, array, bad, "must be finite", remedy)
 
 
 def _is_not_finite(array: np.ndarray) -> np.ndarray:
@@ -277,14 +268,6 @@ def _is_not_finite(array: np.ndarray) -> np.ndarray:
 
 def _is_fractional(array: np.ndarray) -> np.ndarray:
     return array != np.floor(array)
-
-
-def _is_negative(array: np.ndarray) -> np.ndarray:
-    return array < 0
-
-
-def _is_beyond_int32(array: np.ndarray) -> np.ndarray:
-    return array > INT32_MAX
 
 
 def check_counts(name: str, array: np.ndarray) -> None:
@@ -297,29 +280,27 @@ def check_counts(name: str, array: np.ndarray) -> None:
     )
     advice = "Counts are whole numbers; pass raw counts rather than weights or frequencies."
     for is_bad, problem, remedy in (
-        (_is_negative, "negative count", "Counts are 0, 1, 2, ..."),
+        (lambda part: part < 0, "negative count", "Counts are 0, 1, 2, ..."),
         (_is_fractional, "fractional count", advice),
-        (_is_beyond_int32, "count beyond int32", "Split the rows, or use a model of counts."),
+        (
+            lambda part: part > INT32_MAX,
+            "count beyond int32",
+            "Split the rows, or use a model of counts.",
+        ),
     ):
-        if any_block(array, is_bad):
-            raise offence(name, array, is_bad(array), problem, remedy)
+        refuse(name, array, is_bad, problem, remedy)
 
 
 def check_binary(name: str, array: np.ndarray) -> np.ndarray:
     """Zeros and ones, returned as bool."""
-    if any_block(array, _is_neither_0_nor_1):
-        raise offence(
-            name,
-            array,
-            _is_neither_0_nor_1(array),
-            "must hold 0 and 1 only",
-            "Threshold it first, for instance x > 0; this container knows no missing cells.",
-        )
+    refuse(
+        name,
+        array,
+        lambda part: (part != 0) & (part != 1),
+        "must hold 0 and 1 only",
+        "Threshold it first, for instance x > 0; this container knows no missing cells.",
+    )
     return array.astype(bool)
-
-
-def _is_neither_0_nor_1(array: np.ndarray) -> np.ndarray:
-    return (array != 0) & (array != 1)
 
 
 def check_vector(
@@ -353,22 +334,15 @@ def as_index(name: str, x: object, *, size: int | None = None) -> np.ndarray:
         if array.dtype == bool:
             raise TypeError(f"{name}: is a mask (bool), indices are needed. Use numpy.nonzero.")
         check_finite(name, array)
-        if any_block(array, _is_fractional):
-            bad = _is_fractional(array)
-            raise offence(name, array, bad, "not a whole number", "Indices are 0, 1, 2, ...")
+        refuse(name, array, _is_fractional, "not a whole number", "Indices are 0, 1, 2, ...")
     upper = INT32_MAX if size is None else size - 1
-
-    def is_outside(part: np.ndarray) -> np.ndarray:
-        return (part < 0) | (part > upper)
-
-    if any_block(array, is_outside):
-        raise offence(
-            name,
-            array,
-            is_outside(array),
-            f"index out of range 0..{upper}",
-            "Indices count from 0; subtract 1 if yours count from 1, or enlarge the shape.",
-        )
+    refuse(
+        name,
+        array,
+        lambda part: (part < 0) | (part > upper),
+        f"index out of range 0..{upper}",
+        "Indices count from 0; subtract 1 if yours count from 1, or enlarge the shape.",
+    )
     return aligned_copy(array, np.int32)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxmf.data import checks
 from jaxmf.data.frames import as_pandas
-from jaxmf.data.names import as_names, counts_from_zero, encode, positions
+from jaxmf.data.names import as_names, counts_from_zero, encode, object_array, positions
 from jaxmf.data.process_cells import SpreadColumn
 from jaxmf.data.process_rows import blocks_on_host, spans_processes
 from jaxmf.data.text_tables import MISSING, TRUTHS
@@ -105,6 +105,48 @@ def lookup(
     all_ids = as_names(argument, known)
     assert all_ids is not None
     return positions(argument, ids, names=all_ids, size=len(all_ids), line=line), all_ids
+
+
+def read_tuples(
+    argument: str, lines: Any, parts: tuple[str, ...], *, nothing: str, known: tuple[object, object]
+) -> tuple[list[Any], tuple[np.ndarray, Names], tuple[np.ndarray, Names]]:
+    """Tuples of ids of a row and a column, and perhaps more, from a table, an array or a list.
+
+    Args: parts: what is in each; nothing: what it means that there are none; known: ids of rows and
+    of columns, or None.
+    Returns the tuples, and positions and ids of rows and of columns as `lookup`.
+    """
+    lines = as_pandas(lines)
+    if is_frame(lines):
+        lines = list(lines.itertuples(index=False, name=None))
+    elif isinstance(lines, np.ndarray):
+        lines = lines.tolist()
+    form = f"({', '.join(parts)})"
+    found = checks.as_lines(argument, lines, f"a list of {argument} {form}")
+    for position, line in enumerate(found):
+        has_parts = not isinstance(line, (str, bytes)) and hasattr(line, "__len__")
+        if not has_parts or len(line) != len(parts):
+            raise ValueError(
+                f"{argument}: the line at position {position} is {line!r}, a "
+                f"{argument.removesuffix('s')} {form} is needed."
+            )
+    if not found:
+        raise ValueError(f"{argument}: is empty, {nothing}. At least one is needed.")
+    rows, columns = (
+        lookup(
+            argument, object_array([line[side] for line in found]), known[side], line=parts[side]
+        )
+        for side in (0, 1)
+    )
+    return found, rows, columns
+
+
+def check_headings(frame: Any, labels: Iterable[tuple[str, object]]) -> None:
+    """Refuses an argument that names a column which a DataFrame lacks."""
+    for argument, label in labels:
+        if not isinstance(label, Hashable) or label not in frame.columns:
+            have = ", ".join(map(repr, frame.columns)) or "no columns"
+            raise ValueError(f"{argument}: the table has no column {label!r}, it has {have}.")
 
 
 def checked_cells(

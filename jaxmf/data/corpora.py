@@ -88,7 +88,7 @@ def read_tokens(
     if Path(path).is_dir() and are_words:
         return _folder(Path(path))
     path = check_file(path)
-    headings = _headings(path)
+    headings = stripped_lines(path, first=True)[0][0] if is_text(path) else None
     needed = [*columns, *real]
     if form is not None and not are_words:
         raise ValueError(f"form belongs to documents and words, not to {', '.join(needed)}")
@@ -112,7 +112,7 @@ def read_tokens(
     if found is not None:
         return found
     table = _counts(path, key, use_columns, drop_columns)
-    words = None if vocabulary is None else _lines(check_file(vocabulary))
+    words = None if vocabulary is None else [*map(str.strip, _lines(check_file(vocabulary)))]
     if words is not None and len(words) != table.values.shape[1]:
         raise ValueError(
             f"{vocabulary}: has {len(words)} words, the counts have {table.values.shape[1]} columns"
@@ -168,7 +168,7 @@ def _lists(
     if not is_text(path) or form == "matrix":
         return None
     if form is None and extension(path) == ".txt" and _are_texts(path):
-        return _texts(path)
+        return _words_of(_lines(path))  # empty lines are documents without words
     if form is None and not _is_list(path):
         return None
     listed = listed_ones(path, form=form, use_columns=use)
@@ -317,14 +317,6 @@ def _folder(path: Path) -> Tokens:
     return _words_of(texts, [file.stem for file in files])
 
 
-def _texts(path: Path) -> Tokens:
-    """Tokens of a text a line; empty lines are documents without words."""
-    lines = [cells[0] for _, cells in numbered_lines(path, whole=True)]
-    while lines and not lines[-1].strip():
-        lines.pop()
-    return _words_of(lines)
-
-
 def _counts(
     path: Path, key: str | None, use: Sequence[str] | None, drop: Sequence[str]
 ) -> UncheckedTable:
@@ -351,17 +343,12 @@ def _counts(
     return read_matrix(path, key=key, use_columns=use, drop_columns=drop)
 
 
-def _headings(path: Path) -> list[str] | None:
-    if not is_text(path):
-        return None
-    return stripped_lines(path, first=True)[0][0]
-
-
-def _lines(path: Path) -> np.ndarray:
-    words = [line[0] for _, line in numbered_lines(path, whole=True)]
-    while words and not words[-1].strip():
-        words.pop()
-    return np.array([word.strip() for word in words], dtype=object)
+def _lines(path: Path) -> list[str]:
+    """The lines of a text, without empty ones at its end."""
+    lines = [cells[0] for _, cells in numbered_lines(path, whole=True)]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return lines
 
 
 def _as_floats(path: Path, name: str, texts: np.ndarray) -> np.ndarray:

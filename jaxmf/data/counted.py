@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -122,20 +123,10 @@ def _checked_sparse(matrix: sparray) -> csr_array:
     try:
         checks.check_counts("counts", counts)
     except ValueError as error:
-        first, cells = _first_offence(counts), matrix.tocoo(copy=False)
-        where = f"row {cells.row[first]}, column {cells.col[first]}"
-        raise ValueError(str(error).replace(f"position {first}", where)) from None
+        cells = matrix.tocoo(copy=False)
+
+        def cell(found: re.Match[str]) -> str:
+            return f"row {cells.row[int(found[1])]}, column {cells.col[int(found[1])]}"
+
+        raise ValueError(re.sub(r"position (\d+)", cell, str(error))) from None
     return matrix if matrix.format == "csr" else csr_array(matrix)
-
-
-def _first_offence(counts: np.ndarray) -> int:
-    """The position that `check_counts` shows: of its first check that something fails."""
-    for bad in (
-        ~np.isfinite(counts),
-        counts < 0,
-        counts != np.floor(counts),
-        counts > checks.INT32_MAX,
-    ):
-        if bad.any():
-            return int(np.argmax(bad))
-    raise AssertionError("nothing is wrong with these counts")

@@ -167,11 +167,20 @@ class Dense(CellsById):
     @property
     def spans_processes(self) -> bool:
         """Whether some rows lie in other processes: see `from_process_rows`."""
-        return process_rows.spans_processes(self.values)
+        return "values" not in self.__dict__ or process_rows.spans_processes(self.values)
+
+    def without_cells(self) -> Self:
+        """Size, ids and fingerprint of rows that lie in several processes: all that each knows."""
+        if not self.spans_processes:
+            return self
+        ids = {"row_names": self.row_names, "column_names": self.column_names}
+        return bare(type(self), _shape=self.shape, _fingerprint=self.fingerprint(), **ids)
 
     @property
     def shape(self) -> tuple[int, int]:
         """(N, D)."""
+        if "_shape" in self.__dict__:
+            return self.__dict__["_shape"][0], self.__dict__["_shape"][1]
         return self.values.shape[0], self.values.shape[1]
 
     @property
@@ -240,16 +249,11 @@ class Dense(CellsById):
         values = np.concatenate([self.to_array(), new.to_array()])
         return type(self)(values, row_names=names_of_rows, column_names=self.column_names)
 
-    def describe(self) -> str:
-        """How much of what there is, for messages."""
-        sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns"
-        return f"{sides}, {self.num_missing:,} cells missing"
-
     def __repr__(self) -> str:
-        missing = ""
         if self.spans_processes:
-            missing = ", in several processes"
-        elif not checks.is_traced(self.observed):
+            return f"Dense({' x '.join(map(str, self.shape))}, in several processes)"
+        missing = ""
+        if not checks.is_traced(self.observed):
             missing = f", {self.num_missing} missing"
         return f"Dense({' x '.join(map(str, jnp.shape(self.values)))}{missing})"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -11,9 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxmf.data import checks, process_cells
-from jaxmf.data.cells_by_id import CellsById, Elsewhere
-from jaxmf.data.container import assign, bare, checked_cells, is_frame, is_sparse, lookup, peel
+from jaxmf.data import checks
+from jaxmf.data.cells_by_id import CellsById
+from jaxmf.data.container import (
+    assign,
+    bare,
+    check_headings,
+    checked_cells,
+    is_frame,
+    is_sparse,
+    lookup,
+    peel,
+)
 from jaxmf.data.frames import as_pandas
 from jaxmf.types import Array, Names, PyTree
 
@@ -127,10 +136,7 @@ class Entries(CellsById):
         frame = as_pandas(frame)
         if not is_frame(frame):
             raise TypeError(f"frame: must be a DataFrame, is {frame!r}. See Entries.from_array.")
-        for argument, label in (("row", row), ("column", column), ("value", value)):
-            if not isinstance(label, Hashable) or label not in frame.columns:
-                have = ", ".join(repr(c) for c in getattr(frame, "columns", ())) or "no columns"
-                raise ValueError(f"{argument}: the table has no column {label!r}, it has {have}.")
+        check_headings(frame, (("row", row), ("column", column), ("value", value)))
         rows, row_ids = lookup(f"column {row!r}", frame[row], row_names, line="row")
         columns, column_ids = lookup(
             f"column {column!r}", frame[column], column_names, line="column"
@@ -238,13 +244,7 @@ class Entries(CellsById):
                 return x
             return cls.from_scipy(x) if is_sparse(x) else cls.from_array(x)
 
-        if jax.process_count() == 1:
-            process_cells.check_mesh(mesh)
-            return make()
-        found = process_cells.merge(make, mesh, names=cls.leaves, split_by_row=False)
-        counts = process_cells.counts_of_lines(found.part, found.shape)
-        elsewhere = Elsewhere(found.part.num_cells, 0, *counts, cells=found.part)
-        return cls._across_processes(elsewhere, *found[2:])
+        return cls._of_processes(make, mesh, cls.leaves, split_by_row=False)
 
     @property
     def num_entries(self) -> int:

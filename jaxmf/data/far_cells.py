@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxmf.data.cells_by_id import are_elsewhere
 from jaxmf.data.checks import shown_id
 from jaxmf.data.dense import Dense
-from jaxmf.data.elsewhere import are_elsewhere
 from jaxmf.data.entries import Entries
 from jaxmf.user_warnings import warn
 

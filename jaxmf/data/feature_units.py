@@ -72,16 +72,7 @@ def cells_in_units(features: CellFeatures) -> CellFeatures:
         column._replace(scale=column.scale * float(one))
         for column, one in zip(features.described, scale, strict=True)
     )
-    return bare(
-        CellFeatures,
-        offsets=features.offsets,
-        columns=features.columns,
-        values=changed,
-        shape=features.shape,
-        row_names=features.row_names,
-        column_names=features.column_names,
-        described=columns,
-    )
+    return bare(CellFeatures, **vars(features) | {"values": changed, "described": columns})
 
 
 def _moments(values: np.ndarray, *, is_centred: bool) -> tuple[float, float]:

@@ -14,7 +14,7 @@ import scipy.sparse
 
 from jaxmf.arguments import check_flag
 from jaxmf.data import checks, feature_columns, names
-from jaxmf.data.container import assign, bare, digest, is_frame, is_sparse
+from jaxmf.data.container import assign, bare, check_headings, digest, is_frame, is_sparse
 from jaxmf.data.encoding import MISSING, Column, encode_columns, encode_one
 from jaxmf.data.feature_products import FeatureProducts
 from jaxmf.data.frames import as_pandas
@@ -136,8 +136,6 @@ class Features(FeatureProducts):
             >>> films.labels, films.to_array().tolist()
             (('genres=Drama', 'genres=War'), [[1.0, 1.0], [0.0, 1.0]])
         """
-        if missing not in MISSING:
-            raise ValueError(f'missing: must be "refuse" or "zero", is {missing!r}.')
         check_flag("standardise", standardise)
         check_flag("sparse", sparse)
         if table is None:
@@ -168,9 +166,7 @@ class Features(FeatureProducts):
         if not is_frame(frame):
             raise TypeError(f"frame: must be a DataFrame, is {frame!r}. See from_columns.")
         headings = list(frame.columns)
-        if id is not None and id not in headings:
-            have = ", ".join(map(repr, headings)) or "no columns"
-            raise ValueError(f"id: the table has no column {id!r}, it has {have}.")
+        check_headings(frame, [("id", id)] * (id is not None))
         table = {str(name): _cells(frame[name]) for name in headings if name != id}
         options["categorical"] = _with_categories(frame, table, options)
         return cls.from_columns(table, ids=frame.index if id is None else frame[id], **options)
@@ -265,12 +261,7 @@ class Features(FeatureProducts):
     def select(self, positions: np.ndarray) -> Self:
         """The features of some columns, by their positions (P,), in that order."""
         matrix = scipy.sparse.csc_array(self.with_gaps())[:, positions]
-        return type(self)(
-            matrix if self.is_sparse else matrix.toarray(),
-            self.ids,
-            columns=[self.described[position] for position in positions],
-            missing=self.missing,
-        )
+        return self._with(matrix, self.ids, [self.described[position] for position in positions])
 
     def match(self, ids: Any, *, size: int | None = None, what: str = "features") -> Self:
         """The same features with one line for each of these ids, in their order.
@@ -329,13 +320,10 @@ class Features(FeatureProducts):
             return words + " None matches: check the types of the ids, and which column holds them."
         return words + ' Add their lines, or make the features with missing="zero".'
 
-    def _with(self, matrix: Any, ids: object) -> Self:
-        return type(self)(
-            matrix if self.is_sparse else matrix.toarray(),
-            ids,
-            columns=self.described,
-            missing=self.missing,
-        )
+    def _with(self, matrix: Any, ids: object, columns: Sequence[Column] | None = None) -> Self:
+        values = matrix if self.is_sparse else matrix.toarray()
+        columns = self.described if columns is None else columns
+        return type(self)(values, ids, columns=columns, missing=self.missing)
 
     def encode(self, table: Any, *, ids: object = None) -> Self:
         """New lines in the same columns: the same levels, and numbers standardised as these were.

@@ -41,13 +41,7 @@ def _moments(times: list[str]) -> np.ndarray | None:
     try:
         found = np.array([as_number(time) for time in times])
     except ValueError:
-        return _moments_of_dates(times)
+        dates = dates_of(times)
+        has_offset = {date.utcoffset() is not None for date in dates or ()}
+        return microseconds(dates) if len(has_offset) == 1 else None
     return found if np.isfinite(found).all() else None
-
-
-def _moments_of_dates(times: list[str]) -> np.ndarray | None:
-    dates = dates_of(times)
-    if dates is None:
-        return None
-    has_offset = {date.utcoffset() is not None for date in dates}
-    return microseconds(dates) if len(has_offset) == 1 else None

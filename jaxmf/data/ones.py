@@ -30,7 +30,6 @@ from jaxmf.data.table_columns import (
     written,
 )
 from jaxmf.data.text_tables import Recode, is_number, is_text, numbered_lines
-from jaxmf.types import Names
 from jaxmf.user_warnings import warn
 
 FORMS = ("pairs", "baskets", "matrix")
@@ -183,14 +182,11 @@ def _refuse_headings(path: Path, lines: list[list[str]]) -> None:
     """Refuses a file of one line, which may be nothing but headings."""
     full = [line for line in lines if any(line)]
     if len(full) == 1:
+        shortened_ids = ", ".join(map(repr, full[0][:5])) + ", ..." * (len(full[0]) > 5)
         raise ValueError(
-            f"{path}: has one line, {_shown(full[0])}, and no further lines. If it holds no "
+            f"{path}: has one line, {shortened_ids}, and no further lines. If it holds no "
             "headings but a basket, say form='baskets'."
         )
-
-
-def _shown(cells: Sequence[str]) -> str:
-    return ", ".join(map(repr, cells[:5])) + ", ..." * (len(cells) > 5)
 
 
 def read_series(
@@ -367,18 +363,15 @@ def _with_mask(data: SparseBinary, mask: Path) -> SparseBinary:
     observed = _none_observed(mask, data.shape)
     mask_names = (table.row_names, table.column_names)
     order = [
-        np.arange(size) if new is None or data_names is None else _order(mask, data_names, new)
+        np.arange(size)
+        if new is None or data_names is None
+        else names.positions(f"{mask}: ids", new, names=data_names, size=size)
         for size, data_names, new in zip(
             data.shape, (data.row_names, data.column_names), mask_names, strict=True
         )
     ]
     observed[np.ix_(*order)] = values
     return _with_missing(data, observed, mask)
-
-
-def _order(mask: Path, data_names: Names, mask_names: object) -> np.ndarray:
-    """Where in the data the rows, or columns, of a mask stand, by their ids."""
-    return names.positions(f"{mask}: ids", mask_names, names=data_names, size=len(data_names))
 
 
 def _none_observed(mask: Path, shape: tuple[int, int]) -> np.ndarray:

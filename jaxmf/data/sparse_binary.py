@@ -12,9 +12,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmf.data import checks, names, process_cells
-from jaxmf.data.cells_by_id import CellsById, Elsewhere
-from jaxmf.data.container import assign, bare, checked_cells, is_frame, is_sparse, lookup, peel
-from jaxmf.data.frames import as_pandas
+from jaxmf.data.cells_by_id import CellsById
+from jaxmf.data.container import assign, bare, checked_cells, is_sparse, lookup, peel, read_tuples
 from jaxmf.data.lean import cell_keys, sort_cells
 from jaxmf.types import Array, Names, PyTree
 
@@ -184,26 +183,13 @@ class SparseBinary(CellsById):
             >>> SparseBinary.from_pairs([("ann", "tea"), ("bo", "tea")])
             SparseBinary(2 x 1, 2 ones)
         """
-        pairs = as_pandas(pairs)
-        if is_frame(pairs):
-            pairs = list(pairs.itertuples(index=False, name=None))
-        elif isinstance(pairs, np.ndarray):
-            pairs = pairs.tolist()
-        lines = checks.as_lines("pairs", pairs, "a list of pairs (row, column)")
-        for position, pair in enumerate(lines):
-            if isinstance(pair, (str, bytes)) or not hasattr(pair, "__len__") or len(pair) != 2:
-                raise ValueError(
-                    f"pairs: the line at position {position} is {pair!r}, a pair (row, column) is "
-                    "needed."
-                )
-        rows, row_ids = lookup(
-            "pairs", names.object_array([p[0] for p in lines]), row_names, line="row"
+        _, (rows, row_ids), (columns, column_ids) = read_tuples(
+            "pairs",
+            pairs,
+            ("row", "column"),
+            nothing="the matrix has no ones",
+            known=(row_names, column_names),
         )
-        columns, column_ids = lookup(
-            "pairs", names.object_array([p[1] for p in lines]), column_names, line="column"
-        )
-        if not lines:
-            raise ValueError("pairs: is empty, the matrix has no ones. At least one is needed.")
         shape = (len(row_ids), len(column_ids))
         rows, columns = np.divmod(np.unique(cell_keys(rows, columns, shape[1])), shape[1])
         return cls(rows, columns, shape, row_ids, column_ids)
@@ -307,14 +293,7 @@ class SparseBinary(CellsById):
         def make() -> PyTree:
             return x if isinstance(x, cls) else cls.from_array(x)
 
-        if jax.process_count() == 1:
-            process_cells.check_mesh(mesh)
-            return make()
-        found = process_cells.merge(make, mesh, names=cls.leaves[:2], split_by_row=True)
-        counts = process_cells.counts_of_lines(found.part, found.shape)
-        missing = 0 if found.missing is None else found.missing.num_cells
-        elsewhere = Elsewhere(found.part.num_cells, missing, *counts, found.part, found.missing)
-        return cls._across_processes(elsewhere, *found[2:])
+        return cls._of_processes(make, mesh, cls.leaves[:2], split_by_row=True)
 
     @property
     def num_ones(self) -> int:
@@ -384,11 +363,6 @@ class SparseBinary(CellsById):
         cells |= {"missing_rows": gaps[0], "missing_columns": gaps[1]}
         shape = self.num_rows, known.num_columns
         return bare(type(self), **cells, shape=shape, row_names=self.row_names, column_names=ids)
-
-    def describe(self) -> str:
-        """How much of what there is, for messages."""
-        sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns"
-        return f"{sides}, {self.num_missing:,} cells missing"
 
     def _arrays(self) -> dict[str, object]:
         return {n: getattr(self, n) for n in self.leaves if getattr(self, n) is not None}

@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.data import checks, names
+from jaxmf.data import checks
 from jaxmf.data.cells_by_id import CellsById
-from jaxmf.data.container import assign, bare, is_sparse, lookup
-from jaxmf.data.frames import as_pandas
+from jaxmf.data.container import assign, bare, is_sparse, read_tuples
 from jaxmf.data.names import as_names
 from jaxmf.data.series_checks import (
     SeriesCells,
@@ -203,23 +202,12 @@ class SparseSeries(CellsById):
             >>> SparseSeries.from_triples([("ann", "tea", 1.0), ("bo", "tea", 3.0)])
             SparseSeries(2 x 1 at 2 times from 1 to 3, 2 ones)
         """
-        triples = as_pandas(triples)
-        if hasattr(triples, "itertuples"):
-            triples = triples.itertuples(index=False, name=None)
-        lines = checks.as_lines("triples", triples, "a list of triples (row, column, time)")
-        for position, line in enumerate(lines):
-            if isinstance(line, (str, bytes)) or not hasattr(line, "__len__") or len(line) != 3:
-                raise ValueError(
-                    f"triples: the line at position {position} is {line!r}, a triple (row, column, "
-                    "time) is needed."
-                )
-        if not lines:
-            raise ValueError("triples: is empty, there are no ones. At least one is needed.")
-        rows, row_ids = lookup(
-            "triples", names.object_array([p[0] for p in lines]), row_names, line="row"
-        )
-        columns, column_ids = lookup(
-            "triples", names.object_array([p[1] for p in lines]), column_names, line="column"
+        lines, (rows, row_ids), (columns, column_ids) = read_tuples(
+            "triples",
+            triples,
+            ("row", "column", "time"),
+            nothing="there are no ones",
+            known=(row_names, column_names),
         )
         line_times = as_times([line[2] for line in lines])
         checks.check_finite("times", line_times)

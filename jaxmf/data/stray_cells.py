@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxmf.data.cells_by_id import are_elsewhere
 from jaxmf.data.dense import Dense
-from jaxmf.data.elsewhere import are_elsewhere
 from jaxmf.data.entries import Entries
 from jaxmf.data.far_cells import MOST_CELLS
 

@@ -118,7 +118,8 @@ def numbered_lines(
     numbers that can be read in two ways; an archive of several files.
     """
     path = check_file(path)
-    text = _text(path)
+    # letters with accents may be one character or two, so that equal ids differ: they are one here
+    text = unicodedata.normalize("NFC", _decoded(path))
     if whole:
         return [(line_number, [line]) for line_number, line in enumerate(io.StringIO(text), 1)]
     stated = re.match(r"sep=(.)\r?\n", text)  # a line for spreadsheets
@@ -132,16 +133,8 @@ def numbered_lines(
     return lines
 
 
-def _text(path: Path) -> str:
-    """The text of a file, compressed or not, in UTF-8, UTF-16 or what Windows writes.
-
-    Letters with accents may be written as one character or as two, so that equal ids differ: they
-    are one here.
-    """
-    return unicodedata.normalize("NFC", _decoded(path))
-
-
 def _decoded(path: Path) -> str:
+    """The text of a file, compressed or not, in UTF-8, UTF-16 or what Windows writes."""
     content = _content(path)
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return content.decode("utf-16")

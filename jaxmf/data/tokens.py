@@ -272,14 +272,6 @@ class Tokens(SpansProcesses):
 
         return process_tokens.from_process_rows(cls, make, mesh, (row, column))
 
-    def without_cells(self) -> Self:
-        """The same without the tokens of this process, where they lie in several."""
-        if self.elsewhere is None:
-            return self
-        result = bare(type(self), **self.__dict__)
-        assign(result, _elsewhere=self.elsewhere._replace(cells=None))
-        return result
-
     @property
     def num_tokens(self) -> int:
         """T."""

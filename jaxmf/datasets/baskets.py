@@ -77,12 +77,11 @@ def _build_fimi(file: str, *, first: int, num_items: int | None, path: Path) -> 
     return Prepared(parsers.row_lists(baskets, num_items or largest + 1), {})
 
 
-def _fimi(
-    name: str, npz: str, file: str, *, first: int, num_items: int | None, sha256: str
-) -> Recipe:
+def _fimi(file: str, *, first: int, num_items: int | None, sha256: str) -> Recipe:
+    name = file.removesuffix(".dat").lower()
     return Recipe(
         name,
-        npz,
+        f"{name}.npz",
         sources=(Source(file, f"https://fimi.uantwerpen.be/data/{file}"),),
         build=lambda paths: _build_fimi(file, first=first, num_items=num_items, path=paths[file]),
         sha256=sha256,
@@ -90,16 +89,12 @@ def _fimi(
 
 
 RETAIL = _fimi(
-    "retail",
-    "retail.npz",
     "retail.dat",
     first=0,
     num_items=None,
     sha256="39d0846489b67ec4e9cfc61bc66f9687c105bef1ce3a4e8733501d7986104166",
 )
 T10I4D100K = _fimi(
-    "t10i4d100k",
-    "t10i4d100k.npz",
     "T10I4D100K.dat",
     first=1,
     num_items=1000,

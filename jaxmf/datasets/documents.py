@@ -80,6 +80,8 @@ def kos() -> Documents:
 
 
 _NIPS_ZIP = "nips-corpus-20111211.zip"
+_KNOWCEANS = "https://raw.githubusercontent.com/gregoryyy/knowceans/master/knowceans-tools"
+_NIPS_FILES = "corpus vocab docs authors authors.key vols vols.key labels labels.key"
 
 
 def _build_nips12(paths: Mapping[str, Path]) -> Prepared:
@@ -91,17 +93,7 @@ def _build_nips12(paths: Mapping[str, Path]) -> Prepared:
                     archive.read(f"corpus-example/nips.{name}"), encoding="latin-1"
                 )
             ]
-            for name in (
-                "corpus",
-                "vocab",
-                "docs",
-                "authors",
-                "authors.key",
-                "vols",
-                "vols.key",
-                "labels",
-                "labels.key",
-            )
+            for name in _NIPS_FILES.split()
         }
     # A line of the vocabulary reads "word = index = frequency number-of-documents".
     words = [line.split(" = ")[0] for line in lines["vocab"]]
@@ -132,13 +124,7 @@ NIPS12 = Recipe(
     "nips12",
     "nips12.npz",
     ("vocab.txt", "titles.txt", "authors.txt", "volumes.txt", "labels.txt"),
-    (
-        Source(
-            _NIPS_ZIP,
-            "https://raw.githubusercontent.com/gregoryyy/knowceans/master/knowceans-tools/"
-            + _NIPS_ZIP,
-        ),
-    ),
+    (Source(_NIPS_ZIP, f"{_KNOWCEANS}/{_NIPS_ZIP}"),),
     _build_nips12,
     sha256="0735f0382f4d35c7f4e265df0f3d4889706af157b548aa7b543729dec005a5c5",
 )

@@ -86,13 +86,8 @@ def lda_c(lines: Sequence[str], num_words: int) -> dict[str, np.ndarray]:
             rows.append(row)
             columns.append(int(word))
             counts.append(int(count))
-    return _compressed(
-        np.asarray(rows, np.int64),
-        np.asarray(columns, np.int64),
-        np.asarray(counts, np.int64),
-        len(lines),
-        num_words,
-    )
+    table = np.array([rows, columns, counts], np.int64)
+    return _compressed(table[0], table[1], table[2], len(lines), num_words)
 
 
 def _compressed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from jaxmf.data.checks import as_lines
 from jaxmf.data.convert import complete_matrix
 from jaxmf.diagnostics import evenly_spread
 from jaxmf.model import HasBias, HasBiclusters, HasFactors, HasNetwork, PredictsCells
-from jaxmf.plot import bilinear
+from jaxmf.plot import bilinear, topic_map
 from jaxmf.plot.calibration import QUANTILES, coverage_picture, reliability_picture
 from jaxmf.plot.graph import graph_of_draw
 from jaxmf.plot.network import network_picture
@@ -29,7 +29,6 @@ from jaxmf.plot.panels import (
     trace_panels,
 )
 from jaxmf.plot.style import CHAIN_COLOURS, SEQUENTIAL, bare, colours, empty, figure_of
-from jaxmf.plot.topic_map import topic_map
 from jaxmf.posterior import kept_cells
 from jaxmf.posterior.topic_draws import has_topics
 from jaxmf.types import ArrayLike, PyTree
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+Options = ParamSpec("Options")
 
 
 class Capability(NamedTuple):
@@ -104,15 +104,25 @@ def shows(*capabilities: Capability) -> Callable[[Method], Method]:
             self._check(method.__name__)
             bound = signature.bind(self, *arguments, **options)
             bound.apply_defaults()
-            named = bound.arguments
-            named |= named.pop("options", {})
-            del named["self"]
-            return method(self, **check_options(self._posterior, named))
+            _, *named = bound.arguments.items()  # the first is the posterior
+            return method(self, **check_options(self._posterior, dict(named)))
 
         _SHOWS[method.__name__] = capabilities
         return cast(Method, checked)
 
     return with_checked_options
+
+
+def picture(
+    function: Callable[Concatenate[Answers, Options], Figure], *capabilities: Capability
+) -> Callable[Concatenate[Plots, Options], Figure]:
+    """A method that draws by a function of its name, which takes a posterior first."""
+
+    @functools.wraps(function)
+    def method(self: Plots, /, *arguments: Options.args, **options: Options.kwargs) -> Figure:
+        return function(self._posterior, *arguments, **options)
+
+    return shows(*capabilities)(method)
 
 
 _SHOWS: dict[str, tuple[Capability, ...]] = {}
@@ -262,23 +272,7 @@ class Plots:
         """
         return network_picture(self._posterior.model.network())
 
-    @shows(TOPICS)
-    def topics(self, topic: int | None = None, *, max_topics: int = 60) -> Figure:
-        """A map of the topics: near where their words are alike, large where they have many tokens.
-
-        Topics are those of `Posterior.topics`, in the order of their size in the reference draw;
-        areas of circles are shares of the tokens, pale topics are in few draws. Distances are
-        square roots of Jensen-Shannon divergences of the words, shown in the plane by classical
-        multidimensional scaling.
-
-        Args:
-            topic: one whose most relevant words are shown beside the map; all topics with their
-                most probable words by default.
-            max_topics: how many are shown at most, the first ones.
-        Raises:
-            ValueError: a topic that there is not, or that is not among the first `max_topics`.
-        """
-        return topic_map(self._posterior, topic=topic, max_topics=max_topics)
+    topics = picture(topic_map.topics, TOPICS)
 
     @shows(TOPICS)
     def topics_over(self, values: object, *, num_bins: int = 10, max_topics: int = 12) -> Figure:
@@ -369,36 +363,11 @@ class Plots:
         factors = self._posterior.factors()
         return scree(factors.sizes, factors.size_bounds)
 
-    @shows(BICLUSTERS, MATRIX)
-    def biclusters(self, **options: Any) -> Figure:
-        """The matrix sorted by its biclusters; options of `jaxmf.plot.bilinear.biclusters`."""
-        return bilinear.biclusters(self._posterior, **options)
-
-    @shows(COLUMN_FEATURES)
-    def column_features(
-        self, *, image_shape: tuple[int, int] | None = None, max_features: int = 24
-    ) -> Figure:
-        """Features of columns in the reference draw; see `jaxmf.plot.bilinear`."""
-        return bilinear.column_features(
-            self._posterior, image_shape=image_shape, max_features=max_features
-        )
-
-    @shows(FEATURES, MATRIX)
-    def average_images(self, *, image_shape: tuple[int, int], max_features: int = 24) -> Figure:
-        """Mean of the rows that have each row feature; see `jaxmf.plot.bilinear`."""
-        return bilinear.average_images(
-            self._posterior, image_shape=image_shape, max_features=max_features
-        )
-
-    @shows(CELLS, MATRIX, MISSING)
-    def completed(self, rows: ArrayLike | None = None, **options: Any) -> Figure:
-        """Rows with missing cells, filled in; options as in `jaxmf.plot.bilinear.completed`."""
-        return bilinear.completed(self._posterior, rows, **options)
-
-    @shows(COLUMN_FEATURES, MATRIX)
-    def blocks(self, **options: Any) -> Figure:
-        """The matrix sorted by features of both sides; options of `jaxmf.plot.bilinear.blocks`."""
-        return bilinear.blocks(self._posterior, **options)
+    biclusters = picture(bilinear.biclusters, BICLUSTERS, MATRIX)
+    column_features = picture(bilinear.column_features, COLUMN_FEATURES)
+    average_images = picture(bilinear.average_images, FEATURES, MATRIX)
+    completed = picture(bilinear.completed, CELLS, MATRIX, MISSING)
+    blocks = picture(bilinear.blocks, COLUMN_FEATURES, MATRIX)
 
 
 def _traces(posterior: Answers) -> dict[str, np.ndarray]:

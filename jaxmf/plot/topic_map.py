@@ -71,18 +71,31 @@ def scale(squared: np.ndarray) -> Scaled:
     return Scaled(np.pad(positions, ((0, 0), (0, short))), np.pad(explained, (0, short)))
 
 
-def topic_map(posterior: Answers, *, topic: int | None, max_topics: int) -> Figure:
-    """See `Plots.topics`."""
-    topics = posterior.topics(n=_NUM_WORDS)
-    shown = min(len(topics), max_topics)
+def topics(posterior: Answers, topic: int | None = None, *, max_topics: int = 60) -> Figure:
+    """A map of the topics: near where their words are alike, large where they have many tokens.
+
+    Topics are those of `Posterior.topics`, in the order of their size in the reference draw;
+    areas of circles are shares of the tokens, pale topics are in few draws. Distances are
+    square roots of Jensen-Shannon divergences of the words, shown in the plane by classical
+    multidimensional scaling.
+
+    Args:
+        topic: one whose most relevant words are shown beside the map; all topics with their
+            most probable words by default.
+        max_topics: how many are shown at most, the first ones.
+    Raises:
+        ValueError: a topic that there is not, or that is not among the first `max_topics`.
+    """
+    found = posterior.topics(n=_NUM_WORDS)
+    shown = min(len(found), max_topics)
     if topic is not None and topic >= shown:
         raise ValueError(
             f"topic: {topic} is not among the {shown} topics that max_topics={max_topics} shows; "
             f"pass max_topics={topic + 1} or more"
         )
     figure, axes = figure_of(1, 2, width=9.6, height=5.2)
-    scaled = scale(squared_distances(topics.word_probabilities[:shown]))
-    sizes = np.maximum(topics.shares[:shown], 0)
+    scaled = scale(squared_distances(found.word_probabilities[:shown]))
+    sizes = np.maximum(found.shares[:shown], 0)
     areas = np.maximum(_LARGEST * sizes / max(sizes.max(), 1e-12), _SMALLEST)
     x, y = scaled.positions.T
     edges = [CHAIN_COLOURS[1] if index == topic else "white" for index in range(shown)]
@@ -92,7 +105,7 @@ def topic_map(posterior: Answers, *, topic: int | None, max_topics: int) -> Figu
         x,
         y,
         s=areas,
-        c=topics.found[:shown],
+        c=found.found[:shown],
         cmap=colours(SEQUENTIAL[1:3]),
         vmin=0,
         vmax=1,
@@ -109,10 +122,10 @@ def topic_map(posterior: Answers, *, topic: int | None, max_topics: int) -> Figu
     bar.ax.tick_params(labelsize=7, colors=MUTED)
     bar.outline.set_visible(False)
     if topic is None:
-        _list(axes[1], topics, shown)
+        _list(axes[1], found, shown)
     else:
-        _bars(axes[1], posterior, topics, topic)
-    _label(figure, axes[0], topics, scaled.positions, areas)
+        _bars(axes[1], posterior, found, topic)
+    _label(figure, axes[0], found, scaled.positions, areas)
     return figure
 
 

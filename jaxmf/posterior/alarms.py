@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from jaxmf.data.elsewhere import are_elsewhere
+from jaxmf.data.cells_by_id import are_elsewhere
 from jaxmf.engine.processes import is_first
 from jaxmf.posterior import data_alarms, run_alarms, structure_alarms
 from jaxmf.posterior.draws import NO_DRAWS, Draws, once

@@ -10,13 +10,11 @@ import numpy as np
 
 from jaxmf.answers import Answer, Lines, data_frame, shortened
 from jaxmf.arguments import check_number, check_seed
-from jaxmf.data import Container
 from jaxmf.data.names import ids_or_positions
-from jaxmf.model import HasBiclusters, Pair, lacks
+from jaxmf.model import HasBiclusters, lacks
 from jaxmf.posterior.certain_features import MIN_OVERLAP
 from jaxmf.posterior.draws import Draws
-from jaxmf.programs import jit
-from jaxmf.types import Draw, Key
+from jaxmf.programs import jit_method
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,9 +65,7 @@ class Biclusters(Answer):
         "rows row_probabilities": "bicluster row",
         "columns column_probabilities": "bicluster column",
     }
-
-    def coordinates(self) -> dict[str, object]:
-        return {"row": self.row_names, "column": self.column_names}
+    _labels: ClassVar = {"row": "row_names", "column": "column_names"}
 
     def __len__(self) -> int:
         return self.weights.size
@@ -253,6 +249,4 @@ def _matches(posterior: Draws, name: str, slots: np.ndarray, num_biases: int) ->
     return _Matches(probabilities, is_found, weights)
 
 
-@jit
-def _weight_moments(model: HasBiclusters[Container], key: Key, draw: Draw, data: Container) -> Pair:
-    return model.weight_moments(key, draw, data)
+_weight_moments = jit_method(HasBiclusters.weight_moments)

@@ -10,14 +10,12 @@ import numpy as np
 
 from jaxmf import registry
 from jaxmf.arguments import check_count, check_number, check_seed
-from jaxmf.data import Container
 from jaxmf.model import HasRowGroups, KnowsTime, TransformsDocuments, TransformsRows
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior import row_groups, tables, topics, transposed
 from jaxmf.posterior.draws import Draws, SomeDraws
 from jaxmf.posterior.prediction import Prediction
-from jaxmf.programs import jit
-from jaxmf.types import Array, Draw, Key
+from jaxmf.programs import jit_method
 
 
 def predict(
@@ -163,8 +161,4 @@ def at(posterior: SomeDraws, time: float) -> SomeDraws:
     return dataclasses.replace(posterior, draws=draws, data=data)
 
 
-@jit
-def _transform(
-    model: TransformsRows[Container], key: Key, draw: Draw, data: Container, new_data: Container
-) -> Array:
-    return model.transform_rows(key, draw, data, new_data)
+_transform = jit_method(TransformsRows.transform_rows)

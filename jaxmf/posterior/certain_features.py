@@ -74,9 +74,7 @@ class CertainFeatures(Answer):
         "mean sd": "feature column",
         "column_units": "column",
     }
-
-    def coordinates(self) -> dict[str, object]:
-        return {"row": self.row_names, "column": self.column_names}
+    _labels: ClassVar = {"row": "row_names", "column": "column_names"}
 
     def __len__(self) -> int:
         return self.probabilities.size

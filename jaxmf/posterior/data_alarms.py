@@ -9,8 +9,8 @@ import numpy as np
 
 from jaxmf.answers import shortened
 from jaxmf.data import Container, Dense, Entries, suspects, units
+from jaxmf.data.cells_by_id import are_elsewhere
 from jaxmf.data.checks import shown_id
-from jaxmf.data.elsewhere import are_elsewhere
 from jaxmf.data.stray_cells import stray_cells
 from jaxmf.likelihoods.families.columns import IndependentColumns
 from jaxmf.likelihoods.families.mixed_columns import MixedColumns
@@ -141,7 +141,7 @@ def _zeros_and_ones(posterior: Draws) -> Iterator[Alarm]:
     )
 
 
-def _long_tails(posterior: Convergence) -> Iterator[Alarm]:
+def _long_tails(posterior: Draws) -> Iterator[Alarm]:
     """Positive cells over orders of magnitude with Gaussian noise of one size."""
     model, data = posterior.model, posterior.data
     if (

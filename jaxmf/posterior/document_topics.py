@@ -60,9 +60,7 @@ class DocumentTopics(Answer):
     is_of_tokens: bool = False
 
     _axes: ClassVar = {"mean sd": "document topic", "unmatched": "document"}
-
-    def coordinates(self) -> dict[str, object]:
-        return {"document": self.documents}
+    _labels: ClassVar = {"document": "documents"}
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line for each document and topic."""
@@ -108,9 +106,7 @@ class SimilarDocuments(Answer):
     sd: np.ndarray
 
     _axes: ClassVar = {"similarity sd": "document"}
-
-    def coordinates(self) -> dict[str, object]:
-        return {"document": self.documents}
+    _labels: ClassVar = {"document": "documents"}
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line a document."""

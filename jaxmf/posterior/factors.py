@@ -99,9 +99,6 @@ class Factors(Answer):
             table.append((str(factor), f"{size:.3g}", *bounds, *ends))
         return table
 
-    def footer(self) -> str:
-        return ""
-
 
 def factors(posterior: Draws) -> Factors:
     """The real factors of rows and columns, the largest first, with columns at their ends.

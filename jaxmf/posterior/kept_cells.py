@@ -15,7 +15,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf.data import Container
-from jaxmf.data.elsewhere import are_elsewhere
+from jaxmf.data.cells_by_id import are_elsewhere
 from jaxmf.engine import Algorithm, as_partial
 from jaxmf.model import DrawsCells, KeepsLess, Model, PredictsCells
 from jaxmf.posterior import categories, named_cells

@@ -19,6 +19,7 @@ from jaxmf.answers import Answer
 from jaxmf.blocks import Network
 from jaxmf.column_units import noise_of_columns, units_of
 from jaxmf.data import Container, Dense, Entries, MatrixContainer
+from jaxmf.data.far_cells import observed_cells
 from jaxmf.model import (
     HasCategories,
     HasGroups,
@@ -150,9 +151,11 @@ def compare(posterior: Draws) -> LeftOutLosses | None:
     rows, columns, values = known
     chosen = np.random.default_rng(0).permutation(values.size)[:_NUM_CELLS]
     cells, x = (rows[chosen], columns[chosen]), values[chosen]
-    means, log_densities, _ = conditionals(
-        posterior.model, posterior.data, _thinned(posterior), cells, x
-    )
+    total = posterior.num_chains * posterior.num_draws
+    used = np.linspace(0, total - 1, _num_used(posterior)).astype(int)  # at even distances
+    chain, draw = np.divmod(used, posterior.num_draws)
+    draws = {name: each[chain, draw] for name, each in posterior.draws.items()}
+    means, log_densities, _ = conditionals(posterior.model, posterior.data, draws, cells, x)
     weights, shapes = pareto.smoothed_weights(-log_densities)
     is_reliable = shapes < pareto.largest_shape(len(weights))
     is_reliable &= np.isfinite(means).all(axis=0) & np.isfinite(log_densities).all(axis=0)
@@ -255,14 +258,10 @@ def _is_answered(posterior: Draws) -> bool:
 
 def known_cells(data: Container) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Rows, columns and values of the observed cells, (T,) each; None for other data."""
-    if isinstance(data, Entries):
-        return np.asarray(data.rows), np.asarray(data.columns), np.asarray(data.values, dtype=float)
-    if not isinstance(data, Dense):
+    if not isinstance(data, Dense | Entries):
         return None
-    values = np.asarray(data.values, dtype=float)
-    is_known = np.ones(values.shape, bool) if data.observed is None else np.asarray(data.observed)
-    rows, columns = np.nonzero(is_known)
-    return rows, columns, values[rows, columns]
+    rows, columns, values = observed_cells(data)
+    return rows, columns, values.astype(float)
 
 
 def _num_used(posterior: Draws) -> int:
@@ -271,15 +270,6 @@ def _num_used(posterior: Draws) -> int:
     size = sum(int(np.prod(values.shape[2:])) for values in posterior.draws.values())
     num_used = int(np.clip(total // _SHARE_OF_DRAWS, _FEWEST_DRAWS, _MOST_DRAWS))
     return min(total, num_used, _MOST_ENTRIES // max(size, 1))
-
-
-def _thinned(posterior: Draws) -> dict[str, np.ndarray]:
-    """The draws that are used on one axis, at even distances in all chains."""
-    total = posterior.num_chains * posterior.num_draws
-    chosen = np.linspace(0, total - 1, _num_used(posterior)).astype(int)
-    shape = (posterior.num_chains, posterior.num_draws)
-    chain, draw = np.unravel_index(chosen, shape)
-    return {name: values[chain, draw] for name, values in posterior.draws.items()}
 
 
 def conditionals(

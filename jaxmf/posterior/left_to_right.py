@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import ClassVar
 
 import jax
@@ -12,15 +11,14 @@ import numpy as np
 
 from jaxmf.answers import Answer
 from jaxmf.arguments import check_count, check_seed
-from jaxmf.data import Container, Tokens, as_container
+from jaxmf.data import Tokens, as_container
 from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import evenly_spread
 from jaxmf.model import ScoresDocuments
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.prediction import filled_blocks
 from jaxmf.posterior.topic_draws import topic_blocks
-from jaxmf.programs import jit
-from jaxmf.types import Array, Draw, Key
+from jaxmf.programs import jit_method
 
 _DOCUMENTS_AT_ONCE = 32  # of similar lengths
 _ALONE = 0.5  # Monte Carlo error beyond which one draw has most of the probability
@@ -61,9 +59,7 @@ class DocumentScore(Answer):
         "log_likelihood monte_carlo_error num_words": "document",
         "by_draw": "draw document",
     }
-
-    def coordinates(self) -> dict[str, object]:
-        return {"document": self.documents}
+    _labels: ClassVar = {"document": "documents"}
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line a document."""
@@ -149,7 +145,7 @@ def document_log_likelihood(
                 posterior.data,
                 jnp.asarray(words[documents]),
                 jnp.asarray(lengths[documents]),
-                jnp.asarray(documents),
+                documents=jnp.asarray(documents),
                 num_particles=num_particles,
             )
     ids = ids_or_positions(new.names.get(blocks.document), lengths.size)
@@ -201,18 +197,6 @@ def _padded(tokens: Tokens, document: str, word: str) -> tuple[np.ndarray, np.nd
     return table, lengths.astype(np.int32)
 
 
-@partial(jit, static_argnames=("num_particles",))
-def _log_probability(
-    model: ScoresDocuments[Container],
-    key: Key,
-    draw: Draw,
-    data: Container,
-    words: Array,
-    lengths: Array,
-    documents: Array,
-    *,
-    num_particles: int,
-) -> Array:
-    return model.log_probability_of_documents(
-        key, draw, data, words, lengths, documents=documents, num_particles=num_particles
-    )
+_log_probability = jit_method(
+    ScoresDocuments.log_probability_of_documents, static_argnames="num_particles"
+)

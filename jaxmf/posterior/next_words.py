@@ -25,7 +25,7 @@ from jaxmf.posterior.prediction import filled_blocks
 from jaxmf.posterior.ranking import NextWords, Recommendations, best_columns
 from jaxmf.posterior.topic_draws import topic_blocks
 from jaxmf.posterior.topics import named_entries
-from jaxmf.programs import jit
+from jaxmf.programs import jit, jit_method
 from jaxmf.types import Array, Draw, Key
 
 _DRAWS_OF_NEW = 10  # each folds the new documents in
@@ -132,7 +132,7 @@ def _moments(
         arrays = posterior.draw_at(chain, draw)
         arguments = (posterior.model, arrays, posterior.data, jnp.asarray(documents))
         if new is None:
-            values = np.asarray(_next_words(*arguments), float)
+            values = np.asarray(_next_words(*arguments, {}), float)
         else:
             values = np.asarray(_next_words_of_new(*arguments, new, key), float)
         # West's running update: no difference of large squares
@@ -143,11 +143,7 @@ def _moments(
     return mean, np.sqrt(np.maximum(square, 0))
 
 
-@jit
-def _next_words(
-    model: RanksWords[Container], draw: Draw, data: Container, documents: Array
-) -> Array:
-    return model.next_words(draw, data, documents, {})
+_next_words = jit_method(RanksWords.next_words)
 
 
 @jit

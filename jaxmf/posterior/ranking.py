@@ -141,14 +141,10 @@ def scores(posterior: Draws, cells: object) -> Scores:
     Raises:
         ValueError: the model has no scores.
     """
-    _check_scores(posterior)
-    rows, columns = named_cells.read_cells(cells, posterior.data)
-    return _scores_of(posterior, rows, columns)
-
-
-def _check_scores(posterior: Draws) -> None:
     if not isinstance(posterior.model, ScoresCells):
         raise ValueError(f"{type(posterior.model).__name__} has no scores; see predict(cells)")
+    rows, columns = named_cells.read_cells(cells, posterior.data)
+    return _scores_of(posterior, rows, columns)
 
 
 def can_recommend(model: Model) -> bool:

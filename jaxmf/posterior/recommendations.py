@@ -125,7 +125,9 @@ def _recommend_new_rows(
     scores: Scores | ExpectedRatings
     model = posterior.model
     if isinstance(model, ScoresNewRows):
-        scores = _scores(posterior, new)
+        found = _score_new_rows(posterior.model, posterior.reference_draw(), new)
+        mean, variance, probability, plain = map(np.asarray, found)
+        scores = Scores(mean, np.sqrt(variance), probability, plain)
         is_plain = by == "score" or posterior.model.cell_distribution == "normal"
         values = scores.mean if is_plain else scores.probability
     else:
@@ -141,13 +143,6 @@ def _recommend_new_rows(
     chosen = positions[:, None], np.maximum(best, 0)
     parts = (getattr(scores, field.name)[chosen] for field in dataclasses.fields(scores))
     return ranking.assemble(new, positions, best, type(scores)(*parts))
-
-
-def _scores(posterior: Draws, new: object) -> Scores:
-    """Scores of all cells of new rows, of a model that has scores: (M, D)."""
-    found = _score_new_rows(posterior.model, posterior.reference_draw(), new)
-    mean, variance, probability, plain = map(np.asarray, found)
-    return Scores(mean, np.sqrt(variance), probability, plain)
 
 
 @jit

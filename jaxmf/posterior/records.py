@@ -104,9 +104,7 @@ class DrawFeatures(Answer, _Features):
     """
 
     _axes: ClassVar = {"mean sd": "feature column", "counts": "feature", "units": "column"}
-
-    def coordinates(self) -> dict[str, object]:
-        return {"column": self.columns}
+    _labels: ClassVar = {"column": "columns"}
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line for each feature and column of the data."""
@@ -153,9 +151,7 @@ class NumFeatures(Answer, _Distribution):
 
     _axes: ClassVar = {"probabilities": "number"}
     _counted: ClassVar[str] = "features"
-
-    def coordinates(self) -> dict[str, object]:
-        return {"number": self.values}
+    _labels: ClassVar = {"number": "values"}
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line a number."""

@@ -8,12 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from jaxmf.answers import Answer, Lines, long_table
-from jaxmf.data import Container
 from jaxmf.data.names import ids_or_positions
-from jaxmf.model import GroupMoments, HasRowGroups, HasSideGroups, lacks
+from jaxmf.model import HasRowGroups, HasSideGroups, lacks
 from jaxmf.posterior.draws import Draws
-from jaxmf.programs import jit
-from jaxmf.types import Draw, Names
+from jaxmf.programs import jit_method
+from jaxmf.types import Names
 
 _MOST_COLUMNS = 6  # in what is printed
 _NO_ROWS = (
@@ -110,9 +109,6 @@ class RowGroups(Answer):
             table.append((str(group), str(int(count)), weight, *means, *more))
         return table
 
-    def footer(self) -> str:
-        return ""
-
 
 def _with_error(value: float, error: float) -> str:
     return f"{value:.3g} ± {error:.2g}" if np.isfinite(error) else f"{value:.3g}"
@@ -203,6 +199,4 @@ def probability_of_one_group(posterior: Draws, rows: np.ndarray) -> np.ndarray:
     return total
 
 
-@jit
-def _moments(model: HasRowGroups[Container], draw: Draw, data: Container) -> GroupMoments:
-    return model.group_moments(draw, data)
+_moments = jit_method(HasRowGroups.group_moments)

@@ -18,11 +18,12 @@ import numpy as np
 from jaxmf import registry, settings
 from jaxmf.arguments import check_path
 from jaxmf.data import Container
-from jaxmf.engine import Run, files, manifest
+from jaxmf.engine import files, manifest
 from jaxmf.posterior.draws import Draws
 
 FORMAT = 2
 MANIFEST = "posterior.json"
+_ARRAYS_OF_RUN = ("draws", "averages", "state")
 
 
 def save(posterior: Draws, folder: str | Path, *, include_data: bool = True) -> Path:
@@ -60,6 +61,8 @@ def _describe(posterior: Draws, *, include_data: bool) -> dict[str, object]:
     facts = {field.name: getattr(meta, field.name) for field in dataclasses.fields(meta)}
     facts["seed"] = settings.encode_seed(meta.seed)
     run = posterior.run
+    fields = () if run is None else dataclasses.fields(run)
+    kept_of_run = {f.name: getattr(run, f.name) for f in fields if f.name not in _ARRAYS_OF_RUN}
     return {
         "format": FORMAT,
         "model": registry.encode_model(posterior.model),
@@ -76,14 +79,8 @@ def _describe(posterior: Draws, *, include_data: bool) -> dict[str, object]:
             **({"ids": _ids(posterior.data)} if include_data else {}),
         },
         "evidence": settings.encode(list(evidence)) if evidence else None,
-        "run": None if run is None else settings.encode(_run_settings(run)),
+        "run": None if run is None else settings.encode(kept_of_run),
     }
-
-
-def _run_settings(run: Run) -> dict[str, object]:
-    """The fields of a run that are neither draws nor state."""
-    arrays = ("draws", "averages", "state")
-    return {f.name: getattr(run, f.name) for f in dataclasses.fields(run) if f.name not in arrays}
 
 
 def _arrays(posterior: Draws, include_data: bool) -> dict[str, dict[str, np.ndarray]]:

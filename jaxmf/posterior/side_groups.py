@@ -9,14 +9,13 @@ import numpy as np
 
 from jaxmf.answers import Answer, Lines, long_table
 from jaxmf.arguments import check_count
-from jaxmf.data import Container, MatrixContainer
+from jaxmf.data import MatrixContainer
 from jaxmf.data.names import titled
 from jaxmf.model import HasSideGroups
 from jaxmf.posterior import cells, topics
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topics import TopEntries, named_entries
-from jaxmf.programs import jit
-from jaxmf.types import Array, Draw
+from jaxmf.programs import jit_method
 
 SIDES = ("row", "column")
 
@@ -55,9 +54,6 @@ class GroupWeights(Answer):
         body = zip(names, self.weights, strict=True)
         heading = ("class", *(f"group {group}" for group in self.groups))
         return [heading, *((name, *(f"{x:.1%}" for x in weights)) for name, weights in body)]
-
-    def footer(self) -> str:
-        return ""
 
 
 def top_entries(posterior: Draws, column: str, n: int = 10, *, titles: object = None) -> TopEntries:
@@ -163,9 +159,7 @@ def preferences(
     )
 
 
-@jit
-def _group_means(model: HasSideGroups[Container], draw: Draw, data: Container) -> Array:
-    return model.group_means(draw, data)
+_group_means = jit_method(HasSideGroups.group_means)
 
 
 def _checked(posterior: Draws, side: str) -> dict[str, np.ndarray]:

@@ -22,10 +22,14 @@ _NEARLY_ALL_ROWS = 0.95  # share of the rows from which on a feature is rather a
 def nothing_in_use(posterior: Draws) -> Iterator[Alarm]:
     """No feature or factor, or one group, in all draws; or no feature in the draws of one chain."""
     for name, values in posterior.draws.items():
-        if not name.startswith("num_") or values.ndim != 2 or not _is_counted(name):
+        if (
+            not name.startswith("num_")
+            or values.ndim != 2
+            or name in ("num_epochs", "num_iterations")
+        ):
             continue
         what = name.removeprefix("num_").replace("_", " ")
-        if not _is_of_features(name):
+        if not name.endswith(("features", "factors")):
             if np.all(values == 1):
                 yield Alarm(
                     "one group",
@@ -130,12 +134,8 @@ def _how_to_find_groups(posterior: Draws, *, stated: bool = False) -> str:
         )
     if stated:
         return "run more chains"
-    moves = (
-        ""
-        if posterior.meta.options.get("split_merge") or not can_split_groups(posterior)
-        else (" with split_merge=5")
-    )
-    return f"run longer{moves}, or state a larger concentration"
+    moves = not posterior.meta.options.get("split_merge") and can_split_groups(posterior)
+    return f"run longer{' with split_merge=5' * moves}, or state a larger concentration"
 
 
 def _why_none(posterior: Draws) -> str:
@@ -150,14 +150,6 @@ def known_to_model(posterior: Draws) -> Iterator[Alarm]:
     if posterior.is_variational and isinstance(posterior.model, WarnsOfFits):
         for kind, sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
             yield Alarm(kind, sentence)
-
-
-def _is_counted(name: str) -> bool:
-    return name not in ("num_epochs", "num_iterations")
-
-
-def _is_of_features(name: str) -> bool:
-    return name.endswith(("features", "factors"))
 
 
 def level_as_feature(posterior: Draws) -> Iterator[Alarm]:

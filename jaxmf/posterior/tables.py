@@ -6,19 +6,18 @@ import numpy as np
 
 from jaxmf import diagnostics, settings
 from jaxmf.column_units import units_of
-from jaxmf.data import Container, MatrixContainer
+from jaxmf.data import MatrixContainer
 from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import Summary
-from jaxmf.model import HasFeatures, HasNetwork, HasRowGroups, Pair, lacks, settings_of
+from jaxmf.model import HasFeatures, HasNetwork, HasRowGroups, lacks, settings_of
 from jaxmf.posterior.agreement import cell_agreement, described
 from jaxmf.posterior.alarms import alarms
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.quantities import feature_bits, quantities, slow_quantities
 from jaxmf.posterior.records import DrawFeatures, NumFeatures, NumGroups, NumTopics
 from jaxmf.posterior.topic_draws import topic_blocks
-from jaxmf.programs import jit
+from jaxmf.programs import jit_method
 from jaxmf.samplers import move_schedule
-from jaxmf.types import Draw
 
 _SIDES = ("row_groups", "column_groups")
 
@@ -172,10 +171,8 @@ def column_ids(data: MatrixContainer, width: int) -> np.ndarray:
     return ids_or_positions(data.column_names if width == data.num_columns else None, width)
 
 
-@jit
-def features_of(model: HasFeatures[Container], draw: Draw, data: Container) -> Pair:
-    """Mean and sd of the features of one draw, as `HasFeatures.features`."""
-    return model.features(draw, data)
+features_of = jit_method(HasFeatures.features)
+"""Mean and sd of the features of one draw."""
 
 
 def facts(posterior: Draws) -> dict[str, str]:

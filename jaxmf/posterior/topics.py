@@ -16,7 +16,7 @@ from jaxmf.data import Container, Tokens, as_container
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import CompletesDocuments, HasGroups, HasRowGroups, TransformsDocuments
 from jaxmf.posterior.draws import Draws
-from jaxmf.programs import jit
+from jaxmf.programs import jit, jit_method
 from jaxmf.types import Array, Draw, Key
 
 
@@ -70,9 +70,6 @@ class TopEntries(Answer):
                 for share, *values, entries in body
             ),
         ]
-
-    def footer(self) -> str:
-        return ""
 
     def _parents_beside(self, *taken: str) -> dict[str, np.ndarray]:
         """The parents under headings that differ from others of a table."""
@@ -248,11 +245,7 @@ def _model_of_groups(posterior: Draws) -> Any:
     return posterior.model
 
 
-@jit
-def _transform(
-    model: TransformsDocuments[Container], key: Key, draw: Draw, data: Container, new: Container
-) -> Array:
-    return model.transform_tokens(key, draw, data, new)
+_transform = jit_method(TransformsDocuments.transform_tokens)
 
 
 @jit

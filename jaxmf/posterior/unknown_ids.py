@@ -15,7 +15,7 @@ from jaxmf.model import TakesUnknownIds
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.named_cells import pair_of, positions_or_unknown
 from jaxmf.programs import jit
-from jaxmf.types import Array, Draw, Key, Names, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 
 
 def with_unknown(posterior: Draws, cells: object, seed: int) -> tuple[Draws, PyTree]:
@@ -29,9 +29,9 @@ def with_unknown(posterior: Draws, cells: object, seed: int) -> tuple[Draws, PyT
         ValueError: the model draws none.
     """
     _check_prior(posterior)
-    data = posterior.data
     if cells is None:
         return posterior, None
+    data = posterior.data
     pair = pair_of(cells, data)
     if isinstance(pair, Positions):
         return posterior, pair
@@ -68,7 +68,7 @@ def _enlarged(posterior: Draws, new: tuple[list[object], list[object]], seed: in
         return posterior
     data = posterior.data
     names = [
-        _longer(known, more)
+        object_array([*known.tolist(), *more]) if more else known
         for known, more in zip((data.row_names, data.column_names), new, strict=True)
     ]
     shape = data.num_rows + counts[0], data.num_columns + counts[1]
@@ -91,10 +91,6 @@ def _with_new_ids(index: object, data: Container, word: str) -> tuple[np.ndarray
     for position in unknown:
         found[position] = getattr(data, f"num_{word}s") + new.setdefault(asked[position], len(new))
     return found, list(new)
-
-
-def _longer(known: Names, new: list[object]) -> Names:
-    return object_array([*known.tolist(), *new]) if new else known
 
 
 def _vectors(posterior: Draws, counts: tuple[int, int], seed: int) -> dict[str, np.ndarray]:

@@ -104,7 +104,7 @@ def render(
         _traces(posterior),
         _num_features(posterior),
         _cooccurrence(posterior),
-        _facts(posterior),
+        Section("Run", "What is needed to do it again.", [RunFacts(posterior.facts())]),
     ]
     written = datetime.now().strftime("%Y-%m-%d %H:%M")
     method = posterior.meta.method.replace("_", " ")
@@ -163,35 +163,28 @@ def _tiles(posterior: Answers, error: HeldOutError | None, summary: Summary) -> 
         count = f"{low}" if low == high else f"{low}–{high}"
         tiles.append((count, "features, 90 % of the posterior"))
     if error is not None:
-        better = 1 - error.rmse / error.column_mean_rmse
+        less = 100 * (1 - error.rmse / error.column_mean_rmse)
+        better = f"{less:.0f} % less" if less >= 0 else f"{-less:.0f} % more"
         tiles.append(
             (
                 f"{error.rmse:.3g}",
                 f"error on {error.num_cells:,} held-out cells{error.unit}; column means: "
-                f"{error.column_mean_rmse:.3g} ({_percent_less(better)})",
+                f"{error.column_mean_rmse:.3g} ({better})",
             )
         )
     if posterior.evidence is not None:
         error_text = posterior.evidence.error_text
         tiles.append((f"{posterior.log_evidence:,.1f}", f"log evidence, {error_text}"))
     if not (posterior.is_weighted or posterior.is_variational):
-        rhat = _worst_rhat(summary)
-        if rhat is not None:
+        values = summary.values[:, summary.columns.index("R-hat")]
+        if not np.isnan(values).all():
+            rhat = float(np.nanmax(values))
             words = "chains agree" if rhat < 1.05 else "chains disagree: see the traces"
             if rhat >= 1.05 and cells_agree(posterior):
                 words = "chains agree on predictions, not on every number inside the model"
             tiles.append((f"{rhat:.2f}" if rhat < 10 else "> 10", f"largest R-hat; {words}"))
     tiles.append((_duration(posterior.meta.seconds), f"run time on {posterior.meta.device}"))
     return Tiles(tiles)
-
-
-def _percent_less(share: float) -> str:
-    return f"{100 * share:.0f} % less" if share >= 0 else f"{-100 * share:.0f} % more"
-
-
-def _worst_rhat(summary: Summary) -> float | None:
-    values = summary.values[:, summary.columns.index("R-hat")]
-    return None if np.isnan(values).all() else float(np.nanmax(values))
 
 
 def _duration(seconds: float) -> str:
@@ -270,7 +263,3 @@ def _cooccurrence(posterior: Answers) -> Section | None:
     )
     shared = Picture(Plots(posterior).cooccurrence(), described)
     return Section("Shared features", words, [shared])
-
-
-def _facts(posterior: Answers) -> Section:
-    return Section("Run", "What is needed to do it again.", [RunFacts(posterior.facts())])

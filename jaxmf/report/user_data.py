@@ -227,9 +227,10 @@ def completed(
     figure: Figure
     if data.num_missing:
         words = "Rows with missing cells (grey), and the same rows with their posterior means."
-        rows = {} if image_shape else {"max_rows": 40}
         whole = None if isinstance(truth, Entries) else truth
-        figure = Plots(posterior).completed(image_shape=image_shape, truth=whole, **rows)
+        figure = Plots(posterior).completed(
+            image_shape=image_shape, truth=whole, max_rows=12 if image_shape else 40
+        )
         described = f"Rows of the {size} with missing cells, and completed by the model"
         return Section("Given and completed", words, [Picture(figure, described)])
     words = "Some rows as they were observed and the posterior mean of their features added up."
