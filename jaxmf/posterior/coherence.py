@@ -188,17 +188,12 @@ def _together(
         unknown="drop",
     )
     documents = np.asarray(tokens.columns[blocks.document])
-    index = _index(words, size)[positions[np.asarray(tokens.columns[blocks.word])]]
+    index_of = np.full(size + 1, -1)  # at the end for words that the data lack
+    index_of[words] = np.arange(words.size)
+    index = index_of[positions[np.asarray(tokens.columns[blocks.word])]]
     there = index >= 0
     counts = _products(documents[there], index[there], words.size)
     return _Together(counts, np.unique(documents).size)
-
-
-def _index(words: np.ndarray, size: int) -> np.ndarray:
-    """(size + 1,) the index of a position among some words; -1 for others, and at the end."""
-    index = np.full(size + 1, -1)
-    index[words] = np.arange(words.size)
-    return index
 
 
 def _together_in_lists(

@@ -119,7 +119,13 @@ def cooccurrence(
         raise ValueError(f"side: {type(posterior.model).__name__} has groups of rows alone")
     if has_groups and measure == "expected":
         raise ValueError("measure: of groups there is the probability alone; leave it out")
-    bits = None if has_groups else _bits(posterior, side)
+    bits = None
+    if side == "row" and not has_groups:
+        bits = feature_bits(posterior)
+    elif not has_groups:
+        if not isinstance(posterior.model, HasBiclusters):
+            raise lacks(posterior.model, HasBiclusters, 'cooccurrence(side="column")')
+        bits = posterior.draws["v"][..., posterior.model.num_bias_features()[1] :]
     size = data.num_rows if side == "row" else data.num_columns
     if rows is None and size > _MANY_ROWS:
         call = "" if side == "row" else ', side="column"'
@@ -137,17 +143,7 @@ def cooccurrence(
         return Cooccurrence(values, names[index], side, "probability")
     weights = posterior.weights.ravel()
     flat = bits.reshape(-1, *bits.shape[2:])
-    if measure == "probability":
-        values = diagnostics.probability_of_sharing(flat, weights, index)
-    else:
-        values = diagnostics.shared_features(flat, weights, index)
-    return Cooccurrence(values, names[index], side, measure or "expected")
-
-
-def _bits(posterior: Draws, side: str) -> np.ndarray:
-    """(chains, draws, N, K) features of rows or columns, without those that all have."""
-    if side == "row":
-        return feature_bits(posterior)
-    if not isinstance(posterior.model, HasBiclusters):
-        raise lacks(posterior.model, HasBiclusters, 'cooccurrence(side="column")')
-    return posterior.draws["v"][..., posterior.model.num_bias_features()[1] :]
+    measure = measure or "expected"
+    is_expected = measure == "expected"
+    share = diagnostics.shared_features if is_expected else diagnostics.probability_of_sharing
+    return Cooccurrence(share(flat, weights, index), names[index], side, measure)

@@ -122,8 +122,8 @@ def _record(
     state: PyTree,
     data: Container,
 ) -> Draw:
-    mean, variance = model.predict_cells(whole(key, state, data), data, rows, columns)
-    return record(key, state, data) | dict(zip(_KEPT, (mean, variance), strict=True))
+    moments = model.predict_cells(whole(key, state, data), data, rows, columns)
+    return record(key, state, data) | dict(zip(_KEPT, moments, strict=True))
 
 
 def is_answered(posterior: Draws) -> bool:

@@ -156,9 +156,8 @@ def compare(posterior: Draws) -> LeftOutLosses | None:
     chain, draw = np.divmod(used, posterior.num_draws)
     draws = {name: each[chain, draw] for name, each in posterior.draws.items()}
     means, log_densities, _ = conditionals(posterior.model, posterior.data, draws, cells, x)
-    weights, shapes = pareto.smoothed_weights(-log_densities)
-    is_reliable = shapes < pareto.largest_shape(len(weights))
-    is_reliable &= np.isfinite(means).all(axis=0) & np.isfinite(log_densities).all(axis=0)
+    weights, is_reliable = _weights_without(log_densities)
+    is_reliable &= np.isfinite(means).all(axis=0)
     if is_reliable.mean() < _LEAST_RELIABLE:
         return None
     if cell_distribution(posterior.model) is CELL_DISTRIBUTIONS["bernoulli"]:
@@ -202,15 +201,16 @@ def _compare_tokens(posterior: Draws) -> LeftOutLosses | None:
         log_probabilities.append(left_out.log_probability)
         probabilities.append(left_out.probabilities)
     scores = np.array(log_probabilities)
-    weights, shapes = pareto.smoothed_weights(-scores)
-    is_reliable = (shapes < pareto.largest_shape(len(weights))) & np.isfinite(scores).all(axis=0)
+    weights, is_reliable = _weights_without(scores)
     if is_reliable.mean() < _LEAST_RELIABLE:
         return None
     groups = two_groups(network, columns, name)
     if levels is None:
         unit = "log score of a token"
         model = -np.log(np.sum(weights * np.exp(scores), axis=0))
-        baseline = -np.log(value_frequencies(everything[name], chosen))
+        counts = np.bincount(everything[name])  # less the token, one half added to each value
+        num_others = everything[name].size - 1 + 0.5 * np.count_nonzero(counts)
+        baseline = -np.log((counts[columns[name]] - 0.5) / num_others)
     else:
         unit, x = "squared error", np.asarray(levels)[everything[name]]
         means = np.einsum("sm,smv,v->m", weights, np.array(probabilities), np.asarray(levels))
@@ -219,6 +219,13 @@ def _compare_tokens(posterior: Draws) -> LeftOutLosses | None:
         baseline = (x[chosen] - row_and_column_means(rows, others, x, chosen)) ** 2
     kept = [part[is_reliable] for part in (model, baseline, *groups)]
     return LeftOutLosses(unit, *kept)
+
+
+def _weights_without(log_densities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights of draws (S, M) given all but each cell, and whether they are reliable (M,)."""
+    weights, shapes = pareto.smoothed_weights(-log_densities)
+    is_finite = np.isfinite(log_densities).all(axis=0)
+    return weights, (shapes < pareto.largest_shape(len(weights))) & is_finite
 
 
 def two_labels(network: Network, name: str | None) -> tuple[str, str]:
@@ -233,15 +240,6 @@ def two_groups(network: Network, columns: dict[str, np.ndarray], name: str) -> C
     """The columns of tokens by which errors are taken together."""
     first, second = two_labels(network, name)
     return columns[first], columns[second]
-
-
-def value_frequencies(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Frequency of the value of each chosen token among the other tokens, one half added.
-
-    Args: values (T,) int of all tokens; chosen (M,) positions of some of them.
-    """
-    counts = np.bincount(values)
-    return (counts[values[chosen]] - 0.5) / (values.size - 1 + 0.5 * np.count_nonzero(counts))
 
 
 def _is_answered(posterior: Draws) -> bool:

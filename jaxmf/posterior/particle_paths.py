@@ -66,14 +66,12 @@ def path_degeneracy(posterior: Draws) -> PathDegeneracy | None:
         _conditional_doubt(posterior, {name: x[at] for name, x in draws.items()}, known, rows)
         for at in random.choice(num_particles, _NUM_DRAWS, p=weights)
     ]
-    shares = [_largest_share(draws["z"][:, row].astype(bool), weights) for row in rows]
+    shares = []  # of the commonest features of each row
+    for row in rows:
+        bits = np.packbits(draws["z"][:, row].astype(bool), axis=1)
+        index = np.unique(bits, axis=0, return_inverse=True)[1]
+        shares.append(np.bincount(index.ravel(), weights).max())
     return PathDegeneracy(max(0.0, 1 - float(np.mean(shares))), float(np.mean(doubts)), count)
-
-
-def _largest_share(features: np.ndarray, weights: np.ndarray) -> float:
-    """The weight of the commonest set of features: of (S, K) bool with weights (S,)."""
-    _, index = np.unique(np.packbits(features, axis=1), axis=0, return_inverse=True)
-    return float(np.bincount(index.ravel(), weights).max())
 
 
 def _conditional_doubt(

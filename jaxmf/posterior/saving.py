@@ -96,7 +96,11 @@ def _arrays(posterior: Draws, include_data: bool) -> dict[str, dict[str, np.ndar
         leaves = jax.tree.leaves(posterior.run.state)
         groups["state"] = {f"leaf-{index}": leaf for index, leaf in enumerate(leaves)}
     if include_data:
-        groups["data"] = _data_arrays(posterior.data)
+        leaves_of_data, _ = jax.tree_util.tree_flatten_with_path(posterior.data)
+        groups["data"] = {
+            "/".join(str(getattr(k, "name", getattr(k, "key", ""))) for k in path): leaf
+            for path, leaf in leaves_of_data
+        }
     groups["features"] = {
         f"{setting}/{name}": array
         for setting, arrays in registry.feature_arrays(posterior.model).items()
@@ -107,11 +111,6 @@ def _arrays(posterior: Draws, include_data: bool) -> dict[str, dict[str, np.ndar
         for name, group in groups.items()
         if group
     }
-
-
-def _data_arrays(data: object) -> dict[str, object]:
-    flat, _ = jax.tree_util.tree_flatten_with_path(data)
-    return {"/".join(str(getattr(k, "name", getattr(k, "key", ""))) for k in p): x for p, x in flat}
 
 
 def _has(data: Container, name: str) -> bool:

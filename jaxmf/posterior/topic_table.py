@@ -12,7 +12,7 @@ from jaxmf.answers import Answer, Lines, data_frame
 from jaxmf.arguments import check_count, check_number
 from jaxmf.data.names import ids_or_positions
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.topic_draws import TopicBlocks, match, topic_blocks
+from jaxmf.posterior.topic_draws import match, topic_blocks
 from jaxmf.posterior.topics import TopEntries, named_entries
 
 if TYPE_CHECKING:
@@ -182,7 +182,9 @@ def topics(posterior: Draws, n: int = 10, *, relevance: float = 0.6) -> Topics:
     mean, sd = _moments(matched.weights, matched.shares)
     is_found = matched.labels >= 0
     words = posterior.model.names(posterior.data, blocks.word)
-    log_frequency = np.log(_frequencies(posterior, blocks, phi.shape[1]))
+    tokens = posterior.model.over(posterior.data)[1].columns[blocks.word]
+    counts = np.bincount(np.asarray(tokens), minlength=phi.shape[1])
+    log_frequency = np.log(np.maximum(counts, 1) / counts.sum())  # of 0 tokens: never ranked
     total = phi.sum(axis=0)
 
     def probability(topic: int, some: np.ndarray) -> np.ndarray:
@@ -236,14 +238,6 @@ def _moments(weights: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.nd
     weights = weights / weights.sum()
     mean = weights @ values
     return mean, np.sqrt(weights @ (values - mean) ** 2)
-
-
-def _frequencies(posterior: Draws, blocks: TopicBlocks, num_words: int) -> np.ndarray:
-    """What part of the tokens of the data is of every word, (V,)."""
-    tokens = posterior.model.over(posterior.data)[1]
-    counts = np.bincount(np.asarray(tokens.columns[blocks.word]), minlength=num_words)
-    # words without a token are never ranked
-    return np.asarray(np.maximum(counts, 1) / counts.sum())
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
