@@ -75,10 +75,10 @@ def jit_method(method: Callable[..., object], **options: object) -> Any:
     """`jit` of a method of a protocol, called with a model and what the method takes."""
 
     @functools.wraps(method)
-    def of_model(model: object, *args: object, **kwargs: object) -> object:
+    def on_model(model: object, *args: object, **kwargs: object) -> object:
         return getattr(model, method.__name__)(*args, **kwargs)
 
-    return jit(of_model, **options)
+    return jit(on_model, **options)
 
 
 def refuse_in_fork() -> None:

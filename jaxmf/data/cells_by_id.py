@@ -159,7 +159,7 @@ class CellsById(SpansProcesses, ABC):
         return {name: getattr(self, name) for name in self.leaves}
 
     @classmethod
-    def _of_processes(
+    def _from_processes(
         cls, make: Callable[[], Self], mesh: Mesh, names: tuple[str, ...], *, split_by_row: bool
     ) -> Self:
         """Cells of which each process makes a part; all of them call it."""

@@ -108,7 +108,7 @@ def lookup(
 
 
 def read_tuples(
-    argument: str, lines: Any, parts: tuple[str, ...], *, nothing: str, known: tuple[object, object]
+    argument: str, lines: object, parts: tuple[str, ...], *, nothing: str, known: tuple[object, object]
 ) -> tuple[list[Any], tuple[np.ndarray, Names], tuple[np.ndarray, Names]]:
     """Tuples of ids of a row and a column, and perhaps more, from a table, an array or a list.
 
@@ -116,13 +116,13 @@ def read_tuples(
     of columns, or None.
     Returns the tuples, and positions and ids of rows and of columns as `lookup`.
     """
-    lines = as_pandas(lines)
-    if is_frame(lines):
-        lines = list(lines.itertuples(index=False, name=None))
-    elif isinstance(lines, np.ndarray):
-        lines = lines.tolist()
+    table = as_pandas(lines)
+    if is_frame(table):
+        table = list(table.itertuples(index=False, name=None))
+    elif isinstance(table, np.ndarray):
+        table = table.tolist()
     form = f"({', '.join(parts)})"
-    found = checks.as_lines(argument, lines, f"a list of {argument} {form}")
+    found = checks.as_lines(argument, table, f"a list of {argument} {form}")
     for position, line in enumerate(found):
         has_parts = not isinstance(line, (str, bytes)) and hasattr(line, "__len__")
         if not has_parts or len(line) != len(parts):
@@ -141,7 +141,7 @@ def read_tuples(
     return found, rows, columns
 
 
-def check_headings(frame: Any, labels: Iterable[tuple[str, object]]) -> None:
+def check_headings(frame: pd.DataFrame, labels: Iterable[tuple[str, object]]) -> None:
     """Refuses an argument that names a column which a DataFrame lacks."""
     for argument, label in labels:
         if not isinstance(label, Hashable) or label not in frame.columns:

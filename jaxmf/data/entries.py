@@ -244,7 +244,7 @@ class Entries(CellsById):
                 return x
             return cls.from_scipy(x) if is_sparse(x) else cls.from_array(x)
 
-        return cls._of_processes(make, mesh, cls.leaves, split_by_row=False)
+        return cls._from_processes(make, mesh, cls.leaves, split_by_row=False)
 
     @property
     def num_entries(self) -> int:

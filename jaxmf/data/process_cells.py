@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmf.data.lean import blocks, has_repeats, sort_cells
 from jaxmf.data.names import as_names
-from jaxmf.data.process_rows import agree, check_ids
+from jaxmf.data.process_rows import agree, ids_to_pass
 from jaxmf.data.process_rows import check_mesh as check_mesh
 from jaxmf.engine.processes import from_process, gather_texts
 from jaxmf.row_shards import DATA_AXIS
@@ -246,11 +246,8 @@ def merge(
 
 
 def _facts_of(local: PyTree, arrays: list[np.ndarray]) -> CellFacts:
-    row_names, column_names = (
-        None if ids is None else ids.tolist() for ids in (local.row_names, local.column_names)
-    )
-    check_ids("row_names", row_names)
-    check_ids("column_names", column_names)
+    row_names = ids_to_pass("row_names", local.row_names)
+    column_names = ids_to_pass("column_names", local.column_names)
     return CellFacts(
         dtypes=[str(array.dtype) for array in arrays],
         has_row_names=row_names is not None,

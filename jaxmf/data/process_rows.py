@@ -138,14 +138,16 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def check_ids(argument: str, ids: list[object] | None) -> None:
-    """Refuses ids that cannot be passed to other processes: TypeError."""
+def ids_to_pass(argument: str, names: Names | None) -> list[str | float] | None:
+    """Ids as they are passed to other processes; TypeError for those that cannot be."""
+    ids = None if names is None else names.tolist()
     for name in ids or ():
         if not isinstance(name, str | int | float):
             raise TypeError(
                 f"{argument}: the id {name!r} is a {type(name).__name__}, which cannot be passed "
                 "to other processes; use texts or numbers"
             )
+    return ids
 
 
 def facts_of(values: Array, observed: Array | None, *ids: Names | None) -> Facts:
@@ -154,8 +156,8 @@ def facts_of(values: Array, observed: Array | None, *ids: Names | None) -> Facts
     Args: values (n, D) float; observed (n, D) bool, or None; ids of rows, and of columns.
     Raises TypeError: ids of rows that are neither texts nor numbers.
     """
-    row_names, column_names = (None if names is None else names.tolist() for names in ids)
-    check_ids("row_names", row_names)
+    row_names = ids_to_pass("row_names", ids[0])
+    column_names = None if ids[1] is None else ids[1].tolist()
     return Facts(
         num_rows=values.shape[0],
         num_columns=values.shape[1],

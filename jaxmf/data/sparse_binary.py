@@ -293,7 +293,7 @@ class SparseBinary(CellsById):
         def make() -> PyTree:
             return x if isinstance(x, cls) else cls.from_array(x)
 
-        return cls._of_processes(make, mesh, cls.leaves[:2], split_by_row=True)
+        return cls._from_processes(make, mesh, cls.leaves[:2], split_by_row=True)
 
     @property
     def num_ones(self) -> int:

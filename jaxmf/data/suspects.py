@@ -34,24 +34,20 @@ def without_totals(
     It is left out, with a warning, where it is called so and holds these numbers. Where it only
     holds them, or a row is only called so, it is data, and a warning says so.
     """
+    names = [row_names, column_names]
     for axis, word in ((0, "row"), (1, "column")):
-        names = (row_names, column_names)[axis]
         if min(values.shape) < 2 or values.shape[axis] < 3:
             continue
-        last = values[-1] if axis == 0 else values[:, -1]
-        rest = values[:-1] if axis == 0 else values[:, :-1]
-        name = "" if names is None else str(names[-1])
+        last, rest = np.take(values, -1, axis), np.delete(values, -1, axis)
+        known = names[axis]
+        name = "" if known is None else str(known[-1])
         called = is_total(name)
         adds_up = _adds_up(last, rest, axis, called=called)
         # databases call the total of GROUP BY ROLLUP so
         called |= adds_up and name.lower() in MISSING - {""}
         if called and adds_up:
             _warn_total(path, word, name)
-            values = rest
-            if axis == 0 and row_names is not None:
-                row_names = row_names[:-1]
-            if axis == 1 and column_names is not None:
-                column_names = column_names[:-1]
+            values, names[axis] = rest, None if known is None else known[:-1]
         elif called:
             option = "" if axis == 0 else f" (drop_columns=[{name!r}], --drop {shlex.quote(name)})"
             warn(
@@ -64,7 +60,7 @@ def without_totals(
                 f"{path}: the last {word}{shown} may hold the sums of the others and is read "
                 "as data. Remove it if it does."
             )
-    return values, row_names, column_names
+    return values, names[0], names[1]
 
 
 def without_total_line(path: Path, lines: list[list[str]]) -> list[list[str]]:

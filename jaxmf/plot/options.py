@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,15 +26,11 @@ def check_options(posterior: Answers, options: Mapping[str, object]) -> dict[str
     Raises TypeError, ValueError: names the option.
     """
     checked = dict(options)
+    counts = [name for name in options if name.startswith("max_") and name != "max_pairs"]
     checks: dict[str, Callable[[Any], Any]] = {
+        **{name: partial(check_count, name) for name in counts},
         "image_shape": lambda shape: _image_shape(posterior, shape),
-        "max_features": lambda value: check_count("max_features", value),
-        "max_rows": lambda value: check_count("max_rows", value),
-        "max_columns": lambda value: check_count("max_columns", value),
-        "max_biclusters": lambda value: check_count("max_biclusters", value),
-        "max_topics": lambda value: check_count("max_topics", value),
         "topic": lambda index: check_count("topic", index, 0, len(posterior.topics()) - 1),
-        "max_cells": lambda value: check_count("max_cells", value),
         "chain": lambda index: check_count("chain", index, 0, posterior.num_chains - 1),
         "draw": lambda index: check_count("draw", index, 0, posterior.num_draws - 1),
         "rows": lambda rows: read_rows(rows, posterior.data),

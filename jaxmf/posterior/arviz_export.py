@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.answers import import_extra
+from jaxmf.data.names import ids_or_positions
 from jaxmf.model import settings_of
 
 if TYPE_CHECKING:
@@ -58,11 +59,7 @@ def _log_likelihood(posterior: Answers) -> xr.DataTree:
     cells = posterior.log_likelihood()
     values = _equally_weighted(posterior, {"x": cells.values})
     tree = arviz_base.from_dict({"log_likelihood": values}, dims={"x": ["cell"]})
-    sides = {
-        "cell_row": cells.rows if cells.row_names is None else cells.row_names,
-        "cell_column": cells.columns if cells.column_names is None else cells.column_names,
-    }
-    labels = {name: ("cell", ids) for name, ids in sides.items()}
+    labels = {f"cell_{side}": labels for side, labels in cells.coordinates().items()}
     return xr.DataTree(tree["log_likelihood"].to_dataset().assign_coords(labels))
 
 
@@ -70,8 +67,7 @@ def _coordinates(data: Any) -> dict[str, Any]:
     """Ids of rows and columns, of data that have such."""
     if not hasattr(data, "num_rows"):
         return {}
-    rows, columns = data.row_names, data.column_names
     return {
-        "row": np.arange(data.num_rows) if rows is None else rows,
-        "column": np.arange(data.num_columns) if columns is None else columns,
+        "row": ids_or_positions(data.row_names, data.num_rows),
+        "column": ids_or_positions(data.column_names, data.num_columns),
     }

@@ -27,12 +27,10 @@ from jaxmf.posterior import (
 )
 from jaxmf.posterior.cell_distributions import cell_distribution
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.named_cells import read_cells
+from jaxmf.posterior.named_cells import Cells, read_cells
 from jaxmf.posterior.prediction import CellMixture, Prediction
 
 _MOST_DRAWS = 1_000  # that whole rows are scored by
-Cells = tuple[np.ndarray, np.ndarray]
-"""Rows and columns, positions (M,) int each."""
 
 
 def check_cells(posterior: Draws) -> None:

@@ -153,12 +153,8 @@ def positions(posterior: Draws, where: tuple[np.ndarray, np.ndarray]) -> np.ndar
 
     Raises ValueError: a cell that is none of them.
     """
-    width = posterior.data.num_columns
-    named = posterior.predicted_at["rows"] * width + posterior.predicted_at["columns"]
-    asked = where[0].astype(np.int64) * width + where[1]
-    order = np.argsort(named, kind="stable")
-    found = order[np.searchsorted(named, asked, sorter=order).clip(0, named.size - 1)]
-    missing = np.flatnonzero(named[found] != asked)
+    named = posterior.predicted_at["rows"], posterior.predicted_at["columns"]
+    found, missing = named_cells.positions_among(where, named, posterior.data.num_columns)
     if missing.size:
         row, column = where[0][missing[0]], where[1][missing[0]]
         raise ValueError(

@@ -9,6 +9,9 @@ import numpy as np
 from jaxmf.data import MatrixContainer
 from jaxmf.data.names import Positions, object_array, positions
 
+Cells = tuple[np.ndarray, np.ndarray]
+"""Rows and columns, positions (M,) int each."""
+
 
 def read_cells(
     cells: object, data: object, *, drop: bool = False, name: str = "cells"
@@ -133,6 +136,17 @@ def read_index(index: object, data: object, word: str, argument: str) -> np.ndar
     _check_kind(array, names, word, argument)
     found = positions(argument, array, names=names, size=size, line=word)
     return np.asarray(found, dtype=np.int64)
+
+
+def positions_among(asked: Cells, cells: Cells, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where cells (M,) stand among others, and which of them are not there: positions in `asked`.
+
+    Args: width: more than any column.
+    """
+    index, keys = (rows.astype(np.int64) * width + columns for rows, columns in (cells, asked))
+    order = np.argsort(index, kind="stable")
+    found = order[np.searchsorted(index, keys, sorter=order).clip(0, index.size - 1)]
+    return found, np.flatnonzero(index[found] != keys)
 
 
 def _positions_within(index: object, size: int, argument: str, why: str = "") -> np.ndarray:

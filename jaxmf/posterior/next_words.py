@@ -48,6 +48,8 @@ def recommend(
     check_count("n", n)
     if by not in (None, "probability"):
         raise ValueError(f"by: words are ranked by their probability alone, got {by!r}")
+    from scipy.sparse import csr_array
+
     blocks = topic_blocks(posterior)
     new = None
     if new_rows is not None:
@@ -59,12 +61,15 @@ def recommend(
     best = np.full((positions.size, width), -1)
     scores = np.full((2, positions.size, width), np.nan)
     size = max(1, min(positions.size, _BLOCK_CELLS // num_words))
+    cells = [np.asarray(tokens.columns[name]) for name in (blocks.document, blocks.word)]
+    shape = (tokens.sizes[blocks.document], num_words)
+    known = None if include_known else csr_array((np.ones(tokens.num_tokens), cells), shape=shape)
     for kept, index in filled_blocks(positions.size, size):
         here, count = positions[index], kept.stop - kept.start
         mean, sd = _moments(posterior, here, new, seed)
         values = mean.copy()
-        if not include_known:
-            values[_known(tokens, here, blocks.document, blocks.word)] = -np.inf
+        if known is not None:
+            values[known[here].tocoo().coords] = -np.inf
         found = best_columns(values, width)
         chosen = np.maximum(found, 0)
         for part, moment in zip(scores, (mean, sd), strict=True):
@@ -99,22 +104,6 @@ def _read_documents(rows: object, tokens: Tokens, column: str, *, drop: bool) ->
                 "types"
             )
     return index_of_ids("rows", rows, names=names, size=size, line=column)
-
-
-def _known(
-    tokens: Tokens, documents: np.ndarray, document: str, word: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """The cells (document in the list, word) that have tokens."""
-    from scipy.sparse import coo_array
-
-    found = np.asarray(tokens.columns[document])
-    asked = np.zeros(tokens.sizes[document], bool)
-    asked[documents] = True
-    there = np.flatnonzero(asked[found])
-    cells = (found[there], np.asarray(tokens.columns[word])[there])
-    shape = (tokens.sizes[document], tokens.sizes[word])
-    some = coo_array((np.ones(there.size), cells), shape=shape).tocsr()[documents].tocoo()
-    return some.coords
 
 
 def _moments(

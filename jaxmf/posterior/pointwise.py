@@ -347,12 +347,10 @@ def chosen_units(posterior: Draws, units: Units, cells: object) -> np.ndarray:
     rows, columns = named_cells.read_cells(cells, posterior.data)
     if rows.size == 0:
         raise ValueError("cells: there are none")
-    width = posterior.data.num_columns
-    index = units.rows.astype(np.int64) * width + units.columns
-    order = np.argsort(index, kind="stable")
-    cell_index = rows * width + columns
-    chosen = order[np.searchsorted(index[order], cell_index).clip(0, index.size - 1)]
-    missing = np.flatnonzero(index[chosen] != cell_index)
+    known = units.rows, units.columns
+    chosen, missing = named_cells.positions_among(
+        (rows, columns), known, posterior.data.num_columns
+    )
     if missing.size:
         first = missing[0]
         raise ValueError(

@@ -29,10 +29,8 @@ def quantities(posterior: Draws, *, num_pairs: int = NUM_PAIRS) -> dict[str, np.
         for name, values in posterior.draws.items()
         if values.ndim == 2 and not isinstance(fixed.get(name), (int, float))
     }
-    order = ["log_joint", "num_features"]
-    names = [name for name in order if name in scalars]
-    names += [name for name in scalars if name not in order]
-    table = {name: scalars[name] for name in names}
+    first = {name: scalars[name] for name in ("log_joint", "num_features") if name in scalars}
+    table = first | scalars
     if "z" in posterior.draws and posterior.data.num_rows > 1:
         z = feature_bits(posterior)
         rows = np.linspace(0, z.shape[2], 4).astype(int)[:3] % z.shape[2]

@@ -9,7 +9,6 @@ import numpy as np
 
 from jaxmf.answers import Answer, Lines, long_table
 from jaxmf.arguments import check_count
-from jaxmf.data import MatrixContainer
 from jaxmf.data.names import titled
 from jaxmf.model import HasSideGroups
 from jaxmf.posterior import cells, topics
@@ -103,7 +102,7 @@ def _members(posterior: Draws, side: str, n: int, titles: object) -> TopEntries:
     return TopEntries(
         groups=order,
         shares=sizes / num_lines,
-        entries=_titled(np.array(entries), _names(data, side), titles, num_lines),
+        entries=_titled(np.array(entries), getattr(data, f"{side}_names"), titles, num_lines),
         weights=np.array(weights),
     )
 
@@ -154,7 +153,7 @@ def preferences(
     return TopEntries(
         groups=order,
         shares=sizes / sizes.sum(),
-        entries=_titled(best, _names(posterior.data, other), titles, expected.shape[1]),
+        entries=_titled(best, getattr(posterior.data, f"{other}_names"), titles, expected.shape[1]),
         weights=np.take_along_axis(expected, best, axis=1),
     )
 
@@ -183,10 +182,6 @@ def _by_size(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     order = np.argsort(-sizes, kind="stable")
     order = order[sizes[order] > 0]
     return order, sizes[order]
-
-
-def _names(data: MatrixContainer, side: str) -> np.ndarray | None:
-    return data.row_names if side == "row" else data.column_names
 
 
 def _titled(

@@ -57,8 +57,7 @@ class MatchedTopics(NamedTuple):
 
 def has_topics(posterior: Draws) -> bool:
     """Whether a posterior has topics, and counts of their words in its draws."""
-    network = posterior.model.network() if isinstance(posterior.model, HasNetwork) else None
-    blocks = None if network is None else _blocks_of(network)
+    blocks = _blocks_of(posterior.model)
     return blocks is not None and f"{blocks.word}_cells" in posterior.draws
 
 
@@ -67,13 +66,11 @@ def topic_blocks(posterior: Draws) -> TopicBlocks:
 
     Raises ValueError: the model has no topics, or its draws do not have their counts.
     """
-    name = type(posterior.model).__name__
-    network = posterior.model.network() if isinstance(posterior.model, HasNetwork) else None
-    blocks = None if network is None else _blocks_of(network)
+    blocks = _blocks_of(posterior.model)
     if blocks is None:
         raise ValueError(
-            f"{name} has no topics, which are groups of the words of documents; LDA, HDPLDA, PAM "
-            "and HFP have"
+            f"{type(posterior.model).__name__} has no topics, which are groups of the words of "
+            "documents; LDA, HDPLDA, PAM and HFP have"
         )
     posterior.require_draws()
     if f"{blocks.word}_cells" not in posterior.draws:
@@ -83,9 +80,10 @@ def topic_blocks(posterior: Draws) -> TopicBlocks:
     return blocks
 
 
-def _blocks_of(network: Network) -> TopicBlocks | None:
-    """The variables of a network, None where there is no single block of words by topic."""
-    if len(network.observed) != 1:
+def _blocks_of(model: object) -> TopicBlocks | None:
+    """The variables of a model, None where there is no single block of words by topic."""
+    network = model.network() if isinstance(model, HasNetwork) else None
+    if network is None or len(network.observed) != 1:
         return None
     (word,) = network.observed
     block = network.blocks[word]
