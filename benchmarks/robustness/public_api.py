@@ -356,8 +356,8 @@ def pictures() -> Iterator[Target]:
             yield Target(
                 f"{name}.plot.{picture}", getattr(plot, picture), good,
                 {"max_features": "count", "max_rows": "count", "max_cells": "count",
-                 "rows": "ids", "names": "headings", "chain": "draw", "draw": "draw", "others": None,
-                 "truth": "matrix" if good is truth else "matrix or none"},
+                 "rows": "ids", "names": "headings", "chain": "draw", "draw": "draw",
+                 "others": None, "truth": "matrix" if good is truth else "matrix or none"},
             )  # fmt: skip
     from jaxmf.sklearn import LinearGaussianIBPTransformer
 

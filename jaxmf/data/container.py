@@ -108,7 +108,12 @@ def lookup(
 
 
 def read_tuples(
-    argument: str, lines: object, parts: tuple[str, ...], *, nothing: str, known: tuple[object, object]
+    argument: str,
+    lines: object,
+    parts: tuple[str, ...],
+    *,
+    nothing: str,
+    known: tuple[object, object],
 ) -> tuple[list[Any], tuple[np.ndarray, Names], tuple[np.ndarray, Names]]:
     """Tuples of ids of a row and a column, and perhaps more, from a table, an array or a list.
 
