@@ -48,7 +48,9 @@ class Progression:
 def start_anew(program: Program, keys: list[tuple[slice, Key]], schedule: Schedule) -> Progression:
     """All chains before their first step."""
     groups = [program.start(key, chains) for chains, key in keys]
-    store = DrawStore(_num_chains(keys), schedule.num_samples, schedule.folder)
+    is_first = program.placement.processes.is_first
+    num_samples = schedule.num_samples
+    store = DrawStore(_num_chains(keys), num_samples, schedule.folder, writes=is_first)
     return Progression(schedule, groups, store)
 
 
@@ -73,7 +75,8 @@ def start_from(
         groups.append(Group(chains, key, state, averages, initial.num_steps, capacity))
     num_passed = min((x.shape[1] for x in initial.draws.values()), default=0)
     num_dropped = initial.num_draws - num_passed
-    store = DrawStore(_num_chains(keys), schedule.num_samples - num_dropped, schedule.folder)
+    num_samples, is_first = schedule.num_samples - num_dropped, program.placement.processes.is_first
+    store = DrawStore(_num_chains(keys), num_samples, schedule.folder, writes=is_first)
     store.put(slice(None), 0, initial.draws)
     return Progression(
         schedule, groups, store, num_dropped=num_dropped, seconds_before=initial.seconds
@@ -90,6 +93,9 @@ def finish(program: Program, progression: Progression) -> Run:
         program.grow(group, common)
     store = progression.store
     store.reserve(_draw_shapes(program, groups[0]))
+    if schedule.folder is not None and program.placement.processes.are_several:
+        store.flush()
+        program.placement.processes.any_of(False)  # none reads before the first has written
     state, averages = _gather(groups, program.placement)
     return Run(
         draws=store.get(0, progression.num_stored),

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxmf.arguments import check_count, check_flag, check_number, check_path
+from jaxmf.arguments import check_count, check_flag, check_number
 from jaxmf.devices import default_device_of, default_platform
 from jaxmf.engine import draws
 from jaxmf.engine.algorithm import Algorithm
@@ -26,7 +26,6 @@ from jaxmf.engine.executables import CACHE, bytes_on_device
 from jaxmf.engine.interrupt import Interrupts
 from jaxmf.engine.loop import Loop, num_workers
 from jaxmf.engine.memory import MemoryGuard, check_limit, resident_bytes
-from jaxmf.engine.processes import refuse_several
 from jaxmf.engine.program import Program
 from jaxmf.engine.progress import Display, ProgressReport
 from jaxmf.engine.progression import Progression, finish, start_anew, start_from
@@ -89,7 +88,8 @@ def run(
         resume: continue the run in the folder; started anew if nothing was saved yet. A run
             that is done is returned at once; one may ask for more draws than it has.
         draws_folder: an empty folder for files of the draws, of which the arrays of the run are
-            maps, so that memory need not hold them; a resumed run may use its own again.
+            maps, so that memory need not hold them; a resumed run may use its own again. Of several
+            processes the first one writes them, and all must see the folder.
         memory_limit: bytes the run may take; the free memory of the device if None.
         resident: bytes of the process from which on the run's are counted; where it is None those
             of now without the data.
@@ -130,19 +130,17 @@ def run(
         resident = resident_bytes() - bytes_on_device(data)
     as_key(seed)
     validate_mesh(mesh, num_chains)
-    if draws_folder is not None:
-        refuse_several(mesh, "draws_folder")
-        folder = draws.draws_folder(check_path("draws_folder", draws_folder), resume=resume)
-        schedule = dataclasses.replace(schedule, folder=folder)
     with contextlib.ExitStack() as stack:
         placement = _enter(stack, algorithm, data, mesh, chain_method)
         processes, key = placement.processes, as_key(seed)
         settings = _settings(key, schedule, num_chains, placement)
         if processes.are_several:
-            stored = [checkpoint is None, bool(resume)]
+            stored = [checkpoint is None, bool(resume), draws_folder is None]
             passed = (algorithm, data, None if initial is None else initial.state)
             more = {"num_samples": schedule.num_samples, "stored": stored}
             processes.check_alike(settings | more, passed)
+        folder = draws.draws_folder(draws_folder, processes, resume=resume)
+        schedule = dataclasses.replace(schedule, folder=folder)
         display = stack.enter_context(Display(progress if processes.is_first else False))
         program = _make_program(
             algorithm, data, placement, schedule, num_chains, memory_limit, resident

@@ -138,7 +138,8 @@ class Storage:
         ]
         num_dropped = manifest["num_dropped"]
         num_samples = schedule.num_samples - num_dropped
-        store = DrawStore(keys[-1][0].stop, num_samples, schedule.folder)
+        is_first = self._processes.is_first
+        store = DrawStore(keys[-1][0].stop, num_samples, schedule.folder, writes=is_first)
         num_saved = store.put_parts(
             [entry["num_draws"] for entry in manifest["draws"]], saved.draws
         )

@@ -5,6 +5,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf.engine import run
+from jaxmf.engine.draws import draws_folder
 from jaxmf.results import loading
 from tests.support.engine_toys import growing
 
@@ -50,3 +51,20 @@ def test_a_posterior_of_draws_in_files_answers_and_is_saved(tmp_path, monkeypatc
         np.testing.assert_array_equal(loaded.draws[name], draws)
     loaded.draws["noise_scale"][:] = 0  # in memory alone
     assert mf.load(tmp_path / "saved").draws["noise_scale"].min() > 0
+
+
+class AnotherMachine:
+    """The processes of a run of which this one does not see the files of the first."""
+
+    are_several, is_first = True, False
+
+    def from_first(self, make):
+        return None, {}
+
+    def any_of(self, flag):
+        return flag
+
+
+def test_a_folder_that_some_process_does_not_see_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"draws_folder: some process .* does not see"):
+        draws_folder(tmp_path, AnotherMachine(), resume=False)

@@ -19,6 +19,9 @@ spread = run(growing(), np.zeros(()), mesh=both, seed=1, progress=shown.append, 
 single = run(growing(), np.zeros(()), chain_method="vectorized", seed=1, **settings)
 assert spread.capacity["slots"] > 4
 assert_same_run(spread, single)
+mapped = run(growing(), np.zeros(()), mesh=both, seed=1, draws_folder=arguments[0], **settings)
+assert_same_run(mapped, single)
+assert all(isinstance(draws, np.memmap) for draws in mapped.draws.values())
 assert bool(shown) == (process == 0)
 print("draws of one process")
 
@@ -41,12 +44,12 @@ except ValueError as error:
 
 
 @pytest.mark.slow
-def test_two_processes_make_one_run_or_each_its_own():
+def test_two_processes_make_one_run_or_each_its_own(tmp_path):
     other_data = (
         "mesh: process 1 of jax.distributed was given other settings, another model or other data "
         "than process 0. Pass the same to all of them, the whole data in the same order"
     )
-    for process, found in enumerate(printed(PROGRAM)):
+    for process, found in enumerate(printed(PROGRAM, str(tmp_path / "draws"))):
         assert found == [
             "draws of one process",
             "chains of its own",

@@ -26,8 +26,11 @@ done = run(
     progress=lambda report: time.sleep(0.1 * is_slow),
     checkpoint=folder,
     checkpoint_seconds=0 if is_slow else 10,
+    draws_folder=folder + "-draws",
     resume=True,
 )
+for name, draws in done.draws.items():
+    assert np.array_equal(np.load(f"{folder}-draws/{name}.npy")[:, : done.num_draws], draws), name
 print(done.num_draws, done.complete)
 """
 MANY = 100_000
