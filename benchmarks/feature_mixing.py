@@ -127,8 +127,8 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
         }, 500, 100,
     ),
     "binary-mf/50x50/logistic": lambda: Problem(
-        _logistic_sides(), logistic_blocks, {"default": {}, "from data": {"start": "data"}},
-        500, 200,
+        _logistic_sides(), logistic_blocks,
+        {"default": {}, "from data": {"start": "data"}, "search": {"start": "search"}}, 500, 200,
     ),
     "binary-mf/60x40/open": lambda: Problem(
         mf.BinaryMF(), open_blocks, {"default": {}}, 500, 100

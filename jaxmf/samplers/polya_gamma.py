@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxmf.types import Array, Key
 
 _CUT = 0.64
-_FEWEST_LANES, _MOST_A_LANE = 1024, 64
+_FEWEST_LANES, _MOST_A_LANE = 256, 64
 _LEVY_TAIL = math.erfc(1 / math.sqrt(2 * _CUT)) / 2  # standard normal mass beyond 1 / sqrt(cut)
 # how often a pair of exponentials gives a draw from Levy's distribution left of the cut
 _PAIR_SUCCESS = math.sqrt(2 * math.pi / _CUT) * math.exp(1 / (2 * _CUT)) * _LEVY_TAIL
@@ -53,6 +53,13 @@ def polya_gamma(key: Key, z: Array) -> Array:
     start = (jnp.zeros(num_lanes, jnp.int32), jnp.zeros_like(half), 0)
     _, draws, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[0] < depth), turn, start)
     return draws.ravel()[: z.size].reshape(z.shape) / 4
+
+
+def mean_polya_gamma(z: Array) -> Array:
+    """The mean of PG(1, z), tanh(z / 2) / (2 z), of that shape."""
+    half = jnp.abs(z) / 2
+    safe = jnp.where(half > 0, half, 1)
+    return jnp.where(half > 0, jnp.tanh(safe) / safe, 1) / 4
 
 
 def _attempt(key: Key, half: Array) -> tuple[Array, Array]:

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
+from jaxmf.models.binary_mf import starts
+from jaxmf.samplers.annealing import ANNEALED_START
 from jaxmf.samplers.bilinear.start import start_from_data
 
 NONE = jnp.zeros((40, 0), bool), jnp.zeros((30, 0), bool)
@@ -83,12 +85,14 @@ def test_a_chain_of_any_cells_starts_with_more_probable_features(likelihood):
         x = (x > 0).astype(np.float32)
     model, data = mf.BinaryMF(**SIDES, likelihood=likelihood), mf.Dense(jnp.asarray(x))
     log_joint = {}
-    for start in ("data", "prior"):
+    is_binary = isinstance(likelihood, mf.Bernoulli)
+    for start in ("data", "prior", "search") if is_binary else ("data", "prior"):
         init = jax.jit(model.sampler(start=start, weights="explicit").init)
         state = init(jax.random.key(0), data)
         log_joint[start] = float(model.log_joint(state, data))
     assert np.isfinite(log_joint["data"])
     assert log_joint["data"] > log_joint["prior"] + 100
+    assert not is_binary or log_joint["search"] > log_joint["data"]
 
 
 @pytest.mark.tiers(exhaustive=["5.0"])
@@ -110,9 +114,72 @@ def test_the_scale_of_weights_starts_at_that_of_features_that_are_there(mean):
 
 
 def test_starts_that_are_not_there_are_refused():
-    with pytest.raises(ValueError, match="start must be one of 'prior', 'data', got 'svd'"):
+    with pytest.raises(
+        ValueError, match="start must be one of 'prior', 'data', 'search', got 'svd'"
+    ):
         mf.BinaryMF().sampler(start="svd")
     with pytest.raises(ValueError, match="start='data' is not there with diagonal=True"):
         mf.BinaryMF(**SIDES, diagonal=True).sampler(start="data")
     with pytest.raises(ValueError, match=r"start='data' is not there with likelihood=Poisson"):
         mf.BinaryMF(likelihood=mf.Poisson()).sampler(start="data")
+    with pytest.raises(ValueError, match=r"start='search' is not there with likelihood=Gaussian"):
+        mf.BinaryMF(**SIDES).sampler(start="search")
+
+
+def searched(monkeypatch, score_of):
+    """What a search of sweeps does that add one to row_alpha, and log joints `score_of` (it).
+
+    Returns its state, and of every sweep row_alpha, noise factor and which sides were held.
+    """
+    seen = []
+
+    def sweep(model, key, state, data, noise_factor, held, several):
+        jax.debug.callback(
+            lambda *here: seen.append([float(each) for each in here]),
+            state.row_alpha, noise_factor, *held, ordered=True,
+        )  # fmt: skip
+        return state._replace(row_alpha=state.row_alpha + 1)
+
+    monkeypatch.setattr(starts, "_sweep", sweep)
+    monkeypatch.setattr(starts.density, "log_joint", lambda *args: score_of(args[1].row_alpha))
+    model = mf.BinaryMF(**SIDES, likelihood=mf.Bernoulli())
+    data = mf.Dense(jnp.zeros((4, 3)))
+    state = model.simulate_state(jax.random.key(0), 4, 3, 5)._replace(row_alpha=jnp.asarray(0.0))
+    found = jax.jit(
+        lambda state: starts.search(
+            model, jax.random.key(1), state, data, several=1, mend=lambda _, state, __: state
+        )
+    )(state)
+    jax.effects_barrier()
+    return found, np.array(seen)
+
+
+def test_a_search_keeps_its_best_state_and_heats_one_side_at_a_time(monkeypatch):
+    first, each, rounds = starts._FIRST_SWEEPS, starts._SWEEPS, starts._ROUNDS
+    # better up to the third round, which later ones then start from, and worse beyond
+    best = first + 3.0 * each
+    found, seen = searched(monkeypatch, lambda alpha: -jnp.abs(alpha - best))
+    assert float(found.row_alpha) == best
+    assert seen.shape == (first + rounds * each, 4)
+    later = seen[first:].reshape(rounds, each, 4)
+    np.testing.assert_array_equal(later[:, 0, 0], first + each * np.minimum(np.arange(rounds), 3))
+    np.testing.assert_allclose(seen[0, 1], 1 / ANNEALED_START, rtol=1e-6)
+    np.testing.assert_allclose(later[:, 0, 1], 1 / starts._REHEATED, rtol=1e-6)
+    # at the power one where log joints count, and nothing held there
+    assert np.all(later[:, -(each // starts._SCORED) :, 1:] == [1.0, 0, 0])
+    assert not seen[:first, 2:].any()
+    hot = later[:, : each // 2, 2:]
+    assert np.all(hot.sum(axis=2) == 1)
+    assert np.all(hot[0::2, :, 1] == 1)
+    assert np.all(hot[1::2, :, 0] == 1)
+
+
+def test_a_held_side_stays():
+    model = mf.BinaryMF(**SIDES, likelihood=mf.Bernoulli())
+    data = mf.Dense(jnp.asarray(blocks()[2] > 0, jnp.float32))
+    state = model.simulate_state(jax.random.key(0), 40, 30, 5)
+    sweep = jax.jit(lambda held: starts._sweep(model, jax.random.key(1), state, data, 1.0, held, 1))
+    for held in ((True, False), (False, True)):
+        moved = sweep(tuple(map(jnp.asarray, held)))
+        assert np.array_equal(moved.u, state.u) == held[0]
+        assert np.array_equal(moved.v, state.v) == held[1]

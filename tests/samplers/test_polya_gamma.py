@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxmf.samplers import polya_gamma as module
-from jaxmf.samplers.polya_gamma import polya_gamma
+from jaxmf.samplers.polya_gamma import mean_polya_gamma, polya_gamma
 from jaxmf.testing import check_means
 
 TILTS = np.array([0.0, 0.3, 1.0, 2.5, 3.1, 3.2, 5.0, 12.0, 40.0])
@@ -65,6 +65,8 @@ def test_a_wrong_tilt_is_caught(monkeypatch):
 
 def test_sign_and_shape_do_not_matter():
     z = jnp.linspace(-4, 4, 12).reshape(3, 4)
+    means = [moments(abs(tilt))[0] for tilt in np.append(0.0, np.asarray(z, float))]
+    np.testing.assert_allclose(mean_polya_gamma(jnp.append(0.0, z)), means, rtol=1e-6)
     draws = polya_gamma(jax.random.key(2), z)
     assert draws.shape == (3, 4)
     np.testing.assert_array_equal(draws, polya_gamma(jax.random.key(2), -z))

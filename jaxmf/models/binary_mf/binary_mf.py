@@ -204,6 +204,8 @@ class BinaryMF(BinaryMFSpec):
             singular vectors of the data show, other ones in every chain where the data leave a
             choice, and no annealing; as "prior" without annealing where they show none. Not for
             counts, a diagonal W or a matrix of prior means. See `samplers/bilinear/start.py`.
+            "search": of 0/1 cells the best of an annealing and of rounds that find one side anew
+            given the other, before the warm-up, which is then not annealed. See `starts.search`.
           several: proposals to change several features of a row at once, in every sweep; by default
             6 with W summed out, which made a sweep take half as long again and halved how far below
             the best mode chains end (`binary-mf/start` in benchmarks/results), 1 with W kept, and
@@ -243,7 +245,7 @@ class BinaryMF(BinaryMFSpec):
             anneal=bool(anneal) and start == "prior",
             several=binary_mf_checks.several_option(several, chosen, sweep),
             split_merge=split_merge,
-            from_data=start == "data",
+            start=start,
             change_basis=binary_mf_checks.change_basis_option(self, change_basis, chosen),
         )
         return algorithm(

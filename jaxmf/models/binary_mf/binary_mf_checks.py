@@ -24,7 +24,7 @@ from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.types import Array
 
 SWEEPS = ("bits", "whole_rows")
-STARTS = ("prior", "data")
+STARTS = ("prior", "data", "search")
 # Proposals of several bits a row and sweep: see `binary-mf/start` in benchmarks/results.
 _NUM_SEVERAL = {"collapsed": 6, "explicit": 1}
 # Pairs of features a side and sweep: see `mixing/binary-mf` in benchmarks/results.
@@ -315,6 +315,11 @@ def start_option(model: BinaryMFSpec, start: object) -> None:
     other, or weights cannot be negative, as those between the features that it finds may be.
     """
     check_word("start", start, STARTS)
+    if start == "search" and not isinstance(model.likelihood, Bernoulli):
+        raise ValueError(
+            f"start='search' is not there with likelihood={model.likelihood!r}, it is for 0/1 "
+            "cells; use start='prior'"
+        )
     if start == "data" and isinstance(model.likelihood, Poisson):
         raise ValueError(
             f"start='data' is not there with likelihood={model.likelihood!r}: weights between the "

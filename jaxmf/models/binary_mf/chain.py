@@ -12,9 +12,8 @@ import jax.numpy as jnp
 from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
-from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.models.binary_mf import binary_mf_checks, defaults, density
+from jaxmf.models.binary_mf import binary_mf_checks, defaults, density, starts
 from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
@@ -37,7 +36,6 @@ from jaxmf.samplers.annealing import (
     leading_direction,
     start_that_shows,
 )
-from jaxmf.samplers.bilinear.start import start_from_data
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Draw, Key
 
@@ -54,7 +52,7 @@ class BinaryMFPlan:
     anneal: bool
     several: int
     split_merge: int = 0
-    from_data: bool = False
+    start: str = "prior"
     change_basis: int = 0
 
 
@@ -63,16 +61,23 @@ def init(plan: BinaryMFPlan, model: BinaryMFSpec, key: Key, data: Dense) -> Bina
     data = model.centred(data)
     values, observed = data.values, data.observed
     dtype = values.dtype
-    starts = _starts(model, data)
     state = draw_state(
         model,
         jax.random.fold_in(key, 0),
-        starts,
+        _starts(model, data),
         (values.shape[0], values.shape[1]),
         (plan.row_slots, plan.column_slots),
     )
-    if plan.from_data:
-        state = _from_data(model, jax.random.fold_in(key, 2), state, data)
+    if plan.start == "data":
+        state = starts.from_data(model, jax.random.fold_in(key, 2), state, data)
+    if plan.start == "search":
+
+        def mend(key: Key, state: BinaryMFState, progress: Array) -> BinaryMFState:
+            state = _keep_features(model, key, state, progress, None)
+            return _bounded(model, _move_to_front(model, state, progress), data, progress)
+
+        search_key = jax.random.fold_in(key, 2)
+        state = starts.search(model, search_key, state, data, several=plan.several, mend=mend)
     if not plan.collapsed:
         return state
     x = None
@@ -113,44 +118,6 @@ def _starts(model: BinaryMFSpec, data: Dense) -> dict[str, Array]:
             value = hyper.initial_value(prior)
         starts[name] = jnp.asarray(value, data.values.dtype)
     return starts
-
-
-def _from_data(model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense) -> BinaryMFState:
-    """The state with features that the data show on both sides; as it is where they show none.
-
-    Logistic cells are taken about a half and by the slope there.
-    """
-    likelihood = model.likelihood_at(state)
-    without = likelihood.mean(jnp.zeros((), data.values.dtype))
-    slope = 4.0 if isinstance(likelihood, Bernoulli) else 1.0
-    found = start_from_data(
-        key,
-        slope * (data.values - without),
-        data.observed,
-        fixed=(state.u[:, : model.num_fixed_rows()], state.v[:, : model.num_fixed_columns()]),
-        slots=(state.u.shape[1], state.v.shape[1]),
-    )
-    shows_rows = jnp.any(found.u[:, model.num_fixed_rows() :])
-    shows = shows_rows & jnp.any(found.v[:, model.num_fixed_columns() :])
-    weights = found.weights
-    new = state._replace(u=found.u, v=found.v)
-    there = model.weight_prior(new).there(model.row_exists(new), model.column_exists(new))
-    weights = jnp.where(there, weights, 0)
-    new = new._replace(weights=weights)
-    if isinstance(likelihood, Gaussian):
-        # weights of features that nobody has are 0 here, and say nothing about the others
-        pairs = there & jnp.any(new.u, axis=0)[:, None] & jnp.any(new.v, axis=0)
-        squares = jnp.where(pairs, (weights - jnp.asarray(model.weight_mean)) ** 2, 0)
-        scales = {
-            "noise_scale": found.noise_scale,
-            "weight_scale": jnp.sqrt(jnp.sum(squares) / jnp.maximum(jnp.sum(pairs), 1)),
-        }
-        for name, guess in scales.items():
-            prior: Any = defaults.hyperprior(model, name)
-            if not hyper.is_fixed(prior):
-                inside = (guess > 0) & prior.support(guess)
-                new = new._replace(**{name: jnp.where(inside, guess, getattr(state, name))})
-    return jax.tree.map(lambda one, other: jnp.where(shows, one, other), new, state)
 
 
 def step(

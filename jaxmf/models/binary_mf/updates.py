@@ -247,9 +247,15 @@ def _pair_likelihood(
 
 
 def update_weights(
-    model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense, *, power: Array | None = None
+    model: BinaryMFSpec,
+    key: Key,
+    state: BinaryMFState,
+    data: Dense,
+    *,
+    power: Array | None = None,
+    expected: bool = False,
 ) -> tuple[BinaryMFState, Info]:
-    """Kernel: W given U and V, where it is kept.
+    """Kernel: W given U and V, where it is kept. With `expected` no kernel, see `draw_weights`.
 
     `power` is that of the likelihood on the way from the prior, or None. Gaussian cells have it in
     their noise; others have no conditional distribution that can be drawn from, and W is proposed.
@@ -271,5 +277,5 @@ def update_weights(
         return state._replace(weights=weights), Info(overflow={})
     finite = not any(isinstance(p, IndianBuffet) for p in (model.row_prior, model.column_prior))
     jointly = finite and state.weights.size <= weight_moves.MOST_PAIRS
-    weights = weight_moves.draw_weights(key, *arrays, jointly=jointly, **options)
+    weights = weight_moves.draw_weights(key, *arrays, jointly=jointly, expected=expected, **options)
     return state._replace(weights=weights), Info(overflow={})

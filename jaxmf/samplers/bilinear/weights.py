@@ -32,7 +32,7 @@ from jaxmf.likelihoods.gaussian import (
     spectrum_of_gram,
 )
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
-from jaxmf.samplers.polya_gamma import polya_gamma
+from jaxmf.samplers.polya_gamma import mean_polya_gamma, polya_gamma
 from jaxmf.types import Array, Key
 
 _ROWS_A_PIECE = 2048
@@ -54,6 +54,7 @@ def draw_weights(
     row_exists: Array,
     column_exists: Array,
     jointly: bool = False,
+    expected: bool = False,
 ) -> Array:
     """W (K, L) given U, V and the observed cells of X.
 
@@ -85,7 +86,13 @@ def draw_weights(
         )
     else:
         terms = normal_terms(
-            jax.random.fold_in(key, 0), u, v, weights, x, observed, likelihood=likelihood
+            None if expected else jax.random.fold_in(key, 0),
+            u,
+            v,
+            weights,
+            x,
+            observed,
+            likelihood=likelihood,
         )
         weights_key = jax.random.fold_in(key, 1)
         if jointly or weight_prior.diagonal:
@@ -104,7 +111,7 @@ class NormalTerms(NamedTuple):
 
 
 def normal_terms(
-    key: Key,
+    key: Key | None,
     u: Array,
     v: Array,
     weights: Array,
@@ -115,14 +122,15 @@ def normal_terms(
 ) -> NormalTerms:
     """The normal terms of the cells, zero where a cell is missing.
 
-    Those of the logistic likelihood depend on Polya-Gamma variables, drawn here given the weights.
+    Those of the logistic likelihood depend on Polya-Gamma variables, drawn here given the weights;
+    without a key they are their means.
     """
     if isinstance(likelihood, Gaussian):
         precision = jnp.full(x.shape, likelihood.noise_scale**-2, x.dtype)
         linear = precision * x
     else:
         eta = u.astype(x.dtype) @ weights @ v.T.astype(x.dtype)
-        precision = polya_gamma(key, eta)
+        precision = mean_polya_gamma(eta) if key is None else polya_gamma(key, eta)
         linear = x - 0.5
     if observed is not None:
         precision = jnp.where(observed, precision, 0)
