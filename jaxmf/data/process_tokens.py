@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 
 from jaxmf.data import process_cells
 from jaxmf.data.cells_by_id import Elsewhere
+from jaxmf.data.checks import INT32_MAX
 from jaxmf.data.container import assign, bare, digest
 from jaxmf.data.process_cells import ADVICE, SpreadColumn
 from jaxmf.types import Names, PyTree
@@ -57,6 +58,11 @@ def from_process_rows(
         split_by_row=True,
         is_sorted=False,
     )
+    if found.part.num_cells > INT32_MAX:
+        raise ValueError(
+            f"data: the {found.part.num_cells:,} tokens of all processes are more than int32 can "
+            f"number ({INT32_MAX:,}). Fit a part of the documents"
+        )
     counts = process_cells.counts_of_lines(found.part, found.shape)
     column = ColumnElsewhere((found.part.num_cells,))
     names = dict(zip(labels, (found.row_names, found.column_names), strict=True))

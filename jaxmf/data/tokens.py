@@ -264,7 +264,8 @@ class Tokens(SpansProcesses):
             column: the name of the tokens' column for the words.
         Raises:
             TypeError, ValueError: as the class, in all processes together; ids in some processes
-                alone, other numbers of words without ids, a document in two processes.
+                alone, other numbers of words without ids, a document in two processes, more tokens
+                than int32 can number.
         """
 
         def make() -> PyTree:
