@@ -49,7 +49,9 @@ class Lanes(NamedTuple):
 
 
 def _starts(table: Array, first: tuple[Array | int, ...]) -> list[Array]:
-    return [jnp.asarray(one, jnp.int32) for one in (*first, *(0,) * (table.ndim - len(first)))]
+    # without sign: the compiler need not look whether they are negative, half of what it checks
+    indices = (*first, *(0,) * (table.ndim - len(first)))
+    return [jnp.asarray(index).astype(jnp.uint32) for index in indices]
 
 
 def _slice(table: Array, first: tuple[Array | int, ...], sizes: tuple[int, ...]) -> Array:

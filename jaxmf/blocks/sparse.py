@@ -33,6 +33,7 @@ from jaxmf.blocks.topic_lists import (
     after_sweep,
     drawn,
     empty_lists,
+    is_due,
     made_again,
     moved_counts,
     row_and_lane,
@@ -45,7 +46,8 @@ from jaxmf.priors.partition_prior import CountCache, PartitionPrior
 from jaxmf.types import Array, Key, PyTree
 
 _LANES = tables.NUM_LANES
-_PIECE = 32  # topics whose weights have one sum; the same at every capacity, see `tables.choose`
+_PIECE_BITS = 5
+_PIECE = 1 << _PIECE_BITS  # topics whose weights have one sum, at every capacity: `tables.choose`
 
 
 def sweep(
@@ -134,6 +136,7 @@ class _Table(NamedTuple):
 
     weights: Array  # (M,) float; zeros at the end; M is a power of two, see `tables.entries_at`
     sums: Array  # (P,) float, over pieces of 32; zeros at the end, P is a multiple of eight
+    whole: Array  # () float, of all
 
 
 class _Sweep(NamedTuple):
@@ -203,7 +206,7 @@ class _Sweep(NamedTuple):
         weights = (cache.counts[0] + pseudo) / (totals + whole)
         weights = jnp.pad(weights, (0, -self.num_topics % _PIECE))
         sums = tables.sums_of_pieces(weights, _PIECE)
-        return _Table(tables.to_power_of_two(weights), sums)
+        return _Table(tables.to_power_of_two(weights), sums, tables.sum_in_lanes(sums))
 
     def moved(
         self,
@@ -218,14 +221,17 @@ class _Sweep(NamedTuple):
         totals, cache, count = moved_counts(self.distribution, totals, cache, topic, birth)
         pseudo, _ = self.distribution.pseudo(cache)
         total = tables.row(totals, topic)
-        weight = (count + tables.row(pseudo, topic)) / (total + whole)
-        weights, piece = tables.put(table.weights, topic, weight), topic // _PIECE
-        sums = tables.sum_in_lanes(_run(weights, piece * _PIECE, _PIECE))
-        sums = tables.put(table.sums, piece, sums)
-        table = _Table(weights, sums)
-        is_changed = total == (0 if birth is None else 1)
+        amount, pseudo = -1 if birth is None else 1, tables.row(pseudo, topic)
+        weight = (count + pseudo) / (total + whole)
+        # what the weight was is computed and not read: the table would be copied
+        change = weight - (count - amount + pseudo) / (total - amount + whole)
+        weights, sums = tables.put(table.weights, topic, weight), table.sums
+        table = _Table(
+            weights, tables.add(sums, topic >> _PIECE_BITS, change), table.whole + change
+        )
+        is_needed = is_due(self.distribution, total, birth)
         make = partial(self.table, cache, totals, whole)
-        return totals, cache, made_again(self.distribution, make, table, is_changed)
+        return totals, cache, made_again(make, table, is_needed)
 
     def drawn(
         self,
@@ -245,7 +251,7 @@ class _Sweep(NamedTuple):
 
         span = span_of(lists, word, tables.row(lists.starts, word))
         weigh = partial(tables.entries_at, table.weights)
-        smooth = concentration * tables.sum_in_lanes(table.sums), draw_smooth
+        smooth = concentration * table.whole, draw_smooth
         return drawn(self.packing, lists, span, left, weigh, smooth, chance)
 
 

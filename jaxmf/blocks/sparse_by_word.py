@@ -43,6 +43,7 @@ from jaxmf.blocks.topic_lists import (
     after_sweep,
     drawn,
     entry_of,
+    is_due,
     lists_of,
     made_again,
     moved_counts,
@@ -57,7 +58,8 @@ from jaxmf.priors.partition_prior import CountCache, PartitionPrior, is_kind
 from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import Array, Key, PyTree
 
-_PIECE = 32  # topics whose weights have one sum; the same at every capacity, see `tables.choose`
+_PIECE_BITS = 5
+_PIECE = 1 << _PIECE_BITS  # topics whose weights have one sum, at every capacity: `tables.choose`
 _CHUNK = 64  # tokens that are read together,
 _NUM_READ = 8  # and how many rows of the lists of their documents
 
@@ -171,6 +173,7 @@ class _WordTable(NamedTuple):
     weights: Array  # (M,) float, Q_k; M is a power of two, see `tables.entries_at`
     smooth: Array  # (32 P,) float, a_k Q_k
     sums: Array  # (P,) float, of these, over pieces of 32
+    whole: Array  # () float, of all
 
 
 class _SweepByWord(NamedTuple):
@@ -220,14 +223,14 @@ class _SweepByWord(NamedTuple):
                     tables.row(leaf, index % _CHUNK) for leaf in chunk[:5]
                 )
                 totals, cache, table = self.moved(
-                    totals, cache, table, (b, whole), self.topic(path), None
+                    totals, cache, table, (b, whole), self.topic(path), index, None
                 )
                 first = self.moved_first(first, document, path, -1)
                 _, room = self.distribution.pseudo(cache)
                 span = span_of(lists, document, start)
                 path, lists = self.drawn(lists, span, path, table, first, chance)
                 totals, cache, table = self.moved(
-                    totals, cache, table, (b, whole), self.topic(path), chance[3]
+                    totals, cache, table, (b, whole), self.topic(path), index, chance[3]
                 )
                 first = self.moved_first(first, document, path, 1)
                 paths = tables.put(paths, token, path[None])
@@ -256,7 +259,7 @@ class _SweepByWord(NamedTuple):
         weights = (cache.counts[0] + word[0]) / (totals + word[1])
         smooth = jnp.pad(weights * pseudo, padding)
         sums = tables.sums_of_pieces(smooth, _PIECE)
-        return _WordTable(tables.to_power_of_two(weights), smooth, sums)
+        return _WordTable(tables.to_power_of_two(weights), smooth, sums, tables.sum_in_lanes(sums))
 
     def moved(
         self,
@@ -265,21 +268,27 @@ class _SweepByWord(NamedTuple):
         table: _WordTable,
         word: tuple[Array, Array],
         topic: Array,
+        index: Array,
         birth: Array | None,
     ) -> tuple[Array, CountCache, _WordTable]:
         """A token out of a topic (birth None), or into it."""
         totals, cache, count = moved_counts(self.distribution, totals, cache, topic, birth)
         pseudo, _ = self.distribution.pseudo(cache)
-        total = tables.row(totals, topic)
+        total, share = tables.row(totals, topic), tables.row(pseudo, topic)
+        amount = -1 if birth is None else 1
         weight = (count + word[0]) / (total + word[1])
-        smooth = tables.put(table.smooth, topic, weight * tables.row(pseudo, topic))
-        piece = topic // _PIECE
-        run = tables.take(smooth, tables.Lanes(piece * _PIECE, 1, _PIECE))
-        sums = tables.put(table.sums, piece, tables.sum_in_lanes(run))
-        table = _WordTable(tables.put(table.weights, topic, weight), smooth, sums)
-        is_changed = total == (0 if birth is None else 1)
+        smooth = weight * share
+        # what it was is computed and not read: the table would be copied
+        change = smooth - (count - amount + word[0]) / (total - amount + word[1]) * share
+        table = _WordTable(
+            tables.put(table.weights, topic, weight),
+            tables.put(table.smooth, topic, smooth),
+            tables.add(table.sums, topic >> _PIECE_BITS, change),
+            table.whole + change,
+        )
+        is_needed = is_due(self.distribution, total, birth, index)
         make = partial(self.table, cache, totals, word)
-        return totals, cache, made_again(self.distribution, make, table, is_changed)
+        return totals, cache, made_again(make, table, is_needed)
 
     def topic(self, path: Array) -> Array:
         """The last topic of paths."""
@@ -323,7 +332,7 @@ class _SweepByWord(NamedTuple):
                 path = path + self.num_topics * tables.choose(shares, chance[3])
             return path
 
-        smooth_weight = tables.sum_in_lanes(table.sums)
+        smooth_weight = table.whole
         if shares is not None:
             smooth_weight = smooth_weight * jnp.sum(shares)
         left = entry_of(self.packing, lists, span, path)

@@ -58,6 +58,7 @@ class Packing(NamedTuple):
         return jnp.where(sizes <= self.most, jnp.minimum(sizes, num_topics), sizes)
 
 
+_AFRESH = 2**12  # tokens after which a table is made afresh
 LANES = 16  # entries of a list of a document that are a line of the cache
 
 
@@ -266,17 +267,34 @@ def moved_counts(
     return totals, cache, tables.entry(cache.counts, zero, topic)
 
 
-def made_again(
-    distribution: PartitionPrior, make: Callable[[], PyTree], table: PyTree, is_changed: Array
-) -> PyTree:
-    """The table, afresh where a topic came or went: seldom, and others may have another share."""
-    if not distribution.grows:
+def made_again(make: Callable[[], PyTree], table: PyTree, is_needed: Array | None) -> PyTree:
+    """The table, afresh where that is needed; None where it never is."""
+    if is_needed is None:
         return table
 
     def again(carry: PyTree) -> PyTree:
         return jnp.zeros((), bool), make()
 
-    return jax.lax.while_loop(lambda carry: carry[0], again, (is_changed, table))[1]
+    return jax.lax.while_loop(lambda carry: carry[0], again, (is_needed, table))[1]
+
+
+def is_due(
+    distribution: PartitionPrior, total: Array, birth: Array | None, index: Array | None = None
+) -> Array | None:
+    """Whether a table of weights and sums is to be made afresh, or None where it never is.
+
+    It is where a topic came or went: seldom, and others may have another share then. And where a
+    table serves very many tokens now and then, as sums that follow by differences are rounded each
+    time.
+
+    Args: total () int32, tokens of the topic that a token left (birth None) or joined; index None
+    or () int32, that of the token.
+    """
+    is_changed = total == (0 if birth is None else 1) if distribution.grows else None
+    if index is None or birth is not None:
+        return is_changed
+    is_time = index & (_AFRESH - 1) == 0
+    return is_time if is_changed is None else is_time | is_changed
 
 
 def after_sweep(

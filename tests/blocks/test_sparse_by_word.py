@@ -97,8 +97,8 @@ def check_five_tokens(network):
 def left_in(moved):
     """The naive sweep: a token draws by weights that it is itself a part of."""
 
-    def moved_without_leaving(self, totals, cache, table, whole, topic, birth):
-        after = moved(self, totals, cache, table, whole, topic, birth)
+    def moved_without_leaving(self, totals, cache, table, whole, topic, index, birth):
+        after = moved(self, totals, cache, table, whole, topic, index, birth)
         return after if birth is not None else (*after[:2], table)
 
     return moved_without_leaving

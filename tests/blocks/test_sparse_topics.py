@@ -93,6 +93,43 @@ def test_a_token_that_is_not_taken_out_first_is_caught(monkeypatch):
         check_five_tokens()
 
 
+def check_sums(num_moves=300):
+    """Sums that follow by differences, against those of a table made afresh."""
+    prior, whole = mf.Dirichlet(150, jnp.geomspace(0.01, 2.0, 150)), jnp.float32(3.0)
+    compiled = sparse._Sweep(prior, 150, sparse.Packing.of(150))
+    generator = np.random.default_rng(4)
+    topics_of = jnp.asarray(generator.integers(0, 150, 60), jnp.int32)
+    tokens, new = generator.integers(0, 60, num_moves), generator.integers(0, 150, num_moves)
+
+    def one(carry, move):
+        topics, totals, cache, table = carry
+        token, topic = move
+        before = compiled.moved(totals, cache, table, whole, topics[token], None)
+        after = compiled.moved(*before, whole, topic, jnp.float32(0.5))
+        return (topics.at[token].set(topic), *after), None
+
+    def run(topics):
+        totals = jnp.bincount(topics, length=150)
+        cache = prior.begin(totals[None], prior.start(0), with_sizes=False)
+        begin = (topics, totals + 5, cache, compiled.table(cache, totals + 5, whole))
+        moves = jnp.asarray(tokens), jnp.asarray(new, jnp.int32)
+        _, totals, cache, table = jax.lax.scan(one, begin, moves)[0]
+        return table, compiled.table(cache, totals, whole)
+
+    for kept, fresh in zip(*jax.jit(run, compiler_options=FAST_COMPILE)(topics_of), strict=True):
+        np.testing.assert_allclose(kept, fresh, rtol=2e-5, err_msg="sums of the table")
+
+
+def test_sums_that_follow_by_differences_are_those_of_all_weights():
+    check_sums()
+
+
+def test_sums_that_a_token_leaves_behind_are_caught(monkeypatch):
+    monkeypatch.setattr(sparse.tables, "add", lambda table, index, amount: table)
+    with pytest.raises(AssertionError, match="sums of the table"):
+        check_sums()
+
+
 def test_the_first_token_of_a_word_with_forty_topics_among_150_has_its_conditional(monkeypatch):
     monkeypatch.setattr(sparse.Packing, "of", lambda num_topics: sparse.Packing(2))
     generator = np.random.default_rng(1)
