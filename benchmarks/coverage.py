@@ -253,7 +253,7 @@ def studies() -> dict[str, Study]:
         "HDPLDA": Study(partial(mf.HDPLDA, word_concentration=0.01), documents, ask_documents),
         "BinaryMF": Study(mf.BinaryMF, bicluster_cells, ask_dense, BMF_SETS),
         "FeatureModel, Poisson": Study(
-            lambda: mf.FeatureModel(likelihood=mf.Poisson(), feature_prior=positive()),
+            lambda: mf.FeatureModel(likelihood=mf.Poisson(0.1), feature_prior=positive()),
             count_cells,
             ask_dense,
         ),

@@ -7,6 +7,6 @@
 | `tables` | cells of tables inside a loop, draws by weights | `table.at[i].add` | `test_tables` |
 | `linalg` | many small eliminations | `slogdet`, `solve` | `test_linalg` |
 | `token_draw` | topics of tokens as one kernel of a GPU | `num_wrong` | `test_token_draw` |
-| `special` | draws that compile slowly | those of `jax.random`, by their law | `test_special` |
+| `special` | draws that compile slowly | those of `jax.random`, in distribution | `test_special` |
 | `compensated` | sums and changes over many cells | the same in float64 | `test_precision` |
 """

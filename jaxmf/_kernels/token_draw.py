@@ -9,7 +9,7 @@ and with a level above, whose topics s have a distribution in a document each,
 A program of the kernel has one document, and its counts in registers; in loops of JAX every token
 would be some kernels that the host starts. A token reads the row of its word, adds up the weights
 and takes the first topic whose running sum passes its uniform number times the whole. Where topics
-come and go a token may be kept out of some, or hold its own (`blocks/parallel.py`).
+come and go a token may be refused some, or have to stay (`blocks/parallel.py`).
 
 Written in Pallas for Triton. It was interpreted on CPUs and compiled for an H100; it never ran on a
 GPU. So `trouble` tries it there before it is used: it is compiled for the device, and `num_wrong`
@@ -222,7 +222,7 @@ def trial(num_above: int, num_topics: int, seed: int) -> list[np.ndarray]:
     topics = varying.integers(0, num_above * num_topics, num_tokens)
     shape = num_words, num_topics
     phi = varying.integers(1, 16, shape) * (varying.random(shape) < 0.6)
-    phi[words, topics % num_topics] += 1  # a token has a place to stay
+    phi[words, topics % num_topics] += 1  # a token may stay where it is
     uniforms = varying.integers(0, 2**23, num_tokens)
     uniforms[:2], uniforms[-2:] = 0, 2**23 - 1
     marks = np.where(varying.random(num_tokens) < 0.1, -1.0, varying.random(num_tokens))

@@ -283,9 +283,8 @@ def is_due(
 ) -> Array | None:
     """Whether a table of weights and sums is to be made afresh, or None where it never is.
 
-    It is where a topic came or went: seldom, and others may have another share then. And where a
-    table serves very many tokens now and then, as sums that follow by differences are rounded each
-    time.
+    It is where a topic came or went: seldom, and others may have another share then. With an index
+    also at every 4,096th token, as sums that follow by differences are rounded each time.
 
     Args: total () int32, tokens of the topic that a token left (birth None) or joined; index None
     or () int32, that of the token.

@@ -403,18 +403,20 @@ def is_more_than_noise(data: Dense, offset: object = 0.0, scale: object = None) 
     Args: offset, scale: as of `scale_about`.
     """
     rows = slice(None, None, -(-data.num_rows // ROWS_A_BLOCK))
-    about = rows_on_host(data.values, rows) - np.asarray(offset, float)
+    about = np.array(rows_on_host(data.values, rows))  # the one copy: rows may be wide
+    about -= np.asarray(offset, float)
     if scale is not None:
-        about = about / np.asarray(scale, float)
+        about /= np.asarray(scale, float)
     if data.observed is not None:
-        about = np.where(rows_on_host(data.observed, rows), about, 0)
+        about[~rows_on_host(data.observed, rows)] = 0
     num_rows, num_columns = about.shape
     # no data set has this very vector at a right angle to its first singular vector
-    direction, largest = np.cos(np.arange(1, num_columns + 1) ** 2), 1.0
+    direction, largest = np.cos(np.arange(1, num_columns + 1) ** 2).astype(about.dtype), 1.0
     for _ in range(_POWER_STEPS):
         direction = about.T @ (about @ (direction / largest))
         largest = float(np.linalg.norm(direction)) or 1.0
-    edge = np.mean(np.square(about)) * (np.sqrt(num_rows) + np.sqrt(num_columns)) ** 2
+    spread = np.linalg.norm(about) / np.sqrt(about.size)
+    edge = (spread * (np.sqrt(num_rows) + np.sqrt(num_columns))) ** 2
     return bool(np.linalg.norm(direction) > edge)
 
 

@@ -1,6 +1,6 @@
 """The engine: one host loop that drives every algorithm. Read `algorithm.py` first, then `run.py`.
 
-The package stands on `jaxmf.types` alone and knows no model.
+The package stands on types, arguments and programs, and knows no model and no data.
 """
 
 from jaxmf.engine.algorithm import Algorithm as Algorithm

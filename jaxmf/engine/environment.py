@@ -1,8 +1,8 @@
-"""What besides settings and data decides the last bits of a run: versions, flags, device.
+"""What surrounds a run: versions, flags and device, options of the compiler, its cache on disk.
 
-Options of XLA for the programs that the run loop makes of an algorithm.
-
-JAX's persistent compilation cache in the user's cache folder; the command line turns it on.
+`describe_environment` says what decides the last bits of a run besides settings and data,
+`quick_to_compile` has XLA's options for the programs of the run loop, and `use_compilation_cache`
+turns on JAX's persistent cache in the user's cache folder, as the command line does.
 """
 
 from __future__ import annotations

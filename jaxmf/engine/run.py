@@ -88,8 +88,8 @@ def run(
         resume: continue the run in the folder; started anew if nothing was saved yet. A run
             that is done is returned at once; one may ask for more draws than it has.
         draws_folder: an empty folder for files of the draws, of which the arrays of the run are
-            maps, so that memory need not hold them; a resumed run may use its own again. Of several
-            processes the first one writes them, and all must see the folder.
+            maps, so that memory need not hold them; a resumed run may use the same folder again. Of
+            several processes the first one writes them, and all must see the folder.
         memory_limit: bytes the run may take; the free memory of the device if None.
         resident: bytes of the process from which on the run's are counted; where it is None those
             of now without the data.

@@ -86,16 +86,16 @@ def topics(posterior: Answers, topic: int | None = None, *, max_topics: int = 60
     Raises:
         ValueError: a topic that there is not, or that is not among the first `max_topics`.
     """
-    found = posterior.topics(n=_NUM_WORDS)
-    shown = min(len(found), max_topics)
+    table = posterior.topics(n=_NUM_WORDS)
+    shown = min(len(table), max_topics)
     if topic is not None and topic >= shown:
         raise ValueError(
             f"topic: {topic} is not among the {shown} topics that max_topics={max_topics} shows; "
             f"pass max_topics={topic + 1} or more"
         )
     figure, axes = figure_of(1, 2, width=9.6, height=5.2)
-    scaled = scale(squared_distances(found.word_probabilities[:shown]))
-    sizes = np.maximum(found.shares[:shown], 0)
+    scaled = scale(squared_distances(table.word_probabilities[:shown]))
+    sizes = np.maximum(table.shares[:shown], 0)
     areas = np.maximum(_LARGEST * sizes / max(sizes.max(), 1e-12), _SMALLEST)
     x, y = scaled.positions.T
     edges = [CHAIN_COLOURS[1] if index == topic else "white" for index in range(shown)]
@@ -105,7 +105,7 @@ def topics(posterior: Answers, topic: int | None = None, *, max_topics: int = 60
         x,
         y,
         s=areas,
-        c=found.found[:shown],
+        c=table.found[:shown],
         cmap=colours(SEQUENTIAL[1:3]),
         vmin=0,
         vmax=1,
@@ -122,10 +122,10 @@ def topics(posterior: Answers, topic: int | None = None, *, max_topics: int = 60
     bar.ax.tick_params(labelsize=7, colors=MUTED)
     bar.outline.set_visible(False)
     if topic is None:
-        _list(axes[1], found, shown)
+        _list(axes[1], table, shown)
     else:
-        _bars(axes[1], posterior, found, topic)
-    _label(figure, axes[0], found, scaled.positions, areas)
+        _bars(axes[1], posterior, table, topic)
+    _label(figure, axes[0], table, scaled.positions, areas)
     return figure
 
 

@@ -156,8 +156,8 @@ def _long_tails(posterior: Draws) -> Iterator[Alarm]:
         yield Alarm(
             "long tail",
             f"Columns have a long tail: {named(data, skewed)}. Their noise is as large for small "
-            "cells as for large ones, which the answers follow alone. Take logarithms of the data "
-            "first, and np.exp of the quantiles of predictions",
+            "cells as for large ones, so that the answers follow the large ones alone. Take "
+            "logarithms of the data first, and np.exp of the quantiles of predictions",
         )
 
 
@@ -194,8 +194,8 @@ def _not_normal_columns(data: Dense, family: object) -> Iterator[Alarm]:
     )
     if few.size == data.num_columns:
         remedy_of_two_values = (
-            "where they are zeros and ones, family=mf.IndependentColumns(mf.BetaBinary()) takes "
-            "them as these"
+            "where they are zeros and ones, use family=mf.IndependentColumns(mf.BetaBinary()), "
+            "which is made for them"
         )
     for found, what, remedy in (
         (few, "hold two values", remedy_of_two_values),

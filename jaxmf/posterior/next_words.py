@@ -63,7 +63,9 @@ def recommend(
     size = max(1, min(positions.size, _BLOCK_CELLS // num_words))
     cells = [np.asarray(tokens.columns[name]) for name in (blocks.document, blocks.word)]
     shape = (tokens.sizes[blocks.document], num_words)
-    known = None if include_known else csr_array((np.ones(tokens.num_tokens), cells), shape=shape)
+    known = None
+    if not include_known:
+        known = csr_array((np.ones(tokens.num_tokens, bool), cells), shape=shape)
     for kept, index in filled_blocks(positions.size, size):
         here, count = positions[index], kept.stop - kept.start
         mean, sd = _moments(posterior, here, new, seed)

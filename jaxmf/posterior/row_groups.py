@@ -86,7 +86,7 @@ class RowGroups(Answer):
         """
         if self.group_of_rows is None:
             raise ValueError(f"members: {_NO_ROWS}")
-        names = np.arange(self.group_of_rows.size) if self.row_names is None else self.row_names
+        names = ids_or_positions(self.row_names, self.group_of_rows.size)
         names = np.asarray(names, dtype=object)
         return [names[self.group_of_rows == group].tolist() for group in range(self.counts.size)]
 
@@ -157,7 +157,7 @@ def groups(posterior: Draws) -> RowGroups:
     names = data.column_names
     return RowGroups(
         **{name: np.asarray(value)[order] for name, value in moments._asdict().items()},
-        columns=np.arange(moments.mean.shape[1]) if names is None else np.asarray(names),
+        columns=ids_or_positions(names, moments.mean.shape[1]),
         slots=order,
         chain=chain,
         draw=index,

@@ -3,7 +3,7 @@
 They are kept as steps, lambda_i - lambda_{i-1} with lambda_0 = 0: of many items the differences of
 large values would lose their digits.
 
-Also the groups of tables that come and go, where each is that of a representative.
+`Representatives` is the prior of the groups of tables, which come and go with their tables.
 
 Source: Porteous (2010), section 7.4.
 """

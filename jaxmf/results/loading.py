@@ -360,7 +360,7 @@ def _read_state(posterior: Posterior, state: Mapping[str, np.ndarray]) -> Any:
 
 
 def _nested(flat: dict[str, Any]) -> dict[str, Any]:
-    """Names with a stroke as names in mappings: what `_data_arrays` and `_ids` took apart."""
+    """Names with a stroke as names in mappings: what `saving.py` took apart."""
     result: dict[str, Any] = {}
     for name, value in flat.items():
         first, stroke, second = name.partition("/")

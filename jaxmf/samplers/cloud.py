@@ -1,8 +1,8 @@
 """A cloud of weighted particles: weights, which survive, and the estimate of the evidence.
 
 Of a particle nothing is asked but that it is a pytree. The evidence estimate is unbiased (its log
-is not) with every scheme and trigger here. Open `Cloud` and `weigh` first. Paths are
-traced back through ancestors on the host.
+is not) with every scheme and trigger here. Open `Cloud` and `weigh` first. `trace_paths` follows
+paths back through their ancestors, on the host.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ def birth_or_death(
     observed: Array | None,
     conditional: RowPrior,
 ) -> tuple[RowState, Array]:
-    """Kernel of one row, for `explicit_rows.sweep_rows`: a feature of the row alone more or less.
+    """Kernel of one row, for `sweep_rows`: a feature that the row alone has is added or removed.
 
     A finite prior knows no features of one row alone, and nothing changes.
     """

@@ -1,8 +1,8 @@
 """The one loop that draws the bits of all rows at once, given the probabilities of the features.
 
-Rows are independent then, and every row visits the slots in an order of its own. A sweep that could
-empty a column without being able to make one would leave no Indian buffet process invariant, so for
-each column a change that would empty it is refused.
+Rows are independent then, and each visits the slots in another order. A sweep that could empty a
+column without being able to make one would leave no Indian buffet process invariant, so changes
+that would empty a column are refused.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ state) -> log odds of flipping (N,), and the state after the rows (N,) bool that
 
 
 def spread_draws(key: Key, z: Array, num_columns: int | None, dtype: DTypeLike) -> RowDraws:
-    """The random numbers of every row of z, each device making those of its own."""
+    """The random numbers of every row of z; each device makes those of the rows that it has."""
     rows = row_shards.spread(jnp.arange(z.shape[0]))
     draws = draws_of_rows(key, rows, z.shape[1], num_columns, dtype)
     return jax.tree.map(row_shards.spread, draws)

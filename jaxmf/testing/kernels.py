@@ -17,7 +17,7 @@ from jaxmf.testing.report import LEVEL, Comparison, Report
 
 
 def z_test(name: str, samples: np.ndarray, expected: float) -> Comparison:
-    """Whether the mean of independent samples is `expected`, by their own standard error.
+    """Whether the mean of independent samples is `expected`, by the standard error of these.
 
     Args:
         name: what is compared.

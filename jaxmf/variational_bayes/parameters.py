@@ -4,7 +4,7 @@ Biases are two further factors: the rows' bias meets a column factor that is one
 bias a row factor that is one. A `Half` is the model seen from one side in this form; every update
 is written once, for a `Half`.
 
-Cells drawn from their scores.
+`draw_ones` simulates the cells.
 """
 
 from __future__ import annotations

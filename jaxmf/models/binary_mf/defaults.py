@@ -30,7 +30,7 @@ _FEWEST_CELLS, _MOST_CELLS = 200, 2**22
 
 
 def is_left_open(model: BinaryMFSpec, name: str) -> bool:
-    """Whether a scale is to be taken from the data."""
+    """Whether a scale or a rate is to be taken from the data."""
     names = {Gaussian: _SCALES, Poisson: tuple(_RATES)}.get(type(model.likelihood), ())
     return name in names and stated(model, name) is None
 

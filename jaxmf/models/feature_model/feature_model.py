@@ -102,7 +102,7 @@ class FeatureModel(FeatureModelSpec):
         feature_model_checks.check_parts(self)
 
     def matched(self, data: Dense) -> FeatureModel:
-        """The model with its prior of features and its noise from the data where left open."""
+        """The model with what was left open taken from a data set, see the class."""
         return defaults.matched(self, data)
 
     def check_data(self, data: Dense, name: str) -> None:

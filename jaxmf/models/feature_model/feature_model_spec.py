@@ -303,8 +303,8 @@ class FeatureModelSpec(Readable, Model[Dense]):
         """A draw from the prior, row by row, and () bool whether `capacity` was too small."""
         if self.left_open:
             raise ValueError(
-                f"{self.left_open[0]} is taken from the data, and there are none yet: give it, "
-                "FeatureModel(..., feature_prior=...), or the likelihood its noise_scale"
+                f"{self.left_open[0]} is taken from the data, and there are none yet: state it, "
+                "feature_prior in FeatureModel(...), all others in its likelihood"
             )
         z_key, y_key = jax.random.split(key)
         num_slots = self.num_slots(capacity)

@@ -67,7 +67,7 @@ def matched(model: Spec, data: Dense) -> Spec:
 
 
 def _warn_of_constant_columns(data: Dense, spreads: np.ndarray) -> None:
-    """Noise by column: that of a constant one goes to zero, and the common scale with it."""
+    """Noise by column: that of a constant one goes to zero, the common scale to its lower end."""
     constant = np.flatnonzero((spreads == 0) & (units.column_counts(data) > 1))
     if constant.size:
         named = shown_id(data.column_names, int(constant[0]))

@@ -14,11 +14,7 @@ from jaxmf.data import SparseSeries
 from jaxmf.data.container import assign
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.model import Pair
-from jaxmf.models.sparse_binary_series import (
-    ascent,
-    queries,
-    series_checks,
-)
+from jaxmf.models.sparse_binary_series import ascent, queries, series_checks
 from jaxmf.models.sparse_binary_series.sparse_binary_series_spec import SparseBinarySeriesSpec
 from jaxmf.types import Array, Draw, Key, Seed
 from jaxmf.variational_bayes import answers, progress, state
