@@ -114,7 +114,7 @@ def bicluster_cells(generator: np.random.Generator) -> Truth:
 
 
 def count_cells(generator: np.random.Generator) -> Truth:
-    """Two features of Gamma(2, 1/2) rates over a base rate of 0.5, which the model has at 0.1."""
+    """Two features of Gamma(2, 1/2) rates over a base rate of 0.5, all of it learned."""
     y = generator.gamma(2.0, 2.0, size=(2, SHAPE[1]))
     return Truth(generator.poisson(0.5 + _binary(generator, 2, 0.4) @ y).astype(float))
 
@@ -228,13 +228,6 @@ def ask_baskets(model: mf.Model, truth: Baskets, generator: Any, seed: int) -> A
     return post, {"scores of cells": stats.norm.cdf(truth.logits[cells], found.mean, found.sd)}
 
 
-def positive() -> Any:
-    """Gamma(2, 1/2) rates of one row of features."""
-    import numpyro.distributions as dist
-
-    return dist.Gamma(2.0, 0.5).expand([SHAPE[1]]).to_event(1)
-
-
 def studies() -> dict[str, Study]:
     """Every model, its truth, and what it is asked."""
     return {
@@ -250,12 +243,10 @@ def studies() -> dict[str, Study]:
         "NoisyOrIBP, from its prior": Study(
             mf.NoisyOrIBP, partial(from_prior, mf.NoisyOrIBP), ask_dense
         ),
-        "HDPLDA": Study(partial(mf.HDPLDA, word_concentration=0.01), documents, ask_documents),
+        "HDPLDA": Study(mf.HDPLDA, documents, ask_documents),
         "BinaryMF": Study(mf.BinaryMF, bicluster_cells, ask_dense, BMF_SETS),
         "FeatureModel, Poisson": Study(
-            lambda: mf.FeatureModel(likelihood=mf.Poisson(0.1), feature_prior=positive()),
-            count_cells,
-            ask_dense,
+            partial(mf.FeatureModel, likelihood=mf.Poisson()), count_cells, ask_dense
         ),
     }
 
