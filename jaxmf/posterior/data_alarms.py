@@ -12,6 +12,7 @@ from jaxmf.data import Container, Dense, Entries, suspects, units
 from jaxmf.data.cells_by_id import are_elsewhere
 from jaxmf.data.checks import shown_id
 from jaxmf.data.stray_cells import stray_cells
+from jaxmf.likelihoods.cells.student_t import StudentT
 from jaxmf.likelihoods.families.columns import IndependentColumns
 from jaxmf.likelihoods.families.mixed_columns import MixedColumns
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
@@ -31,10 +32,6 @@ _USUAL = 1e-3  # share of the cells that a grade of a scale has
 _STRANGE = 1e-2  # most cells outside of a scale; more, and there is none
 _FEWEST_CELLS = 5  # of a column whose sd is compared with the noise,
 _FEWEST_RATINGS = 30  # and of a column of ratings
-_REMEDY_OF_UNITS = (
-    "If columns are in different units, give these, column_unit=(one number a column), or divide "
-    "each by its standard deviation"
-)
 _LARGEST_NOISE = 3.0  # the noise over the sd of a column of ratings, from which on it is strange
 _FALSE_UNITS = 0.01  # the probability that chance alone puts the sd of some column below the noise
 
@@ -54,7 +51,9 @@ def suspect_data(posterior: Draws) -> Iterator[Alarm]:
                 "were taken for numbers: if they stand for missing cells, replace them by NaN, in "
                 "a file by nothing",
             )
-        yield from _stray_cells(data)
+        # long tails give such a cell no weight
+        if not isinstance(settings_of(posterior.model).get("likelihood"), StudentT):
+            yield from _stray_cells(data)
     if isinstance(posterior.model, HasRowGroups) and isinstance(data, Dense):
         yield from _nearly_empty_columns(data)
         family = settings_of(posterior.model).get("family")
@@ -255,7 +254,7 @@ def unlike_units(posterior: Draws) -> Iterator[Alarm]:
         return
     spreads, counts = units.column_scales(data), units.column_counts(data)
     if isinstance(data, Entries):
-        unequal = tuple(_unequal_columns(data, np.where(counts >= _FEWEST_CELLS, spreads, 0)))
+        unequal = tuple(_unequal_columns(posterior, data, spreads * (counts >= _FEWEST_CELLS)))
         if unequal:
             yield from unequal
             return
@@ -281,11 +280,18 @@ def unlike_units(posterior: Draws) -> Iterator[Alarm]:
         "units",
         f"The noise ({least:.3g} or more) is larger than the sd of column {shown} "
         f"({spreads[column]:.3g}): one noise_scale serves all columns, and this "
-        f"column has next to no influence. {_REMEDY_OF_UNITS}",
+        f"column has next to no influence. {_remedy_of_units(posterior)}",
     )
 
 
-def _unequal_columns(data: Entries, spreads: np.ndarray) -> Iterator[Alarm]:
+def _remedy_of_units(posterior: Draws) -> str:
+    """What to do about columns in different units, by the settings that the model has."""
+    takes_units = "column_unit" in settings_of(posterior.model)
+    state = "give these, column_unit=(one number a column), or " if takes_units else ""
+    return f"If columns are in different units, {state}divide each by its standard deviation"
+
+
+def _unequal_columns(posterior: Draws, data: Entries, spreads: np.ndarray) -> Iterator[Alarm]:
     """Columns far apart in scale, whatever the noise."""
     if not units.are_different(data, spreads):
         return
@@ -295,7 +301,7 @@ def _unequal_columns(data: Entries, spreads: np.ndarray) -> Iterator[Alarm]:
         "units",
         f"The sd of column {shown[0]} is far above that of column {shown[1]}: one "
         "noise_scale serves all columns, and those of small sd have next to no influence. "
-        f"{_REMEDY_OF_UNITS}",
+        f"{_remedy_of_units(posterior)}",
     )
 
 

@@ -542,6 +542,19 @@ def test_a_single_value_that_cannot_be_is_named():
     table[7, 0] = 0
     says = in_words(table)["stray cell"]
     assert "row 'p7' and column 'Na' is 0, and all others of that column lie between 13" in says
+    assert "stray cell" in in_words(table, mf.FeatureModel(likelihood=mf.Gaussian()))
+    assert "stray cell" not in in_words(table, mf.FeatureModel(likelihood=mf.StudentT()))
+
+
+@pytest.mark.parametrize(
+    ("model", "names_unit"),
+    [(mf.BPMF(2), True), (mf.FeatureModel(likelihood=mf.StudentT()), False)],
+)
+def test_columns_in_different_units_are_told_the_settings_of_the_model(model, names_unit):
+    data = X * [9.0, 1.0, 9.0, 9.0]
+    (alarm,) = data_alarms.unlike_units(posterior(model, data, noise_scale=3.0 + 0.01 * chains()))
+    assert ("column_unit=" in alarm.sentence) == names_unit
+    assert "divide each by its standard deviation" in alarm.sentence
 
 
 def test_zeros_and_ones_with_gaussian_noise_are_named_where_cells_are_missing():
