@@ -19,6 +19,7 @@ from jaxmf.blocks import in_kernel
 from jaxmf.blocks.in_kernel import PARTIALLY_COLLAPSED
 from jaxmf.devices import default_platform
 from jaxmf.likelihoods import gaussian
+from jaxmf.likelihoods.spectrum import marginal_change
 from jaxmf.programs import jit
 
 _STEPS = 20
@@ -71,7 +72,7 @@ def _of_single(z: Any, x: Any, before: Any, after: Any) -> tuple[Any, Any]:
     statistics = gaussian.gram_statistics(z, x)
     value = gaussian.log_likelihood(z, x, statistics, *before)
     spectrum = gaussian.spectrum(z, x, statistics)
-    return value, gaussian.log_marginal_change(spectrum, before, after)
+    return value, marginal_change(spectrum, before, after)
 
 
 def _single(z: Any, x: Any, before: Any, after: Any) -> tuple[float, float]:

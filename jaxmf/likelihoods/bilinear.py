@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jaxmf import slots
 from jaxmf._kernels.linalg import after
 from jaxmf.likelihoods import gaussian
-from jaxmf.likelihoods.spectrum import Spectrum, marginal_change
+from jaxmf.likelihoods.spectrum import Spectrum, log_density
 from jaxmf.types import Array, Key
 
 
@@ -183,40 +183,6 @@ def above_rounding(eigenvalues: Array) -> Array:
     return eigenvalues > jnp.minimum(rounding, 0.25)
 
 
-def log_marginal_of_spectrum(
-    statistics: Spectrum, *, noise_scale: Array, weight_scale: Array
-) -> Array:
-    """log p(X | U, V) from its statistics, () float, in O(K L): for updates of the two scales.
-
-    X has covariance s_X^2 I + s_W^2 VV' (x) UU', with eigenvalues s_X^2 + s_W^2 t_k s_l.
-    """
-    noise_variance = noise_scale**2
-    ratio = noise_variance / weight_scale**2
-    values = statistics.eigenvalues
-    log_determinant = statistics.num_cells * jnp.log(2 * jnp.pi * noise_variance) + jnp.sum(
-        jnp.log1p(values / ratio)
-    )
-    kept = jnp.sum(_shrinkage(statistics, ratio))
-    return -0.5 * (log_determinant + (statistics.residual + kept) / noise_variance)
-
-
-def log_marginal_change(
-    statistics: Spectrum, before: tuple[Array, Array], after: tuple[Array, Array]
-) -> Array:
-    """log p(X | U, V) at other scales less that at the present ones, each term by its difference.
-
-    Args: before, after: the noise scale and the weight scale, () float each.
-    """
-    shrinkage = _shrinkage(statistics, (before[0] / before[1]) ** 2)
-    return marginal_change(statistics, shrinkage, before, after)
-
-
-def _shrinkage(statistics: Spectrum, ratio: Array) -> Array:
-    """sum_k p_k / (h_k + r) of tr X'X, less the p_k / h_k that the residual has taken: (K, L)."""
-    values = jnp.where(statistics.is_removed, statistics.eigenvalues, 1)
-    return statistics.projections * ratio / (values * (values + ratio))
-
-
 def log_marginal(
     u: Array,
     v: Array,
@@ -229,10 +195,8 @@ def log_marginal(
 ) -> Array:
     """log p(X | U, V) with W summed out, () float; that of the plaid model by its `spectrum`.
 
+    X has covariance s_X^2 I + s_W^2 VV' (x) UU', with eigenvalues s_X^2 + s_W^2 t_k s_l.
+
     Args: u, v, x, noise_scale, weight_scale, weight_mean: as in `weight_conditional`.
     """
-    return log_marginal_of_spectrum(
-        spectrum_fn(u, v, x, weight_mean=weight_mean),
-        noise_scale=noise_scale,
-        weight_scale=weight_scale,
-    )
+    return log_density(spectrum_fn(u, v, x, weight_mean=weight_mean), noise_scale, weight_scale)

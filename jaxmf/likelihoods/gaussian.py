@@ -21,7 +21,7 @@ from jax.scipy.linalg import cho_solve
 
 from jaxmf import devices, row_shards
 from jaxmf._kernels import compensated
-from jaxmf.likelihoods.spectrum import Spectrum, marginal_change
+from jaxmf.likelihoods.spectrum import Spectrum, log_normal, shrinkage
 from jaxmf.types import Array, PyTree
 
 # Bound of the error of an eigenvalue or a projection, in machine epsilons of the largest one.
@@ -278,7 +278,7 @@ def spectrum_of_statistics(
     turned = vectors.T @ cross
     total = jnp.sum(penalised)
     statistics = _spectrum(eigenvalues, inverse, turned, total, num_rows)
-    residual = jnp.maximum(total - jnp.sum(_shrinkage(statistics, ratio)), 0)
+    residual = jnp.maximum(total - jnp.sum(shrinkage(statistics, ratio)), 0)
     return statistics._replace(residual=residual)
 
 
@@ -371,22 +371,6 @@ def _squares_in_pieces(z: Array, x: Array, coefficients: Array) -> Array:
     return _sum_over_pieces(sum_piece, z, x, jnp.zeros((x.shape[1],), x.dtype))
 
 
-def log_marginal(statistics: Spectrum, noise_scale: Array, feature_scale: Array) -> Array:
-    """log p(X | Z) with Y summed out (Wood & Griffiths, eq 6, with |Z'Z + r I|).
-
-    A column of X has covariance s_X^2 I + s_Y^2 Z Z', whose eigenvalues are s_X^2 + s_Y^2 lambda_k
-    for the eigenvalues lambda_k of Z'Z, and s_X^2 otherwise; free slots have lambda = 0 and add
-    nothing.
-
-    Args: noise_scale () float, s_X; feature_scale () float, s_Y.
-    Returns () float. With millions of cells it is known to its own rounding, which is more than a
-    nat: `log_marginal_change` is for what depends on differences.
-    """
-    ratio = noise_scale**2 / feature_scale**2
-    squares = statistics.residual + jnp.sum(_shrinkage(statistics, ratio))
-    return _log_normal(statistics, jnp.maximum(squares, 0), noise_scale, ratio)
-
-
 def log_likelihood(
     z: Array,
     x: Array,
@@ -397,7 +381,8 @@ def log_likelihood(
     """log p(X | Z) with Y summed out, at one pair of scales.
 
     |X - Z Y|^2 + r |Y|^2 at its least is off by the square of an error in Y alone, so the rounding
-    of the eigenvectors, of which `log_marginal` makes a nat where X is far from zero, is not seen.
+    of the eigenvectors, of which the `log_density` of a spectrum makes a nat where X is far from
+    zero, is not seen.
 
     Args: z (N, K) bool; x (N, D) float.
     """
@@ -409,35 +394,4 @@ def log_likelihood(
     mean = vectors @ (shrunk[:, None] * turned)
     squares = _sum_of_squares(z, x, mean) + ratio * jnp.sum(mean**2)
     statistics = _spectrum(eigenvalues, inverse, turned, squares, x.shape[0])
-    return _log_normal(statistics, squares, noise_scale, ratio)
-
-
-def _log_normal(statistics: Spectrum, squares: Array, noise_scale: Array, ratio: Array) -> Array:
-    """log p(X | Z) given tr X'X - tr X'Z (Z'Z + r I)^-1 Z'X."""
-    log_determinant = jnp.sum(jnp.log1p(statistics.eigenvalues / ratio))
-    each = jnp.log(2 * jnp.pi) + 2 * jnp.log(noise_scale)
-    summed = statistics.num_cells * each + squares / noise_scale**2
-    return -0.5 * (summed + statistics.num_copies * log_determinant)
-
-
-def _shrinkage(statistics: Spectrum, ratio: Array) -> Array:
-    """What a ratio above zero adds to the residual, by eigenvector: (K,).
-
-    tr X'X - sum_k p_k / (lambda_k + r); the residual is tr X'X less p_k / lambda_k where removed.
-    """
-    values, is_removed = statistics.eigenvalues, statistics.is_removed
-    factor = jnp.where(is_removed, ratio / jnp.where(is_removed, values, 1), -1)
-    return statistics.projections * factor / (values + ratio)
-
-
-def log_marginal_change(
-    statistics: Spectrum, before: tuple[Array, Array], after: tuple[Array, Array]
-) -> Array:
-    """log p(X | Z) at other scales less that at the present ones, each term by its difference.
-
-    So its error is that of the difference, a thousandth of a nat where the values have 10^7.
-
-    Args: before, after: the noise scale and the feature scale, () float each.
-    """
-    shrinkage = _shrinkage(statistics, (before[0] / before[1]) ** 2)
-    return marginal_change(statistics, shrinkage, before, after)
+    return log_normal(statistics, squares, noise_scale, ratio)

@@ -9,6 +9,7 @@ from jaxmf import LinearGaussianIBP, programs
 from jaxmf._kernels import compensated
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear, gaussian
+from jaxmf.likelihoods.spectrum import log_density, marginal_change, shrinkage
 from jaxmf.models.linear_gaussian import particle as particles
 
 NUM_ROWS, NUM_COLUMNS, NUM_FEATURES = 10_000, 100, 6
@@ -59,7 +60,7 @@ def test_changes_of_scales_of_a_million_cells_are_right_to_a_hundredth_of_a_nat(
     # five standard deviations of the posterior of the noise scale either way
     z, x = cells(offset)
     statistics = programs.jit(gaussian.spectrum)(z, x)
-    change = jax.jit(gaussian.log_marginal_change)
+    change = jax.jit(marginal_change)
     start = exact_log_likelihood(z, x, *SCALES)
     deviation = 1 / np.sqrt(2 * x.size)
     for steps in (-5, -1, 1, 5):
@@ -79,16 +80,14 @@ def test_changes_are_differences_of_log_densities_however_far_apart_the_scales()
     before = (0.7, 1.3)
     changes = programs.jit(
         lambda after: (
-            gaussian.log_marginal_change(statistics, before, after),
-            bilinear.log_marginal_change(of_pairs, before, after),
+            marginal_change(statistics, before, after),
+            marginal_change(of_pairs, before, after),
         )
     )
     values = programs.jit(
         lambda scales: (
-            gaussian.log_marginal(statistics, *scales),
-            bilinear.log_marginal_of_spectrum(
-                of_pairs, noise_scale=scales[0], weight_scale=scales[1]
-            ),
+            log_density(statistics, *scales),
+            log_density(of_pairs, scales[0], scales[1]),
         )
     )
     for after in ((0.7, 1.3), (0.69, 1.3), (0.7, 1.4), (7.0, 0.1), (0.05, 20.0), (2.0, 1e3)):
@@ -101,7 +100,7 @@ def test_scales_beyond_the_range_of_floats_are_nowhere_likely():
     z[:, 5] = False
     statistics = gaussian.spectrum(z, jnp.asarray(x))
     before = (np.float32(0.7), np.float32(1.3))
-    change = programs.jit(gaussian.log_marginal_change)
+    change = programs.jit(marginal_change)
     for after in ((0.0, 1.0), (np.inf, 1.0), (1e-30, 1.0), (1.0, 1e-30)):
         scales = tuple(np.float32(scale) for scale in after)
         assert not change(statistics, before, scales) > -50
@@ -172,13 +171,13 @@ def test_the_sums_of_squares_of_a_filter_do_not_cancel(offset):
     particle = filtered_particle(z, x, SCALES)
     statistics = particles.spectrum_of(particle, z.shape[0])
     ratio = (noise / feature) ** 2
-    penalised = statistics.residual + jnp.sum(gaussian._shrinkage(statistics, ratio))
+    penalised = statistics.residual + jnp.sum(shrinkage(statistics, ratio))
     mean = np.linalg.solve(
         z.T.astype(float) @ z + ratio * np.eye(NUM_FEATURES), z.T @ x.astype(float)
     )
     exact = np.sum((x - z @ mean) ** 2) + ratio * np.sum(mean**2)
     np.testing.assert_allclose(penalised, exact, rtol=2e-5)
-    change = gaussian.log_marginal_change(statistics, SCALES, (noise * 1.01, feature))
+    change = marginal_change(statistics, SCALES, (noise * 1.01, feature))
     start = exact_log_likelihood(z, x, *SCALES)
     difference = exact_log_likelihood(z, x, np.float32(noise * 1.01), feature) - start
     np.testing.assert_allclose(change, difference, atol=0.05)

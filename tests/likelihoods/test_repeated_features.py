@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxmf.likelihoods import gaussian
-from jaxmf.likelihoods.spectrum import power_change
+from jaxmf.likelihoods.spectrum import marginal_change, power_change
 
 GENERATOR = np.random.default_rng(0)
 Z = GENERATOR.random((60, 8)) < 0.4
@@ -22,7 +22,7 @@ def change(x, noise_scale):
     statistics = gaussian.spectrum(jnp.asarray(Z), x)
     return (
         power_change(statistics, *scales, zero, one),
-        gaussian.log_marginal_change(statistics, scales, half),
+        marginal_change(statistics, scales, half),
     )
 
 

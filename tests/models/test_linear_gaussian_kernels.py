@@ -10,8 +10,8 @@ import pytest
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info
-from jaxmf.likelihoods import gaussian
-from jaxmf.models.linear_gaussian import LinearGaussianIBP
+from jaxmf.likelihoods.spectrum import marginal_change
+from jaxmf.models.linear_gaussian import LinearGaussianIBP, updates
 from jaxmf.models.linear_gaussian.state import complete
 from jaxmf.models.linear_gaussian.updates import update_features, update_hyperparameters
 from jaxmf.priors.features import IndianBuffet
@@ -280,13 +280,13 @@ def test_a_parallel_sweep_without_drawn_probabilities_is_caught(monkeypatch):
 @pytest.mark.slow
 def test_a_wrong_likelihood_of_the_scales_is_caught(monkeypatch):
     """The determinant of the covariance counted once, not once a column."""
-    right = gaussian.log_marginal_change
+    right = marginal_change
 
     def twin(statistics, before, after):
         ratio = (after[0] / after[1]) ** 2
         extra = jnp.sum(jnp.log1p(statistics.eigenvalues / ratio))
         return right(statistics, before, after) + 0.5 * extra
 
-    monkeypatch.setattr(gaussian, "log_marginal_change", twin)
+    monkeypatch.setattr(updates, "marginal_change", twin)
     model = LinearGaussianIBP(**PRIORS)
     must_fail(Setup(model, missing=False), partial(update_hyperparameters, model))

@@ -10,6 +10,7 @@ from jaxmf._kernels.compensated import log_ratio, normal_change
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear, plaid
 from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.spectrum import marginal_change
 from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.defaults import hyperprior
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState, complete, entries
@@ -106,7 +107,7 @@ def scale_density(
     def change(noise: Array, weight: Array) -> Array:
         before, after = (start * widening, state.weight_scale), (noise * widening, weight)
         cells_change = num_observed * (1 - power) * log_ratio(noise, start)
-        return bilinear.log_marginal_change(statistics, before, after) + cells_change
+        return marginal_change(statistics, before, after) + cells_change
 
     return change
 

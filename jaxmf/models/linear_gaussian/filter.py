@@ -21,6 +21,7 @@ from jaxmf._kernels.linalg import after
 from jaxmf.arguments import check_count, check_number, check_word
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
+from jaxmf.likelihoods.spectrum import marginal_change
 from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.models.linear_gaussian.particle import (
     GaussianFilterPlan,
@@ -225,9 +226,7 @@ def temper(
     raised = particle._replace(share=share)
     spectrum = spectrum_of(particle, data.num_rows)
     before, now = particle.scales, raised.scales
-    log_weight = gaussian.log_marginal_change(
-        spectrum, (before.noise, before.feature), (now.noise, now.feature)
-    )
+    log_weight = marginal_change(spectrum, (before.noise, before.feature), (now.noise, now.feature))
     # one decomposition at a time: the spectrum's, then that of the new statistics
     raised = raised._replace(share=after(share, log_weight))
     return recomputed(raised, before.ratio), log_weight

@@ -15,7 +15,7 @@ from jaxmf._kernels import compensated
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods import gaussian
-from jaxmf.likelihoods.spectrum import Spectrum
+from jaxmf.likelihoods.spectrum import Spectrum, marginal_change
 from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.models.linear_gaussian.state import LinearGaussianState, complete
 from jaxmf.priors import hyper
@@ -93,7 +93,7 @@ def update_scales(
     start, first = noise, feature
 
     def log_density_of_noise(value: Array) -> Array:
-        change = gaussian.log_marginal_change(
+        change = marginal_change(
             statistics, (start * widening, share * feature), (value * widening, share * feature)
         )
         return change + num_cells * (1 - power) * compensated.log_ratio(value, start)
@@ -103,7 +103,7 @@ def update_scales(
         jax.random.fold_in(key, 1),
         model.feature_scale,
         feature,
-        lambda value: gaussian.log_marginal_change(
+        lambda value: marginal_change(
             statistics, (noise * widening, share * first), (noise * widening, share * value)
         ),
     )
