@@ -139,7 +139,8 @@ def sample(
         resume: continue from that folder, bit for bit.
         draws_folder: an empty folder that draws are written to as they are made, for more of them
             than memory has room for: ``post.draws`` are maps of its files, `NAME.npy`, which must
-            stay there while the posterior is used. `Posterior.save` copies them.
+            stay there while the posterior is used. `Posterior.save` copies them. Of several
+            processes the first one writes them, and all must see the folder.
         memory_limit: bytes of device memory the run may take, on a CPU of the process, what
             compiling takes among it.
         predict_at: cells, as for `Posterior.predict`, whose predictive moments (and probabilities

@@ -162,5 +162,5 @@ def _is_far_in_logs(value: float, rest: np.ndarray) -> bool:
         return True
     logs = np.log(rest[rest > 0])
     middle = np.median(logs)
-    spread = 1.4826 * np.median(np.abs(logs - middle))
+    spread = _OF_NORMAL * np.median(np.abs(logs - middle))
     return bool(np.log(value) - middle > _LEAST_LOG_DISTANCE * spread)

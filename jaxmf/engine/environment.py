@@ -61,12 +61,12 @@ def quick_to_compile() -> dict[str, object]:
     time to compile a sweep, which then takes .8 to 1 times as long. Nothing is set
     where `XLA_FLAGS` names the option.
     """
-    if not is_known() or _OPTION in os.environ.get("XLA_FLAGS", ""):
+    if not has_known_options() or _OPTION in os.environ.get("XLA_FLAGS", ""):
         return {}
     return {_OPTION: False}
 
 
-def is_known() -> bool:
+def has_known_options() -> bool:
     """Whether this release of jaxlib is on the list and programs run on a CPU."""
     is_listed = f"{jaxlib.__version__}.".startswith(tuple(f"{release}." for release in RELEASES))
     return is_listed and default_platform() == "cpu"

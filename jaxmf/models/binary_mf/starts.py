@@ -80,7 +80,8 @@ def search(
     features of a cluster of rows each, while the other side is about right. A round forgets most of
     one side and finds it anew, the other side held; its state is kept where the mean log joint of
     its last sweeps is above the best so far, and else the next round starts at the best again.
-    No chain of the posterior: weights are drawn given the means of their Polya-Gamma variables.
+    No chain of the posterior: weights are drawn given the means of their Polya-Gamma variables, and
+    a row that needs more slots than there are goes without, so that `capacity` bounds the features.
 
     Args:
       data: about the offset.
