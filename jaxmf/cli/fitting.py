@@ -145,7 +145,7 @@ def fit(
 
     check_out(out, resume=resume, overwrite=overwrite)
     shape = read_shape(image_shape)
-    entry, chosen = _entry(model, method)
+    entry, chosen = _entry(model, method, set_ or [])
     for path in (data, mask, vocab, row_features, column_features):
         if path is not None and not (path is data and _is_corpus(entry, path)):
             check_file(path)
@@ -181,15 +181,18 @@ def fit(
         raise typer.Exit(128 + signal)
 
 
-def _entry(model: str, method: str | None) -> tuple[Entry, str]:
-    """A model by its name, and the method that fits it."""
+def _entry(model: str, method: str | None, texts: list[str]) -> tuple[Entry, str]:
+    """A model by its name, and the method that fits it; `texts` are its settings."""
     from jaxmf import registry
 
     entry = registry.get(model)
-    if entry.has_functions:
+    names = [text.partition("=")[0].strip() for text in texts]
+    if entry.has_functions and "likelihood" not in names:
+        has_likelihood = any(each.name == "likelihood" for each in registry.model_settings(entry))
+        instead = "state --set 'likelihood=Poisson()' or another one, or "
         raise ValueError(
-            f"{entry.name} is made of functions, which the command line cannot read; use "
-            f"jaxmf.{entry.class_name} from Python"
+            f"{entry.name} is made of functions, which the command line cannot read; "
+            f"{instead if has_likelihood else ''}use jaxmf.{entry.class_name} from Python"
         )
     chosen = entry.default if method is None else method.replace("-", "_")
     registry.check_method(entry, chosen)

@@ -152,7 +152,8 @@ ENTRIES: tuple[Entry, ...] = (
         model_path="jaxmf.models.feature_model:FeatureModel",
         methods={"sample": "sampler", "particle_filter": "filter"},
         container_name="Dense",
-        one_line="hidden binary features with a likelihood and features of one's own (from Python)",
+        one_line="hidden binary features with a likelihood such as Poisson() or StudentT(), or one "
+        "of one's own (from Python)",
         anneals=True,
         has_functions=True,
     ),
@@ -169,16 +170,21 @@ def all_entries() -> tuple[Entry, ...]:
 
 
 def get(name: str) -> Entry:
-    """The entry of a name.
+    """The entry of a name, or of that of its class, whatever the case and the dashes.
 
     Raises:
         ValueError: there is none; the message lists the names.
     """
-    for entry in all_entries():
-        if name in (entry.name, entry.class_name):
-            return entry
+    for same in (str, _without_dashes):  # as it is written first
+        for entry in all_entries():
+            if same(name) in (same(entry.name), same(entry.class_name)):
+                return entry
     known = ", ".join(entry.name for entry in all_entries())
     raise ValueError(f"there is no model {name!r}; there are: {known}")
+
+
+def _without_dashes(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
 
 
 def entry_of(model: object) -> Entry:

@@ -32,7 +32,8 @@ class Entry:
         default: the verb that `fit` runs.
         anneals: whether it is an `Anneals`, which `smc` and `temper` need; said here too, as the
             command line refuses a method without importing the class.
-        has_functions: whether it is made of functions, which the command line cannot read.
+        has_functions: whether it is made of functions, which the command line cannot read; with
+            a setting `likelihood` these may be left out.
     """
 
     name: str

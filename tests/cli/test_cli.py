@@ -180,6 +180,19 @@ def test_settings_are_split_between_model_and_method():
     assert options["resample_fn"] == "stratified"  # the verb takes the name
 
 
+def test_a_model_of_functions_is_fitted_with_a_likelihood(tmp_path):
+    np.save(tmp_path / "counts.npy", np.random.default_rng(0).poisson(2.0, (12, 3)))
+    arguments = ["fit", "feature-model", str(tmp_path / "counts.npy"), "--out"]
+    arguments += [str(tmp_path / "run"), *SHORT, "--set", "likelihood=Poisson()"]
+    assert cli.run(arguments) == 0
+    assert isinstance(mf.load(tmp_path / "run").model.likelihood, mf.Poisson)
+
+
+def test_models_are_found_by_the_names_of_their_classes():
+    for name in ("hdp", "HDPLDA", "hdp-lda", "hdplda", "hdp_lda"):
+        assert registry.get(name).name == "hdp"
+
+
 FIT = ["fit", NAME, "X.npy", "--out", "out"]
 
 
@@ -187,6 +200,8 @@ FIT = ["fit", NAME, "X.npy", "--out", "out"]
     ("arguments", "says"),
     [
         (["fit", "nmf", "X.npy", "--out", "out"], "no model 'nmf'; there are: linear-gaussian-ibp"),
+        (["fit", "feature-model", "X.npy", "--out", "out"], "state --set 'likelihood=Poisson()'"),
+        (["fit", "network", "X.npy", "--out", "out"], "cannot read; use jaxmf.Network"),
         (["fit", NAME, "nowhere.npy", "--out", "out"], "the file does not exist"),
         (["fit", NAME, "X.xls", "--out", "out"], "the extension '.xls' is not known"),
         (["fit", NAME, "bad.csv", "--out", "out"], "column 2"),

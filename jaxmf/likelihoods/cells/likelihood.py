@@ -183,7 +183,7 @@ class CountCells(Likelihood):
 
     needs_nonnegative = True
     support = "counts 0, 1, 2, ..."
-    remedy = "Round them"
+    remedy = "Round fractions, make codes of missing cells NaN"
     base_rate: Hyperparameter
 
     def __post_init__(self) -> None:
