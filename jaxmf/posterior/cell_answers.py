@@ -91,7 +91,8 @@ def transform(
     Features are those of the reference draw (highest log joint), in the order of `features`. Of
     a model with real factors their posterior means, which may be any number. Of a mixture the
     probabilities of its groups in the order of `groups`, then, if there may be further groups
-    (or some of a stated number have no rows), that of such a one.
+    (or some of a stated number have no rows), that of such a one. Of a document the proportions
+    of the topics in the order of `topics`, then, where their number is learned, of a further one.
 
     Args:
         new_rows: data with the same columns; missing cells are summed out. Columns, items and

@@ -155,11 +155,16 @@ def named_entries(positions: np.ndarray, names: np.ndarray | None) -> np.ndarray
 
 
 def transform(posterior: Draws, new: Tokens, seed: int) -> np.ndarray:
-    """The groups of new documents, in the order of `top_entries`: see `Posterior.transform`."""
+    """The groups of new documents, in the order of `top_entries`: see `Posterior.transform`.
+
+    Slots of no topic, which models that learn their number keep for further ones, are left out.
+    """
     key, draw = jax.random.key(seed), posterior.reference_draw()
     shares = np.asarray(_transform(posterior.model, key, draw, posterior.data, new))
-    order = np.argsort(-np.asarray(posterior.model.shares(draw, posterior.data)), kind="stable")
-    return shares[:, order]
+    sizes = np.asarray(posterior.model.shares(draw, posterior.data))
+    order = np.argsort(-sizes, kind="stable")
+    # an empty topic of a stated number has its share by the prior
+    return shares[:, order[((sizes > 0) | (shares > 0).any(axis=0))[order]]]
 
 
 def document_completion(

@@ -97,6 +97,8 @@ def test_a_new_document_of_unknown_words_alone_is_as_among_others(fitted, name):
     among = mf.Tokens.from_lists([["strange"], [WORDS[0], WORDS[1]]])
     shares = post.transform(alone, unknown="drop")
     np.testing.assert_allclose(shares.sum(), 1, rtol=1e-5)
+    if name == "HDPLDA":  # topics of the data, and a further one
+        assert shares.shape[1] == len(post.top_entries("word").groups) + 1
     np.testing.assert_allclose(shares[0], post.transform(among, unknown="drop")[0], atol=1e-6)
     if name == "LDA":
         one, two = (post.recommend(new_rows=new, unknown="drop", n=3) for new in (alone, among))
