@@ -108,6 +108,9 @@ class DrawStore:
         return self._folder / f"{quote(name, safe='')}.npy"
 
 
+_MARK = ".shared"  # by which other processes see that the folder is the same
+
+
 def draws_folder(
     path: str | os.PathLike[str] | None, processes: Processes, *, resume: bool
 ) -> Path | None:
@@ -121,7 +124,7 @@ def draws_folder(
     if path is None:
         return None
     folder = Path(check_path("draws_folder", path))
-    mark = folder / ".shared"
+    mark = folder / _MARK
 
     def make() -> tuple[None, dict[str, np.ndarray]]:
         _made(folder, resume=resume)
@@ -145,7 +148,8 @@ def _made(folder: Path, *, resume: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"draws_folder: {folder} is a file; give a folder")
     folder.mkdir(parents=True, exist_ok=True)
-    if not resume and any(folder.iterdir()):
+    # a mark may be left of a run that was killed between making and removing it
+    if not resume and any(path.name != _MARK for path in folder.iterdir()):
         raise ValueError(
             f"draws_folder: {folder} is not empty, and draws there may be in use; give another "
             "folder, or empty it"

@@ -154,16 +154,16 @@ def num_bytes(tree: PyTree) -> int:
 def bytes_on_device(tree: PyTree) -> int:
     """Bytes of the arrays of a tree on one of the devices that hold them.
 
-    An array of numpy, such as a setting of a model, is whole on every device.
+    An array of numpy or a number, such as a setting of a model, is whole on every device.
     """
     return num_bytes(jax.tree.map(_shape_on_device, tree))
 
 
-def _shape_on_device(leaf: Array | np.ndarray) -> jax.ShapeDtypeStruct:
-    shape = leaf.shape
+def _shape_on_device(leaf: Array | np.ndarray | float) -> jax.ShapeDtypeStruct:
     if isinstance(leaf, jax.Array):
-        shape = leaf.sharding.shard_shape(shape)
-    return jax.ShapeDtypeStruct(shape, leaf.dtype)
+        return jax.ShapeDtypeStruct(leaf.sharding.shard_shape(leaf.shape), leaf.dtype)
+    array = np.asarray(leaf)
+    return jax.ShapeDtypeStruct(array.shape, array.dtype)
 
 
 def _signature(

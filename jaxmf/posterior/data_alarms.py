@@ -148,6 +148,7 @@ def _long_tails(posterior: Draws) -> Iterator[Alarm]:
         or isinstance(model, HasRowGroups)
         or model.cell_distribution != "normal"
         or "noise_scale" not in posterior.draws
+        or isinstance(settings_of(model).get("likelihood"), StudentT)
     ):
         return
     skewed = units.skewed_columns(data)

@@ -61,11 +61,13 @@ def recommend(
     best = np.full((positions.size, width), -1)
     scores = np.full((2, positions.size, width), np.nan)
     size = max(1, min(positions.size, _BLOCK_CELLS // num_words))
-    cells = [np.asarray(tokens.columns[name]) for name in (blocks.document, blocks.word)]
-    shape = (tokens.sizes[blocks.document], num_words)
     known = None
     if not include_known:
-        known = csr_array((np.ones(tokens.num_tokens, bool), cells), shape=shape)
+        cells = [np.asarray(tokens.columns[name]) for name in (blocks.document, blocks.word)]
+        is_asked = np.isin(cells[0], positions)
+        cells = [each[is_asked] for each in cells]
+        shape = (tokens.sizes[blocks.document], num_words)
+        known = csr_array((np.ones(cells[0].size, bool), cells), shape=shape)
     for kept, index in filled_blocks(positions.size, size):
         here, count = positions[index], kept.stop - kept.start
         mean, sd = _moments(posterior, here, new, seed)
