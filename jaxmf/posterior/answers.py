@@ -1,6 +1,7 @@
 """All questions about draws: what pictures and reports are made from.
 
 Each is a function of a posterior in the module that answers it; `Answers` has them as methods.
+Functions end in `_of` here, as in the class their names are those of the methods.
 """
 
 from jaxmf.posterior import (
@@ -17,9 +18,6 @@ from jaxmf.posterior import (
     side_groups,
     tables,
 )
-from jaxmf.posterior import leave_one_out as left_out
-from jaxmf.posterior import quantities as scalars
-from jaxmf.posterior import topics as documents
 from jaxmf.posterior.alarms import alarms as alarms_of
 from jaxmf.posterior.biclusters import biclusters as biclusters_of
 from jaxmf.posterior.certain_features import certain_features as certain_features_of
@@ -29,7 +27,11 @@ from jaxmf.posterior.document_topics import document_topics as document_topics_o
 from jaxmf.posterior.document_topics import similar_documents as similar_documents_of
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.factors import factors as factors_of
+from jaxmf.posterior.leave_one_out import compare as leave_one_out_of
+from jaxmf.posterior.quantities import quantities as quantities_of
+from jaxmf.posterior.quantities import slow_quantities as slow_quantities_of
 from jaxmf.posterior.topic_table import topics as topics_of
+from jaxmf.posterior.topics import document_completion as document_completion_of
 from jaxmf.posterior.topics_over import topics_over as topics_over_of
 
 
@@ -44,10 +46,10 @@ class Answers(Draws):
     facts = tables.facts
     log_likelihood = pointwise.log_likelihood
     # whether the run has settled
-    quantities = scalars.quantities
-    slow_quantities = property(scalars.slow_quantities)
+    quantities = quantities_of
+    slow_quantities = property(slow_quantities_of)
     cell_agreement = agreement.cell_agreement
-    leave_one_out = left_out.compare
+    leave_one_out = leave_one_out_of
     path_degeneracy = particle_paths.path_degeneracy
     alarms = alarms_of
     # features
@@ -82,5 +84,5 @@ class Answers(Draws):
     topics_over = topics_over_of
     topic_coherence = coherence.topic_coherence
     topic_diversity = coherence.topic_diversity
-    document_completion = documents.document_completion
+    document_completion = document_completion_of
     document_log_likelihood = left_to_right.document_log_likelihood

@@ -51,6 +51,8 @@ from jaxmf.samplers.feature_layout import RowPrior, row_uniforms
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.types import Array, Key
 
+_NUM_CANDIDATES = 16  # of a birth
+
 
 class ExplicitFeatures(Protocol):
     """What the sweeps ask of a model; `FeatureModel` at numbers for its hyperparameters has it.
@@ -214,9 +216,6 @@ def where_slots(chosen: Array, these: Array, those: Array) -> Array:
     return jnp.where(chosen.reshape(-1, *[1] * (these.ndim - 1)), these, those)
 
 
-NUM_CANDIDATES = 16
-
-
 def birth_or_death(
     key: Key,
     model: ExplicitFeatures,
@@ -244,7 +243,7 @@ def birth_or_death(
     without = z.at[slot].set(False)
     with_slot = z.at[slot].set(True)
 
-    drawn = model.draw_features(candidate_key, NUM_CANDIDATES)
+    drawn = model.draw_features(candidate_key, _NUM_CANDIDATES)
     first = jnp.where(is_birth, drawn[0], y[slot])
     candidates = drawn.at[0].set(first)
 
@@ -254,7 +253,7 @@ def birth_or_death(
     log_with = jax.vmap(log_likelihood)(candidates)
     log_without = model.row_log_likelihood(x, observed, without, y)
     num_others = num_alone - jnp.where(is_birth, 0, 1)
-    log_mean = logsumexp(log_with) - jnp.log(NUM_CANDIDATES)
+    log_mean = logsumexp(log_with) - jnp.log(_NUM_CANDIDATES)
     log_ratio = jnp.log(conditional.rate) - jnp.log(num_others + 1.0) + log_mean - log_without
 
     is_possible = jnp.where(is_birth, jnp.any(unused), num_alone > 0)

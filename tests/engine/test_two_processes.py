@@ -44,7 +44,7 @@ except ValueError as error:
 
 
 @pytest.mark.slow
-def test_two_processes_make_one_run_or_each_its_own(tmp_path):
+def test_two_processes_make_one_run_or_two(tmp_path):
     other_data = (
         "mesh: process 1 of jax.distributed was given other settings, another model or other data "
         "than process 0. Pass the same to all of them, the whole data in the same order"

@@ -383,7 +383,7 @@ OPEN = (mf.Poisson(), mf.NegativeBinomial(), mf.NoisyOr(), mf.Bernoulli(), mf.Pr
 
 
 @pytest.mark.parametrize("likelihood", OPEN, ids=lambda each: type(each).__name__)
-def test_features_of_discrete_cells_have_a_prior_of_their_own(likelihood):
+def test_features_of_discrete_cells_have_a_prior_by_default(likelihood):
     is_count = isinstance(likelihood, mf.Poisson | mf.NegativeBinomial)
     x = np.abs(np.round(30 * X)) if is_count else (X > 0).astype(float)
     model = mf.FeatureModel(likelihood=likelihood)

@@ -50,7 +50,7 @@ def from_data(model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense) 
     weights = jnp.where(there, weights, 0)
     new = new._replace(weights=weights)
     if isinstance(likelihood, Gaussian):
-        # weights of features that nobody has are 0 here, and say nothing about the others
+        # weights of features without rows or columns are 0 here, and say nothing about the others
         pairs = there & jnp.any(new.u, axis=0)[:, None] & jnp.any(new.v, axis=0)
         squares = jnp.where(pairs, (weights - jnp.asarray(model.weight_mean)) ** 2, 0)
         scales = {

@@ -38,16 +38,18 @@ def matched(model: Spec, data: Dense) -> Spec:
     likelihood = model.likelihood
     if likelihood is None or isinstance(data.values, jax.core.Tracer):
         return model
-    settings: dict[str, Any] = {"offset": hyper.by_column("offset", model.offset, data)}
+    settings: dict[str, Any] = {}
+    if model.offset is not None:
+        settings["offset"] = hyper.by_column("offset", model.offset, data)
     if not model.left_open:
-        return replace(model, **settings)
+        return replace(model, **settings) if settings else model
     likelihood.check(data.values, "data", observed=data.observed)
-    if settings["offset"] is None and model.feature_prior is None:
+    if model.offset is None and model.feature_prior is None:
         settings["offset"] = _offset(likelihood, data)
     centred = data
     if isinstance(likelihood, Gaussian | StudentT):
         units.check_magnitude(data, "data")
-        about = settings["offset"]
+        about = settings.get("offset")
         centred = units.centred(data, units.column_medians(data) if about is None else about)
         if likelihood.noise_scale is None:
             noise = hyper.noise_prior(_size(likelihood, centred), units.least_noise(data))
