@@ -44,13 +44,22 @@ def check_image_shape(image_shape: tuple[int, int], size: int) -> None:
         )
 
 
-def images(values: np.ndarray, titles: list[str], image_shape: tuple[int, int]) -> Figure:
-    """Rows of a matrix (M, height * width) as small images, one title each."""
+def images(
+    values: np.ndarray,
+    titles: list[str],
+    image_shape: tuple[int, int],
+    *,
+    scaled_by: np.ndarray | None = None,
+) -> Figure:
+    """Rows of a matrix (M, height * width) as small images, one title each.
+
+    Args: scaled_by: the values that colours are chosen for; `values` if None.
+    """
     check_image_shape(image_shape, values.shape[1])
     per_line = min(len(values), 8)
     lines = -(-len(values) // per_line)
     figure, axes = figure_of(lines, per_line, width=1.15 * per_line + 0.4, height=1.5 * lines)
-    scale = colour_scale(values)
+    scale = colour_scale(values if scaled_by is None else scaled_by)
     for each in axes:
         each.set_axis_off()
     for each, image, title in zip(axes, values, titles, strict=False):
@@ -65,15 +74,21 @@ def images(values: np.ndarray, titles: list[str], image_shape: tuple[int, int]) 
 
 
 def matrix(
-    values: np.ndarray, titles: list[str], word: str, columns: np.ndarray | None = None
+    values: np.ndarray,
+    titles: list[str],
+    word: str,
+    columns: np.ndarray | None = None,
+    *,
+    scaled_by: np.ndarray | None = None,
 ) -> Figure:
     """A matrix with a title at each row; `word` says what the rows are.
 
-    Up to 30 columns have their ids, `columns`, at them.
+    Up to 30 columns have their ids, `columns`, at them. Args: scaled_by: as of `images`.
     """
     height = 0.9 + max(0.28 * len(values), 0.7) + _room_below(columns)
     figure, (axes,) = figure_of(1, 1, width=7.5, height=height)
-    picture = axes.imshow(values, aspect="auto", interpolation="nearest", **colour_scale(values))
+    scale = colour_scale(values if scaled_by is None else scaled_by)
+    picture = axes.imshow(values, aspect="auto", interpolation="nearest", **scale)
     axes.set_yticks(range(len(values)), titles, parse_math=False)
     axes.set(xlabel="column", ylabel=word)
     label_axis(axes, columns, "x")

@@ -14,7 +14,7 @@ from jaxmf.data import Dense, Entries, Positions
 from jaxmf.data.checks import as_lines
 from jaxmf.data.convert import complete_matrix
 from jaxmf.diagnostics import evenly_spread
-from jaxmf.model import HasBias, HasBiclusters, HasFactors, HasNetwork, PredictsCells
+from jaxmf.model import HasBiclusters, HasFactors, HasNetwork, PredictsCells
 from jaxmf.plot import bilinear, topic_map
 from jaxmf.plot.calibration import QUANTILES, coverage_picture, reliability_picture
 from jaxmf.plot.graph import graph_of_draw
@@ -125,6 +125,7 @@ def picture(
     return shows(*capabilities)(method)
 
 
+_FAR_LEVEL = 3  # times the features, beyond which a level has no say in the colours
 _SHOWS: dict[str, tuple[Capability, ...]] = {}
 """What every picture needs, by its name."""
 
@@ -183,13 +184,17 @@ class Plots:
             return empty("the reference draw has no features")
         share = features.counts[:max_features] / self._posterior.data.num_rows
         titles = [f"{100 * value:.0f} % of rows" for value in share]
-        model = self._posterior.model
-        if isinstance(model, HasBias) and model.has_bias_feature:
-            titles[int(np.argmin(features.slots))] = "bias, every row"
+        scaled_by = mean
+        if features.level is not None:
+            titles[features.level] = "level of all rows"
+            others = np.delete(mean, features.level, axis=0)
+            # a level far from zero would leave the features without colours
+            if np.abs(mean).max() > _FAR_LEVEL * np.abs(others).max(initial=0) > 0:
+                scaled_by = others
         if image_shape is None:
             names = getattr(self._posterior.data, "column_names", None)
-            return matrix(mean, titles, "feature", names)
-        return images(mean, titles, image_shape)
+            return matrix(mean, titles, "feature", names, scaled_by=scaled_by)
+        return images(mean, titles, image_shape, scaled_by=scaled_by)
 
     @shows()
     def trace(self, names: Sequence[str] | None = None) -> Figure:

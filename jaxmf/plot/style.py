@@ -21,6 +21,8 @@ CHAIN_COLOURS = ("#2f6db5", "#d9822b", "#3a9d6e", "#b5467b", "#7a5fc0", "#8a6d3b
 SIGNED = ("#1d4e89", "#7fb0dd", "#ffffff", "#f4b678", "#b3541e")
 SEQUENTIAL = ("#ffffff", "#cfe1f2", "#7fb0dd", "#2f6db5", "#123a66")
 
+_FAR = 0.5  # the lowest value over the highest, above which zero is no colour
+
 
 def figure_of(
     num_rows: int, num_columns: int, *, width: float, height: float
@@ -93,13 +95,17 @@ def colours(colours: Sequence[str]) -> Colormap:
 
 
 def colour_scale(values: np.ndarray) -> dict[str, Any]:
-    """Colours for a matrix: white is zero where there are two signs, dark is high otherwise."""
+    """Colours for a matrix: white is zero where there are two signs, dark is high otherwise.
+
+    Of values far above zero the lightest stands for the lowest, and else for zero.
+    """
     finite = values[np.isfinite(values)]
     low, high = np.quantile(finite, (0.01, 0.995)) if finite.size else (0.0, 1.0)
     if low < -0.15 * max(high, 1e-12):
         bound = float(np.quantile(np.abs(finite), 0.995)) or 1.0
         return {"cmap": colours(SIGNED), "vmin": -bound, "vmax": bound}
-    return {"cmap": colours(SEQUENTIAL), "vmin": 0.0, "vmax": high or 1.0}
+    is_far = _FAR * high < low < high
+    return {"cmap": colours(SEQUENTIAL), "vmin": low if is_far else 0.0, "vmax": high or 1.0}
 
 
 def png(figure: Figure, *, dots_per_inch: int = 150) -> bytes:

@@ -87,6 +87,7 @@ class _Features(NamedTuple):
     draw: int
     columns: Names
     units: np.ndarray
+    level: int | None = None
 
 
 class DrawFeatures(Answer, _Features):
@@ -101,6 +102,8 @@ class DrawFeatures(Answer, _Features):
         draw: which draw of it.
         columns: D ids, or positions.
         units: (D,) units of the columns, in which these are compared; 1 where all have one.
+        level: which of them is the bias, the level of rows without features; None where the model
+            has none.
     """
 
     _axes: ClassVar = {"mean sd": "feature column", "counts": "feature", "units": "column"}
@@ -117,16 +120,23 @@ class DrawFeatures(Answer, _Features):
     def lines(self) -> Lines:
         sides = enumerate(zip(self.counts, self.mean, strict=True))
         body = (
-            (str(k), str(count), largest_columns(x, self.columns, self.units))
+            (
+                "level" if k == self.level else str(k),
+                str(count),
+                largest_columns(x, self.columns, self.units),
+            )
             for k, (count, x) in sides
         )
         return [("feature", "rows", "largest in"), *body]
 
     def footer(self) -> str:
         num_features, width = self.mean.shape
+        level = ""
+        if self.level is not None:
+            num_features, level = num_features - 1, " and the level of all rows"
         return (
-            f"{num_features} features of {width} columns, from the draw with the highest log joint "
-            f"(chain {self.chain}, draw {self.draw})"
+            f"{num_features} features of {width} columns{level}, from the draw with the highest "
+            f"log joint (chain {self.chain}, draw {self.draw})"
         )
 
 

@@ -9,7 +9,7 @@ from jaxmf.column_units import units_of
 from jaxmf.data import MatrixContainer
 from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import Summary
-from jaxmf.model import HasFeatures, HasNetwork, HasRowGroups, lacks, settings_of
+from jaxmf.model import HasBias, HasFeatures, HasNetwork, HasRowGroups, lacks, settings_of
 from jaxmf.posterior.agreement import cell_agreement, described
 from jaxmf.posterior.alarms import alarms
 from jaxmf.posterior.draws import Draws
@@ -139,7 +139,8 @@ def features(posterior: Draws) -> DrawFeatures:
     over draws is, `predict` and `cooccurrence` say.
 
     Returns:
-        Posterior mean and sd of the features given that draw's Z, and how many rows have them.
+        Posterior mean and sd of the features given that draw's Z, and how many rows have them. A
+        bias, which `num_features` does not count, is one of them, `level` says which.
     """
     if isinstance(posterior.model, HasRowGroups):
         raise ValueError(
@@ -154,6 +155,7 @@ def features(posterior: Draws) -> DrawFeatures:
     used = np.flatnonzero(counts)
     slots = used[np.argsort(-counts[used], kind="stable")]
     chain, draw = posterior.reference()
+    has_bias = isinstance(posterior.model, HasBias) and posterior.model.has_bias_feature
     return DrawFeatures(
         mean=np.asarray(mean)[slots],
         sd=np.asarray(sd)[slots],
@@ -163,6 +165,7 @@ def features(posterior: Draws) -> DrawFeatures:
         draw=draw,
         columns=column_ids(posterior.data, mean.shape[1]),
         units=units_of(posterior.model, np.arange(mean.shape[1])),
+        level=int(np.argmin(slots)) if has_bias and slots.size else None,
     )
 
 

@@ -1,5 +1,6 @@
 """Pictures and the report: drawn without pyplot, complete, and in one file."""
 
+import dataclasses
 import html.parser
 import re
 import sys
@@ -11,6 +12,8 @@ import jaxmf as mf
 from jaxmf import diagnostics, plot, registry
 from jaxmf.data import Dense
 from jaxmf.plot import panels
+from jaxmf.plot.style import colour_scale
+from jaxmf.results import Posterior
 
 SHORT = {"num_warmup": 4, "num_samples": 6, "num_chains": 2, "progress": False}
 
@@ -92,6 +95,28 @@ def test_features_are_named_by_their_share(sampled):
     features = sampled.features()
     titles = [axes.get_title() for axes in figure.axes if axes.images][: len(features.counts)]
     assert titles[0] == f"{100 * features.counts[0] / 12:.0f} % of rows"
+
+
+def test_a_level_far_from_zero_leaves_the_features_their_colours(sampled):
+    def drawn(level):
+        draws = {name: value.copy() for name, value in sampled.draws.items()}
+        draws["z"][..., 0] = True
+        model = dataclasses.replace(sampled.model, bias=True, offset=0.0)
+        data = Dense.from_array(np.asarray(sampled.data.to_array()) + level)
+        figure = Posterior(model, data, draws, sampled.meta).plot.features()
+        titles = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+        return figure.axes[0].images[0].get_clim()[1], titles.count("level of all rows")
+
+    near, far = drawn(0.0), drawn(1e3)
+    assert near[1] == far[1] == 1
+    assert far[0] < 100
+
+
+def test_values_far_above_zero_have_all_colours():
+    scale = colour_scale(50 + np.arange(10.0))
+    assert scale["vmin"] > 49
+    assert colour_scale(np.arange(10.0))["vmin"] == 0
+    assert colour_scale(np.full(10, 3.0))["vmin"] == 0
 
 
 def test_no_features_is_no_error(sampled):

@@ -110,6 +110,19 @@ def test_a_bias_is_no_feature_and_shifts_none():
     assert sorted(np.argmax(np.abs(with_bias.mean), axis=1)[:2]) == [0, 1]
 
 
+def test_a_bias_is_told_from_the_features_of_a_draw():
+    z = draws_of()
+    z = np.concatenate([np.ones((*z.shape[:3], 1), bool), z], axis=3)
+    found = posterior_of(z, model=mf.LinearGaussianIBP(bias=True, offset=0.0)).features()
+    assert found.slots[found.level] == 0
+    assert [line[0] for line in found.lines()].count("level") == 1
+    assert f"{len(found.slots) - 1} features of" in found.footer()
+    assert "the level of all rows" in found.footer()
+    without = posterior_of(z, model=mf.LinearGaussianIBP(bias=False, offset=0.0)).features()
+    assert without.level is None
+    assert "level" not in repr(without)
+
+
 def test_draws_without_features_and_models_without_them():
     post = posterior_of(np.zeros((1, 3, 8, 2), bool), names=False)
     found = post.certain_features()
