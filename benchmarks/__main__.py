@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 
 from benchmarks import harness, records
-from jaxmf.engine.environment import use_compilation_cache
+from jaxmf.engine.disk_cache import use_compilation_cache
 
 BENCHMARKS = {
     "ibp": "benchmarks.ibp",

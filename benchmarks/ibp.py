@@ -209,7 +209,7 @@ def stream(quick: bool) -> list[Row]:
 
 
 _FIRST_RESULT = """
-from jaxmf.engine.environment import use_compilation_cache
+from jaxmf.engine.disk_cache import use_compilation_cache
 use_compilation_cache()
 import numpy as np
 import jaxmf as mf

@@ -116,7 +116,7 @@ def filters(quick: bool) -> list[Row]:
 
 
 _FIRST_RESULT = """
-from jaxmf.engine.environment import use_compilation_cache
+from jaxmf.engine.disk_cache import use_compilation_cache
 use_compilation_cache()
 import jaxmf as mf
 from benchmarks.section_5_2 import MODEL, causes

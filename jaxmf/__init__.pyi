@@ -33,7 +33,7 @@ from .data import Positions as Positions
 from .data import SparseBinary as SparseBinary
 from .data import SparseSeries as SparseSeries
 from .data import Tokens as Tokens
-from .engine.environment import use_compilation_cache as use_compilation_cache
+from .engine.disk_cache import use_compilation_cache as use_compilation_cache
 from .likelihoods.cells.bernoulli import Bernoulli as Bernoulli
 from .likelihoods.cells.gaussian import Gaussian as Gaussian
 from .likelihoods.cells.likelihood import Likelihood as Likelihood

@@ -1,4 +1,7 @@
-"""Checks of single values that users give: each names the argument and says what it must be."""
+"""Checks of single values that users give: each names the argument and says what it must be.
+
+`assign` sets what was checked in a frozen description.
+"""
 
 from __future__ import annotations
 
@@ -170,3 +173,9 @@ def check_folder(path: Path) -> Path:
     if not path.is_dir():
         raise FileNotFoundError(f"there is no folder {path}")
     return path
+
+
+def assign(instance: object, **fields: object) -> None:
+    """Set fields of a frozen dataclass, for its own constructor."""
+    for name, value in fields.items():
+        object.__setattr__(instance, name, value)

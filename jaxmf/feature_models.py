@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import slots
-from jaxmf.arguments import MOST_SLOTS, check_count, check_word
+from jaxmf.arguments import MOST_SLOTS, assign, check_count, check_word
 from jaxmf.data import Dense
 from jaxmf.devices import AUTO, choose_sweep, default_platform
 from jaxmf.likelihoods.cells.likelihood import Likelihood
@@ -91,12 +91,12 @@ class BuffetModel(SimulatedModel):
         for name in family.hyperparameters:
             if getattr(self, name) is not None:
                 raise ValueError(f"{name} follows from likelihood={likelihood!r}; leave it out")
-            object.__setattr__(self, name, getattr(likelihood, name))
+            assign(self, **{name: getattr(likelihood, name)})
 
     def check_buffet(self) -> None:
         """Sets the default prior of alpha; refuses hyperparameters of Z out of their range."""
         if self.alpha is None:
-            object.__setattr__(self, "alpha", _default_alpha())
+            assign(self, alpha=_default_alpha())
         for name in ("alpha", "concentration"):
             hyper.validate(name, getattr(self, name))
         if self.num_features is not None:

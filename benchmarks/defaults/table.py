@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from benchmarks import records
 from benchmarks.defaults.measure import Case
 from benchmarks.harness import Row, row
-from jaxmf.engine.environment import default_folder
+from jaxmf.engine.disk_cache import default_folder
 
 CHILD = Path(__file__).with_name("child.py")
 ROOT = CHILD.parents[2]

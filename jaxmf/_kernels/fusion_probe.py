@@ -22,7 +22,7 @@ from pathlib import Path
 
 import jaxlib
 
-from jaxmf.engine.environment import default_folder
+from jaxmf.engine.disk_cache import default_folder
 
 # A trial says nothing of programs that it does not contain: a release is added here after all tests
 # that compile fused loops passed with it under JAXMF_FUSE_LOOPS=1.

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from jaxmf.arguments import check_flag, check_function
+from jaxmf.arguments import assign, check_flag, check_function
 from jaxmf.likelihoods.families.family import SweptFamily
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.readable import Readable
@@ -62,11 +62,14 @@ class Block(Readable):
     ) -> None:
         if callable(by):
             rho, by = by, _arguments(by)
-        object.__setattr__(self, "distribution", distribution)
-        object.__setattr__(self, "by", _names(by))
-        object.__setattr__(self, "observed", check_flag("observed", observed))
-        object.__setattr__(self, "rho", check_function("rho", rho))
-        object.__setattr__(self, "per", _names(per, "per"))
+        assign(
+            self,
+            distribution=distribution,
+            by=_names(by),
+            observed=check_flag("observed", observed),
+            rho=check_function("rho", rho),
+            per=_names(per, "per"),
+        )
         if (
             type(distribution) is not object
         ):  # a placeholder that jax passes when it rebuilds a pytree

@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array
 
 from jaxmf._kernels.tables import Lanes
+from jaxmf.arguments import assign
 from jaxmf.blocks.block import Block
 from jaxmf.data import Tokens
 from jaxmf.priors.flexible import FlexiblePrior
@@ -237,8 +238,7 @@ class Wiring:
         **named: Block,
     ) -> None:
         together = {**(blocks or {}), **named}
-        object.__setattr__(self, "blocks", together)
-        object.__setattr__(self, "order", order or check_wiring(together))
+        assign(self, blocks=together, order=order or check_wiring(together))
 
     @property
     def indicators(self) -> tuple[str, ...]:

@@ -96,8 +96,8 @@ def _features_like(path: Path, model: object, names: Names | None, missing: str)
     Args: names: ids of the new rows, whose types the ids of the features take; None where
     there are no others.
     """
+    from jaxmf.arguments import assign
     from jaxmf.data import read_features
-    from jaxmf.data.container import assign
     from jaxmf.data.headed_tables import read_headings
     from jaxmf.data.names import object_array
     from jaxmf.model import TakesRowFeatures
@@ -135,8 +135,8 @@ def read_like(path: Path, posterior: Posterior, reading: Mapping[str, object]) -
     Raises:
         ValueError: what the reader says; no column of the file is one of the run.
     """
+    from jaxmf.arguments import assign
     from jaxmf.data import SparseBinary, Tokens
-    from jaxmf.data.container import assign
 
     known = posterior.data
     if isinstance(known, SparseBinary) and known.row_names is not None:

@@ -158,7 +158,7 @@ def read_ids(texts: list[str], names: np.ndarray | None, word: str = "row") -> n
 
 def start_compilation_cache() -> None:
     """Keeps compiled programs for the next command."""
-    from jaxmf.engine.environment import use_compilation_cache
+    from jaxmf.engine.disk_cache import use_compilation_cache
 
     use_compilation_cache()
 

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.arguments import assign
 from jaxmf.data import checks, names
-from jaxmf.data.container import assign, bare, check_headings, checked_cells, digest, lookup
+from jaxmf.data.container import bare, check_headings, checked_cells, digest, lookup
 from jaxmf.data.encoding import Column
 from jaxmf.data.features import Features
 from jaxmf.data.frames import as_pandas

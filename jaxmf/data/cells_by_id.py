@@ -10,8 +10,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxmf.arguments import assign
 from jaxmf.data import alignment, names, process_cells
-from jaxmf.data.container import assign, bare, digest
+from jaxmf.data.container import bare, digest
 from jaxmf.data.process_cells import ADVICE, CellPart, SpreadColumn
 from jaxmf.types import Names, PyTree
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from jaxmf.arguments import assign
 from jaxmf.data import checks
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, counts_from_zero, encode, object_array, positions
@@ -32,12 +33,6 @@ class UncheckedTable(NamedTuple):
     values: Any
     row_names: Any = None
     column_names: object = None
-
-
-def assign(instance: object, **fields: object) -> None:
-    """Set fields of a frozen dataclass, for its own constructor."""
-    for name, value in fields.items():
-        object.__setattr__(instance, name, value)
 
 
 def bare(cls: type[T], **fields: object) -> T:

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxmf.arguments import assign
 from jaxmf.data import alignment, checks, names, process_rows
 from jaxmf.data.cells_by_id import CellsById
-from jaxmf.data.container import assign, bare, peel
+from jaxmf.data.container import bare, peel
 from jaxmf.data.lean import aligned_empty
 from jaxmf.types import Array, Names, PyTree
 from jaxmf.user_warnings import warn

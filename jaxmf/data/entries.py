@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxmf.arguments import assign
 from jaxmf.data import checks
 from jaxmf.data.cells_by_id import CellsById
 from jaxmf.data.container import (
-    assign,
     bare,
     check_headings,
     checked_cells,

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from jaxmf.arguments import check_flag
+from jaxmf.arguments import assign, check_flag
 from jaxmf.data import checks, feature_columns, names
-from jaxmf.data.container import assign, bare, check_headings, digest, is_frame, is_sparse
+from jaxmf.data.container import bare, check_headings, digest, is_frame, is_sparse
 from jaxmf.data.encoding import MISSING, Column, encode_columns, encode_one
 from jaxmf.data.feature_products import FeatureProducts
 from jaxmf.data.frames import as_pandas

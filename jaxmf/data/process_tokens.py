@@ -9,10 +9,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxmf.arguments import assign
 from jaxmf.data import process_cells
 from jaxmf.data.cells_by_id import Elsewhere
 from jaxmf.data.checks import INT32_MAX
-from jaxmf.data.container import assign, bare, digest
+from jaxmf.data.container import bare, digest
 from jaxmf.data.process_cells import ADVICE, SpreadColumn
 from jaxmf.types import Names, PyTree
 

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxmf.arguments import assign
 from jaxmf.data import checks, names, process_cells
 from jaxmf.data.cells_by_id import CellsById
-from jaxmf.data.container import assign, bare, checked_cells, is_sparse, lookup, peel, read_tuples
+from jaxmf.data.container import bare, checked_cells, is_sparse, lookup, peel, read_tuples
 from jaxmf.data.lean import cell_keys, sort_cells
 from jaxmf.types import Array, Names, PyTree
 

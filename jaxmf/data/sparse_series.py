@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.arguments import assign
 from jaxmf.data import checks
 from jaxmf.data.cells_by_id import CellsById
-from jaxmf.data.container import assign, bare, is_sparse, read_tuples
+from jaxmf.data.container import bare, is_sparse, read_tuples
 from jaxmf.data.names import as_names
 from jaxmf.data.series_checks import (
     SeriesCells,

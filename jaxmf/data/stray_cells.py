@@ -13,12 +13,12 @@ from jaxmf.data.cells_by_id import are_elsewhere
 from jaxmf.data.dense import Dense
 from jaxmf.data.entries import Entries
 from jaxmf.data.far_cells import MOST_CELLS
+from jaxmf.data.units import scale_of_bulk
 
 _LEAST_SHARE = 0.5  # of the cells of a table that are known; of ratings fewer are
 _FEWEST_IN_COLUMN = 20  # of a column whose tails are known
 _MOST_STRAY = 3  # cells of a column that stray together, and
 _STRAY_SHARE = 50  # at most one in this many
-_OF_NORMAL = 1.4826  # a normal standard deviation over the median distance from the median
 _LEAST_DISTANCE = 10.0  # robust standard deviations from the median
 _LEAST_RATIO = 5.0  # distances from the median: that of a stray cell over that of the next,
 _TAIL_INDEX = 5  # more where columns are many, as the largest of such tails stray by chance
@@ -108,7 +108,7 @@ def _may_stray(table: np.ndarray) -> tuple[np.ndarray, int]:
         if x.size < _FEWEST_IN_COLUMN:
             continue
         distance = np.abs(x - np.median(x))
-        spread = _OF_NORMAL * np.median(distance)
+        spread = scale_of_bulk(distance)
         num_kept += bool(spread > 0)
         if spread > 0 and np.max(distance) > _ZERO_DISTANCE * spread:
             found.append(column)
@@ -120,8 +120,8 @@ def _stray(column: np.ndarray, sign: int, least: float) -> tuple[float, np.ndarr
     known = np.flatnonzero(~np.isnan(column))
     x = column[known]
     middle, nothing = np.median(x), (0.0, np.zeros(0, int))
-    spread = _OF_NORMAL * np.median(np.abs(x - middle))
     distance = sign * (x - middle)
+    spread = scale_of_bulk(distance)
     if distance.max() <= _ZERO_DISTANCE * spread:
         return nothing
     order = np.argsort(-distance, kind="stable")
@@ -162,5 +162,4 @@ def _is_far_in_logs(value: float, rest: np.ndarray) -> bool:
         return True
     logs = np.log(rest[rest > 0])
     middle = np.median(logs)
-    spread = _OF_NORMAL * np.median(np.abs(logs - middle))
-    return bool(np.log(value) - middle > _LEAST_LOG_DISTANCE * spread)
+    return bool(np.log(value) - middle > _LEAST_LOG_DISTANCE * scale_of_bulk(logs - middle))

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxmf.arguments import assign
 from jaxmf.data import alignment, checks, process_tokens
 from jaxmf.data.cells_by_id import SpansProcesses
-from jaxmf.data.container import UncheckedTable, assign, bare, digest, lookup, peel
+from jaxmf.data.container import UncheckedTable, bare, digest, lookup, peel
 from jaxmf.data.counted import BLOCK, open_up
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, positions

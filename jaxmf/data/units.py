@@ -6,10 +6,12 @@ Sums are taken in 64-bit floats and by blocks of rows, on the host; missing cell
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import NormalDist
 
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf._kernels.linalg import first_direction
 from jaxmf.data import checks
 from jaxmf.data.container import bare
 from jaxmf.data.dense import Dense
@@ -31,6 +33,7 @@ _FEWEST_OF_SHAPE = 20  # rows, to say anything about the distribution of a colum
 _MOST_GRADES = 12  # values of a column that are answers or marks
 _SKEWED = 1.5
 _POWER_STEPS = 7
+_NORMAL_MEDIAN = NormalDist().inv_cdf(0.75)  # of absolute standard normal numbers
 _REDUNDANT = 1e-3  # of the standard deviation of a column, what others leave of it
 
 
@@ -409,15 +412,16 @@ def is_more_than_noise(data: Dense, offset: object = 0.0, scale: object = None) 
         about /= np.asarray(scale, float)
     if data.observed is not None:
         about[~rows_on_host(data.observed, rows)] = 0
-    num_rows, num_columns = about.shape
-    # no data set has this very vector at a right angle to its first singular vector
-    direction, largest = np.cos(np.arange(1, num_columns + 1) ** 2).astype(about.dtype), 1.0
-    for _ in range(_POWER_STEPS):
-        direction = about.T @ (about @ (direction / largest))
-        largest = float(np.linalg.norm(direction)) or 1.0
-    spread = np.linalg.norm(about) / np.sqrt(about.size)
-    edge = (spread * (np.sqrt(num_rows) + np.sqrt(num_columns))) ** 2
-    return bool(np.linalg.norm(direction) > edge)
+    edge = np.linalg.norm(about) / np.sqrt(about.size) * np.sum(np.sqrt(about.shape))
+    return bool(np.linalg.norm(about @ first_direction(about, _POWER_STEPS)) > edge)
+
+
+def scale_of_bulk(deviation: np.ndarray) -> float:
+    """The standard deviation of a normal distribution with as large a median deviation.
+
+    Args: deviation (n,) float from the middle, of which any sign is ignored.
+    """
+    return float(np.median(np.abs(deviation)) / _NORMAL_MEDIAN)
 
 
 def column_medians(data: Dense) -> np.ndarray:

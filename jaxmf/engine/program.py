@@ -22,8 +22,7 @@ from jaxmf.engine.chunk import (
     run_chunk,
     start_chain,
 )
-from jaxmf.engine.environment import quick_to_compile
-from jaxmf.engine.executables import CACHE, Executable, num_bytes
+from jaxmf.engine.executables import CACHE, Executable, num_bytes, quick_to_compile
 from jaxmf.engine.sharding import Placement
 from jaxmf.engine.supervisor import Supervisor
 from jaxmf.types import Array, Draw, Key, PyTree

@@ -1,38 +1,35 @@
 """All questions about draws: what pictures and reports are made from.
 
 Each is a function of a posterior in the module that answers it; `Answers` has them as methods.
-Functions end in `_of` here, as in the class their names are those of the methods.
 """
 
 from jaxmf.posterior import (
     agreement,
+    alarms,
+    biclusters,
     cell_answers,
     cells,
+    certain_features,
     coherence,
+    column_noise,
+    cooccurrence,
+    document_topics,
+    factors,
+    leave_one_out,
     left_to_right,
     particle_paths,
     pointwise,
+    quantities,
     ranking,
     recommendations,
     row_groups,
     side_groups,
     tables,
+    topic_table,
+    topics,
+    topics_over,
 )
-from jaxmf.posterior.alarms import alarms as alarms_of
-from jaxmf.posterior.biclusters import biclusters as biclusters_of
-from jaxmf.posterior.certain_features import certain_features as certain_features_of
-from jaxmf.posterior.column_noise import column_noise as column_noise_of
-from jaxmf.posterior.cooccurrence import cooccurrence as cooccurrence_of
-from jaxmf.posterior.document_topics import document_topics as document_topics_of
-from jaxmf.posterior.document_topics import similar_documents as similar_documents_of
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.factors import factors as factors_of
-from jaxmf.posterior.leave_one_out import compare as leave_one_out_of
-from jaxmf.posterior.quantities import quantities as quantities_of
-from jaxmf.posterior.quantities import slow_quantities as slow_quantities_of
-from jaxmf.posterior.topic_table import topics as topics_of
-from jaxmf.posterior.topics import document_completion as document_completion_of
-from jaxmf.posterior.topics_over import topics_over as topics_over_of
 
 
 class Answers(Draws):
@@ -41,24 +38,26 @@ class Answers(Draws):
     `jaxmf.Posterior` is this with pictures, reports, files and further draws.
     """
 
+    # A name is a module until it is a method: slow_quantities stand above quantities.
+
     # all draws together
     summary = tables.summary
     facts = tables.facts
     log_likelihood = pointwise.log_likelihood
     # whether the run has settled
-    quantities = quantities_of
-    slow_quantities = property(slow_quantities_of)
+    slow_quantities = property(quantities.slow_quantities)
+    quantities = quantities.quantities
     cell_agreement = agreement.cell_agreement
-    leave_one_out = leave_one_out_of
+    leave_one_out = leave_one_out.compare
     path_degeneracy = particle_paths.path_degeneracy
-    alarms = alarms_of
+    alarms = alarms.alarms
     # features
     num_features = tables.num_features
     features = tables.features
-    certain_features = certain_features_of
-    cooccurrence = cooccurrence_of
-    factors = factors_of
-    biclusters = biclusters_of
+    certain_features = certain_features.certain_features
+    cooccurrence = cooccurrence.cooccurrence
+    factors = factors.factors
+    biclusters = biclusters.biclusters
     # cells and rows
     predict = cell_answers.predict
     probabilities = cells.probabilities
@@ -68,7 +67,7 @@ class Answers(Draws):
     at = cell_answers.at
     # columns
     scores = ranking.scores
-    column_noise = column_noise_of
+    column_noise = column_noise.column_noise
     recommend = recommendations.recommend
     # groups of rows, of columns and of tokens
     num_groups = tables.num_groups
@@ -78,11 +77,11 @@ class Answers(Draws):
     group_weights = side_groups.group_weights
     # topics and documents
     num_topics = tables.num_topics
-    topics = topics_of
-    document_topics = document_topics_of
-    similar_documents = similar_documents_of
-    topics_over = topics_over_of
+    document_completion = topics.document_completion
+    topics = topic_table.topics
+    similar_documents = document_topics.similar_documents
+    document_topics = document_topics.document_topics
+    topics_over = topics_over.topics_over
     topic_coherence = coherence.topic_coherence
     topic_diversity = coherence.topic_diversity
-    document_completion = document_completion_of
     document_log_likelihood = left_to_right.document_log_likelihood

@@ -25,7 +25,7 @@ from jax.scipy.special import gammaln, logsumexp
 from jax.tree_util import Partial
 
 from jaxmf._kernels import tables
-from jaxmf.arguments import check_count, check_function, check_number, check_numbers
+from jaxmf.arguments import assign, check_count, check_function, check_number, check_numbers
 from jaxmf.priors import flexible_distribution
 from jaxmf.priors.flexible_weights import (
     WIDEST,
@@ -99,10 +99,13 @@ class FlexiblePrior(PartitionPrior):
         if features is not None and feature_weights is None:
             shape = jax.eval_shape(features, jnp.zeros(steps.shape)).shape
             feature_weights = jnp.ones(shape)
-        object.__setattr__(self, "log_steps", steps)
-        object.__setattr__(self, "features", features)
-        object.__setattr__(self, "feature_weights", _as_floats(feature_weights))
-        object.__setattr__(self, "num_unobserved", checked_num_unobserved(num_unobserved))
+        assign(
+            self,
+            log_steps=steps,
+            features=features,
+            feature_weights=_as_floats(feature_weights),
+            num_unobserved=checked_num_unobserved(num_unobserved),
+        )
         self._check_features()
 
     def _check_features(self) -> None:

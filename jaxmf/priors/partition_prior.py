@@ -17,6 +17,7 @@ from jax import Array
 
 from jaxmf._kernels import tables
 from jaxmf._kernels.tables import Lanes
+from jaxmf.arguments import assign
 from jaxmf.priors import hyper
 from jaxmf.readable import Readable
 
@@ -227,7 +228,7 @@ def default_gamma(prior: object, names: tuple[str, ...]) -> None:
         if getattr(prior, name) is None:
             import numpyro.distributions as dist
 
-            object.__setattr__(prior, name, dist.Gamma(1.0, 1.0))
+            assign(prior, **{name: dist.Gamma(1.0, 1.0)})
         hyper.validate(name, getattr(prior, name))
 
 

@@ -22,7 +22,7 @@ from jax.scipy.special import gammaln
 from jaxmf._kernels import tables
 from jaxmf._kernels.items import log_rising_of_batches, sum_of_many
 from jaxmf._kernels.special import log_rising
-from jaxmf.arguments import check_count
+from jaxmf.arguments import assign, check_count
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import (
@@ -65,7 +65,7 @@ class Dirichlet(PartitionPrior):
     def __post_init__(self) -> None:
         check_count("num_components", self.num_components)
         concentration = hyper.validate_concentrations(self.concentration, self.num_components)
-        object.__setattr__(self, "concentration", concentration)
+        assign(self, concentration=concentration)
 
     def num_groups(self, capacity: int) -> int:
         del capacity

@@ -10,8 +10,8 @@ import numpy as np
 from markupsafe import Markup
 
 from jaxmf.answers import shortened
+from jaxmf.arguments import assign
 from jaxmf.data import Entries, Tokens
-from jaxmf.data.container import assign
 from jaxmf.data.names import ids_or_positions, titled
 from jaxmf.diagnostics import HeldOutError
 from jaxmf.model import HasFeatures, HasRowGroups, ShowsColumns

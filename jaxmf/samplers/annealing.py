@@ -14,9 +14,9 @@ deviation times sqrt(I) + sqrt(J).
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
+from jaxmf._kernels.linalg import first_direction
 from jaxmf.data import Dense
 from jaxmf.priors.hyper import Hyperparameter, is_fixed
 from jaxmf.types import Array
@@ -123,15 +123,7 @@ def leading_direction(x: Array, observed: Array | None) -> LeadingDirection:
     # squares of squares of very large or small cells would leave the range of floats
     unit = jnp.maximum(jnp.max(jnp.abs(cells)), jnp.finfo(x.dtype).tiny)
     cells = cells / unit
-    # no data set has this very vector at a right angle to its first singular vector
-    start = jnp.cos(jnp.arange(1, x.shape[1] + 1, dtype=x.dtype) ** 2)
-
-    def sharpen(_: int, columns: Array) -> Array:
-        longer = cells.T @ (cells @ columns)
-        length = jnp.linalg.norm(longer)
-        return jnp.where(length > 0, longer / jnp.where(length > 0, length, 1), columns)
-
-    columns = jax.lax.fori_loop(0, _POWER_STEPS, sharpen, start / jnp.linalg.norm(start))
+    columns = first_direction(cells, _POWER_STEPS)
     rows = unit * (cells @ columns)
     num_rows, num_columns = x.shape
     noise = jnp.linalg.norm(rows / unit) / (num_rows**0.5 + num_columns**0.5) * unit

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from jaxmf.engine import Info, algorithm, environment, run
-from jaxmf.engine.environment import default_folder, use_compilation_cache
+from jaxmf.engine import Info, algorithm, executables, run
+from jaxmf.engine.disk_cache import default_folder, use_compilation_cache
 from jaxmf.engine.executables import CACHE
 from tests.support.engine_toys import growing, pair_gibbs
 
@@ -47,21 +47,21 @@ def compiled_in(caplog, function):
 
 def test_the_older_emitter_is_asked_for_where_it_is_known_and_not_chosen_by_the_user(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
-    monkeypatch.setattr(environment.jaxlib, "__version__", "0.10.1")
+    monkeypatch.setattr(executables.jaxlib, "__version__", "0.10.1")
     is_cpu = jax.default_backend() == "cpu"
-    assert bool(environment.quick_to_compile()) is is_cpu
+    assert bool(executables.quick_to_compile()) is is_cpu
     for other in ("0.9.2", "0.100.0", "0.11.0"):
         with monkeypatch.context() as patch:
-            patch.setattr(environment.jaxlib, "__version__", other)
-            assert environment.quick_to_compile() == {}
-    monkeypatch.setattr(environment, "default_platform", lambda: "gpu")
-    assert environment.quick_to_compile() == {}
-    monkeypatch.setattr(environment, "default_platform", lambda: "cpu")
+            patch.setattr(executables.jaxlib, "__version__", other)
+            assert executables.quick_to_compile() == {}
+    monkeypatch.setattr(executables, "default_platform", lambda: "gpu")
+    assert executables.quick_to_compile() == {}
+    monkeypatch.setattr(executables, "default_platform", lambda: "cpu")
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
-    assert environment.quick_to_compile() == {}
+    assert executables.quick_to_compile() == {}
 
 
-@pytest.mark.skipif(not environment.has_known_options(), reason="none is known for this jaxlib")
+@pytest.mark.skipif(not executables.has_known_options(), reason="none is known for this jaxlib")
 def test_options_of_the_run_loop_and_of_the_algorithm_reach_the_compiler(monkeypatch):
     asked = []
     compile_lowered = jax.stages.Lowered.compile
@@ -76,7 +76,7 @@ def test_options_of_the_run_loop_and_of_the_algorithm_reach_the_compiler(monkeyp
     settings = {"num_warmup": 1, "num_samples": 20}
     quick = run(pair_gibbs(), np.zeros(2), **settings)
     assert asked
-    assert all(dict(options) == environment.quick_to_compile() for options in asked)
+    assert all(dict(options) == executables.quick_to_compile() for options in asked)
     CACHE.clear()
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
     plain = run(pair_gibbs(), np.zeros(2), **settings)

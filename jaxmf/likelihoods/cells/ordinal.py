@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf._kernels.special import as_normals, uniforms
-from jaxmf.arguments import check_number, check_numbers
+from jaxmf.arguments import assign, check_number, check_numbers
 from jaxmf.likelihoods import thresholds as kernels
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.likelihoods.intervals import log_mass
@@ -54,7 +54,7 @@ class Ordinal(Likelihood):
 
     def __post_init__(self) -> None:
         if not isinstance(self.levels, tuple):
-            object.__setattr__(self, "levels", tuple(check_numbers("levels", self.levels).tolist()))
+            assign(self, levels=tuple(check_numbers("levels", self.levels).tolist()))
         are_numeric = all(isinstance(level, (int, float)) for level in self.levels)
         ascend = are_numeric and np.isfinite(self.levels).all() and (np.diff(self.levels) > 0).all()
         if len(self.levels) < 2 or not ascend:

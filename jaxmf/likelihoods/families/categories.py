@@ -14,7 +14,7 @@ from jax import Array
 from jaxmf._kernels import tables
 from jaxmf._kernels.special import loggammas
 from jaxmf._kernels.tables import Lanes, count_pairs
-from jaxmf.arguments import check_count
+from jaxmf.arguments import assign, check_count
 from jaxmf.likelihoods.families.family import Family, Hyperparameters
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
@@ -196,7 +196,7 @@ class DirichletMultinomial(_Categories):
         if self.size is not None:
             check_count("size", self.size)
         concentration = hyper.validate_concentrations(self.concentration, self.size)
-        object.__setattr__(self, "concentration", concentration)
+        assign(self, concentration=concentration)
 
     def with_size(self, size: int) -> DirichletMultinomial:
         return self if self.size is not None else dataclasses.replace(self, size=size)

@@ -23,7 +23,7 @@ from jax import Array
 
 from jaxmf._kernels import tables
 from jaxmf._kernels.tables import Lanes
-from jaxmf.arguments import check_count, check_number, check_numbers
+from jaxmf.arguments import assign, check_count, check_number, check_numbers
 from jaxmf.likelihoods.families import columns_at_once
 from jaxmf.likelihoods.families.additive import AdditiveFamily
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_family
@@ -99,7 +99,7 @@ class IndependentColumns(Family):
             )
         if not np.isfinite(each).all():
             raise ValueError(f"{name} must be finite, got {value}")
-        object.__setattr__(self, name, jnp.asarray(value, jnp.result_type(float)))
+        assign(self, **{name: jnp.asarray(value, jnp.result_type(float))})
         return each
 
     def _check_family(self) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array
 
 from jaxmf._kernels.tables import Lanes
+from jaxmf.arguments import assign
 from jaxmf.likelihoods.families.columns import (
     IndependentColumns,
     check_column,
@@ -63,7 +64,7 @@ class MixedColumns(Family):
                 "families: must be a list with a family, or None, for each column, got "
                 f"{self.families!r}"
             )
-        object.__setattr__(self, "families", tuple(self.families))
+        assign(self, families=tuple(self.families))
         if self.kinds is None:
             for column, family in enumerate(self.families):
                 try:
@@ -71,7 +72,7 @@ class MixedColumns(Family):
                 except TypeError as error:
                     raise TypeError(f"families: of column {column}: {error}") from None
             first = tuple(self.families.index(family) for family in self.families)
-            object.__setattr__(self, "kinds", first)
+            assign(self, kinds=first)
 
     @property
     def pads(self) -> bool:  # type: ignore[override]

@@ -15,7 +15,7 @@ from jax.scipy.special import multigammaln
 from jaxmf._kernels import tables
 from jaxmf._kernels.special import log_rising, loggammas
 from jaxmf._kernels.tables import Lanes
-from jaxmf.arguments import check_count, check_number
+from jaxmf.arguments import assign, check_count, check_number
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_positive_fields
 from jaxmf.likelihoods.families.normal import NormalInverseGamma, Normals
 from jaxmf.priors import hyper
@@ -81,7 +81,7 @@ class NormalInverseWishart(Family):
             return  # the rest is checked when it is known
         check_count("size", self.size)
         if self.degrees is None:
-            object.__setattr__(self, "degrees", float(self.size + 2))
+            assign(self, degrees=float(self.size + 2))
         leaves = jax.tree.leaves((self.location, self.weight, self.degrees, self.scale))
         hidden = [leaf for leaf in leaves if hyper.is_placeholder(leaf)]
         if not hidden:
@@ -92,8 +92,7 @@ class NormalInverseWishart(Family):
         scale = jnp.asarray(self.scale, dtype)
         scale = scale if scale.ndim else scale * jnp.eye(self.size, dtype=dtype)
         wide = jnp.broadcast_to(jnp.asarray(self.location, dtype), (self.size,))
-        object.__setattr__(self, "location", wide)
-        object.__setattr__(self, "scale", scale)
+        assign(self, location=wide, scale=scale)
 
     def _check_single_settings(self) -> None:
         """What can be said before the length of the vectors is known."""

@@ -11,8 +11,8 @@ import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf import slots
+from jaxmf.arguments import assign
 from jaxmf.data import Dense, units
-from jaxmf.data.container import assign
 from jaxmf.devices import AUTO, default_platform
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.gaussian import Gaussian

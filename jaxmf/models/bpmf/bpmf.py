@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from jaxmf.arguments import check_count, check_flag
+from jaxmf.arguments import assign, check_count, check_flag
 from jaxmf.data import Entries, units
-from jaxmf.data.container import assign
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.models.bpmf import bpmf_checks, chain, density, queries, unknown
 from jaxmf.models.bpmf.bpmf_spec import BPMFSpec

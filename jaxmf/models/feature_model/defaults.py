@@ -8,7 +8,6 @@ same features.
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
@@ -99,5 +98,4 @@ def _size(likelihood: Likelihood, data: Dense) -> float:
     if isinstance(likelihood, Gaussian):
         return units.scale_about(data)
     observed = ... if data.observed is None else np.asarray(data.observed)
-    median = np.median(np.abs(np.asarray(data.values)[observed]))
-    return float(median / NormalDist().inv_cdf(0.75)) or units.scale_about(data)
+    return units.scale_of_bulk(np.asarray(data.values)[observed]) or units.scale_about(data)

@@ -12,7 +12,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf import slots
-from jaxmf.arguments import check_count
+from jaxmf.arguments import assign, check_count
 from jaxmf.data import Dense
 from jaxmf.devices import AUTO
 from jaxmf.engine import Algorithm, algorithm
@@ -94,11 +94,11 @@ class FeatureModel(FeatureModelSpec):
             function = getattr(self, name)
             is_distribution = hasattr(function, "log_prob") or isinstance(function, type)
             if callable(function) and not is_distribution and not isinstance(function, Partial):
-                object.__setattr__(self, name, Partial(function))
+                assign(self, **{name: Partial(function)})
         if isinstance(self.parameters, Mapping):
-            object.__setattr__(self, "parameters", dict(self.parameters))
+            assign(self, parameters=dict(self.parameters))
         if isinstance(self.likelihood, Likelihood):
-            object.__setattr__(self, "cell_distribution", self.likelihood.cell_distribution)
+            assign(self, cell_distribution=self.likelihood.cell_distribution)
         feature_model_checks.check_parts(self)
 
     def matched(self, data: Dense) -> FeatureModel:

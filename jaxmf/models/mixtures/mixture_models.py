@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf._kernels.tables import Lanes
+from jaxmf.arguments import assign
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.annealed import annealed
 from jaxmf.blocks.network_model import NetworkModel
@@ -401,7 +402,7 @@ class DPMixture(_SequentialMixture):
     family: Family | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "concentration", self._prior().concentration)
+        assign(self, concentration=self._prior().concentration)
         if self.family is not None:
             check_family(self.family)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from jaxmf.arguments import check_count
+from jaxmf.arguments import assign, check_count
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.network_model import NetworkModel
 from jaxmf.blocks.prediction import Draw, category_probabilities
@@ -110,7 +110,7 @@ class MultiLDA(_Multiway):
             _check_heading("num_groups", name)
             check_count(f"num_groups[{name!r}]", size)
             hyper.validate_concentrations(self.concentration, size)
-        object.__setattr__(self, "num_groups", pairs)
+        assign(self, num_groups=pairs)
         self._check_values([name for name, _ in pairs])
         self.network()
 
@@ -151,11 +151,10 @@ class MultiHDP(_Multiway):
             )
         for name in self.modalities:
             _check_heading("modalities", name)
-        object.__setattr__(self, "modalities", tuple(self.modalities))
+        assign(self, modalities=tuple(self.modalities))
         self._check_values(self.modalities)
         prior = HDP(self.concentration, self.base_concentration)
-        object.__setattr__(self, "concentration", prior.concentration)
-        object.__setattr__(self, "base_concentration", prior.base_concentration)
+        assign(self, concentration=prior.concentration, base_concentration=prior.base_concentration)
         self.network()
 
     def _priors(self) -> dict[str, PartitionPrior]:

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.arguments import assign
 from jaxmf.data import Dense, checks
 from jaxmf.feature_models import BuffetModel
 from jaxmf.likelihoods import noisy_or
@@ -105,7 +106,7 @@ class NoisyOrSpec(BuffetModel):
         if any(getattr(self, name) is None for name in HYPERPARAMETERS):
             for name, default in _default_priors().items():
                 if getattr(self, name) is None:
-                    object.__setattr__(self, name, default)
+                    assign(self, **{name: default})
         hyper.validate_probability("cause_probability", self.cause_probability)
         hyper.validate_probability("efficacy", self.efficacy, zero=True, one=True)
         hyper.validate_probability("leak", self.leak, zero=True)

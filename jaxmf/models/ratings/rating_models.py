@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.arguments import check_count, check_numbers, check_object
+from jaxmf.arguments import assign, check_count, check_numbers, check_object
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.folding import fold_in
 from jaxmf.blocks.network_model import NetworkModel
@@ -88,7 +88,7 @@ class _Ratings(NetworkModel[Entries]):
                 raise ValueError(
                     f"values must be two or more finite numbers that rise, each once, got {values}"
                 )
-        object.__setattr__(self, "values", values)
+        assign(self, values=values)
         self.network()
 
     def tokens(self, data: Entries) -> Tokens:
@@ -257,7 +257,7 @@ class BiHDP(_Ratings):
     def __post_init__(self) -> None:
         for name in ("users", "items"):
             if getattr(self, name) is None:
-                object.__setattr__(self, name, HDP())
+                assign(self, **{name: HDP()})
             if not hyper.is_placeholder(getattr(self, name)):
                 check_object(name, getattr(self, name), PartitionPrior, "HDP(1.0, 1.0)")
         self._checked()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import jax
 from jax.tree_util import Partial
 
+from jaxmf.arguments import assign
 from jaxmf.data import SparseBinary
-from jaxmf.data.container import assign
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from jaxmf.arguments import assign
 from jaxmf.data import SparseSeries
-from jaxmf.data.container import assign
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.model import Pair
 from jaxmf.models.sparse_binary_series import ascent, queries, series_checks

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.arguments import assign
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.franchise import topics_of_new_documents, word_probabilities
 from jaxmf.blocks.prediction import Draw
@@ -60,7 +61,7 @@ class HFP(WordModel):
     def __post_init__(self) -> None:
         check_flexible("table_prior", self.table_prior)
         if self.topic_prior is None:
-            object.__setattr__(self, "topic_prior", DirichletProcess())
+            assign(self, topic_prior=DirichletProcess())
         self.check_words()
         if isinstance(self.topic_prior, PartitionPrior):
             self.network()

@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 
-from jaxmf.arguments import check_count
+from jaxmf.arguments import assign, check_count
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.folding import fold_in
 from jaxmf.blocks.left_to_right import log_probability
@@ -210,11 +210,14 @@ class HDPLDA(_TopicModel):
         if self.word_concentration is None:
             import numpyro.distributions as dist
 
-            object.__setattr__(self, "word_concentration", dist.Gamma(1.0, 10.0))
+            assign(self, word_concentration=dist.Gamma(1.0, 10.0))
         self.check_words()
         prior = self.network().blocks["topic"].distribution
-        object.__setattr__(self, "topic_concentration", prior.concentration)
-        object.__setattr__(self, "base_concentration", prior.base_concentration)
+        assign(
+            self,
+            topic_concentration=prior.concentration,
+            base_concentration=prior.base_concentration,
+        )
 
     def network(self) -> Network:
         prior = HDP(self.topic_concentration, self.base_concentration)
@@ -254,9 +257,9 @@ class PAM(_TopicModel):
             raise TypeError(f"num_topics must be several numbers, such as (10, 50), got {sizes!r}")
         for size in sizes:
             check_count("num_topics", size)
-        object.__setattr__(self, "num_topics", tuple(sizes))
+        assign(self, num_topics=tuple(sizes))
         if isinstance(self.level_concentration, list):
-            object.__setattr__(self, "level_concentration", tuple(self.level_concentration))
+            assign(self, level_concentration=tuple(self.level_concentration))
         for level, concentration in enumerate(self._concentrations()):
             name = "level_concentration"
             if isinstance(self.level_concentration, tuple):
