@@ -23,7 +23,7 @@ inference in topic models; Terenin, Magnusson & Jonsson (2020) for the HDP.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -69,13 +69,12 @@ def draw(inputs: TokenInput) -> Array:
         return nothing
     num_paths = inputs.above.shape[0] * inputs.alpha.shape[0]
     width = 1 << (num_paths - 1).bit_length()  # a vector has a power of two of entries
-    num_warps = max(1, min(_MOST_WARPS, width // _TOPICS_A_WARP))
     call = pl.pallas_call(
         functools.partial(_draw_document, width),
         out_shape=jax.ShapeDtypeStruct(nothing.shape, nothing.dtype),
         grid=(num_documents,),
         input_output_aliases={len(inputs): 0},
-        compiler_params=triton.CompilerParams(num_warps=num_warps, num_stages=1),
+        compiler_params=triton.CompilerParams(num_warps=num_warps_for(width), num_stages=1),
         interpret=default_platform() == "cpu",
         name="token_draw",
     )
@@ -119,17 +118,30 @@ def _draw_document(width: int, *refs: jax.Ref) -> None:
             weights *= (counts[1] + pseudo_above) / (counts[1] + total)
         is_open = (limit < marks[position]) | (lane == before)
         weights = jnp.where(is_path & is_open, weights, 0)
-        running = jnp.cumsum(weights)
-        # rounded sums need not rise: the whole is the largest of them, not the last
-        goal, is_some = uniforms[position] * jnp.max(running), weights > 0
-        passed = jnp.min(jnp.where(is_some & (running > goal), lane, width))
-        topic = jnp.minimum(passed, jnp.max(jnp.where(is_some, lane, 0)))
+        topic = first_passed(weights, lane, uniforms[position])
         drawn[position] = topic
         return moved(counts, topic, 1)
 
     nothing = (jnp.zeros((width,), dtype),) * (2 if is_deep else 1)
     counts = jax.lax.fori_loop(start, end, count, nothing)
     jax.lax.fori_loop(start, end, one_token, counts)
+
+
+def num_warps_for(width: int) -> int:
+    """How many warps share a vector of so many topics."""
+    return max(1, min(_MOST_WARPS, width // _TOPICS_A_WARP))
+
+
+def first_passed(weights: Array, lane: Array, uniform: Array) -> Array:
+    """In a kernel: the first topic whose running sum passes the uniform number times the whole.
+
+    Args: weights (W,) float, lane (W,) int32 the numbers from 0, uniform () float.
+    """
+    running = jnp.cumsum(weights)
+    # rounded sums need not rise: the whole is the largest of them, not the last
+    goal, is_some = uniform * jnp.max(running), weights > 0
+    passed = jnp.min(jnp.where(is_some & (running > goal), lane, weights.shape[0]))
+    return jnp.minimum(passed, jnp.max(jnp.where(is_some, lane, 0)))
 
 
 # --- whether it is right on a device --------------------------------------------------------------
@@ -142,14 +154,28 @@ def trouble(platform: str, num_above: int, num_topics: int) -> str:
     Compiled and run once a process on the first device of the platform, for one chain and for two
     by `vmap`. A kernel that ends the process or never ends is not survived.
     """
+    trials = functools.partial(_num_wrong_in_trials, num_above, num_topics)
+    return try_on_device(platform, num_above * num_topics, trials)
+
+
+def try_on_device(platform: str, num_topics: int, num_wrong: Callable[[], int]) -> str:
+    """What is wrong with a kernel for so many topics on a platform, empty where nothing is.
+
+    Args: num_wrong: runs it on the default device and counts what is wrong.
+    """
     if platform != "gpu":
         return f"it is for GPUs, and this is a {platform}"
-    if num_above * num_topics > MOST_TOPICS:
+    if num_topics > MOST_TOPICS:
         return f"it takes {MOST_TOPICS:,} topics at most"
+
+    def run() -> int:
+        with jax.default_device(jax.local_devices(backend=platform)[0]):
+            return num_wrong()
+
     try:
         # in a thread of its own: a kernel cannot be traced in all that a caller may be within
         with ThreadPoolExecutor(1) as thread:
-            wrong = thread.submit(_num_wrong_in_trials, platform, num_above, num_topics).result()
+            wrong = thread.submit(run).result()
     except Exception as error:  # whatever a compiler may raise
         return f"it failed: {type(error).__name__}: {error}".splitlines()[0][:200]
     return f"{wrong} of its topics are not where their uniform numbers point" if wrong else ""
@@ -184,11 +210,10 @@ def num_wrong(inputs: Sequence[np.ndarray], drawn: np.ndarray) -> int:
     return wrong
 
 
-def _num_wrong_in_trials(platform: str, num_above: int, num_topics: int) -> int:
+def _num_wrong_in_trials(num_above: int, num_topics: int) -> int:
     """How many topics of two trials are wrong, drawn alone and together."""
     first, second = (trial(num_above, num_topics, seed) for seed in (0, 1))
-    with jax.default_device(jax.local_devices(backend=platform)[0]):
-        alone, both = drawn_of(first, second)
+    alone, both = drawn_of(first, second)
     return sum(map(num_wrong, (first, first, second), (alone, *both)))
 
 

@@ -262,15 +262,16 @@ def _parallel_sweeps(
     choices when the step is repeated with more slots.
     """
     overflow: dict[str, Array] = {}
+    in_turn = plan.sweep == PARTIALLY_COLLAPSED
+    sweep_few = in_kernel.sweep_few if in_turn else sweep_subset
     for index, names in enumerate(plan.sets):
         if any(network.blocks[name].distribution.grows for name in names):
             tokens_key, sweep_key = jax.random.split(jax.random.fold_in(key, index))
             num_chosen = min(_FEW, data.num_tokens)
             chosen = random_tokens(tokens_key, data.num_tokens, num_chosen)
-            state, info = sweep_subset(network, names, sweep_key, state, data, chosen)
+            state, info = sweep_few(network, names, sweep_key, state, data, chosen)
             overflow = merge_overflow(overflow, info.overflow)
     state, overflow = _split_merge(plan, network, key, state, data, overflow)
-    in_turn = plan.sweep == PARTIALLY_COLLAPSED
     if layout is not None or (not in_turn and tile_layout.are_tiled(network, data)):
         layout = tile_layout.layout_of(network, data) if layout is None else layout
         index_key = jax.random.fold_in(key, len(plan.sets) + 1)

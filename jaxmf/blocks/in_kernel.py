@@ -1,16 +1,29 @@
-"""Where topics of documents are drawn by the kernel for GPUs (`_kernels/token_draw.py`)."""
+"""Where topics of documents are drawn by the kernels for GPUs, and those of a few tokens by theirs.
+
+See `_kernels/token_draw.py` and `_kernels/token_births.py`.
+"""
 
 from __future__ import annotations
 
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
-from jaxmf._kernels import token_draw
+from jaxmf._kernels import special, token_births, token_draw
+from jaxmf._kernels.tables import count_pairs
+from jaxmf.blocks.counts import slot_sizes
 from jaxmf.blocks.sparse_by_word import can_be_sparse
+from jaxmf.blocks.state import NetworkState
+from jaxmf.blocks.subset import sweep_subset
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
+from jaxmf.devices import default_platform
+from jaxmf.engine import Info
+from jaxmf.row_shards import DATA_AXIS
+from jaxmf.types import Array, Key
 
 PARTIALLY_COLLAPSED = "partially_collapsed"
 PARALLEL = ("parallel", PARTIALLY_COLLAPSED)
@@ -59,12 +72,85 @@ def trouble(network: Wiring, platform: str) -> str:
     if jax.process_count() > 1:
         return "the devices of several processes may not all compile it alike"
     priors = [network.blocks[name].distribution for name in network.indicators]
-    if priors[-1].grows:
-        # with few slots and with the most: of those between no one is tried
-        sizes = [(1, _FEW_SLOTS), (1, token_draw.MOST_TOPICS)]
-    else:
-        sizes = [(math.prod(p.num_groups(1) for p in priors[:-1]), priors[-1].num_groups(1))]
-    return next(filter(None, (token_draw.trouble(platform, *size) for size in sizes)), "")
+    if not priors[-1].grows:
+        num_above = math.prod(prior.num_groups(1) for prior in priors[:-1])
+        return token_draw.trouble(platform, num_above, priors[-1].num_groups(1))
+    for size in (_FEW_SLOTS, token_draw.MOST_TOPICS):  # of those between no one is tried
+        if why := token_draw.trouble(platform, 1, size) or token_births.trouble(platform, size):
+            return why
+    return ""
+
+
+def sweep_few(
+    network: Wiring,
+    names: tuple[str, ...],
+    key: Key,
+    state: NetworkState,
+    data: Tokens,
+    chosen: Array,
+) -> tuple[NetworkState, Info]:
+    """Kernel: as `sweep_subset`, on an accelerator in one program; other topics of the same key.
+
+    There are no counts of documents and words that the chosen tokens do not have.
+    """
+    (topic,), num_slots = network.indicators, slot_sizes(state, network)[names[0]]
+    # slots may have grown beyond what the kernel holds
+    if default_platform() == "cpu" or num_slots > token_draw.MOST_TOPICS:
+        return sweep_subset(network, names, key, state, data, chosen)
+    ((word,), (column,)) = network.children(topic), network.blocks[topic].by
+    sizes, groups = network.sizes(data, {topic: num_slots}), state.values[topic]
+    width = token_births.padded(num_slots)
+    prior_values, word_values = state.hyperparameters[topic], state.hyperparameters[word]
+    num_words = network.blocks[word].distribution.size
+    pseudo = jnp.broadcast_to(word_values["concentration"], (num_words,))
+    documents, by_document = _counts_of(
+        data.columns[column], groups, chosen, (network.parts(topic, sizes).num_parts, width)
+    )
+    words, by_word = _counts_of(data.columns[word], groups, chosen, (num_words, width))
+    uniforms = special.uniforms(key, (chosen.shape[0], 2))
+    log_kept = jnp.log1p(-uniforms[:, 1]) / prior_values["base_concentration"]
+    scalars = jnp.stack([prior_values["concentration"], jnp.sum(pseudo), prior_values["rest"]])
+    inputs = token_births.BirthInput(
+        documents,
+        words,
+        groups[chosen],
+        uniforms[:, 0],
+        jnp.exp(log_kept),
+        -jnp.expm1(log_kept),
+        pseudo[data.columns[word][chosen]],
+        scalars,
+        jnp.full((1,), num_slots, jnp.int32),
+        count_pairs(jnp.zeros_like(groups), groups, (1, width))[0],
+        jnp.pad(prior_values["weights"], (0, width - num_slots)),
+        by_document,
+        by_word,
+    )
+    draw = token_births.draw
+    if DATA_AXIS in jax.sharding.get_abstract_mesh().axis_names:  # all devices do the same
+        everywhere = PartitionSpec()
+        draw = jax.shard_map(draw, in_specs=everywhere, out_specs=everywhere, check_vma=False)
+    after = draw(inputs)
+    weights = {"weights": after.weights[:num_slots], "rest": after.rest[0]}
+    return NetworkState(
+        state.values | {topic: groups.at[chosen].set(after.topics)},
+        state.hyperparameters | {topic: prior_values | weights},
+        state.slots | {topic: after.totals[:num_slots] > 0},
+    ), Info(overflow={topic: after.no_room[0] > 0})
+
+
+def _counts_of(
+    items: Array, groups: Array, chosen: Array, shape: tuple[int, int]
+) -> tuple[Array, Array]:
+    """Rows (S,) int32 of the chosen tokens' items, and their counts (S, K) float by group.
+
+    Args: items, groups (T,) int32, within `shape`; chosen (S,) int32.
+    """
+    num_rows = chosen.shape[0]
+    row_of = jnp.full((shape[0],), num_rows, jnp.int32)
+    row_of = row_of.at[items[chosen]].min(jnp.arange(num_rows, dtype=jnp.int32))
+    counts = jnp.zeros((num_rows, shape[1]), jnp.int32)
+    counts = counts.at[row_of[items], groups].add(1, mode="drop")
+    return row_of[items[chosen]], counts.astype(jnp.result_type(float))
 
 
 def are_short(network: Wiring, data: Tokens) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf import devices, preparation
-from jaxmf._kernels import token_draw
+from jaxmf._kernels import token_births, token_draw
 from jaxmf._kernels.token_draw import TokenInput
 from tests import FAST_COMPILE
 
@@ -85,18 +85,23 @@ def test_nothing_is_drawn_of_no_tokens_and_no_documents():
     assert token_draw.draw(TokenInput(*map(jnp.asarray, problem))).shape == (0,)
 
 
-@pytest.mark.filterwarnings("ignore:The Pallas Triton backend:DeprecationWarning")
-@pytest.mark.parametrize("num_above", [1, 3])
-def test_it_lowers_for_cuda_to_one_call(num_above, monkeypatch):
+def lowered_for_h100(kernel, inputs, monkeypatch):
+    """The program of a kernel, lowered on a machine without a GPU."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    inputs = TokenInput(*token_draw.trial(num_above, 37, 0))
     on_h100 = contextlib.nullcontext()
     if jax.__version_info__ >= (0, 12):  # lowers for a device, not for the oldest that there is
         device = jax.sharding.AbstractDevice("NVIDIA H100 80GB HBM3", 132, platform="gpu")
         mesh = jax.sharding.AbstractMesh((), (), abstract_device=device)
         on_h100 = jax.sharding.use_abstract_mesh(mesh)
     with on_h100:
-        text = jax.jit(token_draw.draw).trace(inputs).lower(lowering_platforms=("cuda",)).as_text()
+        return jax.jit(kernel).trace(inputs).lower(lowering_platforms=("cuda",)).as_text()
+
+
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend:DeprecationWarning")
+@pytest.mark.parametrize("num_above", [1, 3])
+def test_it_lowers_for_cuda_to_one_call(num_above, monkeypatch):
+    inputs = TokenInput(*token_draw.trial(num_above, 37, 0))
+    text = lowered_for_h100(token_draw.draw, inputs, monkeypatch)
     assert text.count("xla.gpu.triton") == 1
     assert "stablehlo.while" not in text
 
@@ -159,7 +164,8 @@ def test_a_kernel_is_tried_within_whatever_the_caller_is(a_gpu):
 
 
 def test_which_networks_and_data_it_is_for(a_gpu, monkeypatch):
-    monkeypatch.setattr(token_draw, "trouble", lambda platform, *sizes: "")
+    for kernel in (token_births, token_draw):
+        monkeypatch.setattr(kernel, "trouble", lambda platform, *sizes: "")
 
     def sweep_of(model, data=None, **options):
         return model.device_options(options, platform="gpu", data=data).get("sweep")
@@ -168,6 +174,10 @@ def test_which_networks_and_data_it_is_for(a_gpu, monkeypatch):
     assert sweep_of(mf.LDA(3), sweep="parallel") is None
     assert sweep_of(mf.HDPLDA()) == sweep_of(mf.PAM((2, 3))) == "partially_collapsed"
     assert sweep_of(mf.HDPLDA(), TOKENS) == "sequential"  # of few tokens
+    with monkeypatch.context() as patched:
+        patched.setattr(token_births, "trouble", lambda platform, size: "x" * (size > 64))
+        assert sweep_of(mf.HDPLDA()) == "parallel"
+        assert sweep_of(mf.LDA(3)) == "partially_collapsed"
     assert sweep_of(mf.PAM((2, 3, 4))) != "partially_collapsed"
     columns = {"document": np.arange(2_000) // 1_500, "word": np.arange(2_000) % 7}
     long = mf.Tokens(columns, {"document": 2, "word": 7})

@@ -8,7 +8,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf._kernels import tables
-from jaxmf.blocks import batches, parallel, starting, tile_layout
+from jaxmf.blocks import batches, in_kernel, parallel, starting, tile_layout
 from jaxmf.blocks.elimination import Factor, choose_all, draw_all
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.subset import random_tokens, sweep_subset
@@ -146,7 +146,7 @@ IN_KERNEL = {
 @pytest.mark.tiers(exhaustive=["topics", "paths"])
 @pytest.mark.parametrize("name", IN_KERNEL)
 def test_and_one_that_draws_topics_by_the_kernel(name, monkeypatch):
-    for module in (batches, tables, tile_layout):
+    for module in (batches, in_kernel, tables, tile_layout):
         monkeypatch.setattr(module, "default_platform", lambda: "gpu")
     check("kernel", IN_KERNEL[name], (), sweep="partially_collapsed")
 
