@@ -122,7 +122,7 @@ class BuffetModel(SimulatedModel):
             capacity = check_count("capacity", capacity, most=MOST_SLOTS)
         if self.num_features is not None:
             return self.num_features + self.first_slot()
-        return (16 if capacity is None else capacity) + self.first_slot()
+        return (slots.FIRST_SLOTS if capacity is None else capacity) + self.first_slot()
 
     def trimmed(self, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """See `TrimsDraws`; the slots of a finite model are all features."""

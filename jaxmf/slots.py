@@ -18,6 +18,8 @@ from jax.typing import DTypeLike
 
 from jaxmf.types import PyTree
 
+FIRST_SLOTS = 16  # of a number of features without bound, where no `capacity` is given
+
 
 class Claim(NamedTuple):
     """Slots handed out: `claimed` (K,) bool, and `overflow` () bool, more asked for than free."""

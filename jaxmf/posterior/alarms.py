@@ -24,6 +24,7 @@ _CHECKS = (
     structure_alarms.groups_of_one_value,
     structure_alarms.topics_of_single_documents,
     structure_alarms.known_to_model,
+    structure_alarms.search_out_of_slots,
     data_alarms.noise_above_data,
     data_alarms.unlike_units,
     run_alarms.disagreement,
@@ -60,8 +61,8 @@ def alarms(posterior: Draws) -> tuple[Alarm, ...]:
     feature or one group in use, noise above the sd of the data, a free energy that still
     changes, an evidence without a credible error, observed cells that simple means of the other
     cells predict better, or words that their frequencies do (see `leave_one_out`), intervals
-    that leave the scale of the data, columns of unequal error that share their noise. Kept once
-    computed.
+    that leave the scale of the data, columns of unequal error that share their noise, a search
+    for a start that ran out of slots. Kept once computed.
 
     Returns:
         An `Alarm` (kind, sentence) for each; empty if nothing was seen.

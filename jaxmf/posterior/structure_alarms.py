@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from jaxmf.posterior.data_alarms import is_normal, named, observed_values
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.records import Alarm
 from jaxmf.posterior.run_alarms import can_split_groups, is_about_means
+from jaxmf.priors.features import IndianBuffet
+from jaxmf.slots import FIRST_SLOTS
 
 _DRAWS_SEEN = 10  # of the groups of rows
 _ROWS_OF_A_GROUP = 10  # with known cells, from which on one value alone is no chance
@@ -150,6 +153,28 @@ def known_to_model(posterior: Draws) -> Iterator[Alarm]:
     if posterior.is_variational and isinstance(posterior.model, WarnsOfFits):
         for kind, sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
             yield Alarm(kind, sentence)
+
+
+def search_out_of_slots(posterior: Draws) -> Iterator[Alarm]:
+    """As many features as the slots that a start from a search had: rows went without more."""
+    options = posterior.meta.options
+    if options.get("start") != "search":
+        return
+    capacity: Any = options.get("capacity")
+    num_slots = FIRST_SLOTS if capacity is None else int(capacity)
+    priors = settings_of(posterior.model)
+    for name, prior in (
+        ("num_features", priors["row_prior"]),
+        ("num_column_features", priors["column_prior"]),
+    ):
+        most = int(posterior.draws[name].max())
+        if isinstance(prior, IndianBuffet) and most >= num_slots:
+            yield Alarm(
+                "search out of slots",
+                f"The search for a start had {num_slots} slots a side, and a draw has {most} "
+                f"features ({name}): rows that needed more slots went without in the search, and "
+                f"the chains may start far from the mode. Set capacity={2 * most}",
+            )
 
 
 def level_as_feature(posterior: Draws) -> Iterator[Alarm]:

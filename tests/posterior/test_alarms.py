@@ -97,6 +97,29 @@ def test_advice_for_thinned_runs_counts_steps(samples, thin, proposed):
     assert f"num_samples={proposed} " in str(post.alarms()[0]) + " "
 
 
+@pytest.mark.parametrize(
+    ("most", "options", "says"),
+    [
+        (16, {"start": "search"}, True),
+        (15, {"start": "search"}, False),
+        (16, {"start": "search", "capacity": 32}, False),
+        (16, {}, False),
+    ],
+)
+def test_a_search_that_ran_out_of_slots_is_said(most, options, says):
+    finite = mf.BetaBernoulli(4.0, 1.0, 16)  # as many as its slots is no fault there
+    model = mf.BinaryMF(column_prior=finite, likelihood=mf.Bernoulli())
+    counts = np.repeat(RNG.integers(14, most + 1, (4, 250)), 2, axis=1)
+    counts[:, -1] = most
+    post = posterior(
+        model, (X > 0).astype(float), num_features=counts, num_column_features=counts + 16 - most
+    )
+    post.meta.options.update(options)
+    found = [alarm for alarm in post.alarms() if alarm.kind == "search out of slots"]
+    assert bool(found) == says
+    assert not says or str(found[0]).endswith("Set capacity=32")
+
+
 @pytest.mark.parametrize(("num_columns", "says"), [(30, "principal components"), (3, "longer")])
 def test_one_group_of_rows_with_very_many_columns_asks_for_fewer(num_columns, says):
     data = mf.Dense(np.random.default_rng(0).normal(size=(40, num_columns)))

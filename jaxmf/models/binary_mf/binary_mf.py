@@ -205,7 +205,8 @@ class BinaryMF(BinaryMFSpec):
             choice, and no annealing; as "prior" without annealing where they show none. Not for
             counts, a diagonal W or a matrix of prior means. See `samplers/bilinear/start.py`.
             "search": of 0/1 cells the best of an annealing and of rounds that find one side anew
-            given the other, before the warm-up, which is then not annealed. See `starts.search`.
+            given the other, before the warm-up, which is then not annealed. It has the slots to
+            begin with and goes without more: see `capacity`, and `starts.search`.
           several: proposals to change several features of a row at once, in every sweep; by default
             6 with W summed out, which made a sweep take half as long again and halved how far below
             the best mode chains end (`binary-mf/start` in benchmarks/results), 1 with W kept, and

@@ -36,6 +36,7 @@ from jaxmf.models.binary_mf.state import BinaryMFState, Hyperparameters
 from jaxmf.priors.features import BetaBernoulli
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
+from jaxmf.slots import FIRST_SLOTS
 from jaxmf.types import STATIC, Array
 
 
@@ -109,7 +110,7 @@ class BinaryMFSpec(ColumnUnits, SimulatedModel):
         num_fixed = self.num_fixed_rows() if is_rows else self.num_fixed_columns()
         if isinstance(prior, BetaBernoulli):
             return prior.num_features + num_fixed
-        return (16 if capacity is None else capacity) + num_fixed
+        return (FIRST_SLOTS if capacity is None else capacity) + num_fixed
 
     def centred(self, data: Dense) -> Dense:
         """The data minus the offsets, in units of `column_unit`."""

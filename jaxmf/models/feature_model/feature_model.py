@@ -191,7 +191,7 @@ class FeatureModel(FeatureModelSpec):
         feature_model_checks.check_density(self.prior)
         return chain.FeatureModelPlan(
             # a start with weak features needs more than 8, and each growth compiles anew
-            num_slots=self.num_slots(16 if capacity is None else capacity),
+            num_slots=self.num_slots(slots.FIRST_SLOTS if capacity is None else capacity),
             anneal=anneal,
             num_value_moves=check_count("num_value_moves", num_value_moves),
             sweep=feature_model_checks.sweep_option(sweep),
