@@ -19,10 +19,9 @@ from jaxmf.engine.processes import refuse_several
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import Anneals, SomeModel
-from jaxmf.posterior import alarms
 from jaxmf.posterior.assemble import fields_of_annealing
 from jaxmf.posterior.extension import outcome
-from jaxmf.preparation import matched_to, meta_of, refuse_inside, refuse_traced
+from jaxmf.preparation import finished, matched_to, refuse_inside, refuse_traced
 from jaxmf.registry.entry import Entry
 from jaxmf.results import Posterior
 from jaxmf.samplers.annealed_smc import MOST_POWERS, annealed_smc, rising_powers
@@ -105,8 +104,8 @@ def smc(
         "chain_method": chain_method,
         "mesh": mesh,
         "memory_limit": memory_limit,
+        "progress": progress,
     }
-    run_options |= {"progress": progress}
     began = time.perf_counter()
     if powers is None:
         search = annealed_smc(annealed, **method_settings)
@@ -125,12 +124,10 @@ def smc(
         raise KeyboardInterrupt("jaxmf.smc was interrupted before its last power: no posterior yet")
     settings = {"num_runs": num_runs, **method_settings, "num_powers": len(chosen)}
     settings["chain_method"] = chain_method
-    meta = meta_of(
-        "smc", container, seed=seed, settings=settings, options=options,
-        outcome=outcome(run, began), notes=matched.notes(container), mesh=mesh,
+    return finished(
+        "smc", matched, container, fields_of_annealing(matched, container, run, options), seed=seed,
+        settings=settings, options=options, outcome=outcome(run, began), mesh=mesh,
     )  # fmt: skip
-    fields = fields_of_annealing(matched, container, run, options)
-    return alarms.warn(Posterior(model=matched, data=container, meta=meta, **fields))
 
 
 def _run(search: Algorithm, data: Container, **options: Any) -> Run:

@@ -25,7 +25,7 @@ from jaxmf.engine.progress import ProgressReport
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import Placement, check_mesh_axes, validate_mesh
 from jaxmf.model import HasAscent, HoldsOutOnes, Model, SolvesInClosedForm, SomeModel
-from jaxmf.posterior import alarms, kept_cells
+from jaxmf.posterior import kept_cells
 from jaxmf.posterior.assemble import (
     fields_of_ascent,
     fields_of_chains,
@@ -38,7 +38,7 @@ from jaxmf.posterior.replicas import check_temper, with_replicas
 from jaxmf.posterior.replicas import facts as replica_facts
 from jaxmf.preparation import (
     check_process_rows,
-    meta_of,
+    finished,
     notes_of,
     prepare_run,
     refuse_traced,
@@ -159,11 +159,10 @@ def sample(
     """
     refuse_traced("sample", seed=seed, predict_at=predict_at)
     resident = resident_bytes()
-    model, container, build, options = prepare_run(
+    model, container, build, passed = prepare_run(
         model, data, "sample", options, sample, memory_limit
     )
-    passed = options
-    options = with_device_options(model, options, container, mesh)
+    options = with_device_options(model, passed, container, mesh)
     algorithm = build(**options)
     registry.check_draws(model, algorithm, container)
     run_settings: dict[str, Any] = {
@@ -206,14 +205,12 @@ def sample(
         run_settings |= replica_facts(run, temper)
     if moves := move_schedule.facts(run.state):
         run_settings["moves"] = moves
-    notes = notes_of(model, container, passed, options, mesh)
-    meta = meta_of(
-        "sample", container, seed=seed, settings=run_settings, options=options,
-        outcome=outcome(run, began), notes=notes, mesh=mesh,
+    fields = fields_of_chains(model, run) | {"predicted_at": cells}
+    return finished(
+        "sample", model, container, fields, seed=seed, settings=run_settings, options=options,
+        outcome=outcome(run, began), mesh=mesh,
+        notes=notes_of(model, container, passed, options, mesh),
     )  # fmt: skip
-    data, fields = container.without_cells(), fields_of_chains(model, run)
-    posterior = Posterior(model=model, data=data, meta=meta, predicted_at=cells, **fields)
-    return alarms.warn(posterior, mesh)
 
 
 def particle_filter(
@@ -280,12 +277,10 @@ def particle_filter(
         identity=_identity(model, container, "particle_filter", everything) if checkpoint else None,
     )
     run_settings = {"num_runs": num_runs, "chain_method": chain_method}
-    meta = meta_of(
-        "particle_filter", container, seed=seed, settings=run_settings, options=everything,
-        outcome=outcome(run, began), notes=model.notes(container), mesh=mesh,
+    return finished(
+        "particle_filter", model, container, fields_of_filter(model, container, run), seed=seed,
+        settings=run_settings, options=everything, outcome=outcome(run, began), mesh=mesh,
     )  # fmt: skip
-    fields = fields_of_filter(model, container, run)
-    return alarms.warn(Posterior(model=model, meta=meta, **fields), mesh)
 
 
 def variational(
@@ -343,10 +338,10 @@ def variational(
     )
     check_count("num_validation", num_validation, 0)
     if check_flag("analytic", analytic):
-        run_options: dict[str, Any] = {"num_epochs": num_epochs, "num_validation": num_validation}
-        run_options |= {"hold_out": hold_out}
-        run_options |= {"checkpoint": checkpoint, "resume": resume, "mesh": mesh}
-        return _analytic(model, container, seed, {**options, **run_options})
+        return _analytic(
+            model, container, seed, **options, num_epochs=num_epochs, num_validation=num_validation,
+            hold_out=hold_out, checkpoint=checkpoint, resume=resume, mesh=mesh,
+        )  # fmt: skip
     as_key(seed)  # refuses what is none, before anything is done
     num_epochs = check_count("num_epochs", _NUM_EPOCHS if num_epochs is None else num_epochs, 1)
     algorithm = build(num_epochs=num_epochs, **options)
@@ -383,19 +378,17 @@ def variational(
         if checkpoint
         else None,
     )
-    meta = meta_of(
-        "variational", container, seed=seed, settings=run_settings, options=kept,
-        outcome=outcome(run, began), notes=model.notes(container), mesh=mesh,
+    return finished(
+        "variational", model, container, fields_of_ascent(model, container, run), seed=seed,
+        settings=run_settings, options=kept, outcome=outcome(run, began), mesh=mesh,
     )  # fmt: skip
-    data, fields = container.without_cells(), fields_of_ascent(model, container, run)
-    return alarms.warn(Posterior(model=model, data=data, meta=meta, **fields), mesh)
 
 
 def _analytic(
-    model: SomeModel, data: object, seed: object, options: Mapping[str, object]
+    model: SomeModel, data: Container, seed: object, **meaningless: object
 ) -> Posterior[SomeModel]:
     """The posterior in closed form, on the host in one go."""
-    refused = [name for name, value in options.items() if value]
+    refused = [name for name, value in meaningless.items() if value]
     if refused:
         raise ValueError(
             f"analytic=True has no epochs, so {refused[0]} means nothing to it; leave one of "
@@ -409,12 +402,10 @@ def _analytic(
     draw = model.analytic(data)
     seconds = time.perf_counter() - began
     facts = {"seconds": seconds, "wall_seconds": seconds, "complete": True, "capacity": {}}
-    meta = meta_of(
-        "variational", data, seed=seed, settings={"analytic": True}, options={},
-        outcome=facts, notes=model.notes(data),
+    return finished(
+        "variational", model, data, fields_of_solution(draw), seed=seed,
+        settings={"analytic": True}, options={}, outcome=facts,
     )  # fmt: skip
-    fields = fields_of_solution(draw)
-    return alarms.warn(Posterior(model=model, data=data, meta=meta, **fields))
 
 
 VERBS: Mapping[str, Callable[..., Posterior]] = {

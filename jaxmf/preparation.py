@@ -1,4 +1,4 @@
-"""What every verb does first: checks, the container, the model in its order; and the facts last."""
+"""What every verb does first: checks, container, the model in its order; and last: a posterior."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.memory import check_limit, refuse_copy
 from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import Model, SomeModel
-from jaxmf.posterior import Meta
+from jaxmf.posterior import Meta, alarms
+from jaxmf.results import Posterior
 from jaxmf.row_shards import DATA_AXIS
 
 
@@ -142,33 +143,37 @@ def _check_tree(model: Model) -> None:
         )
 
 
-def meta_of(
+def finished(
     method: str,
+    model: SomeModel,
     data: Container,
+    fields: Mapping[str, Any],
     *,
     seed: object,
     settings: Mapping[str, object],
     options: Mapping[str, object],
     outcome: Mapping[str, Any],
-    notes: tuple[str, ...],
+    notes: tuple[str, ...] | None = None,
     mesh: object = None,
-) -> Meta:
-    """The facts of a run that is over.
+) -> Posterior[SomeModel]:
+    """The posterior of a run that is over, after a warning with its first alarm if it has any.
 
-    Args: settings: of the run loop; options: of the method; outcome: what `extension.outcome` says;
-    notes: those of `Model.notes`.
+    Args: fields: those of `posterior.assemble`; settings: of the run loop; options: of the method;
+    outcome: what `extension.outcome` says; notes: those of `Model.notes` if None.
     """
-    environment = describe_environment()
-    return Meta(
+    versions = describe_environment()["versions"]
+    meta = Meta(
         method=method,
         seed=seed,
         run=dict(settings),
         options=dict(options),
-        versions={name: found or "from source" for name, found in environment["versions"].items()},
+        versions={name: found or "from source" for name, found in versions.items()},
         device=_device_name(data, mesh),
-        notes=notes,
+        notes=model.notes(data) if notes is None else notes,
         **outcome,
     )
+    posterior = Posterior(model=model, meta=meta, **{"data": data.without_cells(), **fields})
+    return alarms.warn(posterior, mesh)
 
 
 def _device_name(data: object, mesh: object) -> str:
