@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from jaxmf import api
 from jaxmf.arguments import check_count, check_number, check_word
-from jaxmf.data import Dense
+from jaxmf.data import Dense, Positions
 from jaxmf.model import SomeModel
 from jaxmf.results import Posterior
 
@@ -113,7 +113,8 @@ class CellsEstimator(SampledEstimator, ABC):
 
     def _predict_cells(self, cells: tuple[np.ndarray, ...], new_rows: np.ndarray) -> np.ndarray:
         """Expected values (M,) of cells of further rows (N, D), NaN for missing cells."""
-        return self.posterior_.predict(cells, new_rows=new_rows, num_draws=1).mean
+        positions = Positions(*cells)  # the columns of the fit may have ids
+        return self.posterior_.predict(positions, new_rows=new_rows, num_draws=1).mean
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

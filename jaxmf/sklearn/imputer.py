@@ -64,9 +64,6 @@ class FactorImputer(OneToOneFeatureMixin, TransformerMixin, CellsEstimator):
             values[cells] = self._predict_cells(cells, values)
         return values
 
-    def _predict_cells(self, cells: tuple[np.ndarray, ...], new_rows: np.ndarray) -> np.ndarray:
-        return self.posterior_.predict(cells, new_rows=self._entries(new_rows), num_draws=1).mean
-
     def _entries(self, values: np.ndarray) -> Entries:
         rows, columns = np.nonzero(~np.isnan(values))
         known, names = values[rows, columns], column_names(self)

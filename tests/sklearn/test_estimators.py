@@ -7,6 +7,7 @@ pytest.importorskip("sklearn")
 
 import scipy.sparse
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -270,3 +271,19 @@ def test_missing_cells_are_filled_by_factors_and_the_others_stay():
     assert errors[0] < errors[1] / 4
     assert imputer.score(X) > -errors[1] / 4
     np.testing.assert_array_equal(imputer.transform(truth), truth)  # nothing to fill
+
+
+@pytest.mark.slow
+def test_factors_are_searched_in_a_table_with_ids():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random((24, 4)) < 0.1, np.nan, rng.normal(size=(24, 4)))
+    table = pandas.DataFrame(values, [f"P-{n}" for n in range(24)], list("abcd"))
+    search = GridSearchCV(estimators.FactorImputer(**FEW), {"n_components": [0, 1]}, cv=2)
+    assert np.isfinite(search.fit(table).cv_results_["mean_test_score"]).all()
+    pipeline = make_pipeline(
+        estimators.FactorImputer(n_components=1, **FEW), StandardScaler(), LogisticRegression()
+    )
+    search = GridSearchCV(pipeline, {"logisticregression__C": [0.1, 1.0]}, cv=2)
+    search.fit(table, np.arange(24) % 2)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()

@@ -95,10 +95,13 @@ def test_the_order_of_rows_does_not_matter_where_programs_are_compiled_as_a_user
 
 @pytest.fixture(scope="module")
 def images():
+    pd = pytest.importorskip("pandas")
     generator = np.random.default_rng(0)
     features = np.kron(np.eye(2), np.ones(4)) * 3
     z = generator.random((40, 2)) < 0.5
-    return z @ features + 0.3 * generator.normal(size=(40, 8)), z
+    values = z @ features + 0.3 * generator.normal(size=(40, 8))
+    # ids of rows and columns, as tables of users have them
+    return pd.DataFrame(values, [f"row {n}" for n in range(40)], list("abcdefgh")), z
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +116,8 @@ def test_features_are_found_and_rows_come_back(images, fitted):
     x, _ = images
     z = fitted.transform(x)
     assert z.shape == (40, fitted.n_components_)
-    assert z.dtype == x.dtype
-    assert np.sqrt(np.mean((fitted.inverse_transform(z) - x) ** 2)) < 0.45
+    assert z.dtype == x.to_numpy().dtype
+    assert np.sqrt(np.mean((fitted.inverse_transform(z) - x.to_numpy()) ** 2)) < 0.45
     assert -0.2 < fitted.score(x) <= 0
     names = fitted.get_feature_names_out()
     assert names[0] == "lineargaussianibptransformer0"
@@ -127,10 +130,10 @@ def test_a_score_does_not_see_the_cells_that_it_is_of(images, fitted):
     x, _ = images
 
     def predict(cells, *, new_rows, num_draws):
-        assert len(cells[0]) == round(0.1 * x.size)
-        assert np.isnan(new_rows[cells]).all()
-        assert np.isnan(new_rows).sum() == len(cells[0])
-        return SimpleNamespace(mean=x[cells] + 2.0)
+        assert len(cells.rows) == round(0.1 * x.size)
+        assert np.isnan(new_rows[tuple(cells)]).all()
+        assert np.isnan(new_rows).sum() == len(cells.rows)
+        return SimpleNamespace(mean=x.to_numpy()[tuple(cells)] + 2.0)
 
     estimator = copy.copy(fitted)
     estimator.posterior_ = SimpleNamespace(predict=predict)
