@@ -27,8 +27,8 @@ from benchmarks.harness import (
 )
 from benchmarks.peer import load_peer, peer_sweep_seconds
 from jaxmf import engine
+from jaxmf.engine.bound import BoundAlgorithm
 from jaxmf.engine.executables import num_bytes
-from jaxmf.engine.program import Program
 from jaxmf.engine.sharding import Placement
 
 NUM_COLUMNS = 36
@@ -126,7 +126,7 @@ def memory(quick: bool) -> list[Row]:
     step = planned_bytes(sweeps.lower(*arguments, num_sweeps=2).compile()) - num_bytes(data)
     placement = Placement(None, batched=False)
     algorithm, data = placement.put_everywhere((algorithm, data))
-    program = Program(algorithm, data, placement, 0, 1)
+    program = BoundAlgorithm(algorithm, data, placement, 0, 1)
     key = jax.random.key(0)
     executable = program.chunk_program(key, *program.shapes(key))
     chunk = sum(executable.memory()) - num_bytes((data, algorithm))

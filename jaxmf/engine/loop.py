@@ -8,10 +8,10 @@ from typing import Any
 
 from jaxmf.devices import default_platform
 from jaxmf.engine.algorithm import Exceeded, GrowthError, GrowthWarning
+from jaxmf.engine.bound import BoundAlgorithm, ChunkResult
 from jaxmf.engine.interrupt import Interrupts
-from jaxmf.engine.program import Program, Progress
+from jaxmf.engine.ongoing import OngoingRun
 from jaxmf.engine.progress import Display, ProgressReport, mean_scalars
-from jaxmf.engine.progression import Progression
 from jaxmf.engine.result import NonFiniteError
 from jaxmf.engine.storage import Storage
 from jaxmf.engine.supervisor import Supervisor
@@ -25,8 +25,8 @@ class Loop:
     """Drives the groups of a run to their end.
 
     Args:
-        program: what advances a group.
-        progression: where the run is; changed in place.
+        bound: what advances a group.
+        ongoing: where the run is; changed in place.
         storage: where checkpoints go, if anywhere.
         chunk_seconds: aim for the length of a chunk.
         note: of its reports.
@@ -34,18 +34,18 @@ class Loop:
 
     def __init__(
         self,
-        program: Program,
-        progression: Progression,
+        bound: BoundAlgorithm,
+        ongoing: OngoingRun,
         storage: Storage | None,
         chunk_seconds: float,
         note: str = "",
     ):
-        self._program = program
-        self._progression = progression
+        self._bound = bound
+        self._ongoing = ongoing
         self._storage = storage
         self._chunk_seconds = chunk_seconds
         self._note = note
-        self._num_workers = num_workers(len(progression.groups))
+        self._num_workers = num_workers(len(ongoing.groups))
 
     def go(self, display: Display, interrupts: Interrupts) -> bool:
         """Runs to the end, to the first interrupt or to the limit of growth; True at the end.
@@ -55,7 +55,7 @@ class Loop:
             GrowthError, MemoryError: if a step needs more slots than an axis may have, before any
                 draw was kept. Later it is a `GrowthWarning`, and the draws so far are kept.
         """
-        now, length, processes = self._progression, 1, self._program.placement.processes
+        now, length, processes = self._ongoing, 1, self._bound.placement.processes
         total = now.schedule.num_steps
         supervisor = Supervisor(
             self._num_workers,
@@ -68,7 +68,7 @@ class Loop:
             while now.step < total and not processes.any_of(interrupts.requested):
                 start = now.step
                 end = min(start + length, total)
-                chunks = self._program.advance(now.groups, end, supervisor)
+                chunks = self._bound.advance(now.groups, end, supervisor)
                 exceeded = next((chunk.exceeded for chunk in chunks if chunk.exceeded), None)
                 seconds_per_step = self._take(chunks, start, now.step)
                 length = next_length(length, seconds_per_step, self._chunk_seconds)
@@ -86,8 +86,8 @@ class Loop:
                     return False
         return now.step >= total
 
-    def _take(self, chunks: list[Progress], start: int, end: int) -> float:
-        now = self._progression
+    def _take(self, chunks: list[ChunkResult], start: int, end: int) -> float:
+        now = self._ongoing
         for chunk in chunks:
             if chunk.failure is not None:
                 folder = None if self._storage is None else self._storage.path
@@ -98,10 +98,10 @@ class Loop:
                 now.store.put(group.chains, row, draws)
                 row += num_rows
         seconds = max(chunk.seconds for chunk in chunks) / max(1, end - start)
-        return self._program.placement.processes.first_value(seconds)
+        return self._bound.placement.processes.first_value(seconds)
 
     def _end_early(self, exceeded: Exceeded) -> None:
-        now, folder = self._progression, None if self._storage is None else self._storage.path
+        now, folder = self._ongoing, None if self._storage is None else self._storage.path
         if now.num_stored == 0:
             if exceeded.is_memory:
                 raise MemoryError(exceeded.reason)
@@ -113,8 +113,8 @@ class Loop:
             GrowthWarning,
         )
 
-    def _report(self, chunks: list[Progress], seconds_per_step: float) -> ProgressReport:
-        now, schedule = self._progression, self._progression.schedule
+    def _report(self, chunks: list[ChunkResult], seconds_per_step: float) -> ProgressReport:
+        now, schedule = self._ongoing, self._ongoing.schedule
         scalars: dict[str, Any] = {
             name: [chunk.scalars[name] for chunk in chunks] for name in chunks[0].scalars
         }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxmf.engine.program import Failure
+from jaxmf.engine.bound import Failure
 from jaxmf.types import PyTree
 
 

@@ -1,6 +1,7 @@
 """The way in: one function that runs any algorithm.
 
-`loop.py` is the host loop, `program.py` its compiled programs, `chunk.py` what is compiled.
+`loop.py` is the host loop, `bound.py` what it drives: an algorithm bound to its data; `chunk.py`
+is what is compiled of it.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from jaxmf.arguments import check_count, check_flag, check_number
 from jaxmf.devices import default_device_of, default_platform
 from jaxmf.engine import draws
 from jaxmf.engine.algorithm import Algorithm
+from jaxmf.engine.bound import BoundAlgorithm
 from jaxmf.engine.chain_kernel import prepared
 from jaxmf.engine.environment import config_value, describe_environment
 from jaxmf.engine.executables import CACHE, bytes_on_device
 from jaxmf.engine.interrupt import Interrupts
 from jaxmf.engine.loop import Loop, num_workers
 from jaxmf.engine.memory import MemoryGuard, check_limit, resident_bytes
-from jaxmf.engine.program import Program
+from jaxmf.engine.ongoing import OngoingRun, finish, start_anew, start_from
 from jaxmf.engine.progress import Display, ProgressReport
-from jaxmf.engine.progression import Progression, finish, start_anew, start_from
 from jaxmf.engine.result import Run, Schedule
 from jaxmf.engine.sharding import NO_MESH, Placement, validate_mesh
 from jaxmf.engine.storage import Storage
@@ -142,28 +143,26 @@ def run(
         folder = draws.draws_folder(draws_folder, processes, resume=resume)
         schedule = dataclasses.replace(schedule, folder=folder)
         display = stack.enter_context(Display(progress if processes.is_first else False))
-        program = _make_program(
-            algorithm, data, placement, schedule, num_chains, memory_limit, resident
-        )
+        bound = _bind(algorithm, data, placement, schedule, num_chains, memory_limit, resident)
         keys = _group_keys(key, num_chains, placement)
-        storage, progression = None, None
+        storage, ongoing = None, None
         if checkpoint is not None:
             header: dict[str, object] = {"settings": settings, "identity": identity or {}}
             header["environment"] = describe_environment()
             storage = stack.enter_context(
                 Storage(checkpoint, header, processes, seconds=checkpoint_seconds)
             )
-            progression = storage.open(program, keys, schedule, resume=resume)
-        if progression is None:
+            ongoing = storage.open(bound, keys, schedule, resume=resume)
+        if ongoing is None:
             display.say("compiling")
-            progression = _first(program, keys, schedule, initial)
-        if progression.step < schedule.num_steps:
+            ongoing = _start(bound, keys, schedule, initial)
+        if ongoing.step < schedule.num_steps:
             display.say("starting")
             with Interrupts() as interrupts:
-                Loop(program, progression, storage, chunk_seconds, note).go(display, interrupts)
+                Loop(bound, ongoing, storage, chunk_seconds, note).go(display, interrupts)
         elif storage is not None:
-            storage.save(progression, at_once=True)
-        return finish(program, progression)
+            storage.save(ongoing, at_once=True)
+        return finish(bound, ongoing)
 
 
 # --- what is asked for ---------------------------------------------------------------------------
@@ -286,7 +285,7 @@ def _settings(
     }
 
 
-def _make_program(
+def _bind(
     algorithm: Algorithm,
     data: PyTree,
     placement: Placement,
@@ -294,7 +293,7 @@ def _make_program(
     num_chains: int,
     memory_limit: int | None,
     resident: int,
-) -> Program:
+) -> BoundAlgorithm:
     share_out = algorithm.share_out if placement.num_shares > 1 else None
     if share_out is not None:
         data = share_out(data, placement.num_shares)
@@ -314,7 +313,7 @@ def _make_program(
         guard.approve(program)
         data = placement.put_data(jax.block_until_ready(program(algorithm.prepare, data)))
         guard.hold((algorithm, data))
-    return Program(
+    return BoundAlgorithm(
         algorithm,
         data,
         placement,
@@ -336,12 +335,12 @@ def _group_keys(key: Key, num_chains: int, placement: Placement) -> list[tuple[s
     ]
 
 
-def _first(
-    program: Program, keys: list[tuple[slice, Key]], schedule: Schedule, initial: Run | None
-) -> Progression:
+def _start(
+    bound: BoundAlgorithm, keys: list[tuple[slice, Key]], schedule: Schedule, initial: Run | None
+) -> OngoingRun:
     """All chains before their first step, or where the run left them that is continued."""
-    program.approve(program.chunk_program(keys[0][1], *program.shapes(keys[0][1])))
+    bound.approve(bound.chunk_program(keys[0][1], *bound.shapes(keys[0][1])))
     if initial is None:
-        program.approve(program.start_program(keys[0][1]))
-        return start_anew(program, keys, schedule)
-    return start_from(program, keys, schedule, initial)
+        bound.approve(bound.start_program(keys[0][1]))
+        return start_anew(bound, keys, schedule)
+    return start_from(bound, keys, schedule, initial)

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from jaxmf.engine import checkpoint
+from jaxmf.engine.bound import BoundAlgorithm, Group
 from jaxmf.engine.chunk import leaf_names
 from jaxmf.engine.draws import DrawStore
 from jaxmf.engine.lock import FolderLock
 from jaxmf.engine.memory import in_words
+from jaxmf.engine.ongoing import OngoingRun
 from jaxmf.engine.processes import Processes
-from jaxmf.engine.program import Group, Program
-from jaxmf.engine.progression import Progression
 from jaxmf.engine.result import Run, Schedule
 from jaxmf.types import Key, PyTree
 from jaxmf.user_warnings import warn
@@ -64,8 +64,13 @@ class Storage:
             self._lock = None
 
     def open(
-        self, program: Program, keys: list[tuple[slice, Key]], schedule: Schedule, *, resume: bool
-    ) -> Progression | None:
+        self,
+        bound: BoundAlgorithm,
+        keys: list[tuple[slice, Key]],
+        schedule: Schedule,
+        *,
+        resume: bool,
+    ) -> OngoingRun | None:
         """The run in the folder where it was last saved; None if it is to start anew.
 
         The folder is locked until this object is left as a context.
@@ -77,7 +82,7 @@ class Storage:
         manifest, arrays = self._processes.from_first(partial(self._read, schedule, resume=resume))
         if manifest is None:
             return None
-        return self._restore(program, keys, schedule, _saved(manifest, arrays))
+        return self._restore(bound, keys, schedule, _saved(manifest, arrays))
 
     def _read(
         self, schedule: Schedule, *, resume: bool
@@ -126,14 +131,14 @@ class Storage:
 
     def _restore(
         self,
-        program: Program,
+        bound: BoundAlgorithm,
         keys: list[tuple[slice, Key]],
         schedule: Schedule,
         saved: checkpoint.Saved,
-    ) -> Progression:
+    ) -> OngoingRun:
         manifest = saved.manifest
         groups = [
-            self._restore_group(program, index, chains, key, saved)
+            self._restore_group(bound, index, chains, key, saved)
             for index, (chains, key) in enumerate(keys)
         ]
         num_dropped = manifest["num_dropped"]
@@ -143,7 +148,7 @@ class Storage:
         num_saved = store.put_parts(
             [entry["num_draws"] for entry in manifest["draws"]], saved.draws
         )
-        return Progression(
+        return OngoingRun(
             schedule,
             groups,
             store,
@@ -152,7 +157,7 @@ class Storage:
             num_saved=num_saved,
         )
 
-    def save(self, now: Progression, *, at_once: bool) -> None:
+    def save(self, now: OngoingRun, *, at_once: bool) -> None:
         """Writes a checkpoint if one is due, or if it must be now.
 
         One that cannot be written (a full disk, a folder that is gone or read-only) is a
@@ -191,7 +196,7 @@ class Storage:
         now.num_saved = stop
         self._last, self._is_failing = time.perf_counter(), False
 
-    def _warn(self, error: checkpoint.SaveError, now: Progression, *, is_last: bool) -> None:
+    def _warn(self, error: checkpoint.SaveError, now: OngoingRun, *, is_last: bool) -> None:
         free = ""
         with contextlib.suppress(OSError):
             free = f" and the folder has {in_words(shutil.disk_usage(self.path).free)} free"
@@ -216,24 +221,24 @@ class Storage:
         )
 
     def _restore_group(
-        self, program: Program, index: int, chains: slice, key: Key, saved: checkpoint.Saved
+        self, bound: BoundAlgorithm, index: int, chains: slice, key: Key, saved: checkpoint.Saved
     ) -> Group:
         capacity = saved.manifest["capacity"][index]
-        state, averages = program.shapes(key)
-        axes = sorted(program.capacity(state))
+        state, averages = bound.shapes(key)
+        axes = sorted(bound.capacity(state))
         if sorted(capacity) != axes:
             raise ValueError(
                 f"checkpoint: the state in {self.path} has the growing axes {sorted(capacity)}, "
                 f"and this algorithm's has {axes}; it was written by another algorithm"
             )
-        state, averages = program.shapes(key, capacity)
+        state, averages = bound.shapes(key, capacity)
         tree = (
             checkpoint.unpack(self.path, f"state-{index}", saved.arrays, state, leaf_names(state)),
             checkpoint.unpack(
                 self.path, f"average-{index}", saved.arrays, averages, sorted(averages)
             ),
         )
-        state, averages = program.placement.put_group(*tree)
+        state, averages = bound.placement.put_group(*tree)
         return Group(chains, key, state, averages, saved.manifest["step"], capacity)
 
 

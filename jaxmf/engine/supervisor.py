@@ -41,20 +41,20 @@ class Attempt(NamedTuple):
     # first, end: the steps it is to do: from `first` up to `end`
     first: int
     end: int
-    usual: float | None  # seconds a step so far; None if nothing is known
+    seconds_per_step: float | None  # so far; None if nothing is known
     began: float  # when, by `time.perf_counter`
     was_named: bool = False  # whether a user was warned that it is late
 
     def allowed(self) -> float:
         """Seconds it may take before it is called late."""
-        if self.usual is None:
+        if self.seconds_per_step is None:
             return float("inf")
         usual_steps = SLOW_PROGRAM * (self.end - self.first) + SLOW_STEPS
-        return max(LEAST_SECONDS, usual_steps * self.usual)
+        return max(LEAST_SECONDS, usual_steps * self.seconds_per_step)
 
     def complain(self, seconds: float) -> str:
         """The step, the chain, the usual seconds, and what to do."""
-        assert self.usual is not None
+        assert self.seconds_per_step is not None
         first, last = self.chains.start, self.chains.stop - 1
         who = f"chain {first}" if first == last else f"the chains {first} to {last}"
         steps = (
@@ -63,8 +63,9 @@ class Attempt(NamedTuple):
             else f"a step of {who} between {self.first} and {self.end - 1} has"
         )
         return (
-            f"{steps} been running for {seconds:.0f} s, where a step took {self.usual:.3g} s "
-            "before. If the process uses no CPU it waits for something: interrupt it and "
+            f"{steps} been running for {seconds:.0f} s, where a step took "
+            f"{self.seconds_per_step:.3g} s before. If the process uses no CPU it waits for "
+            "something: interrupt it and "
             "resume from its checkpoint, with PJRT_NPROC=1 set or with chain_method='vectorized'. "
             "If it is busy, the machine is short of cores or memory, or the state has grown: look "
             "at its number of features or groups"
@@ -140,10 +141,12 @@ class Supervisor:
         return [results[index] for index in range(len(calls))]
 
     @contextlib.contextmanager
-    def watch(self, chains: slice, first: int, end: int, usual: float | None) -> Iterator[None]:
+    def watch(
+        self, chains: slice, first: int, end: int, seconds_per_step: float | None
+    ) -> Iterator[None]:
         """Watches what runs within; called in the thread that runs it."""
         thread = threading.get_ident()
-        self._attempts[thread] = Attempt(chains, first, end, usual, time.perf_counter())
+        self._attempts[thread] = Attempt(chains, first, end, seconds_per_step, time.perf_counter())
         try:
             yield
         finally:

@@ -283,11 +283,11 @@ def test_scalars_between_thinned_draws_are_of_the_last_step():
 
 
 def test_a_full_buffer_of_draws_is_emptied_and_filled_again(monkeypatch):
-    from jaxmf.engine import program
+    from jaxmf.engine import bound
 
     toy = growing()
     whole = run(toy, np.zeros(()), num_samples=50, num_chains=2)
-    monkeypatch.setattr(program, "BUFFER_BYTES", 100)
+    monkeypatch.setattr(bound, "BUFFER_BYTES", 100)
     cut = run(toy, np.zeros(()), num_samples=50, num_chains=2)
     assert_same_run(whole, cut)
 

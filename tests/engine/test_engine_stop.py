@@ -18,8 +18,8 @@ import pytest
 from jaxmf.engine import (
     Interrupts,
     SlowStepWarning,
+    bound,
     load_run,
-    program,
     progress,
     run,
     supervisor,
@@ -160,13 +160,13 @@ def test_one_ctrl_c_ends_a_run_whose_step_hangs(monkeypatch, look):
 def test_no_alarm_while_a_program_is_compiled(monkeypatch):
     monkeypatch.setattr(supervisor, "LEAST_SECONDS", 0.3)
     monkeypatch.setattr(supervisor, "POLL_SECONDS", 0.01)
-    prepare = program.Program._prepare
+    prepare = bound.BoundAlgorithm._prepare
 
     def slowly(self, group):
         time.sleep(0.5)
         return prepare(self, group)
 
-    monkeypatch.setattr(program.Program, "_prepare", slowly)
+    monkeypatch.setattr(bound.BoundAlgorithm, "_prepare", slowly)
     # warnings are errors here
     assert run(growing(birth=1.0, death=0.0, capacity=2), np.zeros(()), num_samples=4).complete
 

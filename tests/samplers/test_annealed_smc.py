@@ -13,7 +13,7 @@ import scipy.stats
 import jaxmf as mf
 from jaxmf import annealed as verb
 from jaxmf.engine import GrowthWarning, Info, NonFiniteError
-from jaxmf.engine.program import Failure
+from jaxmf.engine.bound import Failure
 from jaxmf.likelihoods import gaussian
 from jaxmf.likelihoods.spectrum import log_density, power_change
 from jaxmf.models.linear_gaussian import annealed as linear_gaussian_annealed

@@ -58,12 +58,12 @@ def over(num_devices):
 def compiled_chunk(algorithm, data, num_devices):
     """The compiled program of a chunk over so many devices."""
     from jaxmf.engine.result import Schedule
-    from jaxmf.engine.run import _group_keys, _make_program, as_key
+    from jaxmf.engine.run import _bind, _group_keys, as_key
     from jaxmf.engine.sharding import Placement
 
     placement = Placement(over(num_devices), batched=True, row_arrays=algorithm.row_arrays())
     with placement.context():
-        program = _make_program(algorithm, data, placement, Schedule(0, 2, 1), 1, None, 0)
+        program = _bind(algorithm, data, placement, Schedule(0, 2, 1), 1, None, 0)
         keys = _group_keys(as_key(0), 1, placement)[0][1]
         return program.chunk_program(keys, *program.shapes(keys)).compiled
 

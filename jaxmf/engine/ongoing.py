@@ -9,16 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.engine.bound import BoundAlgorithm, Group
 from jaxmf.engine.chunk import Batch, capacity_of, leaf_names
 from jaxmf.engine.draws import DrawStore
-from jaxmf.engine.program import Group, Program
 from jaxmf.engine.result import Run, Schedule
 from jaxmf.engine.sharding import Placement
 from jaxmf.types import Key, PyTree
 
 
 @dataclass
-class Progression:
+class OngoingRun:
     """A run under way: its groups of chains, what they kept, and the time so far."""
 
     schedule: Schedule  # steps and draws there are to be
@@ -45,75 +45,79 @@ class Progression:
         return self.seconds_before + time.perf_counter() - self.began
 
 
-def start_anew(program: Program, keys: list[tuple[slice, Key]], schedule: Schedule) -> Progression:
+def start_anew(
+    bound: BoundAlgorithm, keys: list[tuple[slice, Key]], schedule: Schedule
+) -> OngoingRun:
     """All chains before their first step."""
-    groups = [program.start(key, chains) for chains, key in keys]
-    is_first = program.placement.processes.is_first
+    groups = [bound.start(key, chains) for chains, key in keys]
+    is_first = bound.placement.processes.is_first
     num_samples = schedule.num_samples
     store = DrawStore(_num_chains(keys), num_samples, schedule.folder, writes=is_first)
-    return Progression(schedule, groups, store)
+    return OngoingRun(schedule, groups, store)
 
 
 def start_from(
-    program: Program, keys: list[tuple[slice, Key]], schedule: Schedule, initial: Run
-) -> Progression:
+    bound: BoundAlgorithm, keys: list[tuple[slice, Key]], schedule: Schedule, initial: Run
+) -> OngoingRun:
     """All chains where an earlier run left them.
 
     Raises ValueError: if its state is not one of this algorithm and these chains.
     """
-    batched = program.placement.batch.batched
-    capacity = capacity_of(program.algorithm, initial.state, Batch(batched=True))
+    batched = bound.placement.batch.batched
+    capacity = capacity_of(bound.algorithm, initial.state, Batch(batched=True))
     groups = []
     for chains, key in keys:
-        shapes, _ = program.shapes(key, capacity)
+        shapes, _ = bound.shapes(key, capacity)
         pick = chains if batched else chains.start
         group_state = jax.tree.map(
             lambda leaf, pick=pick: leaf[pick], (initial.state, initial.averages)
         )
         _check_like(group_state[0], shapes, _num_chains(keys))
-        state, averages = program.placement.put_group(*group_state)
+        state, averages = bound.placement.put_group(*group_state)
         groups.append(Group(chains, key, state, averages, initial.num_steps, capacity))
     num_passed = min((x.shape[1] for x in initial.draws.values()), default=0)
     num_dropped = initial.num_draws - num_passed
-    num_samples, is_first = schedule.num_samples - num_dropped, program.placement.processes.is_first
+    num_samples, is_first = schedule.num_samples - num_dropped, bound.placement.processes.is_first
     store = DrawStore(_num_chains(keys), num_samples, schedule.folder, writes=is_first)
     store.put(slice(None), 0, initial.draws)
-    return Progression(
+    return OngoingRun(
         schedule, groups, store, num_dropped=num_dropped, seconds_before=initial.seconds
     )
 
 
-def finish(program: Program, progression: Progression) -> Run:
+def finish(bound: BoundAlgorithm, ongoing: OngoingRun) -> Run:
     """What a run returns, complete or interrupted."""
-    seconds = progression.seconds
-    groups, schedule = progression.groups, progression.schedule
+    seconds = ongoing.seconds
+    groups, schedule = ongoing.groups, ongoing.schedule
     sizes = [group.capacity for group in groups]
     common = {axis: max(size[axis] for size in sizes) for axis in sizes[0]}
     for group in groups:
-        program.grow(group, common)
-    store = progression.store
-    store.reserve(_draw_shapes(program, groups[0]))
-    if schedule.folder is not None and program.placement.processes.are_several:
+        bound.grow(group, common)
+    store = ongoing.store
+    store.reserve(_draw_shapes(bound, groups[0]))
+    if schedule.folder is not None and bound.placement.processes.are_several:
         store.flush()
-        program.placement.processes.any_of(False)  # none reads before the first has written
-    state, averages = _gather(groups, program.placement)
+        bound.placement.processes.any_of(False)  # none reads before the first has written
+    state, averages = _gather(groups, bound.placement)
     return Run(
-        draws=store.get(0, progression.num_stored),
+        draws=store.get(0, ongoing.num_stored),
         averages=averages,
         state=state,
-        num_steps=progression.step,
+        num_steps=ongoing.step,
         num_warmup=schedule.num_warmup,
-        complete=progression.step >= schedule.num_steps,
+        complete=ongoing.step >= schedule.num_steps,
         seconds=seconds,
         capacity=common,
-        num_draws=schedule.num_draws(progression.step),
+        num_draws=schedule.num_draws(ongoing.step),
         thin=schedule.thin,
     )
 
 
-def _draw_shapes(program: Program, group: Group) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    num_axes = program.placement.batch.num_axes
-    shapes = program.draw_shapes(group.keys, group.state)
+def _draw_shapes(
+    bound: BoundAlgorithm, group: Group
+) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    num_axes = bound.placement.batch.num_axes
+    shapes = bound.draw_shapes(group.keys, group.state)
     return {name: (x.shape[num_axes:], x.dtype) for name, x in shapes}
 
 

@@ -41,8 +41,8 @@ DONATED = ("state", "averages")
 class Group:
     """Chains that one program advances: one chain, or all of them along a leading axis.
 
-    `usual` is the time of one of its latest steps in seconds, None before there is one; `has_grown`
-    until a step was done at the new capacity.
+    `seconds_per_step` is that of its latest steps, None before there is one; `has_grown` until a
+    step was done at the new capacity.
     """
 
     chains: slice
@@ -51,7 +51,7 @@ class Group:
     averages: dict[str, Any]
     step: int
     capacity: dict[str, int]
-    usual: float | None = None
+    seconds_per_step: float | None = None
     has_grown: bool = False
 
 
@@ -64,7 +64,7 @@ class Failure(NamedTuple):
 
 
 @dataclass
-class Progress:
+class ChunkResult:
     """What a group did in a chunk."""
 
     # pieces of kept draws in order, each name -> (chains, rows, ...)
@@ -83,7 +83,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Program:
+class BoundAlgorithm:
     """An algorithm bound to its data and to devices."""
 
     # algorithm, data: on their devices
@@ -171,13 +171,15 @@ class Program:
                 f"{self.capacity(group.state)}"
             )
         group.capacity, group.has_grown = larger, True
-        if group.usual is not None:
+        if group.seconds_per_step is not None:
             # steps take longer at larger capacity, by no more than its cube
-            group.usual *= max(larger[axis] / max(1, before[axis]) for axis in larger) ** 3
+            group.seconds_per_step *= (
+                max(larger[axis] / max(1, before[axis]) for axis in larger) ** 3
+            )
 
     def advance(
         self, groups: list[Group], end: int, supervisor: Supervisor | None = None
-    ) -> list[Progress]:
+    ) -> list[ChunkResult]:
         """Takes groups up to step `end`, growing those whose steps overflow on the way.
 
         A step that overflows is repeated with the same key at larger capacity: drawing it anew
@@ -193,7 +195,7 @@ class Program:
         """
         supervisor = Supervisor() if supervisor is None else supervisor
         before = self._remember(groups)
-        done = [Progress() for _ in groups]
+        done = [ChunkResult() for _ in groups]
         # groups that stop at different steps must be brought together again
         may_stop = (
             partial(self._may_stop, supervisor) if len(groups) == 1 or any(before) else _never
@@ -201,10 +203,10 @@ class Program:
         self._advance(groups, done, end, supervisor, may_stop)
         reached = min(group.step for group in groups)
         later = [index for index, group in enumerate(groups) if group.step > reached]
-        if later and not any(progress.failure for progress in done):
+        if later and not any(result.failure for result in done):
             for index in later:
                 vars(groups[index]).update(self._restored(before[index]))
-                done[index] = Progress(seconds=done[index].seconds)
+                done[index] = ChunkResult(seconds=done[index].seconds)
             again = [groups[index] for index in later]
             self._advance(again, [done[index] for index in later], reached, supervisor, _never)
         return done
@@ -212,27 +214,27 @@ class Program:
     def _advance(
         self,
         groups: list[Group],
-        done: list[Progress],
+        done: list[ChunkResult],
         end: int,
         supervisor: Supervisor,
         may_stop: Callable[[], bool],
     ) -> None:
         while todo := [
-            (group, progress)
-            for group, progress in zip(groups, done, strict=True)
-            if group.step < end and not progress.is_stopped
+            (group, result)
+            for group, result in zip(groups, done, strict=True)
+            if group.step < end and not result.is_stopped
         ]:
-            if any(progress.exceeded for progress in done):
+            if any(result.exceeded for result in done):
                 return
-            calls = [(self._prepare(group), group, progress) for group, progress in todo]
+            calls = [(self._prepare(group), group, result) for group, result in todo]
             if may_stop():
                 return
             began = time.perf_counter()
             execute = partial(self._execute, end=end, supervisor=supervisor, may_stop=may_stop)
             overflows = supervisor.map(execute, calls)
-            for (group, progress), full in zip(todo, overflows, strict=True):
-                progress.seconds += time.perf_counter() - began
-                progress.exceeded = self._make_room(group, full)
+            for (group, result), full in zip(todo, overflows, strict=True):
+                result.seconds += time.perf_counter() - began
+                result.exceeded = self._make_room(group, full)
 
     def _may_stop(self, supervisor: Supervisor) -> bool:
         return self.placement.processes.any_of(supervisor.is_stopping())
@@ -280,32 +282,32 @@ class Program:
 
     def _execute(
         self,
-        call: tuple[Executable, Group, Progress],
+        call: tuple[Executable, Group, ChunkResult],
         *,
         end: int,
         supervisor: Supervisor,
         may_stop: Callable[[], bool],
     ) -> list[str]:
-        program, group, progress = call
+        program, group, result = call
         full: list[str] = []
-        while group.step < end and not full and progress.failure is None and not may_stop():
+        while group.step < end and not full and result.failure is None and not may_stop():
             first = group.step
             # how long a step takes at a new capacity is to be seen first
             num_left = 1 if group.has_grown else end - first
-            stop = first + _num_steps(num_left, group.usual, supervisor.chunk_seconds)
+            stop = first + _num_steps(num_left, group.seconds_per_step, supervisor.chunk_seconds)
             with program.turns.take():
                 began = time.perf_counter()
-                with supervisor.watch(group.chains, first, stop, group.usual):
+                with supervisor.watch(group.chains, first, stop, group.seconds_per_step):
                     outcome = self._run(program, group, stop)
                 seconds = self.placement.processes.first_value(time.perf_counter() - began)
             group.state, group.averages = outcome.state, outcome.averages
             group.step = int(outcome.step)
-            self._keep(progress, outcome.draws, int(outcome.num_draws), group.step)
+            self._keep(result, outcome.draws, int(outcome.num_draws), group.step)
             full = [axis for axis, flag in outcome.overflow.items() if flag]
-            progress.failure = None if full else _failure(group, outcome.bad)
+            result.failure = None if full else _failure(group, outcome.bad)
             group.has_grown = False
             # a step that overflowed was done as well
-            group.usual = seconds / max(1, group.step - first + bool(full))
+            group.seconds_per_step = seconds / max(1, group.step - first + bool(full))
         return full
 
     def _run(self, program: Executable, group: Group, end: int) -> Outcome:
@@ -327,7 +329,7 @@ class Program:
         with program.turns.take(), self.placement.context():
             return jax.block_until_ready(program(*args))
 
-    def _keep(self, progress: Progress, draws: Draw, num_draws: int, step: int) -> None:
+    def _keep(self, result: ChunkResult, draws: Draw, num_draws: int, step: int) -> None:
         piece = {}
         was_kept = step > self.num_warmup and (step - self.num_warmup) % self.thin == 0
         draws = self.placement.processes.gather(draws, num_draws + 1)
@@ -336,10 +338,10 @@ class Program:
             rows = np.moveaxis(rows, 1, 0) if self.placement.batch.batched else rows[None]
             piece[name] = np.array(rows[:, :num_draws])
             if rows.ndim == 2:
-                progress.scalars[name] = np.array(rows[:, num_draws - int(was_kept)])
+                result.scalars[name] = np.array(rows[:, num_draws - int(was_kept)])
         if num_draws:
-            progress.draws.append(piece)
-            progress.rows.append(num_draws)
+            result.draws.append(piece)
+            result.rows.append(num_draws)
 
     def _plan(self, step: int, end: int) -> ChunkPlan:
         counts = (step, end, self.num_warmup, self.thin)
@@ -390,16 +392,16 @@ def _never() -> bool:
     return False
 
 
-def _num_steps(num_left: int, usual: float | None, chunk_seconds: float) -> int:
+def _num_steps(num_left: int, seconds_per_step: float | None, chunk_seconds: float) -> int:
     """Steps of the next program of a chunk: all that are left, fewer where steps became slow.
 
     Example:
         >>> _num_steps(100, 0.01, 1.0), _num_steps(100, 0.5, 1.0), _num_steps(100, 9.0, 1.0)
         (100, 2, 1)
     """
-    if usual is None or num_left * usual <= 2 * chunk_seconds:
+    if seconds_per_step is None or num_left * seconds_per_step <= 2 * chunk_seconds:
         return num_left
-    return max(1, min(num_left, int(chunk_seconds / usual)))
+    return max(1, min(num_left, int(chunk_seconds / seconds_per_step)))
 
 
 def _failure(group: Group, bad: dict[str, Array]) -> Failure | None:
