@@ -1,7 +1,8 @@
 """Chains of models of binary features: which moves bring them to the mode, and what that costs.
 
 Every chain starts as its sampler does. It is in the mode where the mean log joint of its draws is
-at most `NATS` below that of a chain started from the truth. Rows of each kind and data: the share
+at most `NATS` below that of a chain started from the truth, which is four times as long as what
+is compared with it and has its first quarter left out. Rows of each kind and data: the share
 of chains in the mode, CPU seconds for each chain that is (seconds a chain over that share), and
 effective samples of the log joint a second of those chains. Seconds hold the compilation of steps
 whose slots grew.
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import numpyro.distributions as dist
 
 import jaxmf as mf
 from benchmarks import binary_mf
@@ -31,7 +33,7 @@ class Problem(NamedTuple):
     Attributes:
       model: the model.
       make: from a seed, the data and the fields of a state at the truth.
-      kinds: name -> options; the first is the default.
+      kinds: name -> options, and `num_warmup` where it is another one; the first is the default.
       num_warmup, num_draws: of a chain.
     """
 
@@ -73,6 +75,31 @@ def logistic_blocks(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
     return mf.Dense.from_array(x), {"u": u, "v": v, "weights": weights}
 
 
+def counts_of_blocks(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
+    """Counts in 50 x 50 cells of four features a side, gamma weights of mean 4, base rate .1."""
+    generator = np.random.default_rng(seed)
+    u, v = (generator.random((50, binary_mf.TRUE_FEATURES)) < 1 / 3 for _ in range(2))
+    weights = generator.gamma(2.0, 2.0, (binary_mf.TRUE_FEATURES, binary_mf.TRUE_FEATURES))
+    x = generator.poisson(0.1 + u.astype(float) @ weights @ v.T).astype(np.float32)
+    return mf.Dense.from_array(x), {"u": u, "v": v, "weights": weights}
+
+
+def scores(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
+    """Zeros and ones in 120 x 30 cells of four features, whose scores have the sd 1.5."""
+    generator = np.random.default_rng(seed)
+    z, y = generator.random((120, 4)) < 0.3, generator.normal(0, 1.5, (4, 30))
+    x = (z.astype(float) @ y + generator.standard_normal((120, 30)) > 0).astype(np.float32)
+    return mf.Dense.from_array(x), {"z": z, "y": y}
+
+
+def counts(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
+    """Counts in 120 x 30 cells of four features, rates of mean 3, base rate .1."""
+    generator = np.random.default_rng(seed)
+    z, y = generator.random((120, 4)) < 0.3, generator.exponential(3.0, (4, 30))
+    x = generator.poisson(0.1 + z.astype(float) @ y).astype(np.float32)
+    return mf.Dense.from_array(x), {"z": z, "y": y}
+
+
 def open_blocks(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
     """A matrix of 60 x 40 of three features a side, noise 0.5."""
     generator = np.random.default_rng(seed)
@@ -94,13 +121,18 @@ def _logistic_sides() -> mf.BinaryMF:
     return mf.BinaryMF(row_prior=prior, column_prior=prior, likelihood=mf.Bernoulli())
 
 
-def _normal_rows() -> mf.FeatureModel:
-    import numpyro.distributions as dist
+def _count_sides() -> mf.BinaryMF:
+    prior = _finite_sides().row_prior
+    likelihood = mf.Poisson(0.1)
+    return mf.BinaryMF(
+        row_prior=prior, column_prior=prior, likelihood=likelihood, weight_shape=2.0,
+        weight_rate=0.5,
+    )  # fmt: skip
 
-    rows = dist.Normal(0.0, 1.0).expand([36]).to_event(1)
-    return mf.FeatureModel(
-        likelihood=mf.Gaussian(0.5), feature_prior=rows, prior=mf.IndianBuffet(1.0)
-    )
+
+def _model_of_rows(likelihood: Any, entries: Any, num_columns: int) -> mf.FeatureModel:
+    rows = entries.expand([num_columns]).to_event(1)
+    return mf.FeatureModel(likelihood=likelihood, feature_prior=rows, prior=mf.IndianBuffet(1.0))
 
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {
@@ -114,8 +146,15 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
         }, 300, 200,
     ),
     "feature-model/section-4-2": lambda: Problem(
-        _normal_rows(), images,
+        _model_of_rows(mf.Gaussian(0.5), dist.Normal(0.0, 1.0), 36), images,
         {"default": {}, "particle Gibbs": {"sweep": "particle_gibbs"}}, 300, 200,
+    ),
+    "feature-model/120x30/probit": lambda: Problem(
+        _model_of_rows(mf.Probit(), dist.Normal(0.0, 1.5), 30), scores, {"default": {}}, 300, 200
+    ),
+    "feature-model/120x30/poisson": lambda: Problem(
+        _model_of_rows(mf.Poisson(0.1), dist.Exponential(1 / 3), 30), counts,
+        {"default": {}}, 300, 200,
     ),
     "binary-mf/50x50": lambda: Problem(
         _finite_sides(), blocks,
@@ -128,7 +167,16 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     ),
     "binary-mf/50x50/logistic": lambda: Problem(
         _logistic_sides(), logistic_blocks,
-        {"default": {}, "from data": {"start": "data"}, "search": {"start": "search"}}, 500, 200,
+        {
+            "default": {},
+            "default, long warm-up": {"num_warmup": 850},
+            "from data": {"start": "data"},
+            "search": {"start": "search"},
+            "search, short warm-up": {"start": "search", "num_warmup": 150},
+        }, 500, 200,
+    ),
+    "binary-mf/50x50/poisson": lambda: Problem(
+        _count_sides(), counts_of_blocks, {"default": {}}, 500, 200
     ),
     "binary-mf/60x40/open": lambda: Problem(
         mf.BinaryMF(), open_blocks, {"default": {}}, 500, 100
@@ -140,8 +188,8 @@ def level_of_truth(problem: Problem, data: Any, truth: dict[str, np.ndarray]) ->
     """The mean log joint of a chain that starts at the truth, in its slots."""
     sampler = problem.model.sampler()
     start = start_at(sampler, data, truth)
-    run, _ = timed_run(sampler, data, num_samples=problem.num_draws, initial=start)
-    return float(run.draws["log_joint"][0, problem.num_draws // 2 :].mean())
+    run, _ = timed_run(sampler, data, num_samples=4 * problem.num_draws, initial=start)
+    return float(run.draws["log_joint"][0, problem.num_draws :].mean())
 
 
 def start_at(sampler: Any, data: Any, truth: dict[str, np.ndarray]) -> Any:
@@ -168,12 +216,16 @@ def compare(name: str, quick: bool) -> list[Row]:
         data, truth = problem.make(seed)
         level = level_of_truth(problem, data, truth)
         for kind, options in problem.kinds.items():
+            own = {name: value for name, value in options.items() if name != "num_warmup"}
+            num_warmup = (
+                problem.num_warmup if quick else options.get("num_warmup", problem.num_warmup)
+            )
             run, seconds = timed_run(
-                problem.model.sampler(**options), data, seed=seed,
-                num_warmup=problem.num_warmup, num_samples=problem.num_draws,
-                num_chains=num_chains,
+                problem.model.sampler(**own), data, seed=seed, num_warmup=num_warmup,
+                num_samples=problem.num_draws, num_chains=num_chains,
             )  # fmt: skip
-            found[kind].append(_measured(run, level, seconds / num_chains))
+            measured = _measured(run, level, seconds / num_chains)
+            found[kind].append(measured | {"warm-up": num_warmup})
     rows: list[Row] = []
     for kind, sets in found.items():
         rows += _rows(f"mixing/{name}/{kind}", sets, None if not rows else found, problem)
@@ -240,7 +292,7 @@ def _note(sets: list[dict[str, Any]], problem: Problem) -> str:
     features = np.concatenate([each["features"] for each in sets])
     return (
         f"{in_mode.sum()} of {in_mode.size} chains at most {NATS:g} nats below one from the truth; "
-        f"features at the end {', '.join(map(str, np.sort(features)))}; {problem.num_warmup} "
+        f"features at the end {', '.join(map(str, np.sort(features)))}; {sets[-1]['warm-up']} "
         f"steps of warm-up, {problem.num_draws} draws, {sets[-1]['seconds']:.2f} s a chain, "
         "with the compilation of steps whose slots grew"
     )
