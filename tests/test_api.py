@@ -143,7 +143,8 @@ def test_an_interrupted_run_gives_what_there_is(problem):
             raise KeyboardInterrupt
 
     settings = SHORT | {"num_samples": 100_000, "progress": interrupt}
-    posterior = mf.sample(*problem, **settings)
+    with pytest.warns(mf.RunWarning, match=r"interrupted after \d+ of 100,000 draws"):
+        posterior = mf.sample(*problem, **settings)
     assert not posterior.meta.complete
     assert 1 <= posterior.num_draws < 100_000
     assert "interrupted" in repr(posterior)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from jaxmf.posterior.answers import Answers
 
+_FAR_MEANS = 2  # times what rows differ by, beyond which column means would take all colours
+
 
 def column_features(
     posterior: Answers, *, image_shape: tuple[int, int] | None = None, max_features: int = 24
@@ -123,6 +125,21 @@ def draw_lines(
         return image_lines(lines, row_titles(data.row_names, positions), image_shape)
     ids = None if data.row_names is None else np.asarray(data.row_names)[positions]
     return side_by_side(lines, ids, data.column_names)
+
+
+def less_column_means(lines: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Rows in several forms, name -> (R, J), less the column means of the first.
+
+    As they are where the means are small beside what rows differ by: colours then show the rows.
+    """
+    first = next(iter(lines.values()))
+    is_known = np.isfinite(first)
+    sums = np.sum(first, axis=0, where=is_known)
+    means = sums / np.maximum(is_known.sum(axis=0), 1)
+    within = np.std((first - means)[is_known]) if is_known.any() else 0.0
+    if np.sqrt(np.mean(means**2)) <= _FAR_MEANS * within:
+        return lines
+    return {f"{name}, less column means": values - means for name, values in lines.items()}
 
 
 def biclusters(

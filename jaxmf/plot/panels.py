@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxmf.arguments import check_count
+from jaxmf.diagnostics import evenly_spread
 from jaxmf.plot.style import (
     CHAIN_COLOURS,
     GRID,
@@ -96,22 +97,22 @@ def matrix(
     return figure
 
 
-def label_axis(axes: Axes, names: np.ndarray | None, axis: str) -> None:
-    """Ids at the columns ("x") or rows ("y") of a matrix, where these are few enough to be read."""
-    most = _MOST_IDS if axis == "x" else _MOST_ROW_IDS
-    if names is None or len(names) > most:
+def label_axis(axes: Axes, names: np.ndarray | None, axis: str, *, most: int | None = None) -> None:
+    """Ids at the columns ("x") or rows ("y") of a matrix, at as many of these as can be read."""
+    if names is None:
         return
-    labels = shortened(names.tolist())
+    at = evenly_spread(len(names), most or (_MOST_IDS if axis == "x" else _MOST_ROW_IDS))
+    labels = shortened(np.asarray(names)[at].tolist())
     if axis == "x":
-        axes.set_xticks(range(len(names)), labels, parse_math=False)
+        axes.set_xticks(at, labels, parse_math=False)
         axes.tick_params(axis="x", labelrotation=60 if _stand_on_end(names) else 0)
     else:
-        axes.set_yticks(range(len(names)), labels, parse_math=False)
+        axes.set_yticks(at, labels, parse_math=False)
 
 
 def _stand_on_end(names: np.ndarray | None) -> bool:
     """Whether ids of columns are turned, so that they have room beside each other."""
-    return names is not None and 8 < len(names) <= _MOST_IDS
+    return names is not None and len(names) > 8
 
 
 def _room_below(names: np.ndarray | None) -> float:
@@ -236,7 +237,7 @@ def side_by_side(
         bare(each)
         label_axis(each, columns, "x")
     axes[0].set_ylabel("row")
-    label_axis(axes[0], rows, "y")
+    label_axis(axes[0], rows if named else None, "y")
     figure.colorbar(picture, ax=axes, pad=0.015).outline.set_visible(False)
     return figure
 

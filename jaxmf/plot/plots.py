@@ -23,6 +23,7 @@ from jaxmf.plot.options import check_options
 from jaxmf.plot.panels import (
     held_out_picture,
     images,
+    label_axis,
     matrix,
     scree,
     topics_over_panels,
@@ -125,7 +126,6 @@ def picture(
     return shows(*capabilities)(method)
 
 
-_FAR_LEVEL = 3  # times the features, beyond which a level has no say in the colours
 _SHOWS: dict[str, tuple[Capability, ...]] = {}
 """What every picture needs, by its name."""
 
@@ -187,10 +187,9 @@ class Plots:
         scaled_by = mean
         if features.level is not None:
             titles[features.level] = "level of all rows"
-            others = np.delete(mean, features.level, axis=0)
             # a level far from zero would leave the features without colours
-            if np.abs(mean).max() > _FAR_LEVEL * np.abs(others).max(initial=0) > 0:
-                scaled_by = others
+            if len(mean) > 1:
+                scaled_by = np.delete(mean, features.level, axis=0)
         if image_shape is None:
             names = getattr(self._posterior.data, "column_names", None)
             return matrix(mean, titles, "feature", names, scaled_by=scaled_by)
@@ -249,9 +248,11 @@ class Plots:
         z = posterior.reference_draw()["z"][shown]
         order = np.lexsort((-z.astype(int))[:, np.argsort(-z.sum(axis=0), kind="stable")[::-1]].T)
         shared = posterior.cooccurrence(Positions(shown[order])).values
-        figure, (axes,) = figure_of(1, 1, width=4.8, height=4.0)
+        figure, (axes,) = figure_of(1, 1, width=5.4, height=4.8)
         picture = axes.imshow(shared, cmap=colours(SEQUENTIAL), vmin=0, interpolation="nearest")
         bare(axes)
+        names = posterior.data.row_names
+        label_axis(axes, None if names is None else names[shown[order]], "y", most=24)
         axes.set(xlabel="rows, sorted by features", ylabel="rows, in the same order")
         figure.colorbar(picture, ax=axes, shrink=0.85).set_label("shared features, E[ZZ']")
         return figure
@@ -310,6 +311,8 @@ class Plots:
     ) -> Figure:
         """Some rows as observed, beside the posterior mean of the features added up.
 
+        As a matrix less the means of the columns where these are far from zero.
+
         Args:
             rows: which rows, eight spread over the data by default.
             image_shape: (height, width) to draw rows as images.
@@ -325,6 +328,8 @@ class Plots:
         lines = {"observed": observed, "reconstructed": expected}
         if truth is not None:
             lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[positions]
+        if image_shape is None:
+            lines = bilinear.less_column_means(lines)
         return bilinear.draw_lines(posterior, lines, positions, image_shape)
 
     @shows(CELLS, MISSING)

@@ -12,12 +12,13 @@ from typing import TypeVar
 
 from jaxmf.data.cells_by_id import are_elsewhere
 from jaxmf.engine.processes import is_first
-from jaxmf.posterior import data_alarms, run_alarms, structure_alarms
+from jaxmf.posterior import data_alarms, residual_structure, run_alarms, structure_alarms
 from jaxmf.posterior.draws import NO_DRAWS, Draws, once
 from jaxmf.posterior.records import Alarm
 from jaxmf.user_warnings import warn as warn_user
 
 _CHECKS = (
+    run_alarms.interrupted,
     data_alarms.suspect_data,
     structure_alarms.nothing_in_use,
     structure_alarms.one_of_stated_groups,
@@ -29,6 +30,7 @@ _CHECKS = (
     data_alarms.unlike_units,
     run_alarms.disagreement,
     structure_alarms.level_as_feature,
+    residual_structure.left_in_residuals,
     run_alarms.idle_replicas,
     run_alarms.drift,
     run_alarms.unfinished_ascent,
@@ -44,6 +46,7 @@ _OF_CELLS = (
     data_alarms.noise_above_data,
     data_alarms.unlike_units,
     structure_alarms.level_as_feature,
+    residual_structure.left_in_residuals,
     structure_alarms.groups_of_one_value,
     run_alarms.unequal_errors,
 )
@@ -57,12 +60,13 @@ class RunWarning(UserWarning):
 def alarms(posterior: Draws) -> tuple[Alarm, ...]:
     """Why this run should not be trusted as it stands, and what to do.
 
-    Chains that disagree or drift (R-hat above 1.05; of factors see `cell_agreement`), no
-    feature or one group in use, noise above the sd of the data, a free energy that still
-    changes, an evidence without a credible error, observed cells that simple means of the other
-    cells predict better, or words that their frequencies do (see `leave_one_out`), intervals
-    that leave the scale of the data, columns of unequal error that share their noise, a search
-    for a start that ran out of slots. Kept once computed.
+    A run that was interrupted, chains that disagree or drift (R-hat above 1.05; of factors see
+    `cell_agreement`), no feature or one group in use, structure that the features leave in the
+    residuals, noise above the sd of the data, a free energy that still changes, an evidence without
+    a credible error, observed cells that simple means of the other cells predict better, or words
+    that their frequencies do (see `leave_one_out`), intervals that leave the scale of the data,
+    columns of unequal error that share their noise, a search for a start that ran out of slots.
+    Kept once computed.
 
     Returns:
         An `Alarm` (kind, sentence) for each; empty if nothing was seen.

@@ -40,6 +40,21 @@ def cells_agree(posterior: Draws) -> bool:
     return found is not None and found.is_good
 
 
+def interrupted(posterior: Draws) -> Iterator[Alarm]:
+    """A run that was ended before it was done."""
+    if posterior.meta.complete:
+        return
+    # an extended run has what it was asked for nowhere
+    asked, done = int(posterior.meta.run.get("num_samples", 0)), "before its end"
+    if asked > posterior.num_draws:
+        done = f"after {posterior.num_draws:,} of {asked:,} draws"
+    yield Alarm(
+        "interrupted",
+        f"The run was interrupted {done}. Take what it says as a first look: make it again, or go "
+        "on from its checkpoint with resume=True if it has one.",
+    )
+
+
 def disagreement(posterior: Draws) -> Iterator[Alarm]:
     """Chains that disagree."""
     rhats = slow_quantities(posterior)

@@ -19,6 +19,7 @@ from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, LinearGaussianState
 from jaxmf.models.linear_gaussian.updates import (
     update_by_change_of_basis,
+    update_by_shared_births,
     update_by_split_merge,
     update_column_noise,
     update_features,
@@ -28,6 +29,7 @@ from jaxmf.priors import column_noise, hyper
 from jaxmf.samplers.annealing import (
     annealed_factor,
     hold_while_annealed,
+    is_annealed,
     noise_while_annealed,
     row_mean_squares,
     start_with_few_features,
@@ -49,6 +51,7 @@ class LinearGaussianPlan:
     anneal: bool
     split_merge: int
     change_basis: int
+    shared_births: int = 0
 
 
 def init(
@@ -96,7 +99,7 @@ def step(
     data: Dense,
     progress: Array,
 ) -> tuple[LinearGaussianState, Info]:
-    """A sweep, splits, merges and changes of basis where wanted, hyperparameters, noise."""
+    """A sweep, further moves of features where wanted, hyperparameters, noise."""
     if state.column_noise is not None:
         scaled, alike = model.at_noise(state)
         alike, info = step(plan, scaled, key, alike, data, progress)
@@ -120,6 +123,18 @@ def step(
             data,
             num_proposals=plan.split_merge,
             scale_factor=factor,
+        )
+        info = Info(overflow=merge_overflow(info.overflow, more.overflow))
+    if plan.shared_births:
+        state, more = update_by_shared_births(
+            model,
+            jax.random.fold_in(key, 5),
+            state,
+            data,
+            # before its end they would take apart what the annealing puts together
+            num_proposals=jnp.where(is_annealed(progress), 0, plan.shared_births)
+            if plan.anneal
+            else plan.shared_births,
         )
         info = Info(overflow=merge_overflow(info.overflow, more.overflow))
     if plan.change_basis:

@@ -100,6 +100,7 @@ class LinearGaussianIBP(LinearGaussianSpec):
         anneal: bool = True,
         split_merge: int = 0,
         change_basis: int = 2,
+        shared_births: int = 0,
         capacity: int | None = None,
     ) -> Algorithm:
         """Gibbs sampling of Z, missing cells and hyperparameters, Y summed out.
@@ -122,11 +123,15 @@ class LinearGaussianIBP(LinearGaussianSpec):
           change_basis: how often after every sweep two columns of Z are drawn anew from the three
             bases of their plane: a feature of nearly all rows beside one of all rows becomes one of
             a few rows. 0 for none. See `samplers/change_of_basis.py`.
+          shared_births: proposals a step, once the annealing is over, of a birth or death of a
+            feature that several rows share, with all its rows at once; see
+            `samplers/shared_births.py`. None by default, as one costs about as much as a sweep. For
+            wide tables, where a feature of many rows is dear to the first row that has it.
           capacity: slots to begin with; they double when a sweep needs more.
         Returns:
           Algorithm with the growing axis "features".
         Raises:
-          TypeError: a `split_merge` or `change_basis` that is not a whole number.
+          TypeError: a `split_merge`, `change_basis` or `shared_births` that is not a whole number.
           ValueError: an unknown sweep, a capacity below 1, too many slots for "whole_rows", or a
             negative number of proposals or changes.
         """
@@ -140,6 +145,7 @@ class LinearGaussianIBP(LinearGaussianSpec):
             anneal=check_flag("anneal", anneal),
             split_merge=check_count("split_merge", split_merge, 0),
             change_basis=check_count("change_basis", change_basis, 0),
+            shared_births=check_count("shared_births", shared_births, 0),
         )
         model = self.completed()
         return algorithm(

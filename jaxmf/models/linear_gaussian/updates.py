@@ -19,7 +19,7 @@ from jaxmf.likelihoods.spectrum import Spectrum, marginal_change
 from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.models.linear_gaussian.state import LinearGaussianState, complete
 from jaxmf.priors import hyper
-from jaxmf.samplers import column_noise
+from jaxmf.samplers import column_noise, shared_births
 from jaxmf.samplers.change_of_basis import change_of_basis
 from jaxmf.samplers.collapsed_sweep import collapsed_sweep
 from jaxmf.samplers.feature_layout import Scales
@@ -165,6 +165,35 @@ def update_by_split_merge(
         num_scans=_NUM_SCANS,
         num_fixed=model.first_slot(),
     )
+    return state._replace(z=z), Info(overflow={"features": overflow})
+
+
+def update_by_shared_births(
+    model: LinearGaussianSpec,
+    key: Key,
+    state: LinearGaussianState,
+    data: Dense,
+    *,
+    num_proposals: Array | int,
+) -> tuple[LinearGaussianState, Info]:
+    """Kernel: Z by births and deaths of features of several rows, missing cells as they are."""
+    prior = model.prior(state)
+    likelihood = linear_gaussian_columns(
+        complete(state, data), noise_scale=state.noise_scale, feature_scale=state.feature_scale
+    )
+
+    def once(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        z, overflow = carry
+        proposal = shared_births.propose(
+            jax.random.fold_in(key, index),
+            z,
+            prior=prior,
+            likelihood=likelihood,
+            num_fixed=model.first_slot(),
+        )
+        return proposal.z, overflow | proposal.overflow
+
+    z, overflow = jax.lax.fori_loop(0, num_proposals, once, (state.z, jnp.zeros((), bool)))
     return state._replace(z=z), Info(overflow={"features": overflow})
 
 
