@@ -82,8 +82,8 @@ def _advice(posterior: Draws) -> str:
     known = {setting.name for setting in registry.method_settings(entry, "sample")}
     options = posterior.meta.options
     moves = [
-        f"{name}={number}"
-        for name, number in (("shared_births", 1), ("split_merge", 5))
+        f"{name}={proposals}"
+        for name, proposals in (("shared_births", 1), ("split_merge", 5))
         if name in known and not options.get(name)
     ]
     warmup = int(posterior.meta.run.get("num_warmup", 0))

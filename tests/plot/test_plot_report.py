@@ -11,7 +11,7 @@ import pytest
 import jaxmf as mf
 from jaxmf import diagnostics, plot, registry
 from jaxmf.data import Dense
-from jaxmf.plot import panels
+from jaxmf.plot import bilinear, panels
 from jaxmf.plot.style import colour_scale
 from jaxmf.results import Posterior
 
@@ -110,6 +110,22 @@ def test_a_level_far_from_zero_leaves_the_features_their_colours(sampled):
     near, far = drawn(0.0), drawn(1e3)
     assert near[1] == far[1] == 1
     assert far[0] < 100
+
+
+def test_rows_far_from_zero_are_drawn_less_their_column_means():
+    near = {"observed": np.array([[1.0, -1.0, np.nan], [-1.0, 1.0, 0.5]])}
+    assert bilinear.less_column_means(near) is near
+    (far,) = bilinear.less_column_means({"observed": near["observed"] + 50}).items()
+    assert far[0] == "observed, less column means"
+    np.testing.assert_allclose(far[1], [[1.0, -1.0, np.nan], [-1.0, 1.0, 0.0]])
+
+
+def test_of_many_columns_some_have_their_ids():
+    figure = panels.matrix(np.eye(2, 200), ["a", "b"], "row", np.arange(200))
+    (axes, _) = figure.axes
+    at = axes.get_xticks()
+    assert 2 < at.size <= 30
+    assert [text.get_text() for text in axes.get_xticklabels()] == [str(each) for each in at]
 
 
 def test_values_far_above_zero_have_all_colours():

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jaxmf.data import Dense
-from jaxmf.engine import Info
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
+from jaxmf.models.linear_gaussian.updates import update_by_shared_births
 from jaxmf.models.noisy_or import NoisyOrIBP
 from jaxmf.models.noisy_or.updates import propose
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
@@ -188,32 +188,13 @@ def births_and_deaths(key, z, *, num_proposals, num_fixed=0, **parts):
     return jax.lax.fori_loop(0, num_proposals, once, start)
 
 
-def gaussian_kernel(model):
-    """Births and deaths alone, of the linear-Gaussian model."""
-
-    def kernel(key, state, data):
-        likelihood = linear_gaussian_columns(
-            data.values, noise_scale=state.noise_scale, feature_scale=state.feature_scale
-        )
-        z, overflow, _ = births_and_deaths(
-            key,
-            state.z,
-            prior=model.prior(state),
-            likelihood=likelihood,
-            num_proposals=4,
-            num_fixed=model.first_slot(),
-        )
-        return state._replace(z=z), Info(overflow={"features": overflow})
-
-    return kernel
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"bias": True}, {"num_features": 4}], ids=str)
 def test_births_and_deaths_alone_agree_with_fresh_data(settings):
     model = LinearGaussianIBP(concentration=1.4, **FIXED, **settings)
     setup = Setup(model, missing=False)
-    setup.check(gaussian_kernel(model), key=jax.random.key(70), num_replicates=4_096)
+    kernel = partial(update_by_shared_births, model, num_proposals=4)
+    setup.check(kernel, key=jax.random.key(70), num_replicates=4_096)
 
 
 def causes_kernel(model):

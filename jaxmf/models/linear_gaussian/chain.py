@@ -51,7 +51,7 @@ class LinearGaussianPlan:
     anneal: bool
     split_merge: int
     change_basis: int
-    shared_births: int = 0
+    shared_births: int
 
 
 def init(
@@ -131,10 +131,8 @@ def step(
             jax.random.fold_in(key, 5),
             state,
             data,
-            # before its end they would take apart what the annealing puts together
-            num_proposals=jnp.where(is_annealed(progress), 0, plan.shared_births)
-            if plan.anneal
-            else plan.shared_births,
+            # none while annealing, as they would take features apart that it puts together
+            num_proposals=jnp.where(plan.anneal & is_annealed(progress), 0, plan.shared_births),
         )
         info = Info(overflow=merge_overflow(info.overflow, more.overflow))
     if plan.change_basis:

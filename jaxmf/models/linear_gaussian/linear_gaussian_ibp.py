@@ -164,9 +164,9 @@ class LinearGaussianIBP(LinearGaussianSpec):
     takes_process_rows = "sample"
 
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
-        """The parallel sweep spreads rows over "data"; splits and merges go row by row."""
-        is_parallel = options.get("sweep") == "parallel" and not options.get("split_merge")
-        return (DATA_AXIS,) if is_parallel else ()
+        """The parallel sweep spreads rows over "data"; splits and births go by all of them."""
+        has_moves = options.get("split_merge") or options.get("shared_births")
+        return (DATA_AXIS,) if options.get("sweep") == "parallel" and not has_moves else ()
 
     def annealed(
         self, data: Dense, *, sweep: str = AUTO, capacity: int | None = None
@@ -184,7 +184,7 @@ class LinearGaussianIBP(LinearGaussianSpec):
         sweep = self.chosen_sweep(sweep, data)
         num_slots = self._slots_of_sweep(sweep, 8 if capacity is None else capacity)
         plan = chain.LinearGaussianPlan(
-            num_slots, sweep, anneal=False, split_merge=0, change_basis=1
+            num_slots, sweep, anneal=False, split_merge=0, change_basis=1, shared_births=0
         )
         model = self.completed()
         return annealed_model(
