@@ -47,7 +47,7 @@ def roles(headings: Sequence[str], *, with_value: bool = True) -> Roles | None:
     Args: with_value: whether there must be a column of values.
     """
     kinds = kinds_of(headings)
-    return None if kinds is None else assign(kinds, with_value=with_value)
+    return None if kinds is None else assign_roles(kinds, with_value=with_value)
 
 
 def kinds_of(headings: Sequence[str]) -> list[str | None] | None:
@@ -60,7 +60,7 @@ def kinds_of(headings: Sequence[str]) -> list[str | None] | None:
     return [_kind(heading) for heading in headings]
 
 
-def assign(kinds: Sequence[str | None], *, with_value: bool) -> Roles | None:
+def assign_roles(kinds: Sequence[str | None], *, with_value: bool) -> Roles | None:
     """The columns by what is known of each; see `roles`."""
     value = _only(kinds, "value")
     row, column = _only(kinds, "row"), _only(kinds, "column")

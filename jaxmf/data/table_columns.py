@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxmf.data.dates import are_dates
-from jaxmf.data.headings import Roles, are_called_ids, assign, kinds_of
+from jaxmf.data.headings import Roles, are_called_ids, assign_roles, kinds_of
 from jaxmf.data.suspects import are_times, count_lines
 from jaxmf.data.text_tables import MISSING, as_number, is_number
 from jaxmf.user_warnings import warn
@@ -161,7 +161,7 @@ def roles_by_content(lines: list[list[str]], *, with_value: bool = True) -> Role
     texts = [index for index in left if held[index] == "texts"]
     if not with_value and len(left) > 2 and len(texts) == 2:
         kinds = [kind if kind or index in texts else "index" for index, kind in enumerate(kinds)]
-    found = assign(kinds, with_value=with_value)
+    found = assign_roles(kinds, with_value=with_value)
     if found is None:
         return None
     repeat = all(len({line[at] for line in body}) < len(body) for at in (found.row, found.column))
@@ -178,7 +178,7 @@ def refuse_listed(path: Path, lines: list[list[str]], *, is_measured: bool) -> N
     """
     body, first = _body(lines), [cell.strip() for cell in lines[0]]
     kinds = kinds_of(first)
-    found = None if kinds is None or len(first) > 4 else assign(kinds, with_value=False)
+    found = None if kinds is None or len(first) > 4 else assign_roles(kinds, with_value=False)
     if found is not None and not found.is_named:
         found = found if len(first) == 2 and all(map(are_called_ids, first)) else None
     is_known = found is not None

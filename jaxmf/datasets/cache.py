@@ -97,9 +97,10 @@ def read(recipe: Recipe) -> Prepared:
     files = [directory / recipe.npz, *(directory / text for text in recipe.texts)]
     if not all(file.exists() for file in files):
         if recipe.build is None:
+            instructions = " ".join(source.instructions for source in recipe.sources)
             raise FileNotFoundError(
                 f"{recipe.name}: {files[0]} is not there, and this set has no official source to "
-                f"fetch it from. Put the prepared file there. {_instructions(recipe)}".rstrip()
+                f"fetch it from. Put the prepared file there. {instructions}".rstrip()
             )
         directory.mkdir(exist_ok=True)
         prepared = recipe.build({s.file: _obtain(directory, s) for s in recipe.sources})
@@ -132,10 +133,6 @@ def _check_content(directory: Path, recipe: Recipe, prepared: Prepared) -> None:
         f"{recipe.name}: {files} are not the official files, their content has the sha256 {digest} "
         f"and should have {recipe.sha256}. Remove them; they are fetched again."
     )
-
-
-def _instructions(recipe: Recipe) -> str:
-    return " ".join(source.instructions for source in recipe.sources)
 
 
 def _obtain(directory: Path, source: Source) -> Path:

@@ -325,11 +325,8 @@ def _check_same_shapes(before: PyTree, after: PyTree) -> None:
 
 def _strong(leaf: object) -> Array:
     leaf = jnp.asarray(leaf)
-    return jax.lax.convert_element_type(leaf, leaf.dtype) if _is_weak(leaf) else leaf
-
-
-def _is_weak(leaf: Array) -> bool:
-    return bool(getattr(leaf, "weak_type", False))
+    is_weak = getattr(leaf, "weak_type", False)
+    return jax.lax.convert_element_type(leaf, leaf.dtype) if is_weak else leaf
 
 
 def _pad(leaf: Array, shape: tuple[int, ...]) -> Array:

@@ -18,6 +18,7 @@ from typing import Any
 
 LOCK = "checkpoint.lock"
 _HELD = (errno.EACCES, errno.EAGAIN)
+_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 class LockedError(RuntimeError):
@@ -36,7 +37,7 @@ class FolderLock:
     def __init__(self, folder: Path):
         self._path = folder / LOCK
         while True:
-            self._descriptor = os.open(self._path, _flags(), 0o666)
+            self._descriptor = os.open(self._path, _FLAGS, 0o666)
             try:
                 is_locked = _lock(self._descriptor)
                 holder = {} if is_locked else _read(self._descriptor)
@@ -65,10 +66,6 @@ def refuse_if_locked(folder: Path) -> None:
     """
     if (folder / LOCK).exists():
         FolderLock(folder).release()
-
-
-def _flags() -> int:
-    return os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 def _lock(descriptor: int) -> bool | None:

@@ -166,7 +166,8 @@ def read_options(
 
 def _read_option(name: str, value: object, hint: object, default: Any) -> object:
     """A value of the type that a method's signature names."""
-    kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    kinds = typing.get_args(hint) if is_union else (hint,)
     if isinstance(value, str) and callable(default):
         return _function_named(name, value, default)
     if (value is None and type(None) in kinds) or (callable(value) and _takes_functions(kinds)):
@@ -184,10 +185,6 @@ def _read_option(name: str, value: object, hint: object, default: Any) -> object
             f"{name} must be a function such as {default.__name__}, or its name, got {value!r}"
         )
     return value
-
-
-def _is_union(hint: object) -> bool:
-    return typing.get_origin(hint) in (typing.Union, types.UnionType)
 
 
 def _takes_functions(kinds: tuple[object, ...]) -> bool:
