@@ -90,9 +90,7 @@ def _table(data: object) -> np.ndarray | None:
     if shape[0] * shape[1] > MOST_CELLS or shape[0] < _FEWEST_IN_COLUMN:
         return None
     if isinstance(data, Dense):
-        table = np.array(data.values, dtype=float)
-        if data.observed is not None:
-            table[~np.asarray(data.observed)] = np.nan
+        table = data.to_array().astype(float)
     else:
         table = np.full(shape, np.nan)
         table[np.asarray(data.rows), np.asarray(data.columns)] = np.asarray(data.values)

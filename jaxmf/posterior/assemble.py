@@ -16,14 +16,10 @@ from jaxmf.data import Container
 from jaxmf.engine import Run
 from jaxmf.model import Anneals, HasAscent, HasParticles, HoldsOutOnes, Model, TrimsDraws
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.evidence import annealed_evidence
-from jaxmf.posterior.records import Evidence
+from jaxmf.posterior.evidence import annealed_evidence, filter_evidence
 from jaxmf.programs import jit
-from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance, trace_paths
+from jaxmf.samplers.cloud import trace_paths
 from jaxmf.types import Draw, PyTree
-
-_LARGEST_VARIANCE = 0.5
-"""Of the evidence, relative, beyond which the error of its log is not stated."""
 
 Paths = list[dict[str, np.ndarray]]
 """What was kept of every row, for each run: name -> (particles, rows, ...)."""
@@ -88,7 +84,7 @@ def fields_of_filter(
         "draws": draws,
         "run": dataclasses.replace(run, draws={}, averages={}),
         "particle_log_weights": shares + (log_evidences - log_evidences.max())[:, None],
-        "evidence": _evidence(cloud, log_evidences),
+        "evidence": filter_evidence(cloud),
         "trace": kept,
     }
 
@@ -120,22 +116,6 @@ def fields_of_annealing(
 @jit
 def _draws_of_states(record: Callable[..., Draw], states: PyTree, data: Container) -> Draw:
     return jax.vmap(lambda state: record(jax.random.key(0), state, data))(states)
-
-
-def _evidence(cloud: PyTree, log_evidences: np.ndarray) -> Evidence:
-    """The evidence; its error only where what it is estimated from allows that.
-
-    A run of which few first particles have descendants knows little of its own error, and what one
-    says of itself holds for the modes that it found: one had 0.6 where another was 45 nats higher
-    (20 questions, 60 persons). Runs of which one outweighs all others have the relative variance 1
-    whatever the truth is.
-    """
-    value, variance = combine_log_evidence(log_evidences)
-    run_variances = np.asarray(jax.vmap(log_evidence_variance)(cloud), dtype=float)
-    is_trusted = (
-        log_evidences.size > 1 and variance < _LARGEST_VARIANCE and np.median(run_variances) < 1.0
-    )
-    return Evidence(value=value, standard_error=np.sqrt(variance) if is_trusted else np.nan)
 
 
 def _in_run(tree: PyTree, index: int) -> PyTree:

@@ -1,14 +1,16 @@
-"""The evidence of annealed runs: its error, and what forbids one."""
+"""The evidence of filters and of annealed runs: its error, and what forbids one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import jax
 import numpy as np
 from scipy.special import chdtri
 
 from jaxmf.posterior.records import Evidence
-from jaxmf.samplers.cloud import combine_log_evidence
+from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
+from jaxmf.types import PyTree
 
 _LEAST_RUNS = 2
 _LEAST_EFFECTIVE = 0.1  # of the particles, at any power
@@ -17,6 +19,27 @@ _NO_VARIANCE = 1e-8  # relative, of particles that agree about the evidence but 
 _LARGEST_VARIANCE = 0.5  # of the evidence, relative, beyond which its log has no symmetric error
 _SPREAD_LEVEL = 1e-3
 _MOST_BEYOND = 4.0  # spread of the runs over what each says itself, however few they are
+
+
+def filter_evidence(cloud: PyTree) -> Evidence:
+    """The evidence; its error only where what it is estimated from allows that.
+
+    A run of which few first particles have descendants knows little of its own error, and what one
+    says of itself holds for the modes that it found: one had 0.6 where another was 45 nats higher
+    (20 questions, 60 persons). Runs of which one outweighs all others have the relative variance 1
+    whatever the truth is.
+
+    Args: cloud: the last of every run.
+    """
+    log_evidences = np.asarray(cloud.log_evidence, dtype=float)
+    value, variance = combine_log_evidence(log_evidences)
+    run_variances = np.asarray(jax.vmap(log_evidence_variance)(cloud), dtype=float)
+    is_trusted = (
+        log_evidences.size >= _LEAST_RUNS
+        and variance < _LARGEST_VARIANCE
+        and np.median(run_variances) < 1.0
+    )
+    return Evidence(value=value, standard_error=np.sqrt(variance) if is_trusted else np.nan)
 
 
 def annealed_evidence(trace: Mapping[str, np.ndarray]) -> Evidence:
