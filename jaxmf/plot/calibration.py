@@ -84,6 +84,9 @@ def coverage_picture(values: np.ndarray, prediction: Prediction, kind: str) -> F
     shown = f"{100 * _SHOWN_LEVEL:.0f} % interval"
     title = f"{100 * covered.mean():.0f} % in their {shown}"
     axes[0].set_title(title, loc="left", fontsize=9)
+    if np.isin(prediction.quantiles, values).mean() > 0.9:
+        note = "cells have few values, and an interval\nholds whole ones: more than its level"
+        axes[0].text(0.97, 0.04, note, ha="right", fontsize=7.5, color=MUTED)
     by_sd = np.argsort(prediction.sd, kind="stable")
     bins = [some for some in np.array_split(by_sd, _NUM_BINS) if some.size]
     _bars(axes[1], prediction.sd, covered, bins)

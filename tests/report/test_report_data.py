@@ -109,7 +109,7 @@ def test_ratings_have_factors_recommendations_and_calibration_in_their_report(ra
     page = render(rated, titles=FILMS)
     parts = [
         "Factors",
-        "Some rows, and what is recommended to them",
+        "Some rows, and the highest of what they lack",
         "Calibration on training cells",
     ]
     assert [title for title in headings(page) if title in parts] == parts
@@ -272,7 +272,7 @@ def test_the_map_lists_the_words_that_the_posterior_lists():
         )
     assert data["numTokens"] == 128
     assert "<th>± 1.645 sd</th>" in page
-    assert "Some rows, and what is recommended to them" in headings(page)
+    assert "Some rows, and the highest of what they lack" in headings(page)
 
 
 # --- features -------------------------------------------------------------------------------------
