@@ -176,6 +176,8 @@ _AS_OPTIONS = (
         "has no cells to predict; see top_entries, transform and document_completion",
         "has no cells to predict; jaxmf recommend and jaxmf report answer of it",
     ),
+    ('criterion="loo"', "--criterion loo"),
+    (r"score\s+held_out\s+data", "score cells that all runs hide (fit --hold-out .1)"),
     ("use_columns", "--columns"),
     ("drop_columns", "--drop"),
     (r'missing="zero"', "--missing-features zero"),

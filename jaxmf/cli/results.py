@@ -37,7 +37,7 @@ from jaxmf.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from jaxmf.data import Container, Features
+    from jaxmf.data import Container, Features, Positions
     from jaxmf.results import Posterior
     from jaxmf.types import Names
 
@@ -58,16 +58,55 @@ def compare(
         list[Path], typer.Argument(help="Folders of two finished runs or more, of the same data.")
     ],
     criterion: Annotated[
-        str, typer.Option(help="loo (each cell given all others), or waic.")
-    ] = "loo",
+        str | None,
+        typer.Option(
+            help="loo (each observed cell given all others), or waic; by default the cells that "
+            "fit --hold-out hid, where all runs hold out the same ones, and else loo."
+        ),
+    ] = None,
 ) -> None:
-    """Compare runs of the same data by how well they predict single cells of it."""
+    """Compare runs of the same data by how well they predict single cells of it.
+
+    By cells that all of them hold out (fit --hold-out), if there are such.
+    """
     if len({folder.absolute() for folder in folders}) < max(2, len(folders)):
         raise ValueError(f"two folders or more, each once, are compared; got {len(folders)}")
     import jaxmf as mf
 
     runs = {str(folder): _load(folder) for folder in folders}
-    print(as_options(str(mf.compare(runs, criterion=criterion))))
+    hidden = _held_out_by_all(runs) if criterion is None else None
+    if hidden is None:
+        table = mf.compare(runs, criterion=criterion or "loo")
+    else:
+        cells, values = hidden
+        table = mf.compare(runs, held_out=values, cells=cells)
+        print("By the cells that all runs hold out; --criterion loo is by the observed ones.")
+    print(as_options(str(table)))
+
+
+def _held_out_by_all(runs: Mapping[str, Posterior]) -> tuple[Positions, np.ndarray] | None:
+    """The hidden cells of all runs (M,), and their values; None where they are not the same."""
+    from jaxmf.data import Entries, Positions
+    from jaxmf.model import PredictsCells
+    from jaxmf.report import read_notes
+
+    hidden = []
+    for folder, posterior in runs.items():
+        truth = read_notes(Path(folder))[1]
+        if truth is None or not isinstance(posterior.model, PredictsCells):
+            return None
+        if isinstance(truth, Entries):
+            rows, columns, values = map(np.asarray, (truth.rows, truth.columns, truth.values))
+        else:
+            rows, columns = posterior.data.missing_cells()
+            values = truth[rows, columns]
+        order = np.lexsort((columns, rows))
+        order = order[np.isfinite(values[order])]  # those that the file has
+        hidden.append((rows[order], columns[order], values[order].astype(np.float32)))
+    if not all(np.array_equal(*pair) for each in hidden for pair in zip(each, hidden[0])):
+        return None
+    rows, columns, values = hidden[0]
+    return Positions(rows, columns), values
 
 
 def predict(

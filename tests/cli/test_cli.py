@@ -17,7 +17,7 @@ from jaxmf.cli import listing
 from jaxmf.cli.inputs import hide
 from jaxmf.cli.new_rows import read_like
 from jaxmf.cli.options import read_ids
-from jaxmf.report import read_notes
+from jaxmf.report import read_notes, write_notes
 
 NAME = "linear-gaussian-ibp"
 SHORT = ["--chains", "2", "--samples", "6", "--warmup", "4"]
@@ -138,6 +138,27 @@ def test_runs_are_compared(finished, tmp_path, capsys, monkeypatch):
     ):
         assert cli.run(["compare", *map(str, folders)]) == 2
         assert says in capsys.readouterr().err
+
+
+def test_runs_are_compared_by_the_cells_that_all_of_them_hold_out(finished, tmp_path, capsys):
+    folders = [tmp_path / "matrix", tmp_path / "cells"]
+    data = mf.load(finished).data
+    truth = np.where(np.isnan(data.to_array()), 1.0, data.to_array())
+    rows, columns = np.nonzero(np.isnan(data.to_array()))
+    cells = mf.Entries(rows[::-1], columns[::-1], np.ones(3), truth.shape)
+    for folder, hidden in zip(folders, (truth, cells), strict=True):
+        shutil.copytree(finished, folder)
+        write_notes(folder, image_shape=None, truth=hidden)
+    compared = ["compare", *map(str, folders)]
+    assert cli.run(compared) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("By the cells that all runs hold out")
+    assert "3 held-out cells" in printed
+    assert cli.run([*compared, "--criterion", "loo"]) == 2
+    assert "loo needs 25" in capsys.readouterr().err
+    write_notes(folders[1], image_shape=None, truth=truth + 1)  # other cells: not the same ones
+    assert cli.run(compared) == 2
+    assert "loo needs 25" in capsys.readouterr().err
 
 
 def test_predict_writes_a_table(finished, tmp_path, capsys):
