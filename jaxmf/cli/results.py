@@ -103,7 +103,9 @@ def _held_out_by_all(runs: Mapping[str, Posterior]) -> tuple[Positions, np.ndarr
         order = np.lexsort((columns, rows))
         order = order[np.isfinite(values[order])]  # those that the file has
         hidden.append((rows[order], columns[order], values[order].astype(np.float32)))
-    if not all(np.array_equal(*pair) for each in hidden for pair in zip(each, hidden[0])):
+    if not all(
+        np.array_equal(*pair) for each in hidden for pair in zip(each, hidden[0], strict=True)
+    ):
         return None
     rows, columns, values = hidden[0]
     return Positions(rows, columns), values

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@dataclass(eq=False, repr=False)
 class FactorImputer(OneToOneFeatureMixin, TransformerMixin, CellsEstimator):
     """Fills missing cells by Bayesian probabilistic matrix factorisation.
 
@@ -28,6 +28,8 @@ class FactorImputer(OneToOneFeatureMixin, TransformerMixin, CellsEstimator):
 
     Args:
         n_components: number of factors of a row and of a column.
+        likelihood: of a cell; None for `jaxmf.Gaussian()`, whose noise is learned. With
+            `jaxmf.Ordinal` for answers on a scale, cells are filled with expected values, too.
         num_warmup, num_samples, num_chains: steps thrown away, draws kept of a chain, and chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
     Attributes:
@@ -37,16 +39,21 @@ class FactorImputer(OneToOneFeatureMixin, TransformerMixin, CellsEstimator):
         >>> import numpy as np
         >>> X = np.add.outer(np.arange(8.0), np.arange(4.0))
         >>> X[2, 3] = np.nan
-        >>> imputer = FactorImputer(n_components=1, num_warmup=5, num_samples=5, random_state=0)
+        >>> imputer = FactorImputer(1, num_warmup=5, num_samples=5, random_state=0)
         >>> filled = imputer.fit_transform(X)
         >>> bool(np.isfinite(filled).all()), float(filled[2, 2])
         (True, 4.0)
     """
 
-    n_components: int = 10
+    n_components: int = BPMF.num_factors
+    _: KW_ONLY
+    likelihood: object = None
 
     def _posterior(self, values: np.ndarray) -> Posterior:
-        model = BPMF(check_count("n_components", self.n_components, 0))
+        settings: dict[str, Any] = {}
+        if self.likelihood is not None:
+            settings["likelihood"] = self.likelihood
+        model = BPMF(check_count("n_components", self.n_components, 0), **settings)
         return self._sample(model, self._entries(values))
 
     def transform(self, X: object) -> np.ndarray:

@@ -25,7 +25,8 @@ class LinearGaussianIBPTransformer(FeatureTransformer):
     highest log joint.
 
     Args:
-        alpha: expected number of features a row; a number or a numpyro distribution.
+        alpha: expected number of features a row; a number or a numpyro distribution; None for the
+            default of `jaxmf.LinearGaussianIBP`, which learns it.
         noise_scale: sd of the noise, likewise; None to learn it, in the unit of the data.
         feature_scale: sd of the features, likewise. Where it is None, or with a bias, the columns
             are centred; otherwise features add up from zero.
@@ -50,7 +51,7 @@ class LinearGaussianIBPTransformer(FeatureTransformer):
         True
     """
 
-    alpha: object = 1.0
+    alpha: object = None
     noise_scale: object = None
     feature_scale: object = None
     concentration: object = 1.0

@@ -51,7 +51,7 @@ class RatingRecommender(RegressorMixin, SampledEstimator):
         (2,)
     """
 
-    n_components: int = 10
+    n_components: int = BPMF.num_factors
     _: KW_ONLY
     likelihood: object = None
     unknown: str = "prior"

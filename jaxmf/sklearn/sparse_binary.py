@@ -58,7 +58,7 @@ class SparseBinaryRecommender(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         (12, 2)
     """
 
-    n_components: int = 20
+    n_components: int = SparseBinaryMF.num_factors
     _: KW_ONLY
     binarize: float | None = 0.0
     likelihood: object = "bernoulli"

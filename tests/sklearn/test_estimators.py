@@ -1,5 +1,7 @@
 """The estimators as a user meets them: fits, answers, refusals, pipelines, grid searches."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
+import jaxmf as mf
 from jaxmf import IndependentColumns
 from jaxmf import sklearn as estimators
 from jaxmf.sklearn.base import check_ratings, hide_cells, to_ones
@@ -126,6 +129,35 @@ NAMES = [name for name in vars(estimators) if name[0].isupper()]
 def test_settings_are_kept_by_clones(name):
     estimator = getattr(estimators, name)(random_state=3)
     assert clone(estimator).get_params() == estimator.get_params()
+
+
+MODELS = {
+    "BiclusterMF": (mf.BinaryMF,),
+    "FactorImputer": (mf.BPMF,),
+    "LinearGaussianIBPTransformer": (mf.LinearGaussianIBP,),
+    "MixtureClusterer": (mf.DPMixture, mf.MixtureOfGaussians),
+    "NoisyOrTransformer": (mf.NoisyOrIBP,),
+    "RatingRecommender": (mf.BPMF,),
+    "SparseBinaryRecommender": (mf.SparseBinaryMF,),
+    "TopicModel": (mf.HDPLDA, mf.LDA),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_defaults_are_those_of_the_model(name):
+    params = getattr(estimators, name)().get_params()
+    params = {{"n_components": "num_factors"}.get(key, key): each for key, each in params.items()}
+    for model in MODELS[name]:
+        for field in dataclasses.fields(model):
+            # None of an estimator is for the default of the model
+            if params.get(field.name) is not None and field.name != "likelihood":
+                assert params[field.name] == field.default, field.name
+
+
+def test_factors_are_of_a_stated_likelihood_and_their_number_comes_first(monkeypatch):
+    imputer = estimators.FactorImputer(3, likelihood=mf.Ordinal((1, 2, 3)))
+    monkeypatch.setattr(imputer, "_sample", lambda model, data: model)
+    assert imputer.fit(np.ones((2, 2))).posterior_ == mf.BPMF(3, likelihood=mf.Ordinal((1, 2, 3)))
 
 
 # --- one fit each: the examples of the docstrings are the fast ones -----------------------------
