@@ -92,7 +92,7 @@ def smc(
     _check_options(entry, options)
     _check_numbers(num_particles, num_runs, chain_length, effective_share)
     key = as_key(seed)
-    matched, container = matched_to(model, data, memory_limit)
+    matched, container = matched_to(model, data, memory_limit, method="smc")
     assert isinstance(matched, Anneals)  # as the registry has seen to
     annealed = matched.annealed(container, **options)
     method_settings: dict[str, Any] = {

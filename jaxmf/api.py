@@ -159,6 +159,8 @@ def sample(
     """
     refuse_traced("sample", seed=seed, predict_at=predict_at)
     resident = resident_bytes()
+    if temper is not None and isinstance(model, Model):
+        model = model.for_method("smc")  # whose powers replicas are at
     model, container, build, passed = prepare_run(
         model, data, "sample", options, sample, memory_limit
     )

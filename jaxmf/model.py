@@ -135,6 +135,11 @@ class Model(Generic[ModelData]):
         del options
         return ""
 
+    def for_method(self, method: str) -> Self:
+        """The model before `matched`, for a method: what that cannot learn is not left open."""
+        del method
+        return self
+
     def matched(self, data: Any) -> Self:
         """The model for these data, before a run: settings that are left open are filled in.
 

@@ -63,26 +63,25 @@ def prepare_run(
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
     read = registry.read_options(entry, method, options, verb)
-    takes_process_rows = method == model.takes_process_rows
-    model, container = matched_to(model, data, memory_limit, takes_process_rows=takes_process_rows)
+    model, container = matched_to(model, data, memory_limit, method=method)
     return model, container, entry.builder(model, method), read
 
 
 def matched_to(
-    model: SomeModel, data: object, memory_limit: int | None, *, takes_process_rows: bool = False
+    model: SomeModel, data: object, memory_limit: int | None, *, method: str
 ) -> tuple[SomeModel, Container]:
     """The model in the order of the data, and these in its container, checked by it."""
     _check_tree(model)
     entry = registry.entry_of(model)
     refuse_copy(num_bytes_of(data, entry.container), check_limit(memory_limit))
     container = put_beside(as_container(data, entry.container), data)
-    if are_elsewhere(container) and not takes_process_rows:
+    if are_elsewhere(container) and method != model.takes_process_rows:
         raise ValueError(
             "data: their rows lie in several processes, which jaxmf.sample of LinearGaussianIBP, "
             "BPMF and LDA and jaxmf.variational of SparseBinaryMF take, and this call with "
             f"{type(model).__name__} does not; pass the whole data to every process"
         )
-    model = model.matched(container)
+    model = model.for_method(method).matched(container)
     model.check_data(container, "data")
     return model, container
 

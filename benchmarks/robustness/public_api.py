@@ -109,7 +109,7 @@ def models() -> Iterator[Target]:
         mf.MixedColumns: {"families": "object", "normal": None, "kinds": None},
         mf.BPMF: {"num_factors": "count from 0", "link": "flag or none", "offset": "number"},
         mf.Ordinal: {"levels": "values", "thresholds": None},
-        mf.LinearGaussianIBP: {"bias": "flag or none"},
+        mf.LinearGaussianIBP: {"bias": "flag or none", "column_noise": "flag or none"},
         mf.SparseBinaryMF: {"bias": "word"},
         mf.SparseBinarySeries: {"bias": "word"},
         mf.BetaBernoulli: {"num_features": "count"},

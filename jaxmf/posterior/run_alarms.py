@@ -255,7 +255,7 @@ def unequal_errors(posterior: Draws) -> Iterator[Alarm]:
 
     By the ranks of squared errors of cells, each predicted from all others (Kruskal-Wallis).
     """
-    if settings_of(posterior.model).get("column_noise") is not False:
+    if settings_of(posterior.model).get("column_noise", True):
         return  # on already, or not a setting of the model
     if "noise_scale" not in posterior.draws:
         return  # stars and the like

@@ -1,14 +1,13 @@
 """Noise of its own for each column: factors about one common scale, and how far they spread.
 
-    s_j = noise_scale f_j,   1 / f_j^2 ~ Gamma(nu / 2, nu / 2),   nu ~ LogUniform(1/2, 100)
+    s_j = noise_scale f_j,   log f_j ~ Laplace(0, b) cut off where s_j < l,   b ~ LogUniform(.05, 2)
 
-so that s_j^2 is scaled-inverse-chi-squared with nu degrees of freedom about noise_scale^2. Columns
-alike raise nu and are pooled; columns far apart lower it and are left to themselves. The density
-goes to zero with f_j: a column without any error has noise of about noise_scale sqrt(nu / N). For
-that nu is bounded from below: N residuals of zero have a density of nu^(1 - N / 2) or so.
+so that the common scale is a median of those of the columns. Columns alike lower b and are pooled;
+one far from the others costs |log f_j| / b and moves the common scale no further. A column without
+any error has noise l, a hundredth of what the prior of noise_scale is about: without that end its
+density would have no integral, n residuals of zero being s_j^-n.
 
-Source: Gelman et al. (2013), Bayesian Data Analysis, section 2.6; Smyth (2004), Linear models and
-empirical Bayes methods for assessing differential expression.
+Source: Gelman et al. (2013), Bayesian Data Analysis, section 5.4 (hierarchical scales).
 """
 
 from __future__ import annotations
@@ -19,57 +18,73 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from jaxmf._kernels.special import loggammas
-from jaxmf.priors.hyper import log_prior, sample_prior
+from jaxmf.priors import hyper
+from jaxmf.priors.hyper import Hyperparameter, log_prior, sample_prior
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
     import numpyro.distributions as dist
 
-_FIRST_DEGREES = 4.0
+_FIRST_SPREAD = 0.5
+_LEAST = 0.01
 
 
 class NoiseOfColumns(NamedTuple):
     """How noisy columns are beside each other."""
 
     factors: Array  # (D,) float, f_j
-    degrees: Array  # () float, nu
+    spread: Array  # () float, b
 
 
-def degrees_prior() -> dist.Distribution:
-    """The prior of nu."""
+def spread_prior() -> dist.Distribution:
+    """The prior of b."""
     import numpyro.distributions as dist
 
-    return dist.LogUniform(0.5, 100.0)
+    return dist.LogUniform(0.05, 2.0)
+
+
+def least_noise(prior: Hyperparameter, power: float = 1.0) -> Array:
+    """l, () float, for a common scale v^power where v has this prior."""
+    return _LEAST * hyper.initial_value(prior) ** power
 
 
 def start(num_columns: int, dtype: DTypeLike) -> NoiseOfColumns:
     """Columns alike."""
-    return NoiseOfColumns(jnp.ones((num_columns,), dtype), jnp.asarray(_FIRST_DEGREES, dtype))
+    return NoiseOfColumns(jnp.ones((num_columns,), dtype), jnp.asarray(_FIRST_SPREAD, dtype))
 
 
-def sample(key: Key, num_columns: int) -> NoiseOfColumns:
-    """A draw from the prior."""
-    degrees_key, factors_key = jax.random.split(key)
-    degrees = sample_prior(degrees_key, degrees_prior())
-    return NoiseOfColumns(sample_factors(factors_key, degrees, num_columns), degrees)
+def sample(key: Key, num_columns: int, least: Array) -> NoiseOfColumns:
+    """A draw from the prior; least: l over the common scale, () float."""
+    spread_key, factors_key = jax.random.split(key)
+    spread = sample_prior(spread_key, spread_prior())
+    return NoiseOfColumns(sample_factors(factors_key, spread, least, num_columns), spread)
 
 
-def sample_factors(key: Key, degrees: Array, num_columns: int) -> Array:
-    """Factors (D,) of columns given nu."""
-    half = degrees / 2
-    log_precisions = loggammas(key, jnp.full((num_columns,), half)) - jnp.log(half)
-    return jnp.exp(-log_precisions / 2)
+def sample_factors(key: Key, spread: Array, least: Array, num_columns: int) -> Array:
+    """Factors (D,) of columns given b, at least l over the common scale."""
+    tiny = jnp.finfo(spread.dtype).tiny
+    above = jax.random.uniform(key, (num_columns,), spread.dtype, minval=tiny)
+    above = above * jnp.exp(_log_share_above(spread, least))
+    lower, upper = jnp.log(2 * (1 - above)), -jnp.log(2 * above)
+    return jnp.maximum(jnp.exp(spread * jnp.where(above > 0.5, lower, upper)), least)
 
 
-def log_density(noise: NoiseOfColumns) -> Array:
-    """log p(f, nu): () float."""
-    densities = jnp.sum(log_density_of_factors(*noise))
-    return densities + log_prior(degrees_prior(), noise.degrees)
+def log_density(noise: NoiseOfColumns, least: Array) -> Array:
+    """log p(f, b): () float."""
+    densities = jnp.sum(log_density_of_factors(*noise, least))
+    return densities + log_prior(spread_prior(), noise.spread)
 
 
-def log_density_of_factors(factors: Array, degrees: Array) -> Array:
-    """log p(f_j | nu), elementwise."""
-    half, log_factors = degrees / 2, jnp.log(factors)
-    level = jnp.log(2.0) + half * jnp.log(half) - jax.scipy.special.gammaln(half)
-    return level - 2 * half * log_factors - log_factors - half / factors**2
+def log_density_of_factors(factors: Array, spread: Array, least: Array) -> Array:
+    """log p(f_j | b), elementwise."""
+    logs = jnp.log(factors)
+    level = jnp.log(2 * spread) + _log_share_above(spread, least)
+    # by a little less, as their product with the common scale is rounded
+    inside = factors >= least * (1 - 1e-5)
+    return jnp.where(inside, -jnp.abs(logs) / spread - logs - level, -jnp.inf)
+
+
+def _log_share_above(spread: Array, least: Array) -> Array:
+    """log of the probability that log f_j is above log(least)."""
+    end = jnp.log(least) / spread
+    return jnp.where(end < 0, jnp.log1p(-0.5 * jnp.exp(jnp.minimum(end, 0))), -jnp.log(2.0) - end)

@@ -33,7 +33,7 @@ class LinearGaussianIBPTransformer(FeatureTransformer):
         concentration: second parameter of the Indian buffet process.
         num_features: None for an unbounded number.
         bias: whether every row also has one shared feature; None as for `LinearGaussianIBP`.
-        column_noise: whether each column has noise of its own.
+        column_noise: whether each column has noise of its own; likewise.
         num_warmup, num_samples, num_chains: steps thrown away, draws kept of a chain, and chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
     Attributes:
@@ -57,7 +57,7 @@ class LinearGaussianIBPTransformer(FeatureTransformer):
     concentration: object = 1.0
     num_features: int | None = None
     bias: bool | None = None
-    column_noise: bool = False
+    column_noise: bool | None = None
 
     def _posterior(self, values: np.ndarray) -> Posterior:
         model = LinearGaussianIBP(

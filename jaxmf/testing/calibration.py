@@ -196,7 +196,7 @@ def simulation_based_calibration(
         _, first, _ = model.simulate_matrix(jax.random.fold_in(key, 0), shape, _CAPACITY)
         model = model.matched(first)
     elif num_rows is None and num_columns is None:
-        model, first = matched_to(model, data, None)
+        model, first = matched_to(model, data, None, method="simulation_based_calibration")
     else:
         raise ValueError(
             "num_rows and num_columns are of data from the prior; with data=y they are those "

@@ -1,5 +1,6 @@
 """Noise of its own for each column: conditionals, joint distribution, answers, broken twins."""
 
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +15,7 @@ import jaxmf as mf
 from jaxmf.column_units import ColumnUnits
 from jaxmf.models.linear_gaussian import updates
 from jaxmf.models.linear_gaussian.state import complete
+from jaxmf.preparation import matched_to
 from jaxmf.priors import column_noise as prior_of_noise
 from jaxmf.priors.column_noise import NoiseOfColumns
 from jaxmf.samplers import column_noise
@@ -24,6 +26,7 @@ from tests.models.test_linear_gaussian_kernels import CAPACITY, NUM_COLUMNS, PRI
 
 FACTORS = np.array([0.2, 1.0, 3.0], np.float32)
 UNIT = np.array([1.0, 100.0, 0.1], np.float32)
+SPREAD = jnp.asarray(0.8)
 RUN = {"num_warmup": 3, "num_samples": 4, "num_chains": 1, "progress": False}
 
 
@@ -36,9 +39,15 @@ def linear_state(factors=FACTORS):
     model = linear()
     keys = jax.random.split(jax.random.key(1), 3)
     state, _ = model.simulate_state(keys[0], keys[1], (6, 3), 4)
-    state = state._replace(column_noise=NoiseOfColumns(FACTORS, jnp.asarray(5.0)))
+    state = state._replace(column_noise=NoiseOfColumns(FACTORS, SPREAD))
     data = mf.Dense(model.simulate_data(keys[2], state, 3))
-    return model, state._replace(column_noise=NoiseOfColumns(factors, jnp.asarray(5.0))), data
+    return model, state._replace(column_noise=NoiseOfColumns(factors, SPREAD)), data
+
+
+def log_prior_of(factors):
+    """log p(f_j), elementwise: double exponential logs, cut off where 0.5 f_j is below 0.005."""
+    logs, prior = np.log(factors), stats.laplace(scale=float(SPREAD))
+    return prior.logpdf(logs) - logs - prior.logsf(np.log(0.01))
 
 
 def log_density_of_columns(model, state, data):
@@ -60,15 +69,14 @@ def test_the_density_of_features_has_the_factors_and_their_jacobian(monkeypatch,
     changes = []
     for factors in (FACTORS, FACTORS[::-1] * 2):
         model, state, data = linear_state(factors)
-        log_prior = stats.gamma(2.5, scale=1 / 2.5).logpdf(factors**-2.0) + np.log(2 / factors**3)
-        expected = log_density_of_columns(model, state, data).sum() + log_prior.sum()
-        changes.append(float(model.log_joint(state, data)) - expected)
+        expected = log_density_of_columns(model, state, data) + log_prior_of(factors)
+        changes.append(float(model.log_joint(state, data)) - expected.sum())
     assert is_broken != np.isclose(*changes, atol=2e-3)
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_factors_are_drawn_from_their_conditional(monkeypatch, is_broken):
-    """Log densities at several factors differ by what the Gamma of the update says."""
+    """Log densities at several factors differ by what the update says."""
     if is_broken:  # as with the weights at their estimates, not summed out
         right = updates.gaussian.penalised_sums
         monkeypatch.setattr(
@@ -76,43 +84,49 @@ def test_factors_are_drawn_from_their_conditional(monkeypatch, is_broken):
         )
     seen = {}
 
-    def keep(key, noise, *, squares, counts):
-        seen.update(zip(("shape", "rate"), column_noise.conditional(noise, squares, counts),
-                        strict=True))  # fmt: skip
+    def keep(key, noise, **known):
+        seen["log_density"] = column_noise.conditional(noise, **known)
         return noise
 
     monkeypatch.setattr(updates.column_noise, "update", keep)
     model, state, data = linear_state()
     updates.update_column_noise(model, jax.random.key(0), state, data)
-    gamma = stats.gamma(np.asarray(seen["shape"]), scale=1 / np.asarray(seen["rate"]))
     differences = []
     for factors in (FACTORS, FACTORS * 1.5, FACTORS * 0.3):
-        other = state._replace(column_noise=NoiseOfColumns(factors, jnp.asarray(5.0)))
-        log_density = log_density_of_columns(model, other, data)
-        log_density += np.asarray(prior_of_noise.log_density_of_factors(factors, 5.0))
-        differences.append(log_density - gamma.logpdf(factors**-2.0) - np.log(2 / factors**3))
+        other = state._replace(column_noise=NoiseOfColumns(factors, SPREAD))
+        log_density = log_density_of_columns(model, other, data) + log_prior_of(factors)
+        of_update = np.asarray(seen["log_density"](jnp.log(factors)))
+        differences.append(log_density - (of_update - np.log(factors)))
     agrees = np.allclose(differences[1:], differences[0], atol=1e-2)
     assert agrees != is_broken
 
 
-def test_a_column_without_error_and_columns_alike():
-    """Noise of a column without residuals stays above a share of the common one; alike: pooled."""
-    noise = NoiseOfColumns(jnp.ones(4), jnp.asarray(4.0))
+def test_columns_without_error_leave_the_common_scale_to_the_others():
+    """Two of five have the least noise there is; columns alike are pooled."""
+    prior, noise = dist.LogUniform(0.1, 10.0), NoiseOfColumns(jnp.ones(5), jnp.asarray(0.5))
+    end = 0.01
 
     @jax.jit
     @partial(jax.vmap, in_axes=(0, None))
     def run(key, squares):
-        def step(noise, key):
-            noise = column_noise.update(key, noise, squares=squares, counts=jnp.asarray(100.0))
-            return noise, noise
+        def step(carry, key):
+            noise, scale = carry
+            keys = jax.random.split(key)
+            least = end / scale
+            known = {"squares": squares / scale**2, "counts": jnp.asarray(100.0)}
+            noise = column_noise.update(keys[0], noise, **known, least=least)
+            noise, scale = column_noise.update_level(keys[1], noise, scale, prior, least=least)
+            return (noise, scale), (noise, scale)
 
-        return jax.lax.scan(step, noise, jax.random.split(key, 300))[1]
+        return jax.lax.scan(step, (noise, jnp.asarray(1.0)), jax.random.split(key, 300))[1]
 
-    keys, squares = jax.random.split(jax.random.key(0), 20), jnp.full(4, 100.0)
-    factors, degrees = map(np.asarray, run(keys, squares.at[0].set(0)))
-    assert 0.03 < factors[..., 0].min() < factors[..., 0].max() < 0.5
-    np.testing.assert_allclose(np.median(factors[..., 1:]), 1, atol=0.05)
-    assert np.median(run(keys, squares)[1]) > 3 * np.median(degrees)
+    keys, squares = jax.random.split(jax.random.key(0), 20), jnp.full(5, 100.0)
+    (factors, spread), scale = jax.tree.map(lambda x: x[:, 100:], run(keys, squares.at[:2].set(0)))
+    noise = np.asarray(factors * scale[..., None])
+    assert end * 0.999 < noise[..., :2].min() < noise[..., :2].max() < 2 * end
+    np.testing.assert_allclose(np.median(noise[..., 2:]), 1, atol=0.05)
+    assert 0.5 < np.median(scale) < 1.2
+    assert np.median(run(keys, squares)[0][1]) < np.median(spread) / 3
 
 
 # --- joint distribution ---------------------------------------------------------------------------
@@ -136,8 +150,8 @@ class NoiseSetup(Setup):
             "log factors": logs[0] * logs[1],
             "log factor times size": logs[0] * size[0],
             "log factor times other size": logs[0] * size[1],
-            "log degrees": jnp.log(noise.degrees),
-            "log degrees times log factor squared": jnp.log(noise.degrees) * logs[0] ** 2,
+            "log spread": jnp.log(noise.spread),
+            "log spread times log factor squared": jnp.log(noise.spread) * logs[0] ** 2,
             "log noise": jnp.log(state.noise_scale),
             "log noise times log factor": jnp.log(state.noise_scale) * logs[0],
             "log noise times size": jnp.log(state.noise_scale) * size[0],
@@ -146,28 +160,41 @@ class NoiseSetup(Setup):
         }
 
 
-def few_degrees():
-    return dist.Gamma(20.0, 4.0)  # factors that are not so far out that floats end
+def narrow_spread():
+    return dist.LogUniform(0.2, 0.8)  # factors that are not so far out that floats end
+
+
+def set_ends(monkeypatch):
+    """A prior of the spread that floats stand, and an end of the noise that columns come near."""
+    for module in (prior_of_noise, column_noise):
+        monkeypatch.setattr(module, "spread_prior", narrow_spread)
+    monkeypatch.setattr(prior_of_noise, "_LEAST", 0.4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [None, "one column left out", "level without its Jacobian"])
+@pytest.mark.parametrize(
+    "fault",
+    [None, "one column counted thrice", "level without its Jacobian", "scale without the end"],
+)
 def test_the_step_of_features_with_noise_by_column(monkeypatch, fault):
-    for module in (prior_of_noise, column_noise):
-        monkeypatch.setattr(module, "degrees_prior", few_degrees)
-    if fault == "one column left out":
+    set_ends(monkeypatch)
+    if fault == "one column counted thrice":
         right = column_noise.conditional
         monkeypatch.setattr(
             column_noise,
             "conditional",
-            lambda noise, squares, counts: right(noise, squares.at[0].set(0), counts),
+            lambda noise, squares, *rest: right(noise, squares.at[0].multiply(3), *rest),
         )
     if fault == "level without its Jacobian":
         right = column_noise.log_density_of_factors
         monkeypatch.setattr(
             column_noise,
             "log_density_of_factors",
-            lambda factors, degrees: right(factors, degrees) + jnp.log(factors),
+            lambda factors, *rest: right(factors, *rest) + jnp.log(factors),
+        )
+    if fault == "scale without the end":
+        monkeypatch.setattr(
+            column_noise.ScaleWithFactors, "log_prob", lambda self, v: self.prior.log_prob(v)
         )
     model = mf.LinearGaussianIBP(**PRIORS, bias=True, column_noise=True)
     step = model.sampler(sweep="collapsed", anneal=False).step
@@ -184,7 +211,8 @@ def test_the_step_of_features_with_noise_by_column(monkeypatch, fault):
     if fault is None:
         check(num_steps=3)
         return
-    with pytest.raises(AssertionError, match="FAILED"):
+    # without the end of the noise features grow beyond the room that all others leave
+    with pytest.raises((AssertionError, RuntimeError), match=r"FAILED|overflowed"):
         check(num_steps=4, num_replicates=2_048)
     assert NUM_COLUMNS == 2
 
@@ -215,10 +243,7 @@ def test_a_run_knows_the_noise_of_its_columns(tmp_path):
     x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     x[:, 1] += 3 * x[:, 0]
     x[3, 2], x[:, 3] = np.nan, 7.0  # a missing cell, a constant column
-    with (
-        pytest.warns(mf.RunWarning),
-        pytest.warns(UserWarning, match=r"column 3 holds one number alone .* leave such columns"),
-    ):
+    with pytest.warns(mf.RunWarning):
         post = mf.sample(mf.LinearGaussianIBP(column_noise=True), x, **RUN)
     found = post.column_noise()
     spread = np.nanstd(x, axis=0)
@@ -233,7 +258,36 @@ def test_a_run_knows_the_noise_of_its_columns(tmp_path):
     again = mf.load(tmp_path / "run")
     assert again.model.column_noise
     np.testing.assert_array_equal(again.predict().sd, post.predict().sd)
-    assert "noise_degrees" in str(post.summary())
+    assert "noise_spread" in str(post.summary())
+
+
+WIDE = np.random.default_rng(2).normal(size=(20, 4)) * [1e-3, 1.0, 50.0, 1e4]
+
+
+def test_columns_in_different_units_have_noise_of_their_own_unless_stated():
+    model, data, alike = mf.LinearGaussianIBP(), mf.Dense(WIDE), mf.Dense(WIDE / WIDE.std(axis=0))
+    found, _ = matched_to(model, data, None, method="sample")
+    assert found.column_noise is True
+    assert found.matched(data).column_noise is True
+    assert "noise of its own" in " ".join(found.notes(data))
+    stated = {"column_noise": False}, {"noise_scale": 0.5}, {"offset": 0.0}, {"column_unit": 1.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        off = [mf.LinearGaussianIBP(**each).matched(data) for each in stated]
+    off += [model.matched(alike), model.for_method("smc").matched(data)]
+    assert all(each.column_noise is False for each in off)
+    assert "noise of its own" not in " ".join(off[-1].notes(data))
+    assert mf.LinearGaussianIBP(column_noise=True).matched(alike).column_noise is True
+    # methods without it run as before
+    matched_to(model, data, None, method="particle_filter")[0].filter()
+    matched_to(model, data, None, method="smc")[0].annealed(data)
+
+
+@pytest.mark.slow
+def test_replicas_share_the_noise_of_columns():
+    with pytest.warns(mf.RunWarning):
+        post = mf.sample(mf.LinearGaussianIBP(), WIDE, temper=2, **RUN)
+    assert "noise_factors" not in post.draws
 
 
 def test_methods_that_take_columns_alike_refuse():

@@ -5,7 +5,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
@@ -16,6 +15,7 @@ from jaxmf.samplers import column_noise
 from jaxmf.samplers.factors.layout import Design, RowPriors, in_chunks
 from jaxmf.samplers.factors.rows import draw_rows
 from jaxmf.testing import check_kernel
+from tests.models.test_column_noise import set_ends
 from tests.support.bpmf_setups import COLUMNS, FAST_COMPILE, ROWS, SHAPE, Setup, plain, whole_step
 
 FACTORS = np.array([0.2, 1.0, 3.0], np.float32)
@@ -66,7 +66,7 @@ def test_vectors_are_drawn_with_the_precision_of_rows_and_columns(monkeypatch, f
 def test_the_density_has_the_noise_of_every_column():
     model = plain(column_noise=True, column_unit=(1.5, 0.5, 4.0))
     state = model.simulate_state(jax.random.key(1), *SHAPE)
-    noise = NoiseOfColumns(jnp.asarray(FACTORS), jnp.asarray(5.0))
+    noise = NoiseOfColumns(jnp.asarray(FACTORS), jnp.asarray(0.8))
     state = state._replace(column_noise=noise)
     data = model.simulate_data(jax.random.key(2), state, ROWS, COLUMNS)
     draw = {"u": state.u, "v": state.v, "noise_scale": jnp.sqrt(state.noise)}
@@ -81,7 +81,8 @@ def test_the_density_has_the_noise_of_every_column():
     alike = state._replace(column_noise=None)
     change = model.log_joint(state, data) - model.log_joint(alike, data)
     likelihood_change = expected - model.log_likelihood(alike, data)
-    prior_change = prior_of_noise.log_density(noise)
+    least = prior_of_noise.least_noise(model.cell_noise().noise_variance, 0.5)
+    prior_change = prior_of_noise.log_density(noise, least / jnp.sqrt(state.noise))
     np.testing.assert_allclose(change, likelihood_change + prior_change, atol=1e-3)
 
 
@@ -89,30 +90,29 @@ def test_the_density_has_the_noise_of_every_column():
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_the_step_of_factors_with_noise_by_column(monkeypatch, is_broken):
     """Broken twin: the residuals of one column left out."""
-    for module in (prior_of_noise, column_noise):
-        monkeypatch.setattr(module, "degrees_prior", lambda: dist.Gamma(20.0, 4.0))
+    set_ends(monkeypatch)
     if is_broken:
         right = column_noise.conditional
         monkeypatch.setattr(
             column_noise,
             "conditional",
-            lambda noise, squares, counts: right(noise, squares.at[0].set(0), counts),
+            lambda noise, squares, *rest: right(noise, squares.at[0].set(0), *rest),
         )
     model = plain(column_noise=True)
     setup = Setup(model)
 
     def statistics(state, data):
-        factors, degrees = state.column_noise
+        factors, spread = state.column_noise
         logs, residual = jnp.log(factors), data.values - 0.5
         return setup.statistics(state, data) | {
             "log factor": logs[0],
             "log factors": logs[0] * logs[1],
-            "log degrees": jnp.log(degrees),
+            "log spread": jnp.log(spread),
             "log factor times size": logs[0]
             * jnp.log(jnp.sum(residual[jnp.array([0, 2, 4])] ** 2)),
             "log noise times log factor": jnp.log(state.noise) * logs[2],
             "row times factor": logs[0] * jnp.log(state.u[0, 0] ** 2),
-            "log degrees times log factor squared": jnp.log(degrees) * logs[0] ** 2,
+            "log spread times log factor squared": jnp.log(spread) * logs[0] ** 2,
         }
 
     check = partial(

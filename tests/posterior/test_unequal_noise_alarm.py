@@ -64,5 +64,5 @@ def test_columns_of_unequal_noise_are_named_with_what_to_turn():
         assert "Try column_noise=True" in sentence
         assert sentence in " ".join(str(run).split())
     model = dataclasses.replace(run.model, column_noise=True)
-    draws = run.draws | repeated(noise_factors=np.ones(8), noise_degrees=4.0)
+    draws = run.draws | repeated(noise_factors=np.ones(8), noise_spread=0.5)
     assert not sentences(Posterior(model, run.data, draws, run.meta))

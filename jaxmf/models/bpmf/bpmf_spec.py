@@ -41,6 +41,7 @@ from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.model import Model, Value
 from jaxmf.models.bpmf.state import Observed, PreparedRatings
+from jaxmf.priors.column_noise import least_noise
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.scales import squared
@@ -54,7 +55,7 @@ from jaxmf.types import STATIC, Array, ArrayLike, Draw, PyTree
 
 WIDEST = 512  # of features with coefficients, all in all
 _WIDEST_PART = 64  # with coefficients unless these are asked for
-_OF_COLUMN_NOISE = ("noise_factors", "noise_degrees")
+_OF_COLUMN_NOISE = ("noise_factors", "noise_spread")
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,10 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
 
             return NormalNoise(dist.InverseGamma(1.0, jnp.asarray(unit) ** 2))
         return NormalNoise(squared(scale))
+
+    def least_factor(self, unit: ArrayLike, noise_scale: Array) -> Array:
+        """The lower end of the factors of columns: see `priors/column_noise.py`."""
+        return least_noise(self.cell_noise(unit).noise_variance, power=0.5) / noise_scale
 
     def transpose(self) -> Self:
         """The model of the transposed matrix: rows and columns exchanged."""

@@ -152,9 +152,9 @@ def step(
         if noise is not None:
             sums = squares_of_columns(model, state, data)
             squares = jnp.sum(sums[0] / noise.factors**2)
+        state = state._replace(column_noise=noise)
         state = update_noise(model, jax.random.fold_in(key, 5), draws.noise, state, data, squares)
         if sums is not None:
-            state = state._replace(column_noise=noise)
             state = update_column_noise(model, jax.random.fold_in(key, 9), state, data, sums)
     overflow = {"row_groups": no_rows, "column_groups": no_columns}
     return state, Info(overflow={name: overflow[name] for name in capacity(state)})
@@ -256,8 +256,8 @@ def record(
     }
     draw |= model.noise_draw(state.noise)
     if state.column_noise is not None:
-        factors, degrees = state.column_noise
-        draw |= {"noise_factors": factors, "noise_degrees": degrees}
+        factors, spread = state.column_noise
+        draw |= {"noise_factors": factors, "noise_spread": spread}
     for name, side_model, side in (
         ("row", model, state.row_side),
         ("column", model.transpose(), state.column_side),

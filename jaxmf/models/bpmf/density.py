@@ -60,7 +60,9 @@ def log_joint(model: BPMFSpec, state: BPMFState, data: PreparedRatings) -> Array
     columns = _log_side(model.transpose(), turned._replace(row_side=row_side))
     noise = model.cell_noise(data.unit).log_prior(state.noise)
     if state.column_noise is not None:
-        noise = noise + column_noise.log_density(state.column_noise)
+        noise = noise + column_noise.log_density(
+            state.column_noise, model.least_factor(data.unit, jnp.sqrt(state.noise))
+        )
     return rows + columns + noise + log_likelihood(model, state, data)
 
 
@@ -116,7 +118,8 @@ def simulate_state(
     noise = model.cell_noise(_unit(model)).sample_prior(keys[2])
     by_column = None
     if model.column_noise:
-        by_column = column_noise.sample(jax.random.fold_in(keys[2], 1), num_columns)
+        least = model.least_factor(_unit(model), jnp.sqrt(noise))
+        by_column = column_noise.sample(jax.random.fold_in(keys[2], 1), num_columns, least)
     return BPMFState(u, v, row_side, column_side, noise, by_column)
 
 

@@ -79,8 +79,9 @@ def draw_unknown(
     columns = _drawn(turned, column_key, turned_draw, data, num_new[1])
     found = {"u": rows, "v": columns}
     if model.column_noise:
-        degrees = jnp.asarray(draw["noise_degrees"])
-        new = column_noise.sample_factors(jax.random.fold_in(key, 2), degrees, num_new[1])
+        spread = jnp.asarray(draw["noise_spread"])
+        least = model.least_factor(model.unit(data), jnp.asarray(draw["noise_scale"]))
+        new = column_noise.sample_factors(jax.random.fold_in(key, 2), spread, least, num_new[1])
         found["noise_factors"] = jnp.concatenate([jnp.asarray(draw["noise_factors"]), new])
     return found
 

@@ -16,9 +16,11 @@ from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
 from jaxmf.models.bpmf.state import BPMFState, PreparedRatings, SidePrior
+from jaxmf.priors.column_noise import least_noise
 from jaxmf.priors.hyper import is_fixed
 from jaxmf.row_shards import whole
 from jaxmf.samplers import column_noise
+from jaxmf.samplers.column_noise import ScaleWithFactors
 from jaxmf.samplers.factors import coefficients
 from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import Arranged, RowPriors
@@ -285,9 +287,13 @@ def update_noise(
 
     `log_gamma` is the logarithm of a Gamma draw of `noise_shape`, where that is not None.
     """
+    prior = model.cell_noise(data.unit).noise_variance
+    if state.column_noise is not None and not is_fixed(prior):
+        least = least_noise(prior, power=0.5)
+        prior, log_gamma = ScaleWithFactors(prior, state.column_noise, least, power=0.5), None
     noise = update_variance(
         key,
-        model.cell_noise(data.unit).noise_variance,
+        prior,
         state.noise,
         squares=squares * data.unit**2,
         count=data.num_cells,
@@ -318,14 +324,18 @@ def update_column_noise(
     assert state.column_noise is not None
     squares, counts = sums
     columns_key, level_key = jax.random.split(key)
+    least = model.least_factor(data.unit, jnp.sqrt(state.noise))
     noise = column_noise.update(
         columns_key,
         state.column_noise,
         squares=squares * data.unit**2 / state.noise,
         counts=counts,
+        least=least,
     )
     prior = model.cell_noise(data.unit).noise_variance
-    noise, variance = column_noise.update_level(level_key, noise, state.noise, prior, power=0.5)
+    noise, variance = column_noise.update_level(
+        level_key, noise, state.noise, prior, least=least, power=0.5
+    )
     return state._replace(column_noise=noise, noise=variance)
 
 

@@ -6,7 +6,7 @@ The kernels that a step is made of are in `updates.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ from jaxmf.samplers.annealing import (
     row_mean_squares,
     start_with_few_features,
 )
+from jaxmf.samplers.column_noise import ScaleWithFactors
 from jaxmf.samplers.feature_layout import capacity, num_features
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Draw, Key, PyTree
@@ -102,6 +103,10 @@ def step(
     """A sweep, further moves of features where wanted, hyperparameters, noise."""
     if state.column_noise is not None:
         scaled, alike = model.at_noise(state)
+        if not hyper.is_fixed(model.noise_scale):
+            least = column_noise.least_noise(model.noise_scale)
+            prior = ScaleWithFactors(model.noise_scale, state.column_noise, least)
+            scaled = replace(scaled, noise_scale=prior)
         alike, info = step(plan, scaled, key, alike, data, progress)
         x = None if alike.x is None else alike.x * state.column_noise.factors
         state = alike._replace(x=x, column_noise=state.column_noise)
@@ -165,8 +170,8 @@ def record(model: LinearGaussianSpec, key: Key, state: LinearGaussianState, data
         "log_joint": model.log_joint(state, data),
     }
     if state.column_noise is not None:
-        factors, degrees = state.column_noise
-        draw |= {"noise_factors": factors, "noise_degrees": degrees}
+        factors, spread = state.column_noise
+        draw |= {"noise_factors": factors, "noise_spread": spread}
     return draw
 
 

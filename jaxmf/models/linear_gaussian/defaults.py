@@ -39,14 +39,15 @@ def matched(model: Spec, data: Dense) -> Spec:
     offset = hyper.by_column("offset", model.offset, data)
     column_unit = hyper.by_column("column_unit", model.column_unit, data)
     scales, spreads = (model.noise_scale, model.feature_scale), units.column_scales(data)
+    found = None
     if offset is None and column_unit is None and scales == (None, None):
-        offset, column_unit = units.different_units(data, spreads, always=model.column_noise) or (
-            None,
-            None,
-        )
-    if model.column_noise:
-        _warn_of_constant_columns(data, spreads)
-    elif column_unit is None:
+        found = units.different_units(data, spreads, always=bool(model.column_noise))
+    if found is not None:
+        offset, column_unit = found
+    if model.column_noise is None:
+        # noise that was equal is not so any more where columns are divided by their spreads
+        model = replace(model, column_noise=found is not None)
+    if column_unit is None and not model.column_noise:
         _warn_of_columns(data, spreads)
     may_have_level = model.offset is None and model.feature_scale is None
     if offset is None:
@@ -64,18 +65,6 @@ def matched(model: Spec, data: Dense) -> Spec:
     if model.feature_scale is not None:
         _compare_scales(result, data)
     return result
-
-
-def _warn_of_constant_columns(data: Dense, spreads: np.ndarray) -> None:
-    """Noise by column: that of a constant one goes to zero, the common scale to its lower end."""
-    constant = np.flatnonzero((spreads == 0) & (units.column_counts(data) > 1))
-    if constant.size:
-        named = shown_id(data.column_names, int(constant[0]))
-        warn(
-            f"data: column {named} holds one number alone ({constant.size} such in all). With "
-            "column_noise=True its noise goes to zero and takes the scale of all columns to its "
-            "lower end, so that too many or too few features may be found: leave such columns out."
-        )
 
 
 def _warn_of_columns(data: Dense, spreads: np.ndarray) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -67,7 +67,8 @@ class LinearGaussianIBP(LinearGaussianSpec):
         spread over columns is learned (`priors/column_noise.py`). For tables of which some columns
         are measured better than others; features of a column are in proportion to its noise. Where
         units are left open they are then the columns' standard deviations. See
-        `Posterior.column_noise`; not with `particle_filter` and `smc`.
+        `Posterior.column_noise`; not with `particle_filter` and `smc`. None: where columns are
+        found to be in different units, as said above, by methods that take it.
     Raises:
       TypeError, ValueError: if a hyperparameter is not positive, or its prior is not over positive
         numbers; if `num_features` is not a positive integer; if `offset` is not finite, or
@@ -77,6 +78,11 @@ class LinearGaussianIBP(LinearGaussianSpec):
       >>> mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=1.0).has_bias_feature
       False
     """
+
+    def for_method(self, method: str) -> LinearGaussianIBP:
+        """Without noise by column for filters and `smc`, unless it was stated: these refuse it."""
+        is_left_open = self.column_noise is None and method in ("particle_filter", "smc")
+        return replace(self, column_noise=False) if is_left_open else self
 
     def matched(self, data: Dense) -> LinearGaussianIBP:
         """The model with units and priors that were left open taken from a data set.

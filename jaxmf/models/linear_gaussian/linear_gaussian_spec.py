@@ -51,7 +51,7 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
     bias: bool | None = field(default=None, metadata=STATIC)
     offset: float | Array | None = None
     column_unit: float | Array | None = None
-    column_noise: bool = field(default=False, metadata=STATIC)
+    column_noise: bool | None = field(default=None, metadata=STATIC)
     likelihood: InitVar[Gaussian | None] = None
 
     cells_given_draw = "summed out"  # Y is, so that cells of a column depend on each other
@@ -68,13 +68,15 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
                 hyper.validate(name, getattr(self, name))
         hyper.validate_columns("offset", self.offset)
         hyper.validate_columns("column_unit", self.column_unit, is_positive=True)
-        if self.bias is not None:
-            check_flag("bias", self.bias)
-        check_flag("column_noise", self.column_noise)
+        for name in ("bias", "column_noise"):
+            if getattr(self, name) is not None:
+                check_flag(name, getattr(self, name))
 
     def notes(self, data: Dense) -> tuple[str, ...]:
         """That columns were taken in their own units, or that most cells are one number."""
         notes = units.note_of_units(data, self.column_unit, "noise_scale and feature_scale")
+        if notes and self.column_noise:
+            notes = (f"{notes[0]}; each column has noise of its own",)
         return notes + units.note_of_common_value(data)
 
     def completed(self, unit: float = 1.0, least_noise: float = 0.01) -> Self:
@@ -115,6 +117,10 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
         x = None if state.x is None else state.x / factors
         return self.scaled_by(factors), state._replace(x=x, column_noise=None)
 
+    def least_factor(self, state: LinearGaussianState) -> Array:
+        """The lower end of the factors of a state: see `priors/column_noise.py`."""
+        return column_noise.least_noise(self.completed().noise_scale) / state.noise_scale
+
     def at_draw(self, draw: Draw) -> Self:
         """The model given the factors of a draw."""
         return self.scaled_by(draw["noise_factors"]) if self.column_noise else self
@@ -142,7 +148,8 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
         """
         if state.column_noise is not None:
             scaled, rest = self.at_noise(state)
-            return scaled.log_joint(rest, data) + column_noise.log_density(state.column_noise)
+            noise = column_noise.log_density(state.column_noise, self.least_factor(state))
+            return scaled.log_joint(rest, data) + noise
         x = complete(state, self.centred(data))
         gram, cross = gaussian.gram_statistics(state.z, x)
         start = self.first_slot()
@@ -175,7 +182,8 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
         }
         noise = None
         if self.column_noise:
-            noise = column_noise.sample(jax.random.fold_in(hyper_key, 1), shape[1])
+            least = column_noise.least_noise(model.noise_scale) / values["noise_scale"]
+            noise = column_noise.sample(jax.random.fold_in(hyper_key, 1), shape[1], least)
         empty = jnp.zeros((num_rows, 0), bool)
         state = LinearGaussianState(z=empty, x=None, column_noise=noise, **values)
         num_slots = max(capacity, self.num_features or 1)

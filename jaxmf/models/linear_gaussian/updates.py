@@ -242,6 +242,7 @@ def update_column_noise(
         state.column_noise,
         squares=squares * state.column_noise.factors**2,
         counts=jnp.asarray(x.shape[0], x.dtype),
+        least=model.least_factor(state),
     )
     state = state._replace(column_noise=noise)
     if hyper.is_fixed(model.feature_scale):
@@ -253,7 +254,12 @@ def update_column_noise(
 
     start, feature = state.noise_scale, state.feature_scale
     noise, scale = column_noise.update_level(
-        level_key, noise, start, model.noise_scale, log_density_fn=feature_scale_at
+        level_key,
+        noise,
+        start,
+        model.noise_scale,
+        least=model.least_factor(state),
+        log_density_fn=feature_scale_at,
     )
     feature = feature * (scale / start)
     state = state._replace(column_noise=noise, noise_scale=scale, feature_scale=feature)
