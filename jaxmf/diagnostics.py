@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from jaxmf.answers import Answer, Lines, as_text
 from jaxmf.column_units import units_of
 from jaxmf.data import Dense, Entries
-from jaxmf.data.convert import complete_matrix
+from jaxmf.data.convert import complete_matrix, matched_cells
 from jaxmf.data.names import Positions
 from jaxmf.types import PyTree
 
@@ -404,7 +404,8 @@ def held_out_error(posterior: PredictsHeldOut, truth: object) -> HeldOutError:
     Args:
         posterior: a `jaxmf.Posterior`.
         truth: (N, D) the complete matrix, NaN where nothing is known; or `Entries`, the known
-            cells alone. Rows and columns are matched by id where both sides have ids.
+            cells alone. Rows and columns are matched by id where both sides have ids (of
+            `Entries` they may be a part).
     Returns:
         Error, baseline, coverage and log likelihood.
     Raises:
@@ -425,36 +426,35 @@ def held_out_error(posterior: PredictsHeldOut, truth: object) -> HeldOutError:
     )
 
 
-def hidden_cells(data: PyTree, truth: object) -> tuple[Positions, np.ndarray]:
+def hidden_cells(
+    data: PyTree, truth: object, *, argument: str = "truth"
+) -> tuple[Positions, np.ndarray]:
     """The cells that are missing in the data and known all the same, and their values (M,).
 
     Args:
         data: a container with cells.
         truth: (N, D) the complete matrix, or `Entries`; see `held_out_error`.
+        argument: what the user calls it, for the message.
     Raises:
-        ValueError: another shape, or the cell is not in the table.
+        ValueError: another shape, an id that the data lacks, or no such cell.
     """
-    shape = data.num_rows, data.num_columns
     if isinstance(truth, Entries):
-        if truth.shape != shape:
-            raise ValueError(f"truth has shape {truth.shape}, the data {shape}")
-        known = truth.align_columns(data, argument="truth", can_drop=False)
-        rows, columns = np.asarray(known.rows), np.asarray(known.columns)
-        observed = np.zeros(0, np.int64)
+        rows, columns, values = matched_cells(truth, data, argument=argument)
         if isinstance(data, Entries):
-            observed = np.asarray(data.rows, np.int64) * shape[1] + np.asarray(data.columns)
+            width = data.num_columns
+            observed = np.asarray(data.rows, np.int64) * width + np.asarray(data.columns)
+            kept = ~np.isin(rows * width + columns, observed)
         else:
-            observed = np.flatnonzero(np.isfinite(data.to_array()))
-        kept = ~np.isin(rows.astype(np.int64) * shape[1] + columns, observed)
-        cells, values = Positions(rows[kept], columns[kept]), np.asarray(known.values, float)[kept]
+            kept = ~np.isfinite(data.to_array())[rows, columns]
+        cells, values = Positions(rows[kept], columns[kept]), values[kept]
     else:
-        matrix = complete_matrix(truth, data, argument="truth")
+        matrix = complete_matrix(truth, data, argument=argument)
         rows, columns = data.missing_cells()
         kept = np.isfinite(matrix[rows, columns])
         cells = Positions(rows[kept], columns[kept])
         values = matrix[cells.rows, cells.columns]
     if not values.size:
-        raise ValueError("no cell that is missing in the data is known in truth")
+        raise ValueError(f"no cell that is missing in the data is known in {argument}")
     return cells, values
 
 

@@ -131,10 +131,15 @@ def complete_matrix(values: object, data: MatrixContainer, *, argument: str) -> 
     Args:
         values: (N, D) numbers; those of a DataFrame, AnnData, `Dense` or `UncheckedTable` are
             matched by the ids of rows and columns where both sides have ids, others stand in the
-            order of the data.
+            order of the data. Of `Entries` the cells that are not there are NaN.
     Raises:
         ValueError: another shape, or other ids.
     """
+    if isinstance(values, Entries):
+        rows, columns, known = matched_cells(values, data, argument=argument)
+        filled = np.full((data.num_rows, data.num_columns), np.nan)
+        filled[rows, columns] = known
+        return filled
     table = UncheckedTable(values)
     if isinstance(values, Dense):
         table = UncheckedTable(values.to_array(), values.row_names, values.column_names)
@@ -158,6 +163,28 @@ def complete_matrix(values: object, data: MatrixContainer, *, argument: str) -> 
         )
         orders.append(np.argsort(positions))
     return matrix[np.ix_(*orders)]
+
+
+def matched_cells(
+    entries: Entries, data: MatrixContainer, *, argument: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where observed cells stand in the data: rows, columns (M,) int64, and values (M,) float.
+
+    Rows and columns are matched by id where both sides have ids, and may then be a part of them.
+
+    Raises:
+        ValueError: an id that the data lacks; another size where one side has no ids.
+    """
+    cells = []
+    for word in ("row", "column"):
+        names, known = getattr(entries, f"{word}_names"), getattr(data, f"{word}_names")
+        sizes = getattr(entries, f"num_{word}s"), getattr(data, f"num_{word}s")
+        there = np.asarray(getattr(entries, f"{word}s"), np.int64)
+        found = alignment.matched_positions(
+            names, known, sizes=sizes, argument=argument, word=word, can_drop=False
+        )
+        cells.append(found[there])
+    return cells[0], cells[1], np.asarray(entries.values, float)
 
 
 def _is_plain_list(data: object) -> bool:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import Container, MatrixContainer
@@ -17,6 +18,7 @@ from jaxmf.programs import jit
 from jaxmf.types import Array, Draw, Key, PyTree
 
 _DRAWS_SIZE = 2**24
+_SUMMED_DRAWS = 64
 
 
 def has_categories(model: Model) -> bool:
@@ -68,10 +70,37 @@ def probabilities(
     """
     if new_data is not None and not isinstance(model, TakesNewRowsOfCategories):
         raise lacks(model, TakesNewRowsOfCategories, "new_rows")
-    total = np.zeros((cells[0].size, len(model.values)))
-    for where, per_draw in probabilities_of_draws(model, data, draws, cells, new_data, seed):
-        total += np.tensordot(weights[where], per_draw, axes=1)
-    return total
+    if new_data is not None:
+        total = np.zeros((cells[0].size, len(model.values)))
+        for where, per_draw in probabilities_of_draws(model, data, draws, cells, new_data, seed):
+            total += np.tensordot(weights[where], per_draw, axes=1)
+        return total
+    model, draws, rows, columns = prediction.narrowed(model, data, draws, *cells)
+    rows, columns = prediction.filled_cells(rows, columns)
+    total = np.zeros((rows.size, len(model.values)))
+    # summed in single precision over a block alone, and over blocks in double
+    size = -(-prediction.BLOCK_SIZE // _SUMMED_DRAWS)
+    for where, block, indices in prediction.blocks_of_draws(draws, size):
+        filled = np.where(np.arange(indices.size) < where.stop - where.start, weights[indices], 0)
+        total += np.asarray(_summed(model, block, filled, data, rows, columns))
+    return total[: cells[0].size]
+
+
+@jit
+def _summed(
+    model: HasCategories[Container],
+    draws: Draw,
+    weights: Array,
+    data: Container,
+    rows: Array,
+    columns: Array,
+) -> Array:
+    def add(total: Array, weighted: tuple[Draw, Array]) -> tuple[Array, None]:
+        draw, weight = weighted
+        return total + weight * model.cell_probabilities(draw, data, rows, columns), None
+
+    first = jax.eval_shape(add, 0.0, jax.tree.map(lambda leaf: leaf[0], (draws, weights)))[0]
+    return jax.lax.scan(add, jnp.zeros_like(first), (draws, weights))[0]
 
 
 def probabilities_of_draws(
@@ -86,6 +115,8 @@ def probabilities_of_draws(
     rows, columns = cells
     if new_data is None:
         model, draws, rows, columns = prediction.narrowed(model, data, draws, rows, columns)
+    else:
+        new_data = prediction.filled_rows(model, new_data)
 
     def evaluate(block: object, indices: np.ndarray) -> PyTree:
         if new_data is None:

@@ -14,7 +14,7 @@ from jaxmf.data import Entries, MatrixContainer, Positions, as_container
 from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.data.checks import as_numeric
 from jaxmf.data.container import bare
-from jaxmf.data.convert import complete_matrix
+from jaxmf.data.convert import complete_matrix, matched_cells
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import PredictsCells, ScoresFurtherRows, TakesNewRows, TakesUnknownIds
 from jaxmf.posterior import (
@@ -338,20 +338,35 @@ def reconstruction(posterior: Draws, rows: object = None) -> np.ndarray:
     return mean.reshape(row_indices.size, data.num_columns)
 
 
-def held_out_cells(posterior: Draws, values: object, cells: object) -> tuple[Cells, np.ndarray]:
-    """Which cells are scored, and their values (M,); see `Posterior.held_out_log_likelihood`."""
+def held_out_cells(
+    posterior: Draws, values: object, cells: object, *, argument: str = "values"
+) -> tuple[Cells, np.ndarray]:
+    """Which cells are scored, and their values (M,); see `Posterior.held_out_log_likelihood`.
+
+    Args: argument: what the user calls the values, for the message.
+    """
     data = posterior.data
+    if isinstance(values, Entries):
+        if cells is None:
+            return diagnostics.hidden_cells(data, values, argument=argument)
+        rows, columns, known = matched_cells(values, data, argument=argument)
+        asked = named_cells.read_cells(cells, data)
+        found, missing = named_cells.positions_among(asked, (rows, columns), data.num_columns)
+        kept = np.delete(np.arange(found.size), missing)
+        if not kept.size:
+            raise ValueError(f"{argument}: has none of the {found.size} cells")
+        return (asked.rows[kept], asked.columns[kept]), known[found[kept]]
     where = data.missing_cells() if cells is None else named_cells.read_cells(cells, data)
     whole = data.num_rows, data.num_columns
     if tuple(getattr(values, "shape", ())) == whole:
-        known = complete_matrix(values, data, argument="values")[where]
+        known = complete_matrix(values, data, argument=argument)[where]
     else:
-        known = as_numeric("values", values).astype(float)
+        known = as_numeric(argument, values).astype(float)
         known = known[where] if known.shape == whole else known
     if known.shape != where[0].shape:
         raise ValueError(
-            f"values has shape {known.shape}; give the whole matrix {whole}, or one value for each "
-            f"of the {where[0].size} cells"
+            f"{argument} has shape {known.shape}; give the whole matrix {whole}, or one value for "
+            f"each of the {where[0].size} cells"
         )
     scored = np.isfinite(known)
     if not scored.any():
@@ -367,18 +382,26 @@ def held_out_log_likelihood(posterior: Draws, values: object, cells: object = No
 
     Args:
         values: the whole matrix (N, D), of which the cells missing in training are scored, its
-            rows and columns matched by id where both sides have ids; or with `cells` one value
-            a cell, (M,). Of mixtures new rows (M, D), columns matched by id.
+            rows and columns matched by id where both sides have ids; the cells that are known as
+            `Entries`, likewise; or with `cells` one value a cell, (M,). Of mixtures new rows
+            (M, D), columns matched by id.
         cells: which cells, as in `predict`.
     Returns:
         The log density of each cell (of each new row) (M,), their mean, and its standard error
         over them.
     """
+    return score_held_out(posterior, values, cells, argument="values")
+
+
+def score_held_out(
+    posterior: Draws, values: object, cells: object, *, argument: str
+) -> HeldOutScore:
+    """`held_out_log_likelihood`; `argument` is what the user calls the values, for messages."""
     check_cells(posterior)
     model, data = posterior.model, posterior.data
     if is_of_rows(posterior, cells):
-        return _held_out_rows(posterior, values)
-    where, known = held_out_cells(posterior, values, cells)
+        return _held_out_rows(posterior, values, argument)
+    where, known = held_out_cells(posterior, values, cells, argument=argument)
     if categories.has_categories(model):
         probabilities_of_values = _probabilities(posterior, where)
         levels = np.asarray(model.values, float)
@@ -402,9 +425,9 @@ def is_of_rows(posterior: Draws, cells: object) -> bool:
     return isinstance(posterior.model, ScoresFurtherRows)
 
 
-def _held_out_rows(posterior: Draws, values: object) -> HeldOutScore:
+def _held_out_rows(posterior: Draws, values: object, argument: str) -> HeldOutScore:
     """Scores whole rows by at most 1,000 draws, as `jaxmf.compare` does those of the data."""
-    new = posterior.container(values, "values", can_drop=False)
+    new = posterior.container(values, argument, can_drop=False)
     draws, weights = posterior.flat_draws()
     kept, weights = diagnostics.fewer_draws(weights, _MOST_DRAWS)
     draws = {name: each[kept] for name, each in draws.items()}

@@ -13,7 +13,8 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.answers import Answer, positions_of_ids
-from jaxmf.data import Container, MatrixContainer
+from jaxmf.data import Container, Entries, MatrixContainer
+from jaxmf.data.container import bare
 from jaxmf.data.names import encode
 from jaxmf.model import (
     DrawsCells,
@@ -25,6 +26,7 @@ from jaxmf.model import (
     PredictsCells,
     ScoresFurtherRows,
     TakesNewRows,
+    TakesRowFeatures,
 )
 from jaxmf.posterior.cell_distributions import (
     CELL_DISTRIBUTIONS,
@@ -35,9 +37,10 @@ from jaxmf.programs import jit
 from jaxmf.types import Array, Draw, Key, PyTree
 
 # Numbers a block of draws may hold on the device, and predictive draws may hold on the host.
-_BLOCK_SIZE = 2**24
+BLOCK_SIZE = 2**24
 _FEW_VALUES = 2**22  # in all draws
 _DRAWS_SIZE = 2**26
+_FEWEST = 64  # cells up to which powers of two are fine enough
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -306,7 +309,7 @@ def blocks_of_draws(
 ) -> Iterator[tuple[slice, dict[str, np.ndarray], np.ndarray]]:
     """Which draws, they themselves, and their indices: blocks of one size, see `over_draws`."""
     total = len(next(iter(draws.values())))
-    num_blocks = -(-total // max(1, min(total, _BLOCK_SIZE // max(1, size))))
+    num_blocks = -(-total // max(1, min(total, BLOCK_SIZE // max(1, size))))
     length = -(-total // num_blocks)
     for where, indices in filled_blocks(total, length):
         # a view where nothing is filled up: a copy of all draws is what a short answer would cost
@@ -322,6 +325,43 @@ def filled_blocks(size: int, length: int) -> Iterator[tuple[slice, np.ndarray]]:
     for start in range(0, size, length):
         positions = np.minimum(np.arange(start, start + length), size - 1)
         yield slice(start, min(start + length, size)), positions
+
+
+def few_sizes(size: int) -> int:
+    """The size, at most an eighth larger, that stands for those near it: so few programs serve all.
+
+    Eight a power of two.
+    """
+    step = 1 << max(0, (size - 1).bit_length() - 4)
+    return max(-(-size // step) * step, min(_FEWEST, 1 << max(size - 1, 0).bit_length()))
+
+
+def filled_cells(rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cells (M,), the last one repeated up to one of few sizes."""
+    more = (0, few_sizes(rows.size) - rows.size)
+    return np.pad(rows, more, mode="edge"), np.pad(columns, more, mode="edge")
+
+
+def filled_rows(model: object, new: Container) -> Container:
+    """New rows with rows after them whose cells bring their number to one of few.
+
+    So that a new user with four ratings is answered by the program of one with three. Of models
+    with features of rows, which these lack, the rows as they are.
+    """
+    if not (isinstance(new, Entries) and isinstance(model, TakesRowFeatures)):
+        return new
+    if model.row_features is not None or model.row_classes is not None:
+        return new
+    cells = np.asarray(new.rows), np.asarray(new.columns), np.asarray(new.values)
+    num_rows, num_cells = few_sizes(new.num_rows + 1), few_sizes(cells[0].size + 1)
+    more = num_cells - cells[0].size
+    rows = np.concatenate([cells[0], np.full(more, new.num_rows, cells[0].dtype)])
+    columns = np.concatenate([cells[1], np.zeros(more, cells[1].dtype)])
+    fill = cells[2][-1:] if cells[2].size else np.zeros(1, cells[2].dtype)
+    values = np.concatenate([cells[2], np.repeat(fill, more)])
+    arrays = {"rows": rows, "columns": columns, "values": values}
+    shape = num_rows, new.num_columns
+    return bare(Entries, **arrays, shape=shape, row_names=None, column_names=None)
 
 
 def draw_size(draws: dict[str, np.ndarray], num_columns: int, num_cells: int) -> int:
@@ -377,6 +417,8 @@ def predict_cells(
     """
     whole = draws
     model, draws, rows, columns = narrowed(model, data, draws, rows, columns)
+    num_cells = rows.size
+    rows, columns = filled_cells(rows, columns)
     size = draw_size(draws, data.num_columns if draws is whole else 1, rows.size)
     is_small = size * len(next(iter(draws.values()))) <= _FEW_VALUES
     program = _few_cells_of_draws if once and is_small else _cells_of_draws
@@ -385,7 +427,7 @@ def predict_cells(
         return program(model, block, data, jnp.asarray(rows), jnp.asarray(columns))
 
     for where, (means, variances) in over_draws(evaluate, draws, size):
-        yield where, means, variances
+        yield where, means[:, :num_cells], variances[:, :num_cells]
 
 
 def predict_rows(
@@ -397,10 +439,11 @@ def predict_rows(
     key: jax.Array,
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
     """The same for cells of new rows; draw s uses fold_in(key, s)."""
+    new = filled_rows(model, new_data)
 
     def evaluate(block: object, indices: np.ndarray) -> PyTree:
         keys = jax.vmap(partial(jax.random.fold_in, key))(indices)
-        return _rows_of_draws(model, block, keys, data, new_data)
+        return _rows_of_draws(model, block, keys, data, new)
 
     size = new_data.num_rows * new_data.num_columns
     for where, (means, variances) in over_draws(

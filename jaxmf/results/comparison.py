@@ -138,9 +138,9 @@ def compare(
 
     Args:
         posteriors: name -> posterior, two or more, of the same data.
-        held_out: values that the runs did not see, to be scored instead: a whole matrix or one
-            value a cell, as in `Posterior.held_out_log_likelihood`; new rows of mixtures; new
-            documents of topic models.
+        held_out: values that the runs did not see, to be scored instead: a whole matrix, `Entries`
+            of the known cells, or one value a cell, as in `Posterior.held_out_log_likelihood`; new
+            rows of mixtures; new documents of topic models.
         cells: the cells to be scored: observed ones, or of `held_out` the missing ones. Named as in
             `Posterior.predict`; by default all.
         criterion: ``"loo"``, or ``"waic"`` for models whose cells are independent given a draw.
@@ -322,11 +322,15 @@ def _score_held_out(
         )
         return Scored(scores, None, scores[first].each.size, "held-out words")
     scores = _scores(
-        posts, display, lambda post: post.held_out_log_likelihood(held_out, cells).log_likelihood
+        posts,
+        display,
+        lambda post: (
+            cell_questions.score_held_out(post, held_out, cells, argument="held_out").log_likelihood
+        ),
     )
     if cell_questions.is_of_rows(posts[first], cells):
         return Scored(scores, None, scores[first].each.size, "held-out rows")
-    where, _ = cell_questions.held_out_cells(posts[first], held_out, cells)
+    where, _ = cell_questions.held_out_cells(posts[first], held_out, cells, argument="held_out")
     return Scored(scores, where, where[0].size, "held-out cells")
 
 

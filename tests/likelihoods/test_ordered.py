@@ -11,7 +11,7 @@ from jaxmf import settings
 from jaxmf.engine.algorithm import Info
 from jaxmf.likelihoods import thresholds as kernels
 from jaxmf.likelihoods.cells.noise import ProbitNoise, ThresholdNoise
-from jaxmf.likelihoods.intervals import log_mass, slopes, truncated_normals
+from jaxmf.likelihoods.intervals import log_mass, mass, slopes, truncated_normals
 from jaxmf.testing import check_kernel, check_means
 
 INTERVALS = np.array([
@@ -104,6 +104,14 @@ THRESHOLDS = ThresholdNoise(ORDINAL)
 
 def at(thresholds):
     return THRESHOLDS.at_noise(thresholds)
+
+
+def test_the_mass_of_an_interval_keeps_the_digits_of_its_tails():
+    intervals = INTERVALS[np.abs(INTERVALS).min(axis=1) < 8]
+    lower, upper = jnp.asarray(intervals.T, jnp.float32)
+    exact = np.exp(exact_log_mass(*intervals.T))
+    wide = np.asarray(upper - lower) > 1e-2  # of narrow ones ends are known to float32
+    np.testing.assert_allclose(np.asarray(mass(lower, upper))[wide], exact[wide], rtol=1e-4)
 
 
 def test_probabilities_of_levels():

@@ -49,6 +49,33 @@ def test_few_cells_are_answered_as_by_whole_draws(post, monkeypatch):
         np.testing.assert_allclose(few, whole, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("likelihood", [None, mf.Ordinal((1, 2, 3, 4, 5))])
+def test_new_rows_are_answered_as_without_the_rows_that_fill_up_their_number(
+    likelihood, monkeypatch
+):
+    data = mf.Entries(ROWS, COLUMNS, STARS, SHAPE)
+    model = mf.BPMF(1) if likelihood is None else mf.BPMF(1, likelihood=likelihood)
+    post = mf.sample(model, data, num_warmup=1, num_samples=3, num_chains=1, progress=False)
+    new = mf.Entries([0, 0, 1], [3, 9, 4], [5.0, 1.0, 4.0], (2, NUM_COLUMNS))
+    more = mf.Entries([0, 0, 1, 1], [3, 9, 4, 5], [5.0, 1.0, 4.0, 2.0], (2, NUM_COLUMNS))
+    sizes = [len(prediction.filled_rows(post.model, each).values) for each in (new, more)]
+    assert sizes == [4, 8]
+    filled = post.predict(new_rows=new)
+    monkeypatch.setattr(prediction, "filled_rows", lambda model, rows: rows)
+    whole = post.predict(new_rows=new)
+    # latent grades are drawn by other random numbers
+    tolerance = {"rtol": 2e-5} if likelihood is None else {"atol": 0.1}
+    np.testing.assert_allclose(filled.mean, whole.mean, **tolerance)
+    np.testing.assert_allclose(filled.sd, whole.sd, **tolerance)
+
+
+@pytest.mark.parametrize("num_cells", [1, 3, 64, 65, 1000, 6000, 60_000])
+def test_few_sizes_stand_for_all(num_cells):
+    size = prediction.few_sizes(num_cells)
+    assert num_cells <= size <= max(64, 1.125 * num_cells)
+    assert len({prediction.few_sizes(n) for n in range(num_cells, 2 * num_cells)}) <= 10
+
+
 def test_programs_of_few_cells_see_no_other_rows(monkeypatch):
     data = mf.Entries(ROWS, COLUMNS, STARS, SHAPE)
     post = mf.sample(mf.BPMF(1), data, num_warmup=1, num_samples=3, num_chains=1, progress=False)

@@ -207,6 +207,22 @@ def test_a_complete_matrix_is_matched_by_its_ids():
     ):
         np.testing.assert_array_equal(ask(turned), ask(complete))
         np.testing.assert_array_equal(ask(values), ask(complete))
+    # the known cells of a part of the rows and columns, in another order
+    rows, columns = (part[::-1] for part in np.nonzero(np.isnan(data.to_array())))
+    order = np.arange(12)[::-1]
+    entries = mf.Entries(
+        order[rows], 4 - columns, values[rows, columns], (12, 5),
+        names["row_names"][::-1], list("edcba"),
+    )  # fmt: skip
+    for ask, argument in (
+        (lambda truth: post.held_out_log_likelihood(truth).mean, "values"),
+        (lambda truth: mf.diagnostics.held_out_error(post, truth).rmse, "truth"),
+        (lambda t: mf.compare({"a": post, "b": post}, held_out=t)["a", "elpd"], "held_out"),
+    ):
+        assert ask(entries) == pytest.approx(ask(complete), rel=1e-5)
+        strange = mf.Entries([0], [0], [1.0], (1, 1), ["r99"], ["a"])
+        with pytest.raises(ValueError, match=f"{argument}: the row 'r99' at position 0 is none"):
+            ask(strange)
     other = mf.Dense(values, row_names=names["row_names"], column_names=list("abcdz"))
     with pytest.raises(ValueError, match="values: the column 'z' at position 4 is none of the 5"):
         post.held_out_log_likelihood(other)

@@ -96,7 +96,7 @@ def test_quantiles_are_those_of_the_mixture(posterior):
 
 def test_blocks_of_draws_do_not_matter(sampled, monkeypatch):
     whole = sampled.predict(seed=3)
-    monkeypatch.setattr(prediction, "_BLOCK_SIZE", 5000)
+    monkeypatch.setattr(prediction, "BLOCK_SIZE", 5000)
     parts = sampled.predict(seed=3)
     np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(parts.draws, whole.draws, rtol=1e-4, atol=1e-5)

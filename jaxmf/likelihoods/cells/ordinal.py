@@ -12,7 +12,7 @@ from jaxmf._kernels.special import as_normals, uniforms
 from jaxmf.arguments import assign, check_number, check_numbers
 from jaxmf.likelihoods import thresholds as kernels
 from jaxmf.likelihoods.cells.likelihood import Likelihood
-from jaxmf.likelihoods.intervals import log_mass
+from jaxmf.likelihoods.intervals import log_mass, mass
 from jaxmf.priors import hyper
 from jaxmf.types import STATIC, Array, Key
 
@@ -103,7 +103,7 @@ class Ordinal(Likelihood):
         codes = jnp.arange(len(self.levels))
         lower, upper = kernels.bounds(self._known_thresholds(eta), codes)
         mean, scale = eta[..., None], jnp.broadcast_to(scale, eta.shape)[..., None]
-        return jnp.exp(log_mass((lower - mean) / scale, (upper - mean) / scale))
+        return mass((lower - mean) / scale, (upper - mean) / scale)
 
     def mean(self, eta: Array) -> Array:
         return self.probabilities(eta) @ jnp.asarray(self.levels, eta.dtype)
