@@ -436,7 +436,7 @@ def hidden_cells(
         truth: (N, D) the complete matrix, or `Entries`; see `held_out_error`.
         argument: what the user calls it, for the message.
     Raises:
-        ValueError: another shape, an id that the data lacks, or no such cell.
+        ValueError: another shape, an id that the data lacks, or none of these cells.
     """
     if isinstance(truth, Entries):
         rows, columns, values = matched_cells(truth, data, argument=argument)

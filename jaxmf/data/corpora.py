@@ -313,7 +313,16 @@ def _folder(path: Path) -> Tokens:
     files = sorted(path.glob("*.txt"))
     if not files:
         raise ValueError(f"{path}: the folder has no .txt file; a file for each text is needed.")
-    texts = [" ".join(line for _, (line,) in numbered_lines(file, whole=True)) for file in files]
+    texts = [
+        " ".join(line for _, (line,) in numbered_lines(file, whole=True))
+        if file.stat().st_size
+        else ""
+        for file in files
+    ]
+    num_empty = sum(not text.strip() for text in texts)
+    if num_empty:
+        verb = "text is a document" if num_empty == 1 else "texts are documents"
+        warn(f"{path}: {num_empty:,} empty {verb} without words, of {len(texts):,}")
     return _words_of(texts, [file.stem for file in files])
 
 

@@ -161,9 +161,16 @@ class SparseBinary(CellsById):
                 f"baskets: is empty, {num_rows} baskets with nothing in them. At least one item is "
                 "needed; check the filter or the file they came from."
             )
-        columns, column_ids = lookup(
-            "baskets", names.object_array(items), column_names, line="item"
-        )
+        array = names.object_array(items)
+        try:
+            columns, column_ids = lookup("baskets", array, column_names, line="item")
+        except ValueError as error:
+            if column_names is None:
+                raise
+            raise ValueError(
+                f"{error} New rows need no column_names: questions about them match items by id, "
+                'and unknown="drop" leaves out those that the data lacks.'
+            ) from None
         return cls(rows, columns, (num_rows, len(column_ids)), row_names, column_ids)
 
     @classmethod

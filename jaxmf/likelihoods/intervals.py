@@ -41,7 +41,7 @@ def log_mass(lower: Array, upper: Array) -> Array:
 def mass(lower: Array, upper: Array) -> Array:
     """P(lower < z < upper) of a standard normal z, to the digits that its tails have.
 
-    Far out it is zero where `log_mass` goes on, and it takes a fifth of the time.
+    Far out, where `log_mass` still has digits, it is zero; it takes a fifth of the time.
     """
     is_left = lower + upper < 0  # of two tails on one side the smaller ones keep their digits
     near, far = jnp.where(is_left, -upper, lower), jnp.where(is_left, -lower, upper)

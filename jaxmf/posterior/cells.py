@@ -16,7 +16,13 @@ from jaxmf.data.checks import as_numeric
 from jaxmf.data.container import bare
 from jaxmf.data.convert import complete_matrix, matched_cells
 from jaxmf.diagnostics import HeldOutScore
-from jaxmf.model import PredictsCells, ScoresFurtherRows, TakesNewRows, TakesUnknownIds
+from jaxmf.model import (
+    CompletesDocuments,
+    PredictsCells,
+    ScoresFurtherRows,
+    TakesNewRows,
+    TakesUnknownIds,
+)
 from jaxmf.posterior import (
     categories,
     kept_cells,
@@ -36,9 +42,10 @@ _MOST_DRAWS = 1_000  # that whole rows are scored by
 def check_cells(posterior: Draws) -> None:
     """Refuses models without cells."""
     if not isinstance(posterior.model, PredictsCells):
+        also = ", transform and document_completion"
         raise ValueError(
-            f"{type(posterior.model).__name__} has no cells to predict; see top_entries, transform "
-            "and document_completion"
+            f"{type(posterior.model).__name__} has no cells to predict; see top_entries"
+            + (also if isinstance(posterior.model, CompletesDocuments) else "")
         )
 
 

@@ -191,6 +191,14 @@ class NumGroups(NumFeatures):
 
 
 class NumTopics(NumFeatures):
-    """Posterior distribution of the number of topics that have tokens; as `NumFeatures`."""
+    """Posterior distribution of the number of topics that have tokens; as `NumFeatures`.
+
+    Attributes:
+        mean_large: posterior mean of the number of topics that hold more than 1 % of the tokens.
+    """
 
     _counted = "topics"
+    mean_large: float
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()}; {self.mean_large:.3g} hold more than 1 % of the tokens"

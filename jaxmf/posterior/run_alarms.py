@@ -23,6 +23,7 @@ from jaxmf.posterior.records import Alarm
 
 _DRIFT_DRAWS = 20
 _DRIFT_ERRORS = 4.0
+_FEWEST_RUNS = 5  # of a filter
 _CONVERGED = 1e-4
 _SHORT_DOCUMENT = 20  # words
 _PREDICTION_ERRORS = 3.0
@@ -198,10 +199,12 @@ def unknown_evidence(posterior: Draws) -> Iterator[Alarm]:
     elif num_runs == 1:
         return
     else:
+        runs = "" if num_runs >= _FEWEST_RUNS else f" and num_runs={_FEWEST_RUNS}"
         fault = (
             "the particles of a run descend from few of its first ones, or its runs differ by more "
-            f"than their own error; try num_particles={10 * particles} or another proposal, and "
-            f"num_runs={max(5, num_runs)}"
+            "than their own error. All other answers of this filter are then surer than they may "
+            "be, such as numbers of features and intervals of hyperparameters. Try mf.sample, or "
+            f"num_particles={10 * particles}{runs} or another proposal"
         )
     yield Alarm(
         "evidence",

@@ -109,14 +109,19 @@ def num_topics(posterior: Draws) -> NumTopics:
     """Posterior distribution of the number of topics that have tokens.
 
     Returns:
-        values and probabilities, with `.mean` and `.mode`.
+        values and probabilities, with `.mean` and `.mode`, and `.mean_large`, how many topics hold
+        more than 1 % of the tokens on average.
     Raises:
         ValueError: the model has no topics.
     """
-    totals = f"{topic_blocks(posterior).word}_totals"
-    counts = (posterior.draws[totals] > 0).sum(axis=-1)
+    totals = posterior.draws[f"{topic_blocks(posterior).word}_totals"]
+    counts = (totals > 0).sum(axis=-1)
     values, value_indices = np.unique(counts, return_inverse=True)
-    return NumTopics(values, np.bincount(value_indices.ravel(), weights=posterior.weights.ravel()))
+    weights = posterior.weights
+    found = NumTopics(values, np.bincount(value_indices.ravel(), weights=weights.ravel()))
+    is_large = totals > 0.01 * totals.sum(axis=-1, keepdims=True)
+    found.mean_large = float(np.sum(weights * is_large.sum(axis=-1)))
+    return found
 
 
 def _growing(posterior: Draws) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -12,6 +13,7 @@ from jaxmf import diagnostics
 from jaxmf.answers import Answer, Lines, long_table
 from jaxmf.arguments import check_count, check_seed
 from jaxmf.blocks.kept_counts import is_table
+from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Container, Tokens, as_container
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import CompletesDocuments, HasGroups, HasRowGroups, TransformsDocuments
@@ -96,10 +98,7 @@ def top_entries(posterior: Draws, column: str, n: int) -> TopEntries:
     else:
         over = [name for name in network.indicators if column in network.blocks[name].by]
         if not over:
-            raise ValueError(
-                f"column: {column!r} is neither an observed block of categories nor a column that "
-                f"partitions an indicator; there are {', '.join(map(repr, network.columns))}"
-            )
+            raise ValueError(_no_entries(network, draw, column))
         if not is_table(draw, over[0]):
             raise ValueError(
                 f"column: {column!r} has too many levels for a table of their groups; "
@@ -122,6 +121,23 @@ def top_entries(posterior: Draws, column: str, n: int) -> TopEntries:
         entries=named_entries(np.where(is_entry, best, -1), model.names(posterior.data, column)),
         weights=np.where(is_entry, np.take_along_axis(weights[groups], best, axis=1), np.nan),
         parents=_parents(model, posterior.data, by, sizes_by, groups),
+    )
+
+
+def _no_entries(network: Wiring, draw: Mapping[str, np.ndarray], column: str) -> str:
+    """Why a column has no entries by group, and which have."""
+    known = [name for name in network.observed if f"{name}_cells" in draw]
+    for name in network.indicators:
+        known += [each for each in network.blocks[name].by if each not in network.indicators]
+    why = (
+        f"column: {column!r} is neither an observed block of categories nor a column that "
+        f"partitions an indicator; ask {', '.join(map(repr, dict.fromkeys(known))) or 'no other'}"
+    )
+    if f"{column}_number" not in draw:
+        return why
+    return (
+        f"{why}. It has numbers: reference_draw() has the posterior of their mean in every group, "
+        f"{column}_location, and how many there are, {column}_number"
     )
 
 

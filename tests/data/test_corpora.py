@@ -147,3 +147,11 @@ def test_command_line(tmp_path, capsys):
     wrong = ["fit", "lda", str(ratings), "--out", str(tmp_path / "x"), "--form", "pairs"]
     assert cli.run([*wrong, "--set", "num_topics=2"]) == 2
     assert "pairs have two cells a line" in capsys.readouterr().err
+
+
+def test_an_empty_file_of_a_folder_is_a_document_without_words(tmp_path):
+    for name, text in (("a", "tea and milk"), ("b", ""), ("c", "  \n"), ("d", "milk")):
+        write(tmp_path / f"{name}.txt", text)
+    with pytest.warns(UserWarning, match="2 empty texts are documents without words, of 4"):
+        tokens = read_tokens(tmp_path)
+    assert counts_of(tokens).sum(axis=1).tolist() == [3, 0, 0, 1]

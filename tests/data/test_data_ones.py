@@ -255,3 +255,10 @@ def test_triples_that_are_refused(tmp_path, text, words):
     path.write_text(text)
     with pytest.raises(ValueError, match=words):
         read_series(path)
+
+
+def test_an_unknown_item_is_refused_with_how_new_rows_are_asked_about():
+    with pytest.raises(
+        ValueError, match=r"no item has the id 'beer'.*need no column_names: .*drop"
+    ):
+        mf.SparseBinary.from_baskets([["milk", "beer"]], column_names=["milk", "tea"])

@@ -337,6 +337,10 @@ def test_an_evidence_without_a_credible_error_is_not_given_one(error, raises):
     post = posterior(method="particle_filter", evidence=Evidence(-2040.0, error), **draws)
     assert ("evidence" in kinds(post)) is raises
     assert ("without an error that can be trusted" in str(post)) is raises
+    if raises:  # all answers are meant, and what is not set already is advised
+        (text,) = [str(alarm) for alarm in post.alarms() if alarm.kind == "evidence"]
+        assert "All other answers of this filter are then surer" in text
+        assert "Try mf.sample, or num_particles=2500 and num_runs=5" in text
 
 
 def test_one_run_of_a_filter_has_no_error_of_its_evidence():

@@ -184,7 +184,12 @@ def test_answers_do_not_depend_on_the_labels_of_topics(fitted):
     left, right = (post.similar_documents("doc1") for post in (fitted, other))
     assert left.documents.tolist() == right.documents.tolist()
     np.testing.assert_allclose(left.similarity, right.similarity)
-    assert repr(other.num_topics()) == "number of topics: 3: 1.000"
+    expected = "number of topics: 3: 1.000; 3 hold more than 1 % of the tokens"
+    assert repr(other.num_topics()) == expected
+    totals = np.zeros_like(fitted.draws["word_totals"])
+    totals[..., :3] = [200, 199, 2]  # the last one less than 1 %
+    small = dataclasses.replace(fitted, draws=fitted.draws | {"word_totals": totals}).num_topics()
+    assert (small.mean, small.mean_large) == pytest.approx((3, 2))
 
 
 def test_a_draw_with_other_topics_is_not_averaged_over(fitted):
@@ -217,7 +222,7 @@ def test_tokens_of_topics_that_the_reference_draw_lacks_are_unmatched(fitted):
     by_topic = proportions.reshape(6, -1, 3).mean(0)  # of the reference draw, what the prior adds
     closest = np.abs(by_topic[:, ORDER[1:]] - shares.unmatched[:, None]).max(0).min()
     assert closest == pytest.approx(0, abs=1e-7)
-    assert repr(other.num_topics()) == "number of topics: 2: 0.167, 3: 0.833"
+    assert repr(other.num_topics()).startswith("number of topics: 2: 0.167, 3: 0.833; ")
 
 
 def test_a_topic_that_no_averaged_draw_has_keeps_the_words_of_the_reference_draw(fitted):

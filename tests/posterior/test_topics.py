@@ -206,6 +206,30 @@ def test_wrong_concentrations_of_a_level_are_named(concentrations, message):
         mf.PAM((2, 3), level_concentration=concentrations)
 
 
+def test_a_network_says_what_can_be_asked_of_it():
+    columns = {"shop": [0, 0, 1, 1], "item": [0, 1, 1, 0]}
+    data = mf.Tokens.from_columns(columns, values={"price": [1.0, -1.0, 0.5, 0.0]})
+    model = mf.Network(
+        kind=mf.Block(mf.Dirichlet(2), by="shop"),
+        item=mf.Block(mf.DirichletMultinomial(), by="kind", observed=True),
+        price=mf.Block(mf.NormalInverseGamma(), by="kind", observed=True),
+    )
+    run = {"num_warmup": 1, "num_samples": 2, "num_chains": 1, "progress": False}
+    post = mf.sample(model, data, keep="assignments", **run)
+    draw = post.reference_draw()
+    assert draw["kind_of_tokens"].shape == (4,)
+    says = "ask 'item', 'shop'. It has numbers: .* price_location, .* price_number"
+    with pytest.raises(ValueError, match=says):
+        post.top_entries("price")
+    for column in ("item", "shop"):
+        assert post.top_entries(column).groups.size
+    np.testing.assert_array_equal(
+        np.bincount(draw["kind_of_tokens"], minlength=2), draw["price_number"]
+    )
+    with pytest.raises(ValueError, match="no cells to predict; see top_entries$"):
+        post.predict()
+
+
 def test_wrong_questions_are_answered_in_words(fitted):
     post, _ = fitted
     with pytest.raises(ValueError, match="neither an observed block"):
