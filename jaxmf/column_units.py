@@ -69,6 +69,11 @@ class ColumnUnits:
         cells = cells * self.unit_at(columns).astype(cells.dtype)
         return cells + self.offset_at(columns).astype(cells.dtype)
 
+    def from_data_units(self, cells: Array, columns: Array | slice = slice(None)) -> Array:
+        """Scaled cells of some columns, along the last axis: the inverse of `to_data_units`."""
+        cells = cells - self.offset_at(columns).astype(cells.dtype)
+        return cells / self.unit_at(columns).astype(cells.dtype)
+
     def in_data_units(
         self,
         mean: Array,

@@ -335,12 +335,17 @@ def different_units(
     """
     if not (always or are_different(data, spreads)):
         return None
+    return column_means(data), units_of_spreads(data, spreads)
+
+
+def units_of_spreads(data: Dense | Entries, spreads: np.ndarray) -> np.ndarray:
+    """Units (D,) of columns with these spreads, of the dtype of the data: see `different_units`."""
     means, counts = column_means(data), column_counts(data)
     size = np.where(counts == 1, np.abs(means), 1)
     if not counts.all():
         size = np.where(counts == 0, _overall_scale(data), size)
     unit = np.where(spreads > 0, spreads, np.where(size > 0, size, 1))
-    return means, unit.astype(means.dtype)
+    return unit.astype(means.dtype)
 
 
 def _overall_scale(data: Dense | Entries) -> float:
@@ -349,16 +354,23 @@ def _overall_scale(data: Dense | Entries) -> float:
     return scale_about(data, overall_mean(data))
 
 
-def note_of_units(data: Dense | Entries, unit: ArrayLike | None, what: str) -> tuple[str, ...]:
+def note_of_units(
+    data: Dense | Entries,
+    unit: ArrayLike | None,
+    what: str,
+    *,
+    spreads: np.ndarray | None = None,
+) -> tuple[str, ...]:
     """For `Model.notes`: that columns were taken in `different_units`, where they were.
 
-    Args: unit: those of a model; what: of it is in standard deviations then.
+    Args: unit: those of a model; what: of it is in standard deviations then; spreads: what the
+    model takes for these, None for `column_scales`.
     """
     if unit is None or not np.ndim(unit):
         return ()
-    spreads = column_scales(data)
-    found = different_units(data, spreads)
-    if found is None or not np.array_equal(np.asarray(unit), found[1]):
+    spreads = column_scales(data) if spreads is None else spreads
+    is_found = are_different(data, spreads)
+    if not is_found or not np.array_equal(np.asarray(unit), units_of_spreads(data, spreads)):
         return ()  # stated by the user
     varied = spreads[spreads > 0]
     num_few = int(np.sum(column_counts(data) < _FEWEST_CELLS))

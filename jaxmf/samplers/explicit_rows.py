@@ -64,6 +64,12 @@ class ExplicitFeatures(Protocol):
     def prior(self) -> RowByRowPrior:
         """Of Z."""
 
+    def first_slot(self) -> int:
+        """The slot of the first feature; what stands before it every row has."""
+
+    def exists(self, counts: Array, /) -> Array:
+        """Which slots are features, (K,) bool, given how many rows have each."""
+
     def row_log_likelihood(self, x: Array, observed: Array | None, z: Array, y: Array, /) -> Array:
         """() float, log p of the observed cells of a row x (D,) given z (K,) and y (K, ...)."""
 
@@ -119,7 +125,13 @@ def sweep_rows(
     kernels = [update_row] if callable(update_row) else update_row
 
     return feature_layout.sweep_rows(
-        key, z, y, update_row=update, prior=model.prior, num_rows=num_rows
+        key,
+        z,
+        y,
+        update_row=update,
+        prior=model.prior,
+        num_rows=num_rows,
+        num_fixed=model.first_slot(),
     )
 
 
@@ -207,7 +219,7 @@ def replace_features(
         accepted = accepts(uniforms[k], after - before)
         return jnp.where(accepted, proposed, y), jnp.where(accepted, after, before)
 
-    exists = model.prior.exists(jnp.sum(z, axis=0, dtype=dtype))
+    exists = model.exists(jnp.sum(z, axis=0, dtype=dtype))
     return slots.visit(replace, (y, log_likelihood(y)), order=order, allowed=exists)[0]
 
 

@@ -171,6 +171,7 @@ def sweep_rows(
     update_row: UpdateRow,
     prior: RowByRowPrior,
     num_rows: Array | int | None = None,
+    num_fixed: int = 0,
 ) -> tuple[Array, Array, Array]:
     """One pass over rows: each is taken out of the counts, updated and added again.
 
@@ -180,6 +181,7 @@ def sweep_rows(
       y: (K, ...), rows of Y, passed from row to row.
       num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
         earlier rows once more. The others must have no features. None for all.
+      num_fixed: the first `num_fixed` slots hold fixed features, which never change.
     Returns:
       z, y, and () bool: whether a row needed more slots than there are.
     """
@@ -190,7 +192,7 @@ def sweep_rows(
         # read from z as it came, written to another: one array for both would be copied every row
         z_row = jax.lax.dynamic_index_in_dim(z, row, keepdims=False)
         others = carry.counts - z_row
-        conditional = row_prior(prior, others, present.astype(dtype), num_fixed=0)
+        conditional = row_prior(prior, others, present.astype(dtype), num_fixed=num_fixed)
         row_key = jax.random.fold_in(key, row)
         z_new, y, overflow = update_row(row_key, row, z_row, carry.y, conditional)
         return _Carry(

@@ -6,6 +6,7 @@ and attributes.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 import inspect
@@ -158,8 +159,9 @@ def distribution_class(name: object, *, makers: bool = False) -> Callable[..., A
     known = DISTRIBUTIONS | MAKERS if makers else DISTRIBUTIONS
     if not isinstance(name, str) or name not in known:
         raise ValueError(
-            f"{_shown(name)} is not a numpyro distribution made of numbers; write for example "
-            "Gamma(1, 1), HalfNormal(1), LogNormal(0, 1) or InverseGamma(2, 1)"
+            f"{_shown(name)} is not a numpyro distribution made of numbers, nor a likelihood or "
+            f"another part of a model.{_meant(name)} Write for example Gamma(1, 1), HalfNormal(1), "
+            "LogNormal(0, 1), InverseGamma(2, 1) or Poisson()"
         )
     import numpyro.distributions as dist
 
@@ -167,6 +169,13 @@ def distribution_class(name: object, *, makers: bool = False) -> Callable[..., A
     if found is None:
         raise ValueError(f"{name!r} is not a distribution of the numpyro that is installed")
     return found
+
+
+def _meant(name: object) -> str:
+    """The name most like one that is not known, as a question; nothing where none is like it."""
+    lowered = {each.lower(): each for each in [*DISTRIBUTIONS, *MAKERS, *PRIORS, *REGISTERED]}
+    near = difflib.get_close_matches(str(name).lower(), lowered, n=1)
+    return f" Is {lowered[near[0]]} meant?" if near else ""
 
 
 def function(name: object) -> Callable[..., object]:

@@ -13,6 +13,7 @@ from scipy import stats
 import jaxmf as mf
 from jaxmf.posterior import pointwise
 from jaxmf.posterior.records import Meta
+from jaxmf.samplers import feature_layout
 from jaxmf.samplers.feature_values import draw_rows
 from jaxmf.testing import check_means
 from tests.models.test_feature_model_sampler import NUM_COLUMNS, Setup
@@ -46,6 +47,38 @@ def model_of(name, prior=FINITE):
 @pytest.mark.parametrize("name", OBJECTS)
 def test_the_whole_step_with_a_likelihood_object(name):
     Setup(model_of(name)).check(key=47, num_replicates=4_096, num_steps=6)
+
+
+def with_level():
+    """A row of all rows, and columns in units of their own."""
+    unit, offset = np.array([3.0, 0.2, 1.0])[:NUM_COLUMNS], np.arange(NUM_COLUMNS) - 1.0
+    prior = mf.IndianBuffet(dist.Gamma(8.0, 10.0))
+    return dataclasses.replace(
+        model_of("gaussian", prior), bias=True, offset=offset, column_unit=unit
+    )
+
+
+@pytest.mark.slow
+def test_the_whole_step_with_a_level_of_all_rows_in_units_of_columns():
+    Setup(with_level()).check(key=49, num_replicates=4_096, num_steps=6)
+
+
+def without_units(self, x, eta, columns=slice(None)):
+    return self.likelihood.log_density(x - self.offset_at(columns), eta)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("forgotten", ["units", "level"])
+def test_units_or_a_level_that_the_sampler_does_not_see_are_caught(forgotten, monkeypatch):
+    if forgotten == "units":
+        monkeypatch.setattr(mf.FeatureModel, "log_densities_at", without_units)
+    else:
+        right = feature_layout.row_prior
+        monkeypatch.setattr(
+            feature_layout, "row_prior", lambda *given, num_fixed: right(*given, num_fixed=0)
+        )
+    with pytest.raises(AssertionError, match="FAILED"):
+        Setup(with_level()).check(key=49, num_replicates=4_096, num_steps=6)
 
 
 @pytest.mark.slow
@@ -377,6 +410,24 @@ def test_a_few_far_cells_do_not_set_the_scale_of_heavy_tails():
     model = mf.FeatureModel(likelihood=mf.StudentT()).matched(mf.Dense.from_array(x))
     assert one_feature(model).scale < 3
     assert model.likelihood.noise_scale.low < 0.1
+    assert model.column_unit is None
+
+
+@pytest.mark.parametrize("likelihood", [mf.Gaussian(), mf.StudentT()])
+def test_columns_in_different_units_and_rows_with_features_are_seen(likelihood):
+    bits = np.random.default_rng(1).random((40, 1)) < 0.5
+    x, unit = X + 4 * bits, 10.0 ** np.arange(-2, 3)
+    data = mf.Dense.from_array(x * unit)
+    model = mf.FeatureModel(likelihood=likelihood).matched(data)
+    scaled = mf.FeatureModel(likelihood=likelihood).matched(model.centred(data))
+    ratio = model.column_unit / unit
+    assert max(ratio) < 2 * min(ratio)
+    np.testing.assert_allclose(one_feature(model).scale, one_feature(scaled).scale, rtol=1e-4)
+    assert "columns are in different units" in model.notes(data)[0]
+    assert model.bias
+    noise = mf.Dense.from_array(np.random.default_rng(0).normal(size=(40, 5)))
+    assert not mf.FeatureModel(likelihood=likelihood).matched(noise).bias
+    assert not mf.FeatureModel(likelihood=likelihood, offset=0).matched(data).bias
 
 
 OPEN = (mf.Poisson(), mf.NegativeBinomial(), mf.NoisyOr(), mf.Bernoulli(), mf.Probit())
@@ -397,25 +448,33 @@ def test_features_of_discrete_cells_have_a_prior_by_default(likelihood):
         np.testing.assert_allclose(1 / matched.likelihood.base_rate.rate, x.mean(), rtol=1e-6)
 
 
-def test_an_offset_is_what_a_cell_has_without_features():
+@pytest.mark.parametrize("unit", [None, 10.0 ** np.arange(-2, 3)])
+def test_an_offset_is_what_a_cell_has_without_features(unit):
     """Densities and predictions of x about an offset are those of x without it, moved."""
     offset = np.array([1.0, -2.0, 0.0, 4.0, 0.5])
-    plain = mf.FeatureModel(likelihood=mf.StudentT(4.0, 0.5), feature_prior=FIVE)
-    moved = dataclasses.replace(plain, offset=offset)
+    plain = mf.FeatureModel(likelihood=mf.StudentT(4.0, 0.5), feature_prior=FIVE, bias=True)
+    moved = dataclasses.replace(plain, offset=offset, column_unit=unit)
+    unit = np.ones(5) if unit is None else unit
     draw, data = plain.simulate(jax.random.key(0), 20)
     same, shifted = moved.simulate(jax.random.key(0), 20)
-    np.testing.assert_allclose(shifted.values, data.values + offset, atol=1e-5)
-    logs = [plain.log_joint(draw, data), moved.log_joint(same, shifted)]
+    np.testing.assert_allclose(shifted.values, offset + unit * data.values, rtol=1e-4, atol=1e-4)
+    logs = [plain.log_joint(draw, data), moved.log_joint(same, shifted) + 20 * np.log(unit).sum()]
     np.testing.assert_allclose(*logs, rtol=1e-5)
+    levels = [model.features(draw, data)[0][0] for model in (plain, moved)]
+    np.testing.assert_allclose(offset + unit * levels[0], levels[1], rtol=1e-5)
     rows, columns = np.array([0, 3, 19]), np.array([4, 1, 3])
-    means = [m.predict_cells(draw, data, rows, columns)[0] for m in (plain, moved)]
-    np.testing.assert_allclose(means[0] + offset[columns], means[1], atol=1e-5)
+    offset, unit = offset[columns], unit[columns]
+    means, variances = zip(
+        *(m.predict_cells(draw, data, rows, columns) for m in (plain, moved)), strict=True
+    )
+    np.testing.assert_allclose(offset + unit * means[0], means[1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(unit**2 * variances[0], variances[1], rtol=1e-4)
     values = np.array([0.3, 1.0, -2.0])
     scores = [
-        model.cell_log_density(draw, data, rows, columns, jnp.asarray(values + level))
-        for model, level in ((plain, 0.0), (moved, offset[columns]))
+        model.cell_log_density(draw, data, rows, columns, jnp.asarray(given))
+        for model, given in ((plain, values), (moved, offset + unit * values))
     ]
-    np.testing.assert_allclose(*scores, rtol=1e-4)
+    np.testing.assert_allclose(scores[0], scores[1] + np.log(unit), rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ class Setup(NamedTuple):
         z, y = state.z.astype(float), state.y.astype(float)
         x = data.values if data.observed is None else jnp.where(data.observed, data.values, 0)
         shared, eta = z @ z.T, z @ y
-        exists = self.model.prior.exists(jnp.sum(z, axis=0))
+        exists = self.model.exists(jnp.sum(z, axis=0))
         found = {
             "number of features": jnp.sum(jnp.any(state.z, axis=0)),
             "number of bits": jnp.sum(z).astype(int),

@@ -38,8 +38,8 @@ OF_MODELS = {
     "sparse-binary": SPARSE | {"HasFactors", "HoldsOutOnes", "SolvesInClosedForm"},
     "sparse-binary-series": SPARSE | {"KnowsTime"},
     "feature-model": BINARY
-    | {"Anneals", "DrawsCells", "DrawsNewRows", "HasCategories", "HasParticles"}
-    | {"HasPointwiseLikelihood", "TakesNewRowsOfCategories"},
+    | {"Anneals", "DrawsCells", "DrawsNewRows", "HasBias", "HasCategories", "HasParticles"}
+    | {"HasPointwiseLikelihood", "ScalesColumns", "TakesNewRowsOfCategories"},
     "mixture-of-gaussians": ROWS | {"Anneals", "HasRowLikelihood"},
     "dp-mixture": ROWS | {"Anneals", "HasRowLikelihood"},
     "flexible-mixture": ROWS,

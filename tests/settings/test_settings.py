@@ -49,6 +49,7 @@ def test_distributions_are_read(text, words):
         ("(lambda: 1)()", "cannot read"),
         ("Gamma(open('x'))", "'open' is not a numpyro distribution"),
         ("Gama(1, 1)", "'Gama' is not a numpyro distribution"),
+        ("Poison()", "Is Poisson meant"),
         ("Distribution.__init__(1)", "not a numpyro distribution"),
         ("Gamma(-1, 1)", "does not take these arguments"),
         ("Gamma(1, 1, 1, 1)", "does not take these arguments"),

@@ -230,10 +230,7 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
         return unchecked(data, values=self._in_column_units(data.values, data.columns))
 
     def _in_column_units(self, values: Array, columns: Array) -> Array:
-        if not self.has_column_units:
-            return values
-        offset, unit = (of(columns).astype(values.dtype) for of in (self.offset_at, self.unit_at))
-        return (values - offset) / unit
+        return self.from_data_units(values, columns) if self.has_column_units else values
 
     def prepare(self, data: Observed) -> PreparedRatings:
         """The observed cells as the sampler goes through them; prepared ones as they are."""

@@ -17,12 +17,18 @@ from jax.tree_util import Partial
 from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit
+from jaxmf.likelihoods.cells.likelihood import CountCells
 from jaxmf.models.feature_model import feature_model_spec
 from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec, FeatureState
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet, sample_by_rows
 from jaxmf.samplers import explicit_rows, feature_values
-from jaxmf.samplers.annealing import annealed_factor, row_mean_squares, start_with_few_features
+from jaxmf.samplers.annealing import (
+    annealed_factor,
+    leading_direction,
+    row_mean_squares,
+    start_with_few_features,
+)
 from jaxmf.samplers.feature_layout import capacity, num_features
 from jaxmf.samplers.feature_rows import features_limit
 from jaxmf.samplers.feature_values import Values
@@ -57,9 +63,9 @@ def init(plan: FeatureModelPlan, model: FeatureModelSpec, key: Key, data: Dense)
     values = model.initial_values()
     fixed = model.at_values(values)
     # of this many slots whatever the capacity, so that more of them change nothing
-    num_drawn = min(plan.num_slots, model.num_slots())
+    num_drawn = min(plan.num_slots, model.num_slots()) - model.first_slot()
     z, _ = sample_by_rows(fixed.prior, z_key, data.values.shape[0], num_drawn)
-    z = slots.pad_axis(z, 1, plan.num_slots)
+    z = slots.pad_axis(model.with_bias(z), 1, plan.num_slots)
     y = filled(model, z, fixed.draw_features(y_key, plan.num_slots))
     return FeatureState(z=z, y=y, hyperparameters=values)
 
@@ -76,7 +82,10 @@ def step(
     annealed = WHOLE
     if plan.anneal:
         fixed = model.at_values(state.hyperparameters)
-        annealed = annealing_at(fixed.feature_prior, data, progress)
+        if isinstance(fixed.likelihood, CountCells):
+            annealed = Annealed(power_at(fixed.likelihood, data, progress))
+        else:
+            annealed = annealing_at(fixed.feature_prior, model.centred(data), progress)
     state, info = _update_features(plan, model, key, state, data, annealed)
     # of the whole likelihood: of one to a small power the scales would follow their priors
     annealed = annealed._replace(power=1.0)
@@ -101,6 +110,22 @@ def annealing_at(prior: dist.Distribution, data: Dense, progress: Array) -> Anne
     scale = jnp.sqrt(jnp.mean(drawn**2))
     weight = annealed_factor(progress, start_with_few_features(row_mean_squares(data), scale))
     return Annealed((full / weight) ** 2, weight)
+
+
+def power_at(likelihood: CountCells, data: Dense, progress: Array) -> Array:
+    """The power () float of the likelihood of counts at a step of the warm-up.
+
+    Large counts show far more than one feature at a time: weak features would come in dozens, and
+    stay. So the power starts where the first singular vectors of the data begin to stand out from
+    noise, as counts of about one do.
+    """
+    hidden = leading_direction(data.values, data.observed).noise_scale
+    cells = data.values if data.observed is None else jnp.where(data.observed, data.values, 0)
+    share = 1.0 if data.observed is None else jnp.mean(data.observed, dtype=cells.dtype)
+    mean = jnp.mean(cells) / share
+    variance = likelihood.variance(mean - likelihood.base_rate)
+    start = jnp.where(hidden > 0, variance / jnp.where(hidden > 0, hidden, 1) ** 2, 1)
+    return annealed_factor(progress, jnp.clip(start, jnp.finfo(mean.dtype).eps, 1))
 
 
 def powered_step(
@@ -149,7 +174,7 @@ def draw_from_prior(
 ) -> tuple[FeatureState, dict[str, Array]]:
     """A state from the prior, for `jaxmf.smc`."""
     num_slots = plan.num_slots if sizes is None else sizes["features"]
-    draw, overflow = model.simulate_features(key, data.num_rows, num_slots)
+    draw, overflow = model.simulate_features(key, data.num_rows, num_slots - model.first_slot())
     return state_of(model, draw), {"features": overflow}
 
 
@@ -170,10 +195,10 @@ def record(model: FeatureModelSpec, key: Key, state: FeatureState, data: Dense) 
     """What a draw keeps; zeros in slots without a feature, as in slots that another chain added."""
     del key
     draw = {"z": state.z, "y": state.y, **state.hyperparameters}
-    exists = model.prior.exists(jnp.sum(state.z, axis=0, dtype=jnp.result_type(float)))
+    exists = model.exists(jnp.sum(state.z, axis=0, dtype=jnp.result_type(float)))
     return draw | {
         "y": explicit_rows.where_slots(exists, state.y, jnp.zeros_like(state.y)),
-        "num_features": num_features(state.z),
+        "num_features": num_features(state.z[:, model.first_slot() :]),
         "log_joint": model.log_joint(draw, data),
     }
 
@@ -237,7 +262,7 @@ def update_rows(
 
 def filled(model: FeatureModelSpec, z: Array, y: Array) -> Array:
     """Y with the fixed draw in the slots without a feature, whatever was there before."""
-    exists = model.prior.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
+    exists = model.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
     return explicit_rows.where_slots(exists, y, model.filling(z.shape[1]))
 
 
@@ -253,7 +278,7 @@ def update_values(
     fixed = model.at_values(state.hyperparameters)
     fixed = fixed.without_constants().tempered(*annealed)
     z = state.z
-    exists = fixed.prior.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
+    exists = fixed.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
 
     def cells(y: Array) -> Array:
         over_rows = jax.vmap(fixed.cell_log_likelihood, in_axes=(0, 0, 0, None))
@@ -283,7 +308,7 @@ def update_hyperparameters(
 ) -> tuple[FeatureState, Info]:
     """Kernel: alpha and concentration, then those of likelihood and functions, in order."""
     values = dict(state.hyperparameters)
-    counts = jnp.sum(state.z, axis=0, dtype=jnp.result_type(float))
+    counts = jnp.sum(state.z[:, model.first_slot() :], axis=0, dtype=jnp.result_type(float))
     if isinstance(model.prior, IndianBuffet | BetaBernoulli):
         values["alpha"], values["concentration"] = update_feature_prior(
             jax.random.fold_in(key, 0),

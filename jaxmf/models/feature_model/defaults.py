@@ -1,8 +1,9 @@
 """What a model with a likelihood object takes from the data where the user left it open.
 
-The offset is the level of each column, and the priors of features and of noise are on the scale of
-the data: a choice by the data itself (empirical Bayes), so that Gaussian x and a + b x have the
-same features.
+The offset is the level of each column, columns in different units are divided by their spreads,
+rows without features are about a level of their own where the data show features, and the priors of
+features and of noise are on the scale of the data: a choice by the data itself (empirical Bayes),
+so that Gaussian x and a + b x have the same features.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from scipy.special import logit, ndtri
 
 from jaxmf.data import Dense, units
+from jaxmf.data.container import unchecked
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import CountCells, Likelihood
@@ -37,19 +39,30 @@ def matched(model: Spec, data: Dense) -> Spec:
     likelihood = model.likelihood
     if likelihood is None or isinstance(data.values, jax.core.Tracer):
         return model
-    settings: dict[str, Any] = {}
-    if model.offset is not None:
-        settings["offset"] = hyper.by_column("offset", model.offset, data)
+    settings: dict[str, Any] = {
+        name: hyper.by_column(name, stated, data)
+        for name in ("offset", "column_unit")
+        if (stated := getattr(model, name)) is not None
+    }
     if not model.left_open:
         return replace(model, **settings) if settings else model
     likelihood.check(data.values, "data", observed=data.observed)
-    if model.offset is None and model.feature_prior is None:
+    may_have_level = model.offset is None and model.feature_prior is None
+    if may_have_level:
         settings["offset"] = _offset(likelihood, data)
     centred = data
     if isinstance(likelihood, Gaussian | StudentT):
         units.check_magnitude(data, "data")
-        about = settings.get("offset")
-        centred = units.centred(data, units.column_medians(data) if about is None else about)
+        is_open = may_have_level and likelihood.noise_scale is None and model.column_unit is None
+        if is_open and units.are_different(data, spreads := column_spreads(likelihood, data)):
+            settings["column_unit"] = units.units_of_spreads(data, spreads)
+        about, unit = settings.get("offset"), settings.get("column_unit")
+        about = units.column_medians(data) if about is None else about
+        centred = units.centred(data, about, unit)
+        if model.bias is None:
+            # features raise the level of a column, so rows without any are about one of their own
+            has_level = may_have_level and units.is_more_than_noise(data, about, unit)
+            settings["bias"] = has_level
         if likelihood.noise_scale is None:
             noise = hyper.noise_prior(_size(likelihood, centred), units.least_noise(data))
             settings["likelihood"] = replace(likelihood, noise_scale=noise)
@@ -91,6 +104,21 @@ def _prior_of_features(likelihood: Likelihood, data: Dense) -> dist.Distribution
         case _:
             one = dist.Normal(0.0, 2.0)  # log odds, or in units of the noise of scores
     return one.expand([data.num_columns]).to_event(1)
+
+
+def column_spreads(likelihood: Likelihood | None, data: Dense) -> np.ndarray:
+    """Standard deviations (D,) of columns; where noise has long tails by medians.
+
+    Of a column of which half of the cells are one number the standard deviation all the same.
+    """
+    spreads = units.column_scales(data)
+    if not isinstance(likelihood, StudentT):
+        return spreads
+    about = np.asarray(units.centred(data, units.column_medians(data)).values)
+    distances = unchecked(data, values=np.abs(about))
+    # a bulk of ones is one distance from the middle
+    robust = units.column_medians(distances) * units.scale_of_bulk(np.ones(1))
+    return np.where(robust > 0, robust, spreads)
 
 
 def _size(likelihood: Likelihood, data: Dense) -> float:

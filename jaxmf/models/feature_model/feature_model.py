@@ -13,7 +13,7 @@ from jax.tree_util import Partial
 
 from jaxmf import slots
 from jaxmf.arguments import assign, check_count
-from jaxmf.data import Dense
+from jaxmf.data import Dense, units
 from jaxmf.devices import AUTO
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.likelihood import Likelihood
@@ -63,6 +63,16 @@ class FeatureModel(FeatureModelSpec):
             column; of a pandas Series by its index. None: where `feature_prior` is left out the
             mean of each column (Gaussian), its median (StudentT), or the log odds or normal score
             of the share of its ones (Bernoulli, Probit); 0 otherwise.
+        column_unit: what Gaussian and StudentT cells are divided by beside the offset,
+            x = offset_d + column_unit_d (sum_k z_k y_kd + noise): a number, or (D,) one a column,
+            as `offset`. Noise and `feature_prior` are in this unit; predictions, features and
+            densities in those of the data. None: 1; but where offset, noise and `feature_prior`
+            are left open and columns are in different units (see `LinearGaussianIBP`), their
+            standard deviations, of StudentT by medians.
+        bias: whether to add a row of Y that every row has, with the same prior as the others. It
+            is slot 0 of Z and is not counted as a feature. None: for Gaussian and StudentT where
+            offset and `feature_prior` are left open and the data show more than noise, as for
+            `LinearGaussianIBP`.
         parameters: name -> a number, or a numpyro distribution of one, which `sample` learns:
             further arguments of the functions, by the names that they have there. In
             ``log_likelihood(x, z, y, noise_scale)`` and ``moments(z, y, noise_scale)`` with
@@ -111,6 +121,14 @@ class FeatureModel(FeatureModelSpec):
             self.likelihood.check(data.values, name, observed=data.observed)
         feature_model_checks.check_likelihood(self.at_start, data, name)
 
+    def notes(self, data: Dense) -> tuple[str, ...]:
+        """That columns were taken in their own units."""
+        if self.column_unit is None:
+            return ()
+        spreads = defaults.column_spreads(self.likelihood, data)
+        what = "noise_scale and feature_prior"
+        return units.note_of_units(data, self.column_unit, what, spreads=spreads)
+
     def simulate_like(self, key: Key, data: Dense) -> tuple[FeatureState, Dense]:
         """A state of the chain from the prior, and data of these shapes; needs `sample_row`.
 
@@ -137,8 +155,10 @@ class FeatureModel(FeatureModelSpec):
     ) -> tuple[FeatureState, Dense, dict[str, Array]]:
         z_key, y_key, x_key = jax.random.split(key, 3)
         fixed = self.at_values(state.hyperparameters)
-        more, overflow = sample_by_rows(fixed.prior, z_key, *state.z.shape, earlier=state.z)
-        existed = fixed.prior.exists(jnp.sum(state.z, axis=0, dtype=jnp.result_type(float)))
+        earlier = state.z[:, self.first_slot() :]
+        more, overflow = sample_by_rows(fixed.prior, z_key, *earlier.shape, earlier=earlier)
+        more = self.with_bias(more)
+        existed = fixed.exists(jnp.sum(state.z, axis=0, dtype=jnp.result_type(float)))
         new_y = fixed.draw_features(y_key, state.z.shape[1])
         shape = (-1, *(1,) * (new_y.ndim - 1))
         y = jnp.where(existed.reshape(shape), state.y, new_y)
@@ -162,13 +182,15 @@ class FeatureModel(FeatureModelSpec):
         values alone.
 
         Args:
-            sweep: "bits": the features of a row one after another, as "auto" has it.
-                "particle_gibbs": besides, all that a row shares with others together, see
-                `samplers/particle_rows.py`; for features of which several have to change at once.
+            sweep: "bits": the features of a row one after another. "particle_gibbs": besides, all
+                that a row shares with others together, see `samplers/particle_rows.py`; for
+                features of which several have to change at once. "auto": the second for counts
+                under a likelihood object, the first else.
             anneal: whether the warm-up starts with weak features, Y times a fifth, a factor that
                 rises to one after three quarters of it. Where a fifth of Y is outside the support
                 of its prior, or rows would need too many of such features, it starts with the
-                likelihood to the power 1/25.
+                likelihood to the power 1/25; counts under a likelihood object with a power at
+                which their first singular vectors begin to show.
             num_value_moves: moves of all rows of Y a step.
             capacity: slots for features to begin with, by default 16; they double when a step needs
                 more.
@@ -194,7 +216,7 @@ class FeatureModel(FeatureModelSpec):
             num_slots=self.num_slots(slots.FIRST_SLOTS if capacity is None else capacity),
             anneal=anneal,
             num_value_moves=check_count("num_value_moves", num_value_moves),
-            sweep=feature_model_checks.sweep_option(sweep),
+            sweep=feature_model_checks.sweep_option(sweep, self.likelihood),
         )
 
     def annealed(
@@ -265,7 +287,8 @@ class FeatureModel(FeatureModelSpec):
     def particle_draw(self, particle: FeatureParticle, path: dict[str, Array], data: Dense) -> Draw:
         """What a draw keeps of one particle of the filter: all of Z, Y, and the log joint."""
         z = whole_z(particle, path)
-        draw = {"z": z, "y": particle.y, "num_features": num_features(z)}
+        num_found = num_features(z[:, self.first_slot() :])
+        draw = {"z": z, "y": particle.y, "num_features": num_found}
         if hasattr(self.prior, "log_prob"):
             draw["log_joint"] = self.log_joint(draw, data)
         return draw
@@ -274,12 +297,19 @@ class FeatureModel(FeatureModelSpec):
         """See `TrimsDraws`; the slots of a finite prior are all features."""
         if not isinstance(self.prior, IndianBuffet):
             return dict(draws)
-        return slots.trimmed(draws, "z", {"z": -1, "y": 2}, least=0)
+        return slots.trimmed(draws, "z", {"z": -1, "y": 2}, least=self.first_slot())
 
     def features(self, draw: Draw, data: Dense) -> Pair:
-        """Y of a draw as (K, size of a row), and zeros: Y is drawn, so it has no spread."""
+        """Y of a draw as (K, size of a row), and zeros: Y is drawn, so it has no spread.
+
+        In units of the data. A bias feature, in slot 0, has the offset in it.
+        """
         del data
         y = draw["y"].reshape(draw["y"].shape[0], -1)
+        if self.column_unit is not None:
+            y = y * self.unit_at(slice(None)).astype(y.dtype)
+        if self.has_bias_feature and self.offset is not None:
+            y = y.at[0].add(jnp.asarray(self.offset, y.dtype))
         return y, jnp.zeros_like(y)
 
     def cell_log_density(

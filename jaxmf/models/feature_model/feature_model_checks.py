@@ -41,13 +41,14 @@ _MOST_ROWS = 64
 _NUM_TRIED = 3
 
 
-def sweep_option(sweep: object) -> str:
-    """The sweep by its name, the default for "auto".
+def sweep_option(sweep: object, likelihood: Likelihood | None = None) -> str:
+    """The sweep by its name, that of the likelihood for "auto".
 
     Raises ValueError: it is unknown; the message names those there are.
     """
     known = check_word("sweep", sweep, (AUTO, *SWEEPS))
-    return SWEEPS[0] if known == AUTO else known
+    default = "particle_gibbs" if isinstance(likelihood, CountCells) else "bits"
+    return default if known == AUTO else known
 
 
 def check_parts(model: FeatureModelSpec) -> None:
@@ -67,13 +68,16 @@ def check_parts(model: FeatureModelSpec) -> None:
         if function is not None and not callable(function):
             raise TypeError(f"{name} must be a function {signature}, got {function!r}")
     if model.likelihood is None:
-        if model.offset is not None:
-            raise ValueError(
-                "offset goes with likelihood=...; add it in log_likelihood and moments"
-            )
+        for name in ("offset", "column_unit"):
+            if getattr(model, name) is not None:
+                raise ValueError(
+                    f"{name} goes with likelihood=...; write it into log_likelihood and moments"
+                )
         check_word("cell_distribution", model.cell_distribution, BY_MOMENTS)
     _check_prior(model.prior)
     _check_parameters(model)
+    if model.bias is not None:
+        check_flag("bias", model.bias)
     if model.feature_prior is None and isinstance(model.likelihood, _WITH_DEFAULTS):
         return
     feature_prior = model.feature_prior
@@ -94,6 +98,12 @@ def _check_object(model: FeatureModelSpec) -> None:
         if getattr(model, name) is not None:
             raise ValueError(f"{name} follows from likelihood={likelihood!r}; leave it out")
     hyper.validate_columns("offset", model.offset)
+    hyper.validate_columns("column_unit", model.column_unit, is_positive=True)
+    if model.column_unit is not None and not isinstance(likelihood, Gaussian | StudentT):
+        raise ValueError(
+            f"column_unit is given, but cells of likelihood={likelihood!r} have no unit; leave it "
+            "out"
+        )
     if model.offset is not None and likelihood.needs_nonnegative:
         raise ValueError(f"offset is given, but likelihood={likelihood!r} has none; leave it out")
     missing = []

@@ -25,9 +25,12 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from jaxmf.arguments import MOST_SLOTS, check_count
-from jaxmf.data import Dense
+from jaxmf.column_units import ColumnUnits
+from jaxmf.data import Dense, units
 from jaxmf.data.container import unchecked
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import Likelihood, Unnormalised
+from jaxmf.likelihoods.cells.student_t import StudentT
 from jaxmf.model import Model, Pair
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet, RowByRowPrior, sample_by_rows
@@ -81,7 +84,7 @@ class FeatureState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FeatureModelSpec(Readable, Model[Dense]):
+class FeatureModelSpec(ColumnUnits, Readable, Model[Dense]):
     """The fields of `FeatureModel`, and what follows from them alone."""
 
     log_likelihood: Callable[..., Array] | None = None
@@ -92,6 +95,8 @@ class FeatureModelSpec(Readable, Model[Dense]):
     cell_distribution: str = field(default="normal", kw_only=True, metadata=STATIC)
     sample_row: Callable[..., Array] | None = field(default=None, kw_only=True)
     offset: Any = field(default=None, kw_only=True)
+    column_unit: Any = field(default=None, kw_only=True)
+    bias: bool | None = field(default=None, kw_only=True, metadata=STATIC)
     parameters: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     columns_independent: bool = field(default=False, kw_only=True, metadata=STATIC)
 
@@ -207,11 +212,36 @@ class FeatureModelSpec(Readable, Model[Dense]):
         return tuple(self.at_start.feature_prior.event_shape)
 
     def num_slots(self, capacity: int | None = None) -> int:
-        """Slots for a wished capacity, at least as many as a finite prior has features."""
+        """Slots for a wished capacity, that of a bias and all features of a finite prior held."""
         if capacity is not None:
             capacity = check_count("capacity", capacity, most=MOST_SLOTS)
         fixed = getattr(self.prior, "num_features", None)
-        return int(fixed) if fixed is not None else (8 if capacity is None else capacity)
+        num_free = int(fixed) if fixed is not None else (8 if capacity is None else capacity)
+        return num_free + self.first_slot()
+
+    @property
+    def has_bias_feature(self) -> bool:
+        """Whether slot 0 is a feature that every row has."""
+        return bool(self.bias)
+
+    def first_slot(self) -> int:
+        """The slot of the first feature: 1 with a bias feature, else 0."""
+        return int(self.has_bias_feature)
+
+    def exists(self, counts: Array) -> Array:
+        """Which slots are features, (K,) bool, given how many rows have each, (K,) float."""
+        fixed = jnp.ones((self.first_slot(),), bool)
+        return jnp.concatenate([fixed, self.prior.exists(counts[self.first_slot() :])])
+
+    def with_bias(self, z: Array) -> Array:
+        """Features (N, K) bool with that of all rows before them, where there is one."""
+        return jnp.pad(z, ((0, 0), (self.first_slot(), 0)), constant_values=True)
+
+    def centred(self, data: Dense) -> Dense:
+        """The data that a noise scale belongs to: about the offset, in units of columns."""
+        if self.column_unit is None and not isinstance(self.likelihood, Gaussian | StudentT):
+            return data
+        return units.centred(data, self.offset, self.column_unit)
 
     def draw_features(self, key: Key, num_slots: int) -> Array:
         return feature_values.draw_rows(self.feature_prior, key, num_slots)
@@ -224,15 +254,34 @@ class FeatureModelSpec(Readable, Model[Dense]):
     def log_densities(self, x: Array, z: Array, y: Array, /) -> Array:
         """log p(x | z, Y) of a complete row x (D,): (D,) float, or () of some functions."""
         if self.likelihood is not None:
-            return self.likelihood.log_density(x, self.predictor(z, y))
+            return self.log_densities_at(x, self.predictor(z, y))
         assert self.log_likelihood is not None
         return self.log_likelihood(x, z, y)
 
+    def log_densities_at(self, x: Array, eta: Array, columns: Array | slice = slice(None)) -> Array:
+        """log p(x | predictor) of cells of some columns by the likelihood object, of x's shape."""
+        assert self.likelihood is not None
+        if self.column_unit is None:
+            return self.likelihood.log_density(x, eta)
+        log_density = self.likelihood.log_density(self.from_data_units(x, columns), eta)
+        return log_density - jnp.log(self.unit_at(columns).astype(x.dtype))
+
+    def sample_at(self, key: Key, eta: Array, columns: Array | slice = slice(None)) -> Array:
+        """Cells of some columns given their predictors, of their shape."""
+        assert self.likelihood is not None
+        x = self.likelihood.sample(key, eta)
+        return x if self.column_unit is None else self.to_data_units(x, columns)
+
     def predictor(self, z: Array, y: Array) -> Array:
-        """offset_d + sum_k z_k y_kd: float, of rows of z (..., K) and columns of y (K, D)."""
+        """sum_k z_k y_kd about the offset: float, of rows of z (..., K) and columns of y (K, D)."""
         dtype = jnp.result_type(float)
-        eta = z.astype(dtype) @ y.astype(dtype)
-        return eta if self.offset is None else eta + jnp.asarray(self.offset, dtype)
+        return self.about_offset(z.astype(dtype) @ y.astype(dtype))
+
+    def about_offset(self, eta: Array, columns: Array | slice = slice(None)) -> Array:
+        """Predictors of some columns with the offset; scaled cells are taken about it instead."""
+        if self.offset is None or self.column_unit is not None:
+            return eta
+        return eta + self.offset_at(columns).astype(eta.dtype)
 
     def cell_log_likelihood(self, x: Array, observed: Array | None, z: Array, y: Array, /) -> Array:
         """log p of a row x (D,): (D,) float, 0 for missing cells; or () as `log_likelihood`."""
@@ -250,7 +299,7 @@ class FeatureModelSpec(Readable, Model[Dense]):
 
     def log_conditional(self, z: Array, y: Array, data: Dense) -> Array:
         """log p(Y, observed cells | Z), () float; the hyperparameters must be numbers."""
-        exists = self.prior.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
+        exists = self.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
         log_features = jnp.where(exists, jax.vmap(self.feature_prior.log_prob)(y), 0)
         rows = jax.vmap(self.row_log_likelihood, in_axes=(0, 0, 0, None))
         return jnp.sum(log_features) + jnp.sum(rows(data.values, data.observed, z, y))
@@ -267,7 +316,7 @@ class FeatureModelSpec(Readable, Model[Dense]):
             () float.
         """
         fixed = self.at_values(draw)
-        z = draw["z"]
+        z = draw["z"][:, self.first_slot() :]
         counts = jnp.sum(z, axis=0, dtype=jnp.result_type(float))
         z_float = z.astype(counts.dtype)
         log_prior = fixed.prior.log_prob(counts, z_float.T @ z_float, z.shape[0])
@@ -275,7 +324,7 @@ class FeatureModelSpec(Readable, Model[Dense]):
             (hyper.log_prior(prior, draw[name]) for name, prior in self.learned.items()),
             jnp.zeros(()),
         )
-        return log_prior + fixed.log_conditional(z, draw["y"], data)
+        return log_prior + fixed.log_conditional(draw["z"], draw["y"], data)
 
     def simulate(
         self, key: Key, num_rows: int, *, capacity: int = 32
@@ -310,8 +359,10 @@ class FeatureModelSpec(Readable, Model[Dense]):
         num_slots = self.num_slots(capacity)
         values = self.sample_values(jax.random.fold_in(key, 2**20))
         fixed = self.at_values(values)
-        z, overflow = sample_by_rows(fixed.prior, z_key, num_rows, num_slots)
-        return {"z": z, "y": fixed.draw_features(y_key, num_slots), **values}, overflow
+        num_free = num_slots - self.first_slot()
+        z, overflow = sample_by_rows(fixed.prior, z_key, num_rows, num_free)
+        y = fixed.draw_features(y_key, num_slots)
+        return {"z": self.with_bias(z), "y": y, **values}, overflow
 
     def simulate_data(self, key: Key, draw: Draw) -> Array:
         """X (N, D) float given a draw from the prior: row n from fold_in(key, n)."""
@@ -321,8 +372,8 @@ class FeatureModelSpec(Readable, Model[Dense]):
         """Some rows (M,) of the same X: (M, D) float."""
         fixed = self.at_values(draw)
         sample_row = fixed.sample_row
-        if (likelihood := fixed.likelihood) is not None:
-            sample_row = lambda key, z, y: likelihood.sample(key, fixed.predictor(z, y))  # noqa: E731
+        if fixed.likelihood is not None:
+            sample_row = lambda key, z, y: fixed.sample_at(key, fixed.predictor(z, y))  # noqa: E731
         if sample_row is None:
             raise ValueError(
                 "data can be simulated only where it is known how a row is drawn, which a log "
@@ -349,7 +400,8 @@ class FeatureModelSpec(Readable, Model[Dense]):
     def row_moments(self, z: Array, y: Array) -> tuple[Array, Array]:
         """Mean and variance (D,) of the cells of a row with features z."""
         if self.likelihood is not None:
-            return self.likelihood.moments(self.predictor(z, y))
+            found = self.likelihood.moments(self.predictor(z, y))
+            return found if self.column_unit is None else self.in_data_units(*found)
         if self.moments is None:
             raise ValueError(
                 "predictions need the mean and the variance of a cell, which a log likelihood does "

@@ -75,7 +75,7 @@ def init(
     num_slots = plan.num_slots
     counts = jnp.zeros((num_slots,), jnp.result_type(float))
     drawn = model.draw_features(key, num_slots)
-    there = model.prior.exists(counts)
+    there = model.exists(counts)
     rows = no_rows(data.num_rows, num_slots, counts.dtype, carries_z=plan.rejuvenates)
     return FeatureParticle(y=where_slots(there, drawn, model.filling(num_slots)), **rows)
 
@@ -87,13 +87,14 @@ def propose(
     num_slots = particle.counts.shape[0]
     dtype = particle.counts.dtype
     streams = [jax.random.fold_in(key, index) for index in range(3)]
-    conditional = conditional_of(model.prior, particle, row)
+    num_fixed = model.first_slot()
+    conditional = conditional_of(model.prior, particle, row, num_fixed=num_fixed)
     uniforms = jax.random.uniform(streams[0], (num_slots,), dtype)
     bits = conditional.movable & (uniforms < jax.nn.sigmoid(conditional.log_odds))
     num_new = poisson(streams[1], conditional.rate)
     claim = slots.claim(~conditional.free, num_new)
     y = where_slots(claim.claimed, model.draw_features(streams[2], num_slots), particle.y)
-    z = bits | claim.claimed
+    z = bits | claim.claimed | (jnp.arange(num_slots) < num_fixed)
     x, observed = data.row(row)
     log_weight = model.row_log_likelihood(x, observed, z, y)
     # a row with fewer new features than were drawn has the wrong weight, resampled or not
@@ -118,7 +119,7 @@ def rejuvenate(
     )
     # what a feature that is gone has left behind must not depend on the way there
     counts = jnp.sum(z, axis=0, dtype=particle.counts.dtype)
-    y = where_slots(model.prior.exists(counts), y, model.filling(z.shape[1]))
+    y = where_slots(model.exists(counts), y, model.filling(z.shape[1]))
     return particle._replace(z=z, y=y, counts=counts), {"features": overflow}
 
 

@@ -42,11 +42,7 @@ BY_MOMENTS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {
 def cell_predictors(model: FeatureModelSpec, draw: Draw, rows: Array, columns: Array) -> Array:
     """Linear predictors of cells, (M,) float."""
     eta = jnp.sum(jnp.where(draw["z"][rows], draw["y"][:, columns].T, 0), axis=1)
-    eta = eta.astype(jnp.result_type(float))
-    if model.offset is None:
-        return eta
-    offset = jnp.asarray(model.offset, eta.dtype)
-    return eta + (offset[columns] if offset.ndim else offset)
+    return model.about_offset(eta.astype(jnp.result_type(float)), columns)
 
 
 def log_density(
@@ -67,7 +63,7 @@ def log_density(
     rows, columns = cells
     if model.likelihood is not None:
         eta = cell_predictors(model, draw, rows, columns)
-        return model.likelihood.log_density(values, eta.astype(values.dtype))
+        return model.log_densities_at(values, eta.astype(values.dtype), columns)
     z, y = draw["z"], draw["y"]
 
     def densities(row: Array, column: Array, value: Array) -> Array:
@@ -96,7 +92,7 @@ def draw_cells(
     """One value of every cell given a draw, (M,) float; arguments as of `log_density`."""
     rows, columns = cells
     if model.likelihood is not None:
-        return model.likelihood.sample(key, cell_predictors(model, draw, rows, columns))
+        return model.sample_at(key, cell_predictors(model, draw, rows, columns), columns)
     if model.sample_row is not None:
         if rows.shape[0] >= draw["z"].shape[0]:
             return model.simulate_data(key, draw)[rows, columns]
@@ -129,9 +125,10 @@ def new_rows(model: FeatureModelSpec, key: Key, draw: Draw, new_data: Dense) -> 
     known by its value alone.
     """
     z, y = draw["z"], draw["y"]
-    nothing = jnp.zeros((z.shape[1],), bool)
+    num_fixed = model.first_slot()
+    always_on = jnp.arange(z.shape[1]) < num_fixed
     counts = jnp.sum(z, axis=0, dtype=jnp.result_type(float))
-    conditional = row_prior(model.prior, counts, z.shape[0] + 1, num_fixed=0)
+    conditional = row_prior(model.prior, counts, z.shape[0] + 1, num_fixed=num_fixed)
 
     def new_row(pieces: tuple[Key, Array, Array]) -> tuple[Array, Array]:
         key, x, observed = pieces
@@ -140,7 +137,7 @@ def new_rows(model: FeatureModelSpec, key: Key, draw: Draw, new_data: Dense) -> 
             log_prior = jnp.sum(jnp.where(z & conditional.movable, conditional.log_odds, 0))
             return log_prior + model.row_log_likelihood(x, observed, z, y)
 
-        return draw_bits(key, log_weight, conditional.movable, always_on=nothing)
+        return draw_bits(key, log_weight, conditional.movable, always_on=always_on)
 
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(new_data.values.shape[0]))
     return jax.lax.map(new_row, (keys, new_data.values, new_data.observed), batch_size=16)
