@@ -163,7 +163,7 @@ def hdp_quality(quick: bool) -> list[Row]:
                 capacity=3 * number,
             ),
             "LDA of 100 topics": lambda seed, tokens=tokens: Ours(
-                mf.LDA(100).network(), tokens, seed=seed
+                mf.LDA(100, word_concentration=BETA).network(), tokens, seed=seed
             ),
         }
         if has_peer():
@@ -209,7 +209,8 @@ def hdp_beside_best(quick: bool) -> list[Row]:
         mine.append((perplexity(topics, test, alpha=alpha), topics.number))
         scores = []
         for num_topics in (10, 20, 50, 100, 200, 400):
-            other = Ours(mf.LDA(num_topics).network(), tokens, seed=seed)
+            network = mf.LDA(num_topics, word_concentration=BETA).network()
+            other = Ours(network, tokens, seed=seed)
             other.sweeps(1)
             start = time.process_time()
             while time.process_time() - start < limit:

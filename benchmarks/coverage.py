@@ -233,7 +233,7 @@ def studies() -> dict[str, Study]:
     return {
         "BPMF, Gaussian": Study(partial(mf.BPMF, 2), factor_cells, ask_ratings),
         "LinearGaussianIBP": Study(mf.LinearGaussianIBP, feature_cells, ask_dense),
-        "LDA": Study(partial(mf.LDA, 3), documents, ask_documents),
+        "LDA": Study(partial(mf.LDA, 3, word_concentration=0.01), documents, ask_documents),
         "SparseBinaryMF": Study(partial(mf.SparseBinaryMF, 2), baskets, ask_baskets),
         "BPMF, Ordinal": Study(
             partial(mf.BPMF, 2, likelihood=mf.Ordinal((1, 2, 3, 4, 5))), stars, ask_ratings

@@ -144,7 +144,12 @@ PEERS: dict[str, tuple[Callable[[sparse.csr_array, int], Scores], str]] = {
     "truncated SVD": (lambda train, seed: recommenders.svd(train, NUM_FACTORS, seed), ""),
     "EASE": (lambda train, seed: recommenders.ease(train, 30.0, seed), ""),
     "implicit ALS": (als, "implicit"),
-    "LDA": (lambda train, seed: variants.topics(mf.LDA(NUM_FACTORS), train, seed), ""),
+    "LDA": (
+        lambda train, seed: variants.topics(
+            mf.LDA(NUM_FACTORS, word_concentration=0.01), train, seed
+        ),
+        "",
+    ),
 }
 
 

@@ -36,7 +36,7 @@ def sides(tokens: Tokens) -> dict[str, Callable[[], Any]]:
     """The chains by name; those of tomotopy where it is installed."""
     number = first_topics(tokens)
     made: dict[str, Callable[[], Any]] = {
-        "LDA, 100 topics": lambda: Ours(mf.LDA(100).network(), tokens),
+        "LDA, 100 topics": lambda: Ours(mf.LDA(100, word_concentration=BETA).network(), tokens),
         "HDP": lambda: Ours(
             mf.HDPLDA(word_concentration=BETA).network(), tokens, capacity=3 * number
         ),

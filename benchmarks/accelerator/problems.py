@@ -112,7 +112,9 @@ def _problems() -> dict[str, Problem]:
     for sweep in ("sequential", "parallel", "partially_collapsed"):
         kept = {"sweep": sweep, "keep": "scalars"}
         sizes = (100_000, 1_000_000)
-        found[f"lda-1000/{sweep}"] = Problem("lda", lambda: mf.LDA(1_000), _tokens, sizes, kept)
+        found[f"lda-1000/{sweep}"] = Problem(
+            "lda", lambda: mf.LDA(1_000, word_concentration=0.01), _tokens, sizes, kept
+        )
         found[f"hdp-lda/{sweep}"] = Problem(
             "hdp", mf.HDPLDA, _tokens, sizes, {**kept, "capacity": 256}
         )

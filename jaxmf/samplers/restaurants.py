@@ -10,6 +10,9 @@ from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf._kernels.items import over_items
 from jaxmf.types import Array, Key
 
+_WIDTH = 256  # ranks that are summed at once
+_MOST_CELLS = 8  # for each item, with which a table takes less time than a loop over the items
+
 
 def count_tables(
     key: Key, batches: Array, groups: Array, pseudo: Array, *, num_batches: int
@@ -45,6 +48,70 @@ def _count_plain(groups: Array, pseudo: Array, uniforms: Array, order: Array, en
 
     nothing = jnp.zeros(pseudo.shape, jnp.int32)
     return over_items(groups, order, ends, nothing, one_item, nothing)
+
+
+def count_ranks(batches: Array, groups: Array, *, num_batches: int, num_groups: int) -> Array:
+    """How many items find t others of their batch and group, for t = 0, 1, ...: (L,) int32.
+
+    A rising factorial is a product over items, so that these ranks, which fall with t, say all
+    that one concentration of all groups depends on; see `log_rising_of_ranks`.
+
+    Args: batches, groups (T,) int32, num_batches as of `count_tables`; num_groups: K.
+    Returns (L,) int32, L the first multiple of `_WIDTH` that is not below T.
+    """
+    num_items, shape = batches.shape[0], (num_batches, num_groups)
+    ranks = jnp.zeros((max(1, -(-num_items // _WIDTH)) * _WIDTH,), jnp.int32)
+    if num_items == 0:
+        return ranks
+    if num_batches * num_groups <= _MOST_CELLS * num_items:
+        cells = tables.count_pairs(batches, groups, shape).reshape(-1)
+        sizes = tables.count_pairs(jnp.zeros_like(cells), cells, (1, ranks.shape[0] + 1))[0]
+        return fused_on_cpu(_larger, sequential=True)(sizes[1:])
+    order, sizes = tables.sorted_by(batches, num_batches)
+    loop = fused_on_cpu(_count_ranks, sequential=True)
+    return loop(groups, order, jnp.cumsum(sizes), jnp.zeros((num_groups,), jnp.int32), ranks)
+
+
+def _larger(ranks: Array) -> Array:
+    """Sums from each entry to the last; `cumsum` takes eight times as long."""
+
+    def one(index: Array, ranks: Array) -> Array:
+        position = ranks.shape[0] - 2 - index
+        return tables.add(ranks, position, tables.row(ranks, position + 1))
+
+    return jax.lax.fori_loop(0, ranks.shape[0] - 1, one, ranks)
+
+
+def _count_ranks(groups: Array, order: Array, ends: Array, seen: Array, ranks: Array) -> Array:
+    def one_item(item: Array, batch: Array, group: Array, before: Array, ranks: Array) -> Array:
+        del item, batch, group
+        return tables.add(ranks, before, 1)
+
+    return over_items(groups, order, ends, seen, one_item, ranks)
+
+
+def log_rising_of_ranks(ranks: Array, concentration: Array) -> Array:
+    """sum over cells of log p (p + 1) ... (p + n - 1), less a constant: () float.
+
+    Args: ranks (L,) int32 of `count_ranks`; concentration () float, p.
+    """
+    steps = jnp.arange(_WIDTH)
+
+    def is_left(carry: tuple[Array, Array]) -> Array:
+        first = jnp.minimum(carry[0], ranks.shape[0] - _WIDTH)
+        return (carry[0] < ranks.shape[0]) & (ranks[first] > 0)
+
+    def add(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        first, total = carry
+        some = jax.lax.dynamic_slice_in_dim(ranks, first, _WIDTH).astype(total.dtype)
+        before = first + steps
+        # less log t, so that what is added is small where counts are large
+        terms = jnp.log1p(concentration / jnp.maximum(before, 1).astype(total.dtype))
+        terms = jnp.where(before == 0, jnp.log(concentration), terms)
+        return first + _WIDTH, total + jnp.sum(some * terms)
+
+    start = (jnp.zeros((), jnp.int32), jnp.zeros_like(concentration))
+    return jax.lax.while_loop(is_left, add, start)[1]
 
 
 def _opens(uniform: Array, weight: Array, before: Array) -> Array:

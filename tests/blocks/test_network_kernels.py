@@ -92,19 +92,20 @@ def check(title, blocks, joint):
 
 
 @pytest.mark.tiers(
-    slow=["all families", "concentrations of each", "hierarchy", "nested, together"],
+    slow=["all families", "concentrations of each", "hierarchy", "topics"],
     exhaustive=[
         "a process a document",
         "likelihood off",
         "nested",
+        "nested, together",
         "path",
         "path, together",
-        "topics",
         "two sides",
     ],
 )
 @pytest.mark.parametrize("name", CASES)
-def test_a_step_leaves_the_joint_distribution_as_it_is(name):
+def test_a_step_leaves_the_joint_distribution_as_it_is(name, monkeypatch):
+    monkeypatch.setattr(hyperparameters, "_TOKENS_A_STEP", 2)  # words' concentration: not in each
     check(name, *CASES[name])
 
 
@@ -136,7 +137,17 @@ def test_concentrations_whose_sum_is_left_out_are_caught(monkeypatch):
 
 
 @pytest.mark.slow
+def test_concentrations_that_see_no_repeated_word_are_caught(monkeypatch):
+    def of_new_ones_alone(ranks, concentration):
+        return ranks[0] * jnp.log(concentration)
+
+    monkeypatch.setattr(hyperparameters, "log_rising_of_ranks", of_new_ones_alone)
+    with pytest.raises(AssertionError, match="concentration of word"):
+        check("repeated words left out", *CASES["topics"])
+
+
+@pytest.mark.slow
 def test_a_hierarchy_by_direct_assignment_against_enumeration():
-    """All partitions of six tokens, the weights summed out over numbers of tables."""
+    """All partitions of six tokens, the weights summed out over ranks of tables."""
     network = mf.Network(topic=mf.Block(mf.HDP(1.2, 0.7), by="document"), word=words("topic"))
     check_topics_of_six("direct assignment", network, "topic", direct=network)

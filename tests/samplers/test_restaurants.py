@@ -1,12 +1,12 @@
-"""Numbers of tables in Chinese restaurants, against their distribution by Stirling numbers."""
+"""Numbers of tables in Chinese restaurants, against their distribution by Stirling ranks."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
-from jaxmf.samplers.restaurants import count_tables
+from jaxmf.samplers.restaurants import count_ranks, count_tables, log_rising_of_ranks
 from jaxmf.testing import LEVEL
 from tests.support.network_oracles import stirling
 
@@ -61,3 +61,24 @@ def test_every_group_with_customers_has_a_table_and_none_other():
     count = jax.jit(count_tables, static_argnames="num_batches")
     found = count(jax.random.key(3), groups * 0, groups, weights, num_batches=1)
     assert found.tolist() == [1, 1, 1, 2, 0]
+
+
+@pytest.mark.parametrize("num_groups", [3, 400])  # counted in a table, and in a loop over items
+def test_numbers_of_items_say_all_that_one_concentration_depends_on(num_groups):
+    """Beside counts by numpy, and rising factorials by gamma functions; a cell of more than 256."""
+    generator = np.random.default_rng(0)
+    batches, groups = generator.integers(0, 5, 700), generator.integers(0, 3, 700)
+    batches[:400], groups[:400] = 4, 1
+    cells = np.zeros((5, num_groups), int)
+    np.add.at(cells, (batches, groups), 1)
+    count = jax.jit(count_ranks, static_argnames=("num_batches", "num_groups"))
+    items = jnp.asarray(batches, jnp.int32), jnp.asarray(groups, jnp.int32)
+    ranks = count(*items, num_batches=5, num_groups=num_groups)
+    assert ranks.shape == (768,)
+    np.testing.assert_array_equal(ranks, (cells.ravel() > np.arange(768)[:, None]).sum(1))
+    is_used = cells > 0
+    for weight in (1e-30, 0.02, 3.0, 1e4):
+        rising = special.gammaln(cells + weight) - special.gammaln(weight)
+        expected = np.sum(np.where(is_used, rising - special.gammaln(np.maximum(cells, 1)), 0))
+        found = log_rising_of_ranks(ranks, jnp.asarray(weight))
+        np.testing.assert_allclose(found, expected, rtol=2e-5)

@@ -46,7 +46,11 @@ class WordModel(NetworkModel[Tokens]):
     word_concentration: Hyperparameter
 
     def check_words(self) -> None:
-        """Refuses a concentration of words that is none, by the name it has here."""
+        """The default concentration of words; refuses one that is none, by the name it has here."""
+        if self.word_concentration is None:
+            import numpyro.distributions as dist
+
+            assign(self, word_concentration=dist.Gamma(1.0, 10.0))
         hyper.validate_concentrations(self.word_concentration, None, "word_concentration")
 
     def words_by(self, by: str) -> Block:
@@ -153,7 +157,8 @@ class LDA(_TopicModel):
         topic_concentration: a, that of each topic (total K a); a number or K numbers, or a numpyro
             distribution of one number for all topics, or a batch of K to learn which topics are
             common: `Gamma(1, 1).expand([K])`.
-        word_concentration: b, that of each word; likewise.
+        word_concentration: b, that of each word; likewise, by default Gamma(1, 10), which is
+            learned. Of documents of two or three words state 0.01, see the page of topic models.
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
     Example:
@@ -163,7 +168,7 @@ class LDA(_TopicModel):
 
     num_topics: int = field(metadata=STATIC)
     topic_concentration: Hyperparameter = 0.1
-    word_concentration: Hyperparameter = 0.01
+    word_concentration: Hyperparameter = None
 
     takes_process_rows = "sample"
 
@@ -207,10 +212,6 @@ class HDPLDA(_TopicModel):
         for name in ("topic_concentration", "base_concentration"):
             if getattr(self, name) is not None:
                 hyper.validate(name, getattr(self, name))
-        if self.word_concentration is None:
-            import numpyro.distributions as dist
-
-            assign(self, word_concentration=dist.Gamma(1.0, 10.0))
         self.check_words()
         prior = self.network().blocks["topic"].distribution
         assign(
