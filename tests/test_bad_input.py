@@ -412,7 +412,20 @@ ONE_READING = [
         "twice a row",
         lambda _: Dense(np.eye(2), row_names=["s", "s"]),
         ValueError,
-        ("row_names: the id 's'", "df.reset_index(drop=True)", "obs_names_make_unique"),
+        (
+            "row_names: the id 's'",
+            "cumcount",
+            "obs_names_make_unique",
+            "df.groupby(level=0).mean()",
+        ),
+    ),
+    Bad(
+        "numbers as objects",
+        lambda _: as_container(
+            pd.DataFrame({"a": [1.5, 2.0], "b": [1, None]}, dtype=object), Dense
+        ),
+        TypeError,
+        ("column 'a' has dtype object", "df.astype(float)"),
     ),
     Bad(
         "infinite with ids",

@@ -262,10 +262,21 @@ def _bad_column(argument: str, label: object, column: pd.Series) -> str:
     answers = _two_answers(column)
     if answers is not None:
         return f"{what} Answers become numbers, and all else missing, by df.map({answers}.get)."
+    if not first and _are_numbers(column):
+        return f"{what} Its values are numbers: df.astype(float) has them as such."
     return (
         f"{what} Drop the column, make it the ids (df.set_index({label!r})), or convert it "
         "(pandas.to_numeric). A first column of texts, each once, is taken as ids as it is."
     )
+
+
+def _are_numbers(column: pd.Series) -> bool:
+    """Whether a column of objects has nothing but numbers, and missing cells."""
+    try:
+        column.astype(float)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _two_answers(column: pd.Series) -> dict[str, int] | None:

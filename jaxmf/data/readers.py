@@ -239,9 +239,10 @@ def _check_ids(path: Path, texts: Sequence[str], line_numbers: Sequence[int]) ->
         if text in seen:
             raise ValueError(
                 f"{path}: the id {text!r} stands in lines {seen[text]} and {line} of the first "
-                "column; ids of rows must differ. If it holds no ids, leave it out "
-                f"({drop_option(['1'])}). If a line is a word of a document or a cell of a row, "
-                "say so by headings such as document,word or user,item,rating."
+                "column; ids of rows must differ. Number lines of one thing, such as "
+                f"{text + '-1'!r} and {text + '-2'!r}, or average them. If it holds no ids, leave "
+                f"it out ({drop_option(['1'])}). If a line is a word of a document or a cell of a "
+                "row, say so by headings such as document,word or user,item,rating."
             )
         seen[text] = line
 
@@ -327,7 +328,12 @@ def _cell_error(
     columns = [[text.strip() for text in each] for each in zip(*body, strict=True)]
     held = [what_is_held(each) for each in columns]
     where = f"{path}: column {columns_read[column] + 1}{heading}"
-    numeric = [each for each in columns if 2 * sum(map(is_number, each)) > len(body)]
+    there = [[text for text in each if text.lower() not in MISSING] for each in columns]
+    numeric = [
+        each
+        for each, known in zip(columns, there, strict=True)
+        if 2 * sum(map(is_number, known)) > len(known)
+    ]
     if columns[column] in numeric:
         slips = {_short(text) for each in numeric for text in each if not _is_cell(text)}
         option = recode_option(dict.fromkeys(sorted(slips)[:_MOST_ANSWERS], ""))
@@ -340,29 +346,35 @@ def _cell_error(
         for index, what in enumerate(held)
         if what in ("texts", "dates") and columns[index] not in numeric
     ]
-    levels = sorted({text for text in columns[column] if text.lower() not in MISSING})
+    further = [name(index) for index in odd if index != column]
+    also = f", and {drop_option(further)}" * bool(further)
+    levels = sorted(set(there[column]))
     remedies = []
     if len(odd) < len(held):
-        remedies.append(f"leave it out ({drop_option([name(index) for index in odd])})")
+        it = "them" if further else "it"
+        remedies.append(f"leave {it} out ({drop_option([name(index) for index in odd])})")
     has_lines = len(body) > 2  # else it is not seen whether answers or ids repeat
     if len(levels) == 1 and has_lines:
-        option = recode_option({levels[0]: "1", "": "0"})
+        option = recode_option({levels[0]: "1", "": "0"}) + also
         remedies.append(f"if it is a mark, say what it and an empty cell stand for ({option})")
     elif 0 < len(levels) <= _MOST_ANSWERS and (1 < len(levels) < len(body) or not has_lines):
         answers = ", ".join(map(repr, map(_short, levels[:4]))) + ", ..." * (len(levels) > 4)
-        option = recode_option(dict.fromkeys(map(_short, levels), "?"))
+        option = recode_option(dict.fromkeys(map(_short, levels), "?")) + also
         remedies.append(
             f"give its {len(levels)} answers, {answers}, numbers in their order, and no number to "
             f"what is no answer ({option})"
         )
     if columns_read[column] == 0:
         remedies.append("give it the heading id if it holds ids")
-    if has_lines and len(levels) == len(body) and columns_read[column] > 0:
+    are_ids = held[column] == "texts" and len(levels) == len(body)
+    if has_lines and are_ids and columns_read[column] > 0:
         ids_first = [name(column), *(name(k) for k in range(len(held)) if k != column)]
         remedies.append(f"name it first if it holds ids ({as_option(ids_first)})")
     if not remedies:
         remedies.append("write it as numbers, and leave missing cells empty")
-    others = ("", "; so does one other", f"; so do {len(odd) - 1} others")[min(len(odd) - 1, 2)]
+    shown_names = ", ".join(map(repr, further[:_MOST_ANSWERS]))
+    more = f" and {len(further) - _MOST_ANSWERS} others" * (len(further) > _MOST_ANSWERS)
+    others = f"; nor {'does' if len(further) == 1 else 'do'} {shown_names}{more}" * bool(further)
     return ValueError(
         f"{where} holds no numbers: {shown}{others}. To read it, {', or '.join(remedies)}."
     )

@@ -237,7 +237,8 @@ def describe(lines: list[list[str]]) -> str:
 def likely(lines: list[list[str]], *, only_long: bool = False) -> list[str]:
     """Headings of a row, a column and values as they may be meant, for a message.
 
-    Args: only_long: whether to give none where lines do not share rows and columns.
+    Args: only_long: whether to give none where lines do not share rows and columns, or most of
+    them are numbers.
     """
     body = _body(lines)
     held = held_by(lines)
@@ -248,7 +249,8 @@ def likely(lines: list[list[str]], *, only_long: bool = False) -> list[str]:
     ids = sorted((k for k in known if k != value), key=lambda k: (held[k] == "numbers", k))
     ids = [k for k in ids if distinct[k] < len(body)] + [k for k in ids if distinct[k] >= len(body)]
     both = sorted(ids[:2])
-    if only_long and not all(distinct[k] < len(body) for k in both):
+    is_wide = len(numeric) > max(3, len(held) // 2)
+    if only_long and (is_wide or not all(distinct[k] < len(body) for k in both)):
         return []
     chosen = both if value is None else [*both, value]
     return [_names(lines[0])[k] for k in chosen]

@@ -336,8 +336,7 @@ def _refuse_two_ways(
             if one != two:
                 raise ValueError(
                     f"{path}: column {column + 1} has numbers such as {text!r}, which may be "
-                    f"{one:.10g} or {two:.10g}. Write them with a decimal point, and without "
-                    "separators of thousands."
+                    f"{one:.10g} or {two:.10g}. Write it as either, whichever is meant."
                 )
 
 

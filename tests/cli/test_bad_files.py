@@ -59,10 +59,24 @@ def test_numbers_are_written_in_plain_digits(tmp_path, cell):
         read_matrix(path)
 
 
+def test_all_columns_without_numbers_are_named_at_once(tmp_path):
+    path = tmp_path / "survey.csv"
+    days = [f"2023-01-{k:02d}" for k in range(1, 20)]
+    answers = [f"p{k};{day};{k % 5};4;5;{k % 3};{'x' * (k == 1)}" for k, day in enumerate(days)]
+    path.write_text("\n".join(["person;day;F1;F2;F3;F4;note", *answers]))
+    with pytest.raises(ValueError, match=r"'day'.* nor does 'note'.*--drop day,note") as caught:
+        read_entries(path)
+    assert "--columns" not in str(caught.value)  # of a day for each person, and of no long table
+    few = [f"p{k},{'AB'[k % 2]},{day},{k}" for k, day in enumerate(days)]
+    path.write_text("\n".join(["person,batch,day,gene", *few]))
+    with pytest.raises(ValueError, match=r"--recode 'A=[?],B=[?]'.*, and .*--drop day"):
+        read_matrix(path)
+
+
 def test_ids_of_rows_that_stand_twice_are_shown_with_their_lines(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("id,a,b\n7,1,2\n8,1,2\n7,3,4\n")
-    with pytest.raises(ValueError, match="the id '7' stands in lines 2 and 4"):
+    with pytest.raises(ValueError, match=r"'7' stands in lines 2 and 4.*'7-1' and '7-2', or av"):
         read_matrix(path)
 
 
