@@ -446,6 +446,12 @@ ONE_READING = [
         ("data:", "more than one reading", "from_pandas"),
     ),
     Bad(
+        "long or wide of more columns",
+        lambda _: as_container(LONG.assign(time=1, user=[1, 2, 2], item=1, age=1), Entries),
+        TypeError,
+        ("data:", "more than one reading", "from_pandas"),
+    ),
+    Bad(
         "lists for baskets",
         lambda _: as_container([[1, 0]], SparseBinary),
         TypeError,

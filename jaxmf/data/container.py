@@ -32,7 +32,17 @@ class UncheckedTable(NamedTuple):
 
     values: Any
     row_names: Any = None
-    column_names: object = None
+    column_names: Any = None
+
+    def __repr__(self) -> str:
+        sides = {"rows": self.row_names, "columns": self.column_names}
+        ids = [f"{side} {_first_ids(names)}" for side, names in sides.items() if names is not None]
+        sizes = " x ".join(map(str, getattr(self.values, "shape", ())))
+        return f"{type(self).__name__}({', '.join([sizes or '...', *ids])})"
+
+
+def _first_ids(names: Any) -> str:
+    return ", ".join(map(repr, object_array(names[:3]).tolist())) + ", ..." * (len(names) > 3)
 
 
 def bare(cls: type[T], **fields: object) -> T:

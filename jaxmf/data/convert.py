@@ -14,6 +14,7 @@ from jaxmf.data.container import UncheckedTable, bare, is_anndata, is_frame, is_
 from jaxmf.data.dense import Dense
 from jaxmf.data.entries import Entries
 from jaxmf.data.frames import as_pandas
+from jaxmf.data.headings import roles
 from jaxmf.data.lean import count_where
 from jaxmf.data.names import as_names
 from jaxmf.data.sparse_binary import SparseBinary
@@ -45,8 +46,8 @@ def as_container(
     """The data as a container of the type, where only one reading is possible.
 
     - ``Dense``: arrays, DataFrames, AnnData; a scipy.sparse matrix, whose unstored cells are zeros.
-    - ``Entries``: arrays, AnnData (NaN is missing); a scipy.sparse matrix, whose stored cells are
-      observed.
+    - ``Entries``: arrays, AnnData (NaN is missing), DataFrames of more than four columns, all of
+      numbers; a scipy.sparse matrix, whose stored cells are observed.
     - ``SparseBinary``: arrays, DataFrames, AnnData and scipy.sparse matrices of zeros and ones.
     - ``SparseSeries``: nothing else, as other objects do not say their times.
     - ``Tokens``: the same of counts, rows being documents and columns words.
@@ -83,7 +84,7 @@ def as_container(
         make = getattr(container_type, "from_new_rows", make)
     if container_type is Entries:
         question = "is it a long table or a matrix"
-        _check_one_reading(name, data, Entries, question, is_frame)
+        _check_one_reading(name, data, Entries, question, _may_be_long)
         make = Entries.from_scipy if is_sparse(data) else make
     if container_type is SparseBinary:
         question = "are these baskets or rows of zeros and ones"
@@ -185,6 +186,14 @@ def matched_cells(
         )
         cells.append(found[there])
     return cells[0], cells[1], np.asarray(entries.values, float)
+
+
+def _may_be_long(data: Any) -> bool:
+    """Whether a DataFrame may have a line for each cell: a row, a column, a value, maybe a time."""
+    if not is_frame(data):
+        return False
+    are_numbers = all(getattr(kind, "kind", "O") in "biuf" for kind in data.dtypes)
+    return len(data.columns) <= 4 or not are_numbers or roles([*map(str, data.columns)]) is not None
 
 
 def _is_plain_list(data: object) -> bool:

@@ -31,8 +31,9 @@ def to_arviz(posterior: Answers, *, log_likelihood: bool) -> xr.DataTree:
     dims |= {"z": ["row", "feature"]} if "z" in draws else {}
     settings = settings_of(posterior.model)
     units = {n: settings[n] for n in ("offset", "column_unit") if np.ndim(settings.get(n, 0))}
-    if units:  # what noise_scale and feature_scale are in
-        groups["constant_data"] = units
+    stated = {name: draws.pop(name)[0, 0] for name in [*draws] if _is_stated(draws[name])}
+    if units or stated:  # units: what noise_scale and feature_scale are in
+        groups["constant_data"] = units | stated
         dims |= {name: ["column"] for name in units}
     tree = arviz_base.from_dict(
         groups, coords=_coordinates(data), dims=dims, attrs={"posterior": posterior.facts()}
@@ -40,6 +41,15 @@ def to_arviz(posterior: Answers, *, log_likelihood: bool) -> xr.DataTree:
     if log_likelihood:
         tree["log_likelihood"] = _log_likelihood(posterior)
     return tree
+
+
+def _is_stated(values: np.ndarray) -> bool:
+    """Whether values of draws (chains, draws) are those of a hyperparameter that is a number.
+
+    A learned one is never the same in all draws, and of a constant no R-hat can be computed.
+    """
+    is_one = values.ndim == 2 and values.dtype.kind == "f" and values.size > 1
+    return is_one and bool(np.ptp(values) == 0)
 
 
 def _equally_weighted(posterior: Answers, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -101,7 +101,8 @@ class Posterior(Answers, Generic[Fitted]):
         """The draws as an `xarray.DataTree` for ArviZ (extra `arviz`).
 
         Group ``posterior`` holds the arrays of the draws, ``sample_stats`` the log joint as ``lp``,
-        ``observed_data`` the matrix. A filter's particles are resampled to equal weights.
+        ``observed_data`` the matrix, ``constant_data`` hyperparameters that are numbers and units
+        of columns. A filter's particles are resampled to equal weights.
 
         Args:
             log_likelihood: whether there is a group ``log_likelihood``, from which ArviZ computes

@@ -45,6 +45,21 @@ def test_a_matrix_keeps_names_and_missing_cells():
     np.testing.assert_array_equal(data.to_array(), expected)
 
 
+def test_a_wide_frame_of_numbers_is_a_matrix_of_entries():
+    table = pd.DataFrame(np.eye(2, 5), ["r", "s"], list("abcde")).astype("Int64")
+    table.iloc[0, 1] = pd.NA
+    data = as_container(table, mf.Entries)
+    assert (data.shape, data.num_entries, data.row_names.tolist()) == ((2, 5), 9, ["r", "s"])
+
+
+def test_a_matrix_that_was_read_prints_its_size_and_first_ids(tmp_path):
+    pd.DataFrame(np.eye(9), [f"row {k}" for k in range(9)]).to_csv(tmp_path / "a.csv")
+    table = mf.data.read_matrix(tmp_path / "a.csv")
+    assert repr(table) == (
+        "UncheckedTable(9 x 9, rows 'row 0', 'row 1', 'row 2', ..., columns '0', '1', '2', ...)"
+    )
+
+
 def test_lazy_frames_and_categories_are_read():
     table = pl.LazyFrame(LONG).with_columns(pl.col("what").cast(pl.Categorical))
     data = mf.Entries.from_pandas(table, row="who", column="what", value="stars")

@@ -383,6 +383,8 @@ def test_arviz_takes_it(posterior):
     assert data.posterior.attrs["method"] == posterior.meta.method
     mean = float(data.posterior["num_features"].mean())
     assert abs(mean - posterior.num_features().mean) < 0.1
+    assert "concentration" not in data.posterior  # a number, of which there is no R-hat
+    assert float(data.constant_data["concentration"]) == 1.0
 
 
 # --- refusals ------------------------------------------------------------------------------------
