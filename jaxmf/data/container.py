@@ -32,7 +32,7 @@ class UncheckedTable(NamedTuple):
 
     values: Any
     row_names: Any = None
-    column_names: Any = None
+    column_names: object = None
 
     def __repr__(self) -> str:
         sides = {"rows": self.row_names, "columns": self.column_names}
@@ -41,8 +41,9 @@ class UncheckedTable(NamedTuple):
         return f"{type(self).__name__}({', '.join([sizes or '...', *ids])})"
 
 
-def _first_ids(names: Any) -> str:
-    return ", ".join(map(repr, object_array(names[:3]).tolist())) + ", ..." * (len(names) > 3)
+def _first_ids(names: object) -> str:
+    ids = object_array(names).tolist()
+    return ", ".join(map(repr, ids[:3])) + ", ..." * (len(ids) > 3)
 
 
 def bare(cls: type[T], **fields: object) -> T:
@@ -272,7 +273,7 @@ def _bad_column(argument: str, label: object, column: pd.Series) -> str:
     answers = _two_answers(column)
     if answers is not None:
         return f"{what} Answers become numbers, and all else missing, by df.map({answers}.get)."
-    if not first and _are_numbers(column):
+    if not first and _is_numeric(column):
         return f"{what} Its values are numbers: df.astype(float) has them as such."
     return (
         f"{what} Drop the column, make it the ids (df.set_index({label!r})), or convert it "
@@ -280,7 +281,7 @@ def _bad_column(argument: str, label: object, column: pd.Series) -> str:
     )
 
 
-def _are_numbers(column: pd.Series) -> bool:
+def _is_numeric(column: pd.Series) -> bool:
     """Whether a column of objects has nothing but numbers, and missing cells."""
     try:
         column.astype(float)

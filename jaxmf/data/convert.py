@@ -188,12 +188,14 @@ def matched_cells(
     return cells[0], cells[1], np.asarray(entries.values, float)
 
 
-def _may_be_long(data: Any) -> bool:
+def _may_be_long(data: object) -> bool:
     """Whether a DataFrame may have a line for each cell: a row, a column, a value, maybe a time."""
     if not is_frame(data):
         return False
-    are_numbers = all(getattr(kind, "kind", "O") in "biuf" for kind in data.dtypes)
-    return len(data.columns) <= 4 or not are_numbers or roles([*map(str, data.columns)]) is not None
+    headings = [str(heading) for heading in getattr(data, "columns", ())]
+    dtypes = getattr(data, "dtypes", ())
+    is_numeric = all(getattr(dtype, "kind", "O") in "biuf" for dtype in dtypes)
+    return len(headings) <= 4 or not is_numeric or roles(headings) is not None
 
 
 def _is_plain_list(data: object) -> bool:

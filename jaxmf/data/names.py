@@ -78,9 +78,9 @@ def _how_to_rename(argument: str) -> str:
     if "column" in argument:
         return " (df.columns = range(len(df.columns)), or adata.var_names_make_unique())"
     if "row" in argument:
-        number = "df.groupby(level=0).cumcount().astype(str)"
+        count = "df.groupby(level=0).cumcount().astype(str)"
         return (
-            f" (df.index = df.index.astype(str) + '-' + {number}, or "
+            f" (df.index = df.index.astype(str) + '-' + {count}, or "
             "adata.obs_names_make_unique()), or average rows of one id (df.groupby(level=0).mean())"
         )
     return ""

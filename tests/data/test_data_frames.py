@@ -56,7 +56,7 @@ def test_a_matrix_that_was_read_prints_its_size_and_first_ids(tmp_path):
     pd.DataFrame(np.eye(9), [f"row {k}" for k in range(9)]).to_csv(tmp_path / "a.csv")
     table = mf.data.read_matrix(tmp_path / "a.csv")
     assert repr(table) == (
-        "UncheckedTable(9 x 9, rows 'row 0', 'row 1', 'row 2', ..., columns '0', '1', '2', ...)"
+        "UncheckedTable(9 x 9, rows 'row 0', 'row 1', 'row 2', ..., columns 0, 1, 2, ...)"
     )
 
 
