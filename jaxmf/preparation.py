@@ -78,7 +78,7 @@ def matched_to(
     if are_elsewhere(container) and method != model.takes_process_rows:
         raise ValueError(
             "data: their rows lie in several processes, which jaxmf.sample of LinearGaussianIBP, "
-            "BPMF and LDA and jaxmf.variational of SparseBinaryMF take, and this call with "
+            "BPMF, LDA, HDPLDA and PAM and jaxmf.variational of SparseBinaryMF take, and this call with "
             f"{type(model).__name__} does not; pass the whole data to every process"
         )
     model = model.for_method(method).matched(container)

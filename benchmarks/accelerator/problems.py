@@ -109,6 +109,9 @@ def _problems() -> dict[str, Problem]:
         found[f"dp-mixture/{sweep}"] = Problem(
             "dp-mixture", mf.DPMixture, _points, (1_000, 10_000), {"sweep": sweep}
         )
+    found["dp-mixture-100/parallel"] = Problem(
+        "dp-mixture", mf.DPMixture, _cells, (1_000, 10_000), {"sweep": "parallel"}
+    )
     for sweep in ("sequential", "parallel", "partially_collapsed"):
         kept = {"sweep": sweep, "keep": "scalars"}
         sizes = (100_000, 1_000_000)

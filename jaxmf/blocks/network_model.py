@@ -263,9 +263,11 @@ class NetworkModel(Readable, Model[ModelData], ABC):
         sizes = [
             network.blocks[n].distribution.num_groups(capacity or 1) for n in network.indicators
         ]
-        is_wide = sweep not in in_kernel.PARALLEL and max(sizes, default=0) >= LONG_ROW
+        is_parallel = sweep in in_kernel.PARALLEL
+        is_wide = not is_parallel and max(sizes, default=0) >= LONG_ROW
         grows = any(network.blocks[name].distribution.grows for name in network.indicators)
         has_tiles = sweep == "parallel" and default_platform() == "cpu" and can_be_tiled(network)
+        share_out = Partial(tile_shares.share_out, self) if has_tiles else tile_shares.gathered
         return algorithm(
             init=Partial(starting.init, plan, self),
             step=Partial(chain.step, plan, self),
@@ -273,9 +275,9 @@ class NetworkModel(Readable, Model[ModelData], ABC):
             grow=chain.grow if grows else None,
             capacity=chain.capacity if grows else None,
             compiler_options=wide_vectors if is_wide else None,
-            prepare=Partial(chain.prepare, plan, self) if sweep in in_kernel.PARALLEL else None,
+            prepare=Partial(chain.prepare, plan, self) if is_parallel else None,
             row_arrays=Partial(tile_shares.row_arrays, self) if has_tiles else None,
-            share_out=Partial(tile_shares.share_out, self) if has_tiles else None,
+            share_out=share_out if is_parallel else None,
         )
 
 

@@ -30,7 +30,8 @@ from jaxmf.blocks.tile_layout import (
     num_groups,
 )
 from jaxmf.blocks.wiring import BlockModel, Wiring
-from jaxmf.data import Tokens
+from jaxmf.data import Tokens, process_tokens
+from jaxmf.data.cells_by_id import are_elsewhere
 from jaxmf.data.container import bare
 from jaxmf.data.process_cells import (
     CellPart,
@@ -165,13 +166,7 @@ def share_out(model: BlockModel, data: PyTree, num_devices: int) -> PyTree:
     """
     network, tokens = model.over(data)
     if tokens is not data or not are_tiled(network, tokens):
-        if getattr(data, "spans_processes", False):
-            raise ValueError(
-                "data: their rows lie in several processes, which the sweep by tiles alone takes: "
-                "on CPUs, with at most 2^31 - 1 topics of documents. Pass the whole data to every "
-                "process"
-            )
-        return data
+        return gathered(data)
     (name,), (word,) = network.indicators, network.observed
     parts = network.parts(name, network.sizes(tokens, {}))
     num_topics = network.blocks[name].distribution.num_groups(1)
@@ -208,6 +203,17 @@ def share_out(model: BlockModel, data: PyTree, num_devices: int) -> PyTree:
         num_groups=count,
         num_blocks=num_blocks,
     )
+
+
+def gathered(data: PyTree, num_devices: int = 0) -> PyTree:
+    """The tokens of all processes in each, where sweeps need them whole; other data as they are."""
+    del num_devices
+    if not are_elsewhere(data):
+        return data
+    part = data.elsewhere.cells
+    assert part is not None
+    columns = process_tokens.gathered(data.columns, part)
+    return bare(Tokens, columns=columns, sizes=data.sizes, values={}, names={})
 
 
 class _ShareMaker(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, NoReturn, TypeVar
 
 import jax
@@ -14,7 +14,7 @@ from jaxmf.data import process_cells
 from jaxmf.data.cells_by_id import Elsewhere
 from jaxmf.data.checks import INT32_MAX
 from jaxmf.data.container import bare, digest
-from jaxmf.data.process_cells import ADVICE, SpreadColumn
+from jaxmf.data.process_cells import ADVICE, CellPart, SpreadColumn
 from jaxmf.types import Names, PyTree
 
 T = TypeVar("T")
@@ -81,6 +81,14 @@ def from_process_rows(
     elsewhere = Elsewhere(found.part.num_cells, 0, *counts, cells=found.part)
     assign(result, _elsewhere=elsewhere, _fingerprint=fingerprint)
     return result
+
+
+def gathered(columns: Iterable[str], part: CellPart) -> dict[str, np.ndarray]:
+    """The columns of the tokens of all processes in each, in their order; called by all of them."""
+    return {
+        label: np.concatenate([*SpreadColumn(part, which).blocks()])
+        for which, label in enumerate(columns)
+    }
 
 
 def _pairs(tokens: PyTree, labels: tuple[str, str]) -> _Pairs:

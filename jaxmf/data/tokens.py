@@ -255,8 +255,9 @@ class Tokens(SpansProcesses):
         Every process makes this call with its documents, and keeps them. Ids come in the order of
         their appearance, process after process; documents without ids are those of process 0, then
         those of process 1, and so on; words without ids are the same in all. `jaxmf.sample` of
-        `LDA` with ``sweep="parallel"`` takes such data on CPUs, with the same mesh; ids,
-        fingerprint and draws are those of the tokens of all processes one after another.
+        `LDA`, `HDPLDA` and `PAM` with ``sweep="parallel"`` takes such data, with the same mesh;
+        ids, fingerprint and draws are those of the tokens of all processes one after another. Of
+        `LDA` on CPUs a device then has the tokens of its documents, else all.
 
         Args:
             x: `Tokens` of this process with these two columns, or counts as for `from_counts`.

@@ -114,7 +114,10 @@ def topics_of_single_documents(posterior: Draws) -> Iterator[Alarm]:
     counts, data = posterior.draws.get("num_topic"), posterior.data
     if counts is None or counts.size == 0 or not isinstance(data, Tokens):
         return
-    num_documents = np.unique(np.asarray(data.columns["document"])).size
+    if data.elsewhere is not None:
+        num_documents = int(np.count_nonzero(data.elsewhere.row_counts))
+    else:
+        num_documents = np.unique(np.asarray(data.columns["document"])).size
     num_topics = float(np.sum(posterior.weights * counts))
     if num_documents >= _DOCUMENTS_SEEN and num_topics > num_documents / 2:
         yield Alarm(

@@ -151,3 +151,22 @@ SHOWN = ("lda", "network")
 )
 def test_steps_have_no_sum_of_sums(entry, method):
     assert not nested_sums(steps_of(entry, method).jaxpr)
+
+
+def test_on_accelerators_no_row_of_a_matrix_is_a_turn_of_a_loop(monkeypatch):
+    generator = np.random.default_rng(0)
+    half = generator.normal(size=(3, 9, 9))
+    matrices, vectors = half @ half.transpose(0, 2, 1), generator.normal(size=(3, 9))
+
+    def both(matrices, vectors):
+        product = multivariate_normal._product(matrices, vectors)
+        return product, multivariate_normal._squared_lengths(matrices, vectors)
+
+    on_cpu = both(matrices, vectors)
+    assert "scan[" in str(jax.make_jaxpr(both)(matrices, vectors))
+    monkeypatch.setattr(multivariate_normal, "default_platform", lambda: "gpu")
+    program = str(jax.make_jaxpr(lambda *of: both(*of))(matrices, vectors))
+    assert "scan[" not in program
+    for ours, other in zip(both(matrices, vectors), on_cpu, strict=True):
+        np.testing.assert_allclose(ours, other, rtol=1e-5)
+    np.testing.assert_allclose(on_cpu[0], np.einsum("lij,lj->li", matrices, vectors), rtol=1e-5)

@@ -89,9 +89,11 @@ if process == 0:
     post.save(folder + "/saved", data=False)
     mf.load(folder + "/saved", data=whole).topic_coherence()
 print("as the whole")
+words = mf.Block(mf.DirichletMultinomial(), by="topic", observed=True)
+other = mf.Network(topic=mf.Block(mf.Dirichlet(2), by="document"), word=words)
 refusal(post.topic_coherence)
 refusal(lambda: mf.sample(model, data, num_samples=2, **settings | {"mesh": None}))
-refusal(lambda: mf.sample(mf.HDPLDA(), data, num_samples=2, **settings))
+refusal(lambda: mf.sample(other, data, num_samples=2, **settings))
 refusal(lambda: of_process(tokens(half)))
 refusal(lambda: of_process(np.ones((2, 2 + process), int)))
 refusal(lambda: of_process(mf.Tokens({"user": [0]}, {"user": 1})))
@@ -105,6 +107,32 @@ mf.sample(  # until it is killed
     model, data, num_samples=100_000, checkpoint=folder + "/run", checkpoint_seconds=0,
     progress=lambda report: time.sleep(0.1), **settings
 )
+"""
+WHOLE = """
+from jaxmf.data import process_tokens
+
+def same(post, other):
+    return all(np.array_equal(post.draws[name], draws) for name, draws in other.draws.items())
+
+data = mf.Tokens.from_process_rows(tokens(parts[process]), mesh=mesh)
+settings |= dict(num_warmup=2, keep="assignments")
+for model in (mf.PAM((2, 3)), mf.HDPLDA()):
+    alone = mf.sample(model, whole, num_samples=2, **settings)
+    assert same(mf.sample(model, data, num_samples=2, **settings), alone)
+print("as the whole", data.elsewhere.cells.arrays[0].size)
+right = process_tokens.gathered
+process_tokens.gathered = lambda *of: {name: column[::-1] for name, column in right(*of).items()}
+assert not same(mf.sample(model, data, num_samples=2, **settings), alone)
+process_tokens.gathered = right
+print("caught")
+mf.sample(  # until it is killed
+    model, data, num_samples=100_000, checkpoint=folder + "/run", checkpoint_seconds=0,
+    progress=lambda report: time.sleep(0.1), **settings
+)
+"""
+REST_OF_WHOLE = """
+model = mf.HDPLDA()
+settings |= dict(num_warmup=2, keep="assignments")
 """
 REST = """
 num_draws = int(arguments[1])
@@ -130,7 +158,7 @@ def test_two_processes_with_documents_of_their_own_have_the_run_of_the_whole(tmp
         "as the whole",
         "data: the rows lie in several processes, none of which has all of them",
         "data: their rows lie in several processes; pass the mesh",
-        "data: their rows lie in several processes, which jaxmf.sample of LinearGaussianIBP, BPMF",
+        "data: their rows lie in several processes, which jaxmf.sample of LinearGaussianIBP",
         "row_names: the row 'd0' is in process 0 and in process 1 of jax.distributed",
         "data: process 1 of jax.distributed has other cells than process 0: num_columns is 3, not",
         "data: tokens in several processes have the columns 'document' and 'word' and no values",
@@ -141,3 +169,22 @@ def test_two_processes_with_documents_of_their_own_have_the_run_of_the_whole(tmp
         assert line.startswith(start), line
     num_draws = str(load_run(tmp_path / "run")[0].num_draws + 3)
     assert printed(SETUP + REST, str(tmp_path), num_draws, count=1) == [["as never stopped"]]
+
+
+@pytest.mark.slow
+def test_and_of_models_that_need_all_tokens_everywhere(tmp_path):
+    """Broken twin: tokens in another order. Then one process is killed."""
+    with started(SETUP + WHOLE, str(tmp_path)) as processes:
+        (tmp_path / "run").mkdir()
+        wait_for_steps(tmp_path / "run", processes[0])
+        processes[1].send_signal(signal.SIGKILL)
+        printed_by = [process.communicate(timeout=120) for process in processes]
+    sizes = []
+    for out, errors in printed_by:
+        first, second = out.splitlines()
+        assert (first[:12], second) == ("as the whole", "caught"), errors
+        sizes.append(int(first[12:]))
+    assert sum(sizes) == 400
+    num_draws = str(load_run(tmp_path / "run")[0].num_draws + 3)
+    program = SETUP + REST_OF_WHOLE + REST
+    assert printed(program, str(tmp_path), num_draws, count=1) == [["as never stopped"]]

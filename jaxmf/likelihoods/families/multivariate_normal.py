@@ -16,6 +16,7 @@ from jaxmf._kernels import tables
 from jaxmf._kernels.special import log_rising, loggammas
 from jaxmf._kernels.tables import Lanes
 from jaxmf.arguments import assign, check_count, check_number
+from jaxmf.devices import default_platform
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_positive_fields
 from jaxmf.likelihoods.families.normal import NormalInverseGamma, Normals
 from jaxmf.priors import hyper
@@ -357,7 +358,12 @@ _SHORT = 8  # vectors shorter than this: in a sum of 64 terms and more each wait
 
 
 def _is_summed(matrices: Array) -> bool:
-    """Whether to sum at once and not row after row, of which whole vectors are added."""
+    """Whether to sum at once and not row after row, of which whole vectors are added.
+
+    On an accelerator each row would be kernels that the host starts.
+    """
+    if default_platform() != "cpu":
+        return True
     return matrices.shape[1] < _SHORT and matrices.size <= _MOST_SUMMED
 
 

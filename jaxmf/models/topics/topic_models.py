@@ -76,6 +76,8 @@ class WordModel(NetworkModel[Tokens]):
 class _TopicModel(WordModel):
     """Words by an indicator of documents, of which new ones can be folded in."""
 
+    takes_process_rows = "sample"
+
     def fold(self, key: Key, draw: Draw, data: Tokens, new: Tokens) -> dict[str, Array]:
         network, _ = self.over(data)
         return fold_in(network, key, draw, new, "document")
@@ -169,8 +171,6 @@ class LDA(_TopicModel):
     num_topics: int = field(metadata=STATIC)
     topic_concentration: Hyperparameter = 0.1
     word_concentration: Hyperparameter = None
-
-    takes_process_rows = "sample"
 
     def __post_init__(self) -> None:
         check_count("num_topics", self.num_topics)
