@@ -78,8 +78,8 @@ def matched_to(
     if are_elsewhere(container) and method != model.takes_process_rows:
         raise ValueError(
             "data: their rows lie in several processes, which jaxmf.sample of LinearGaussianIBP, "
-            "BPMF, LDA, HDPLDA and PAM and jaxmf.variational of SparseBinaryMF take, and this call with "
-            f"{type(model).__name__} does not; pass the whole data to every process"
+            "BinaryMF, BPMF, LDA, HDPLDA and PAM and jaxmf.variational of SparseBinaryMF take, and "
+            f"this call with {type(model).__name__} does not; pass the whole data to every process"
         )
     model = model.for_method(method).matched(container)
     model.check_data(container, "data")

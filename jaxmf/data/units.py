@@ -45,7 +45,7 @@ def column_means(data: Dense | Entries) -> np.ndarray:
     if isinstance(data, Entries):
         return _entry_moments(data)[0]
     first, total, count = (np.zeros(data.num_columns) for _ in range(3))
-    for values, observed in _blocks(data):
+    for _, values, observed in blocks(data):
         start = values[np.argmax(observed, axis=0), np.arange(data.num_columns)]
         # about a cell of the column, or the mean of equal numbers is not always that number
         first = np.where(count > 0, first, start)
@@ -60,7 +60,7 @@ def column_means(data: Dense | Entries) -> np.ndarray:
 def overall_mean(data: Dense) -> float:
     """Mean of the observed cells."""
     first, total, count = 0.0, 0.0, 0
-    for values, observed in _blocks(data):
+    for _, values, observed in blocks(data):
         if count == 0:
             first = float(values.ravel()[np.argmax(observed)])
         total += float(np.sum(np.subtract(values, first, dtype=float), where=observed))
@@ -71,7 +71,7 @@ def overall_mean(data: Dense) -> float:
 def mean_of_positive(data: Dense) -> float:
     """Mean of the observed cells above 0; 1 where there are none."""
     total, count = 0.0, 0
-    for values, observed in _blocks(data):
+    for _, values, observed in blocks(data):
         is_positive = observed & (values > 0)
         total += float(np.sum(values, where=is_positive))
         count += int(np.sum(is_positive))
@@ -83,7 +83,7 @@ def column_scales(data: Dense | Entries) -> np.ndarray:
     if isinstance(data, Entries):
         return _entry_moments(data)[1]
     means, total, count = column_means(data), 0.0, 0.0
-    for values, observed in _blocks(data):
+    for _, values, observed in blocks(data):
         total += np.sum(np.square(values - means, dtype=float), axis=0, where=observed)
         count += np.sum(observed, axis=0)
     return np.sqrt(total / np.maximum(count, 1))
@@ -105,7 +105,7 @@ def column_counts(data: Dense | Entries) -> np.ndarray:
     if isinstance(data, Entries):
         return np.bincount(np.asarray(data.columns), minlength=data.num_columns)
     counts = np.zeros(data.num_columns, int)
-    for _, observed in _blocks(data):
+    for _, _, observed in blocks(data):
         counts += np.sum(observed, axis=0)
     return counts
 
@@ -193,7 +193,7 @@ def row_mean_squares(data: Dense, offset: object = 0.0, scale: object = None) ->
     Args: offset, scale: as of `scale_about`.
     """
     pieces = []
-    for values, observed in _blocks(data):
+    for _, values, observed in blocks(data):
         squares = _squares(values, offset, scale)
         total = np.sum(squares, axis=1, where=observed)
         pieces.append(total / np.maximum(np.sum(observed, axis=1), 1))
@@ -214,7 +214,7 @@ def scale_about(data: Dense, offset: object = 0.0, scale: object = None) -> floa
     Args: offset: number, or (D,) one a column; scale: likewise, what cells are divided by then.
     """
     total, count, largest = 0.0, 0, 0.0
-    for values, observed in _blocks(data):
+    for _, values, observed in blocks(data):
         squares = _squares(values, offset, scale)
         total += float(np.sum(squares, where=observed))
         count += int(np.sum(observed))
@@ -248,7 +248,7 @@ def _common_value(data: Dense) -> float | None:
     That of the first block of rows is the only one looked for.
     """
     equal, count, middle = 0, 0, None
-    for values, observed in _blocks(data):
+    for _, values, observed in blocks(data):
         if middle is None and np.any(observed):
             middle = float(np.median(values[np.asarray(observed)]))
         equal += int(np.sum((values == middle) & observed))
@@ -266,10 +266,10 @@ def check_magnitude(data: Dense, name: str) -> None:
         return
     limits = np.finfo(data.values.dtype)
     value, row, column = 0.0, 0, 0
-    for block, (values, _) in enumerate(_blocks(data)):
+    for start, values, _ in blocks(data):
         at, here = np.unravel_index(np.argmax(np.abs(values)), values.shape)
         if np.abs(values[at, here]) > np.abs(value):
-            value, row, column = values[at, here], block * ROWS_A_BLOCK + int(at), int(here)
+            value, row, column = values[at, here], start + int(at), int(here)
     largest = float(np.abs(value))
     if largest == 0 or float(limits.tiny) ** 0.4 <= largest <= float(limits.max) ** 0.4:
         return
@@ -318,7 +318,7 @@ def _cells_of_columns(data: Dense | Entries, chosen: np.ndarray) -> list[np.ndar
     if isinstance(data, Entries):
         columns, values = np.asarray(data.columns), np.asarray(data.values)
         return [values[columns == column] for column in chosen]
-    pieces = [(values[:, chosen], observed[:, chosen]) for values, observed in _blocks(data)]
+    pieces = [(values[:, chosen], observed[:, chosen]) for _, values, observed in blocks(data)]
     values, observed = (np.concatenate(each) for each in zip(*pieces, strict=True))
     return [values[observed[:, j], j] for j in range(chosen.size)]
 
@@ -394,7 +394,7 @@ def levels_differ(data: Dense) -> tuple[bool, bool]:
     """
     columns = column_means(data).astype(float)
     rows, total, squares = [], 0.0, 0.0
-    for values, observed in _blocks(data):
+    for _, values, observed in blocks(data):
         about = np.subtract(values, columns, dtype=float)
         count = np.sum(observed, axis=1)
         mean = np.sum(about, axis=1, where=observed) / np.maximum(count, 1)
@@ -438,7 +438,11 @@ def scale_of_bulk(deviation: np.ndarray) -> float:
 
 def column_medians(data: Dense) -> np.ndarray:
     """Medians (D,) of the observed cells of each column, 0 where none is observed."""
-    return _medians(np.asarray(data.to_array()).T)
+    pieces = []
+    for start in range(0, data.num_columns, ROWS_A_BLOCK):
+        some = slice(start, start + ROWS_A_BLOCK)
+        pieces.append(_medians(np.concatenate([x[:, some] for x in _cells(data)]).T))
+    return np.concatenate(pieces)
 
 
 def row_medians(data: Dense, offset: object = 0.0) -> np.ndarray:
@@ -446,18 +450,20 @@ def row_medians(data: Dense, offset: object = 0.0) -> np.ndarray:
 
     Args: offset: number, or (D,) one a column.
     """
-    whole = np.asarray(data.to_array())
-    return _medians(whole - np.asarray(0.0 if offset is None else offset, whole.dtype))
+    about = np.asarray(0.0 if offset is None else offset, data.values.dtype)
+    return np.concatenate([_medians(x - about) for x in _cells(data)])
+
+
+def _cells(data: Dense) -> Iterator[np.ndarray]:
+    """Blocks of rows on the host, NaN where a cell is missing."""
+    for _, values, observed in blocks(data):
+        yield values if data.observed is None else np.where(observed, values, np.nan)
 
 
 def _medians(lines: np.ndarray) -> np.ndarray:
     """Medians (M,) of each line's numbers, 0 of lines without any."""
-    pieces = []
-    for start in range(0, len(lines), ROWS_A_BLOCK):
-        some = lines[start : start + ROWS_A_BLOCK]
-        there = np.isfinite(some).any(axis=1)
-        pieces.append(np.nanmedian(np.where(there[:, None], some, 0), axis=1))
-    return np.concatenate(pieces).astype(lines.dtype)
+    there = np.isfinite(lines).any(axis=1)
+    return np.nanmedian(np.where(there[:, None], lines, 0), axis=1).astype(lines.dtype)
 
 
 def centred(data: Dense, offset: object, scale: object = None) -> Dense:
@@ -478,10 +484,10 @@ def centred(data: Dense, offset: object, scale: object = None) -> Dense:
     return bare(Dense, values=values, observed=data.observed, row_names=None, column_names=None)
 
 
-def _blocks(data: Dense) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Blocks of rows on the host: values, and which are observed."""
+def blocks(data: Dense) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Blocks of rows on the host: the first of them, values, and which are observed."""
     for start in range(0, data.num_rows, ROWS_A_BLOCK):
         rows = slice(start, start + ROWS_A_BLOCK)
         values = rows_on_host(data.values, rows)
         observed = True if data.observed is None else rows_on_host(data.observed, rows)
-        yield values, np.broadcast_to(observed, values.shape)
+        yield start, values, np.broadcast_to(observed, values.shape)

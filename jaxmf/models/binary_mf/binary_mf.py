@@ -164,6 +164,8 @@ class BinaryMF(BinaryMFSpec):
         """The sweep, and whether it keeps W: see `Model` and `choice.py`."""
         return choice.sampler_options(self, options, platform, data)
 
+    takes_process_rows = "sample"
+
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """With W kept, rows and columns are spread over "data": see `Model`."""
         return () if choice.whole_because(self, options) else (DATA_AXIS,)

@@ -337,14 +337,16 @@ def data(model: BinaryMFSpec, data: Dense, name: str) -> None:
     """See `BinaryMF.check_data`."""
     if isinstance(data.values, jax.core.Tracer):
         return
-    values = np.asarray(data.values)
-    seen = np.ones(values.shape, bool) if data.observed is None else np.asarray(data.observed)
     if isinstance(model.likelihood, Gaussian):
         units.check_magnitude(data, name)
+    elif data.spans_processes:
+        for start, values, observed in units.blocks(data):
+            of_block = f"{name}, of which rows are counted from {start} on"
+            model.likelihood.check(values, of_block if start else name, observed=observed)
     else:
-        model.likelihood.check(values, name, observed=seen)
+        model.likelihood.check(data.values, name, observed=data.observed)
     if name == "data":
-        empty = np.flatnonzero(~seen.any(axis=0))
+        empty = np.flatnonzero(units.column_counts(data) == 0)
         if empty.size:
             raise ValueError(
                 f"{name}: column {shown_id(data.column_names, int(empty[0]))} has no observed "

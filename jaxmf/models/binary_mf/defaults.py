@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from jaxmf.data import Dense, units
+from jaxmf.data.process_rows import rows_on_host
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
@@ -129,8 +130,10 @@ def _note_of_few_cells(model: BinaryMFSpec, data: Dense) -> tuple[str, ...]:
     """That one cell in a hundred holds more than half of all squares about the offset."""
     centred = model.centred(data)
     some = slice(None, None, -(-centred.values.size // _MOST_CELLS))  # rows
-    observed = slice(None) if centred.observed is None else np.asarray(centred.observed[some])
-    squares = np.square(np.asarray(centred.values[some], float)[observed].ravel())
+    cells = rows_on_host(centred.values, some).astype(float)
+    if centred.observed is not None:
+        cells = cells[rows_on_host(centred.observed, some)]
+    squares = np.square(cells.ravel())
     num_few = -(-squares.size // 100)
     share = np.partition(squares, -num_few)[-num_few:].sum() / (squares.sum() or 1)
     if squares.size < _FEWEST_CELLS or share <= _LARGE_SHARE:
