@@ -341,8 +341,8 @@ def data(model: BinaryMFSpec, data: Dense, name: str) -> None:
         units.check_magnitude(data, name)
     elif data.spans_processes:
         for start, values, observed in units.blocks(data):
-            of_block = f"{name}, of which rows are counted from {start} on"
-            model.likelihood.check(values, of_block if start else name, observed=observed)
+            title = f"{name}, of which rows are counted from {start} on"
+            model.likelihood.check(values, title if start else name, observed=observed)
     else:
         model.likelihood.check(data.values, name, observed=data.observed)
     if name == "data":
