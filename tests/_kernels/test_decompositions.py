@@ -73,7 +73,7 @@ def _visit(jaxpr, waits, known, found):
 def programs_of(name, method, options):
     """The start and a step of three chains, or of one ascent."""
     entry = registry.get(name)
-    model, data = matched_to(*entry.example(), None)
+    model, data = matched_to(*entry.example(), None, method=method)
     data = model.prepare(data) if method == "variational" else data
     algorithm = entry.builder(model, method)(**OPTIONS.get(method, {}), **options)
     start, step, keys = algorithm.init, algorithm.step, jax.random.key(0)

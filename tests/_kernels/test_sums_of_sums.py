@@ -124,7 +124,7 @@ def test_many_rows_that_come_to_one_group_at_once():
 def steps_of(entry, method):
     """The program of a step of three chains."""
     model, data = entry.example()
-    model, data = matched_to(model, data, None)
+    model, data = matched_to(model, data, None, method=method)
     data = model.prepare(data) if method == "variational" else data
     options = {"particle_filter": {"num_particles": 4}, "variational": {"num_epochs": 2}}
     algorithm = entry.builder(model, method)(**options.get(method, {}))
