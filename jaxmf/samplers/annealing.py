@@ -23,6 +23,8 @@ from jaxmf.types import Array
 
 ANNEALED_START = 0.2
 _SHARE = 0.75
+_ENDING = 0.9  # of the annealing, from which on equal features are left out and scales let go
+_LEAST_SHARE_KEPT = 0.8
 # how many features the start of the annealing lets the largest row take
 _MOST_NEW_FEATURES = 25
 _POWER_STEPS = 6  # the singular value is then known to a few per cent, which is enough here
@@ -76,13 +78,17 @@ def is_annealed(progress: Array) -> Array:
     return progress < _SHARE
 
 
+def is_ending(progress: Array) -> Array:
+    """() bool, whether this is the last tenth of the annealing."""
+    return (progress >= _ENDING * _SHARE) & is_annealed(progress)
+
+
 def hold_while_annealed(progress: Array, held: Array, free: Array) -> Array:
     """A hyperparameter after its update: `held` while annealing lasts.
 
     A scale of weights that followed the current features would shrink with them and let their
-    number run away. Of features of rows alone it waits for the end of the annealing. Of features of
-    rows and columns it is only bounded: a single feature of one side needs larger weights than
-    several that share the work.
+    number run away. Of features of rows and columns it is only bounded: a single feature of one
+    side needs larger weights than several that share the work.
 
     Args: progress () float, the share of the warm-up that is over; held, free () float, its value
     while annealing lasts, and after it.
@@ -90,15 +96,49 @@ def hold_while_annealed(progress: Array, held: Array, free: Array) -> Array:
     return jnp.where(is_annealed(progress), held, free)
 
 
+def released_as_annealing_ends(progress: Array, held: Array, free: Array) -> Array:
+    """A scale after its update: `held`, and in the last tenth of annealing at least .8 of it.
+
+    It starts above what features need. A step of slice sampling from there may lead anywhere below,
+    and one sweep at a scale that is too small begins many features.
+
+    Args: progress () float; held, free () float, its value before and after its update.
+    """
+    annealed = jnp.where(is_ending(progress), jnp.maximum(free, _LEAST_SHARE_KEPT * held), held)
+    return jnp.where(is_annealed(progress), annealed, free)
+
+
+def repeats_left_out(progress: Array, z: Array, *, num_fixed: int) -> Array:
+    """Z (N, K) bool without columns that say what an earlier one says, as the annealing ends.
+
+    At a feature scale below the one that holds, several equal features do what one does at that;
+    row by row none of them can go later. With a fixed feature of all rows, the rows without a
+    feature say the same as those with it. Not exact, as annealing is not.
+
+    Args: progress () float, the share of the warm-up that is over; num_fixed: how many of the first
+    slots hold fixed features, which stay.
+    """
+    dtype = jnp.result_type(float)
+    counts = jnp.sum(z, axis=0, dtype=dtype)
+    together = z.T.astype(dtype) @ z.astype(dtype)
+    repeats = (together == counts) & (together == counts[:, None])
+    if num_fixed:
+        repeats |= (together == 0) & (counts + counts[:, None] == z.shape[0])
+    repeats &= (counts > 0) & (counts[:, None] > 0)
+    slots = jnp.arange(z.shape[1])
+    earlier = (slots[:, None] < slots) & (slots >= num_fixed)
+    return z & ~(is_ending(progress) & jnp.any(repeats & earlier, axis=0))
+
+
 def noise_while_annealed(
     progress: Array, prior: Hyperparameter, free: Array, *, start: Array, factor: Array | float
 ) -> Array:
     """The scale of the noise after its update, bounded below while annealing.
 
-    The sweeps see weak weights, and with little noise would give every row features of its own,
-    which leave still less noise. So the bound is a fifth of the start over the factor on the
-    weights: it falls to a fifth of the start as they rise. Where the prior does not reach as far
-    up, it is a fifth of the start all along.
+    With weak weights and little noise sweeps would give every row features of its own, which leave
+    still less noise. So the bound is a fifth of the start over the factor on the weights: it falls
+    to a fifth of the start as they rise. Where the prior does not reach as far up, it is a fifth of
+    the start all along.
 
     Args:
       prior: of the scale; a number stays as it is, as does what lies outside the prior's support.

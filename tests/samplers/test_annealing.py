@@ -15,6 +15,8 @@ from jaxmf.samplers.annealing import (
     hold_while_annealed,
     leading_direction,
     noise_while_annealed,
+    released_as_annealing_ends,
+    repeats_left_out,
     start_that_shows,
 )
 from tests import FAST_COMPILE, LONG_RUNS
@@ -37,6 +39,29 @@ def test_scale_is_held_until_the_factor_is_one():
     progress = jnp.linspace(0, 1, 41)
     scale = np.asarray(hold_while_annealed(progress, jnp.asarray(1.0), jnp.asarray(2.0)))
     np.testing.assert_array_equal(scale, np.where(np.asarray(annealed_factor(progress)) < 1, 1, 2))
+
+
+def test_a_scale_is_let_go_by_steps_as_the_annealing_ends():
+    progress = jnp.array([0.0, 0.6, 0.7, 0.7, 0.74, 0.75])
+    free = jnp.array([0.1, 0.1, 0.1, 0.9, 3.0, 0.1])
+    scale = released_as_annealing_ends(progress, jnp.ones(6), free)
+    np.testing.assert_allclose(scale, [1, 1, 0.8, 0.9, 3.0, 0.1], rtol=1e-6)
+
+
+def test_as_the_annealing_ends_features_that_repeat_others_are_left_out():
+    a = np.array([1, 1, 0, 0, 1, 0], bool)
+    b = np.array([0, 1, 1, 0, 0, 0], bool)
+    every, none = np.ones(6, bool), np.zeros(6, bool)
+    z = jnp.asarray(np.stack([every, a, b, none, a, ~a, every, ~b], axis=1))
+    during, ending, after = (
+        np.asarray(repeats_left_out(jnp.asarray(progress), z, num_fixed=1)).any(axis=0).tolist()
+        for progress in (0.6, 0.7, 0.75)
+    )
+    assert during == after == [True, True, True, False, True, True, True, True]
+    assert ending == [True, True, True, False, False, False, False, False]
+    # without a level of all rows the others of a feature say something else
+    kept = np.asarray(repeats_left_out(jnp.asarray(0.7), z[:, 1:], num_fixed=0)).any(axis=0)
+    assert kept.tolist() == [True, True, False, False, True, True, True]
 
 
 def test_the_bound_of_the_noise_falls_from_its_start_to_a_fifth_as_the_factor_rises():
@@ -239,3 +264,16 @@ def test_chains_of_features_of_many_columns_reach_all_four_features():
     )  # fmt: skip
     last = np.asarray(posterior.draws["num_features"]).reshape(2, -1)[:, -1]
     assert np.all((last >= 4) & (last <= 5))
+
+
+@pytest.mark.slow
+def test_a_wide_table_of_much_noise_has_its_features_once():
+    """Weak weights once gave every row of noise a feature, or every part several equal ones."""
+    rng = np.random.default_rng(1)
+    z = rng.random((40, 5)) < 0.4
+    loadings = 1.2 * rng.normal(size=(5, 500)) * (rng.random((5, 500)) < 0.3)
+    x = rng.normal(8, 1, 500) + z @ loadings + rng.normal(size=(40, 500))
+    post = mf.sample(mf.LinearGaussianIBP(), x, num_warmup=200, num_samples=20, num_chains=3,
+                     progress=False)  # fmt: skip
+    assert (post.draws["num_features"] == 5).all(axis=1).sum() >= 2
+    np.testing.assert_allclose(post.draws["noise_scale"], 1, atol=0.1)

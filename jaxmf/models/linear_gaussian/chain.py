@@ -28,9 +28,10 @@ from jaxmf.models.linear_gaussian.updates import (
 from jaxmf.priors import column_noise, hyper
 from jaxmf.samplers.annealing import (
     annealed_factor,
-    hold_while_annealed,
     is_annealed,
     noise_while_annealed,
+    released_as_annealing_ends,
+    repeats_left_out,
     row_mean_squares,
     start_with_few_features,
 )
@@ -149,9 +150,14 @@ def step(
             num_draws=plan.change_basis,
             scale_factor=factor,
         )
-    new, _ = update_hyperparameters(model, jax.random.fold_in(key, 1), state, data)
     if plan.anneal:
-        scale = hold_while_annealed(progress, state.feature_scale, new.feature_scale)
+        z = repeats_left_out(progress, state.z, num_fixed=model.first_slot())
+        state = state._replace(z=z)
+    new, _ = update_hyperparameters(
+        model, jax.random.fold_in(key, 1), state, data, scale_factor=factor
+    )
+    if plan.anneal:
+        scale = released_as_annealing_ends(progress, state.feature_scale, new.feature_scale)
         spread = jnp.sqrt(jnp.mean(squares))
         noise = noise_while_annealed(
             progress, model.noise_scale, new.noise_scale, start=spread, factor=factor

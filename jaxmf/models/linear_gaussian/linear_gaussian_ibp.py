@@ -118,9 +118,10 @@ class LinearGaussianIBP(LinearGaussianSpec):
             mixes better, for at most 12 slots.
           anneal: start from no features and, during the first three quarters of the warm-up, let
             the sweeps see a feature scale that rises geometrically from a fifth of its value (from
-            more where a row would take more than 25 features at that), which is itself held
-            meanwhile; the noise is kept above a bound that falls to a fifth of the data's spread.
-            Without it most chains end in a poor mode.
+            more where a row would take more than 25 features at that), which is itself held until
+            the last tenth of that time, when features that repeat others are left out; the noise is
+            kept above a bound that falls to a fifth of the data's spread. Without it most chains
+            end in a poor mode.
           split_merge: proposals to split a feature or merge two after every sweep; each goes three
             times over the rows that have one of its features. None by default: on the images of
             section 4.2, scales fixed, the annealed start alone brought 40 of 40 chains to the mode.

@@ -39,6 +39,7 @@ def update_hyperparameters(
     data: Dense,
     *,
     power: Array | float = 1.0,
+    scale_factor: Array | float = 1.0,
 ) -> tuple[LinearGaussianState, Info]:
     """Kernel: alpha, concentration and both scales given Z, with Y summed out.
 
@@ -65,6 +66,7 @@ def update_hyperparameters(
         statistics,
         state.noise_scale,
         state.feature_scale,
+        share=scale_factor,
         power=power,
         num_observed=None if data.observed is None else jnp.sum(data.observed, dtype=x.dtype),
     )
