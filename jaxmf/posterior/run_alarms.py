@@ -234,6 +234,8 @@ def poor_prediction(posterior: Draws) -> Iterator[Alarm]:
     comparison = leave_one_out.compare(posterior)
     if comparison is None or comparison.excess <= _PREDICTION_ERRORS * comparison.standard_error:
         return
+    if comparison.unit == "squared error" and not comparison.baseline.any():
+        return  # all cells are alike, which other alarms say
     model, baseline = float(comparison.model.mean()), float(comparison.baseline.mean())
     cells, than = "observed cells", "simple means"
     if comparison.unit == "log score of a token":

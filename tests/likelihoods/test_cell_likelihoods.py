@@ -99,6 +99,18 @@ def test_densities_and_moments_are_those_of_scipy(name):
     np.testing.assert_allclose(variance, moments[1], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("dispersion", [1e-8, 1e-4, 0.02, 0.5, 10.0])
+def test_counts_that_are_nearly_poisson_keep_their_digits(dispersion):
+    x, mean = np.array([0.0, 1.0, 7.0, 90.0, 2000.0]), np.array([0.3, 2.0, 9.0, 80.0, 1900.0])
+    found = mf.NegativeBinomial(jnp.float32(dispersion), 0.3).log_density(
+        jnp.asarray(x, jnp.float32), jnp.asarray(mean - 0.3, jnp.float32)
+    )
+    size = 1 / dispersion
+    expected = stats.nbinom(size, size / (size + mean)).logpmf(x)
+    # log x! of 2,000 alone is known to .001 in float32
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=3e-3)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_draws_have_the_mean_and_the_variance(name):
     likelihood, distribution, predictors, _ = CASES[name]

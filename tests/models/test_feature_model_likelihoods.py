@@ -446,6 +446,8 @@ def test_features_of_discrete_cells_have_a_prior_by_default(likelihood):
     if is_count:
         np.testing.assert_allclose(1 / one_feature(matched).rate, x[x > 0].mean(), rtol=1e-6)
         np.testing.assert_allclose(1 / matched.likelihood.base_rate.rate, x.mean(), rtol=1e-6)
+    if isinstance(likelihood, mf.NegativeBinomial):
+        assert matched.likelihood.dispersion.mean == 1
 
 
 @pytest.mark.parametrize("unit", [None, 10.0 ** np.arange(-2, 3)])

@@ -33,7 +33,7 @@ class Gaussian(Likelihood):
     hyperparameters = ("noise_scale",)
 
     def __post_init__(self) -> None:
-        self._validate(optional="noise_scale")
+        self._validate("noise_scale")
 
     def log_kernel(self, x: Array, eta: Array) -> Array:
         return -0.5 * ((x - eta) / self.noise_scale) ** 2

@@ -113,15 +113,15 @@ class Likelihood(Readable, ABC):
             f"{others}. {self.remedy}, or use another likelihood"
         )
 
-    def _validate(self, *, optional: str | None = None) -> None:
+    def _validate(self, *optional: str) -> None:
         """Refuses hyperparameters that are neither positive numbers nor distributions of such.
 
         Args:
-          optional: the name of one that may be None, which leaves the choice to the model.
+          optional: names of those that may be None, which leaves the choice to the model.
         """
         for name in self.hyperparameters:
             value = getattr(self, name)
-            if not (name == optional and value is None):
+            if not (name in optional and value is None):
                 hyper.validate(name, value)
 
 
@@ -187,7 +187,7 @@ class CountCells(Likelihood):
     base_rate: Hyperparameter
 
     def __post_init__(self) -> None:
-        self._validate(optional="base_rate")
+        self._validate(*self.hyperparameters)
 
     def mean(self, eta: Array) -> Array:
         # sums and differences of weights may round to below nothing

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
+from jaxmf._kernels.special import log_rising_over_power
 from jaxmf.likelihoods.cells.likelihood import CountCells, sample_counts
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
@@ -21,14 +22,15 @@ class NegativeBinomial(CountCells):
     A Poisson count whose rate is m times a Gamma variable of mean 1 and variance `dispersion`.
 
     Args:
-      dispersion: a positive number or a numpyro distribution; near 0 the counts are Poisson.
+      dispersion: a positive number or a numpyro distribution; near 0 the counts are Poisson. None
+        for an exponential prior of mean 1, under which the model learns it.
       base_rate: mean of a cell without features, likewise; None for the prior that the model takes
         from the data.
     Raises:
       TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """
 
-    dispersion: Hyperparameter = 1.0
+    dispersion: Hyperparameter = None
     base_rate: Hyperparameter = None
 
     hyperparameters = ("dispersion", "base_rate")
@@ -40,9 +42,11 @@ class NegativeBinomial(CountCells):
         return x * jnp.log(mean / size) - (size + x) * jnp.log1p(mean / size)
 
     def log_density(self, x: Array, eta: Array) -> Array:
-        size = 1 / jnp.asarray(self.dispersion, jnp.result_type(float, eta))
-        log_choose = gammaln(x + size) - gammaln(size) - gammaln(x + 1)
-        return log_choose + self.log_kernel(x, eta)
+        mean = self.mean(eta)
+        size = 1 / jnp.asarray(self.dispersion, mean.dtype)
+        # powers of the size, which is large where counts are nearly Poisson, cancel unseen
+        log_choose = log_rising_over_power(size, x) - gammaln(x + 1)
+        return log_choose + x * jnp.log(mean) - (size + x) * jnp.log1p(mean / size)
 
     def sample(self, key: Key, eta: Array) -> Array:
         rate_key, count_key = jax.random.split(key)

@@ -35,7 +35,7 @@ class StudentT(Likelihood):
     hyperparameters = ("degrees_of_freedom", "noise_scale")
 
     def __post_init__(self) -> None:
-        self._validate(optional="noise_scale")
+        self._validate("noise_scale")
 
     def log_density(self, x: Array, eta: Array) -> Array:
         return t.logpdf(x, self.degrees_of_freedom, eta, self.noise_scale)

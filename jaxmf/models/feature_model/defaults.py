@@ -22,7 +22,6 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import CountCells, Likelihood
 from jaxmf.likelihoods.cells.negative_binomial import NegativeBinomial
 from jaxmf.likelihoods.cells.noisy_or import NoisyOr
-from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.cells.student_t import StudentT
 from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec
@@ -66,13 +65,23 @@ def matched(model: Spec, data: Dense) -> Spec:
         if likelihood.noise_scale is None:
             noise = hyper.noise_prior(_size(likelihood, centred), units.least_noise(data))
             settings["likelihood"] = replace(likelihood, noise_scale=noise)
-    elif isinstance(likelihood, Poisson | NegativeBinomial) and likelihood.base_rate is None:
-        settings["likelihood"] = replace(
-            likelihood, base_rate=hyper.base_rate_prior(units.overall_mean(data))
-        )
+    elif isinstance(likelihood, CountCells):
+        settings["likelihood"] = _counts(likelihood, data)
     if model.feature_prior is None:
         settings["feature_prior"] = _prior_of_features(likelihood, centred)
     return replace(model, **settings)
+
+
+def _counts(likelihood: CountCells, data: Dense) -> CountCells:
+    """The likelihood with priors of the base rate and of the dispersion where these are open."""
+    import numpyro.distributions as dist
+
+    chosen: dict[str, Any] = {}
+    if likelihood.base_rate is None:
+        chosen["base_rate"] = hyper.base_rate_prior(units.overall_mean(data))
+    if isinstance(likelihood, NegativeBinomial) and likelihood.dispersion is None:
+        chosen["dispersion"] = dist.Exponential(1.0)
+    return replace(likelihood, **chosen)
 
 
 def _offset(likelihood: Likelihood, data: Dense) -> np.ndarray | None:
