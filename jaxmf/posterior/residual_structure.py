@@ -15,6 +15,7 @@ from jaxmf import registry
 from jaxmf._kernels.linalg import first_direction
 from jaxmf.data import Dense
 from jaxmf.data.process_rows import ROWS_A_BLOCK, rows_on_host
+from jaxmf.model import settings_of
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.records import Alarm
 
@@ -25,6 +26,7 @@ _MOST_NOISES = 3.0  # of a cell: one far cell would be a direction of its own
 _FEWEST_DEGREES = 8  # of freedom of a column
 _POWER_STEPS = 10
 _COMPLETIONS = 10  # of missing cells
+_ROUNDINGS = 64  # of the largest cell of a column, up to which residuals are rounding
 
 
 def left_in_residuals(posterior: Draws) -> Iterator[Alarm]:
@@ -32,12 +34,14 @@ def left_in_residuals(posterior: Draws) -> Iterator[Alarm]:
     draws, data = posterior.draws, posterior.data
     if not isinstance(data, Dense) or not {"z", "noise_scale"} <= draws.keys() or "v" in draws:
         return
+    if settings_of(posterior.model).get("log_likelihood") is not None:
+        return  # a user's own, in which features need not add up
     rows = slice(None, None, -(-data.num_rows // ROWS_A_BLOCK))
     z = np.asarray(posterior.reference_draw()["z"])[rows]
     z = z[:, z.any(axis=0)]
     if len(z) - z.shape[1] - 1 < _FEWEST_DEGREES:
         return
-    values = np.array(rows_on_host(data.values, rows), float)
+    values = rows_on_host(data.values, rows)
     observed = None if data.observed is None else rows_on_host(data.observed, rows)
     ratio = ratio_to_noise(values, z, observed)
     if ratio > _LARGEST_RATIO:
@@ -54,9 +58,12 @@ def ratio_to_noise(values: np.ndarray, z: np.ndarray, observed: np.ndarray | Non
 
     Residuals are those of a regression on a constant and the features, by least squares, in units
     of their columns and rows and bounded. That of n x D cells of noise is about sqrt(n) + sqrt(D).
+    Columns of which rounding alone is left are not noise: they are left out.
 
     Args: values (N, D) float; z (N, K) bool; observed (N, D) bool, None for all.
     """
+    rounding = _ROUNDINGS * np.finfo(values.dtype).eps
+    values = values.astype(float)
     basis, _ = np.linalg.qr(np.column_stack([np.ones(len(z)), z]))
     known = np.ones(values.shape, bool) if observed is None else observed
     means = values.sum(axis=0, where=known) / np.maximum(known.sum(axis=0), 1)
@@ -65,19 +72,24 @@ def ratio_to_noise(values: np.ndarray, z: np.ndarray, observed: np.ndarray | Non
         complete = np.where(known, values, fit)
         fit = basis @ (basis.T @ complete)
     residuals = np.where(known, values - fit, 0)
+    largest = np.max(np.abs(values), axis=0, where=known, initial=0)
+    is_noisy = np.max(np.abs(residuals), axis=0) > rounding * largest
+    residuals, known = residuals[:, is_noisy], known[:, is_noisy]
     for axis in (0, 1):
         count = np.maximum(known.sum(axis=axis, keepdims=True), 1)
         scale = np.sqrt(np.sum(residuals**2, axis=axis, keepdims=True) / count)
         residuals = np.divide(residuals, scale, out=np.zeros_like(residuals), where=scale > 0)
     residuals = np.clip(residuals, -_MOST_NOISES, _MOST_NOISES)
     degrees = len(z) - basis.shape[1]
-    scale = np.linalg.norm(residuals) / np.sqrt(degrees * values.shape[1])
-    edge = scale * (np.sqrt(degrees) + np.sqrt(values.shape[1]))
+    scale = np.linalg.norm(residuals) / np.sqrt(degrees * max(is_noisy.sum(), 1))
+    edge = scale * (np.sqrt(degrees) + np.sqrt(is_noisy.sum()))
     first = np.linalg.norm(residuals @ first_direction(residuals, _POWER_STEPS))
     return float(first / edge) if edge > 0 else 0.0
 
 
 def _advice(posterior: Draws) -> str:
+    if posterior.meta.method != "sample":
+        return "Try mf.sample"
     entry = registry.entry_of(posterior.model)
     known = {setting.name for setting in registry.method_settings(entry, "sample")}
     options = posterior.meta.options

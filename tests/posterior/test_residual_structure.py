@@ -1,10 +1,11 @@
 """The alarm about structure that features leave in the residuals, and the move that finds it."""
 
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior.residual_structure import ratio_to_noise
+from jaxmf.posterior.residual_structure import left_in_residuals, ratio_to_noise
 from jaxmf.results import Posterior
 from tests.posterior.test_alarms import kinds, posterior
 
@@ -44,6 +45,24 @@ def test_columns_of_unequal_noise_and_far_cells_raise_none():
     values = values * np.geomspace(1e-3, 1e3, values.shape[1])
     values[3, 5] *= 100
     assert not alarm_of(values, z)
+
+
+def test_columns_without_noise_raise_none():
+    values, z = wide_table(4, num_columns=12)
+    loadings = np.random.default_rng(5).normal(size=(3, 5))
+    values[:, :6], values[:, 6:11] = 7.3, z @ loadings
+    assert ratio_to_noise(values.astype(np.float32), z, None) < 1.25
+    assert ratio_to_noise(values, z, None) < 1.25
+
+
+def test_features_that_need_not_add_up_and_filters():
+    values, z = wide_table()
+    model = mf.FeatureModel(lambda x, z, y: x.sum(), dist.Normal(0, 1).expand([3]).to_event(1))
+    draws = {"z": np.tile(z[:, :2], (2, 1, 1, 1)), "noise_scale": np.full((2, 1), 0.4)}
+    draws["log_joint"] = np.zeros((2, 1))
+    assert not [*left_in_residuals(posterior(model, values, **draws))]
+    (alarm,) = left_in_residuals(posterior(None, values, method="smc", **draws))
+    assert alarm.sentence.endswith("Try mf.sample")
 
 
 def test_few_rows_for_many_features_raise_none():
