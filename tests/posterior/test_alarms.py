@@ -575,7 +575,7 @@ def test_a_single_value_that_cannot_be_is_named():
 
 @pytest.mark.parametrize(
     ("model", "names_unit"),
-    [(mf.BPMF(2), True), (mf.FeatureModel(likelihood=mf.StudentT()), False)],
+    [(mf.FeatureModel(likelihood=mf.StudentT()), True), (mf.NoisyOrIBP(), False)],
 )
 def test_columns_in_different_units_are_told_the_settings_of_the_model(model, names_unit):
     data = X * [9.0, 1.0, 9.0, 9.0]

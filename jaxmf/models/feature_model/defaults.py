@@ -22,6 +22,7 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import CountCells, Likelihood
 from jaxmf.likelihoods.cells.negative_binomial import NegativeBinomial
 from jaxmf.likelihoods.cells.noisy_or import NoisyOr
+from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.cells.student_t import StudentT
 from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec
@@ -65,14 +66,14 @@ def matched(model: Spec, data: Dense) -> Spec:
         if likelihood.noise_scale is None:
             noise = hyper.noise_prior(_size(likelihood, centred), units.least_noise(data))
             settings["likelihood"] = replace(likelihood, noise_scale=noise)
-    elif isinstance(likelihood, CountCells):
+    elif isinstance(likelihood, Poisson | NegativeBinomial):
         settings["likelihood"] = _counts(likelihood, data)
     if model.feature_prior is None:
         settings["feature_prior"] = _prior_of_features(likelihood, centred)
     return replace(model, **settings)
 
 
-def _counts(likelihood: CountCells, data: Dense) -> CountCells:
+def _counts(likelihood: Poisson | NegativeBinomial, data: Dense) -> Likelihood:
     """The likelihood with priors of the base rate and of the dispersion where these are open."""
     import numpyro.distributions as dist
 
