@@ -216,12 +216,12 @@ def compare(name: str, quick: bool) -> list[Row]:
         data, truth = problem.make(seed)
         level = level_of_truth(problem, data, truth)
         for kind, options in problem.kinds.items():
-            own = {name: value for name, value in options.items() if name != "num_warmup"}
+            others = {name: value for name, value in options.items() if name != "num_warmup"}
             num_warmup = (
                 problem.num_warmup if quick else options.get("num_warmup", problem.num_warmup)
             )
             run, seconds = timed_run(
-                problem.model.sampler(**own), data, seed=seed, num_warmup=num_warmup,
+                problem.model.sampler(**others), data, seed=seed, num_warmup=num_warmup,
                 num_samples=problem.num_draws, num_chains=num_chains,
             )  # fmt: skip
             measured = _measured(run, level, seconds / num_chains)

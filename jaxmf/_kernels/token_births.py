@@ -95,8 +95,8 @@ def _draw_tokens(barrier: object, *refs: jax.Ref) -> None:
         totals, weights, rest, no_room = carry
         document, word = inputs.documents[index], inputs.words[index]
         leaves = lane == inputs.topics[index]
-        of_document = by_document[document, :] - leaves.astype(dtype)
-        of_word = by_word[word, :] - leaves.astype(dtype)
+        in_document = by_document[document, :] - leaves.astype(dtype)
+        in_word = by_word[word, :] - leaves.astype(dtype)
         totals -= leaves.astype(jnp.int32)
         # a topic that no token has is one of the others: its weight goes back to them
         is_empty = leaves & (totals == 0)
@@ -104,8 +104,8 @@ def _draw_tokens(barrier: object, *refs: jax.Ref) -> None:
         weights = jnp.where(is_empty, 0, weights)
         free = jnp.min(jnp.where(is_slot & (totals == 0), lane, width))
         pseudo = concentration * (weights + jnp.where(lane == free, rest, 0))
-        likely = (of_word + inputs.pseudo[index]) / (totals.astype(dtype) + whole)
-        likely = jnp.where(is_slot, (of_document + pseudo) * likely, 0)
+        likely = (in_word + inputs.pseudo[index]) / (totals.astype(dtype) + whole)
+        likely = jnp.where(is_slot, (in_document + pseudo) * likely, 0)
         topic = first_passed(likely, lane, inputs.uniforms[index])
         joins = lane == topic
         totals += joins.astype(jnp.int32)
@@ -114,8 +114,8 @@ def _draw_tokens(barrier: object, *refs: jax.Ref) -> None:
         kept = jnp.maximum(inputs.kept[index] * rest, tiny)
         weights = jnp.where(is_new, taken, weights)
         rest = jnp.where(jnp.max(is_new.astype(jnp.int32)) > 0, kept, rest)
-        by_document[document, :] = of_document + joins.astype(dtype)
-        by_word[word, :] = of_word + joins.astype(dtype)
+        by_document[document, :] = in_document + joins.astype(dtype)
+        by_word[word, :] = in_word + joins.astype(dtype)
         drawn[index] = topic
         if callable(barrier):
             barrier()

@@ -424,6 +424,8 @@ def is_more_than_noise(data: Dense, offset: object = 0.0, scale: object = None) 
         about /= np.asarray(scale, float)
     if data.observed is not None:
         about[~rows_on_host(data.observed, rows)] = 0
+    # fourth powers of cells in any unit would leave the range of floats
+    about /= np.max(np.abs(about), initial=0) or 1
     edge = np.linalg.norm(about) / np.sqrt(about.size) * np.sum(np.sqrt(about.shape))
     return bool(np.linalg.norm(about @ first_direction(about, _POWER_STEPS)) > edge)
 

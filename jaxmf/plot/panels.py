@@ -84,7 +84,8 @@ def matrix(
 ) -> Figure:
     """A matrix with a title at each row; `word` says what the rows are.
 
-    Up to 30 columns have their ids, `columns`, at them. Args: scaled_by: as of `images`.
+    Columns have their ids, `columns`, at them, of more than 30 some of them. Args: scaled_by: as
+    of `images`.
     """
     height = 0.9 + max(0.28 * len(values), 0.7) + _room_below(columns)
     figure, (axes,) = figure_of(1, 1, width=7.5, height=height)

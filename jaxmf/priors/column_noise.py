@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import DTypeLike
 
 from jaxmf.priors import hyper
@@ -46,6 +47,23 @@ def spread_prior() -> dist.Distribution:
 def least_noise(prior: Hyperparameter, power: float = 1.0) -> Array:
     """l, () float, for a common scale v^power where v has this prior."""
     return _LEAST * hyper.initial_value(prior) ** power
+
+
+def check_least(least: Array, spreads: np.ndarray) -> None:
+    """Refuses a stated prior of noise_scale under which half of the columns would be but noise.
+
+    Args: least () float, l; spreads (D,) float, standard deviations of the columns in the unit of
+    the noise, 0 of constant ones.
+    Raises ValueError: l is more than a tenth of the median of those that vary.
+    """
+    varied = spreads[spreads > 0]
+    if varied.size and least > 0.1 * np.median(varied):
+        raise ValueError(
+            "noise_scale: with column_noise=True no column has noise below a hundredth of what its "
+            f"prior is about, here {float(least):.3g}, and half of the columns have a standard "
+            f"deviation of {np.median(varied):.3g} or less. State a prior on the scale of the "
+            "data, or leave noise_scale out"
+        )
 
 
 def start(num_columns: int, dtype: DTypeLike) -> NoiseOfColumns:

@@ -8,9 +8,14 @@ import jax.numpy as jnp
 from jaxmf._kernels import tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf._kernels.items import over_items
+from jaxmf._kernels.special import plain_uniforms_at
+from jaxmf.devices import default_platform
 from jaxmf.types import Array, Key
 
 _WIDTH = 256  # ranks that are summed at once
+# customers of a table that are looked at together: fewer take less memory, and on an accelerator
+# more launches
+_CUSTOMERS_AT_ONCE, _LAUNCHED_AT_ONCE = 2**11, 2**20
 _MOST_CELLS = 8  # for each item, with which a table takes less time than a loop over the items
 
 
@@ -129,13 +134,21 @@ def count_tables_at_once(key: Key, counts: Array, pseudo: Array, *, num_items: i
     more.
     Returns (K,) int32.
     """
-    is_flat = counts.size <= tables.MOST_FLAT
-    customers = (_customers if is_flat else _customers_by_row)(counts, num_items)
-    group, before, in_cell = customers
-    uniforms = jax.random.uniform(key, (num_items,), pseudo.dtype)
-    weight = pseudo[group]
-    opens = _opens(uniforms, weight, before) & (before < in_cell)
-    return jnp.zeros(pseudo.shape, jnp.int32).at[group].add(opens)
+    customers = _customers if counts.size <= tables.MOST_FLAT else _customers_by_row
+    at_once = _CUSTOMERS_AT_ONCE if default_platform() == "cpu" else _LAUNCHED_AT_ONCE
+    num_at_once = min(num_items, max(at_once, counts.size))
+
+    def add(chunk: Array, opened: Array) -> Array:
+        index = chunk * num_at_once + jnp.arange(num_at_once, dtype=jnp.int32)
+        group, before, in_cell = customers(counts, index)
+        uniforms = plain_uniforms_at(key, num_items, jnp.minimum(index, num_items - 1))
+        opens = _opens(uniforms.astype(pseudo.dtype), pseudo[group], before) & (before < in_cell)
+        return opened.at[group].add(opens)
+
+    nothing = jnp.zeros(pseudo.shape, jnp.int32)
+    if num_items <= num_at_once:
+        return add(jnp.zeros((), jnp.int32), nothing) if num_items else nothing
+    return jax.lax.fori_loop(0, -(-num_items // num_at_once), add, nothing)
 
 
 def count_tables_of_sorted(key: Key, batches: Array, groups: Array, pseudo: Array) -> Array:
@@ -155,22 +168,36 @@ def count_tables_of_sorted(key: Key, batches: Array, groups: Array, pseudo: Arra
     return jnp.zeros(pseudo.shape, jnp.int32).at[groups].add(opens)
 
 
-def _customers(counts: Array, num_items: int) -> tuple[Array, Array, Array]:
-    """Group, number of those before in the cell, and number in the cell of customers, (T,) each."""
+def _customers(counts: Array, index: Array) -> tuple[Array, Array, Array]:
+    """Group, number of those before in the cell, and number in the cell of customers, (n,) each.
+
+    Args: index (n,) int32: n consecutive ones, by their numbers in the whole table.
+    """
     flat = counts.reshape(-1)
-    cells = jnp.arange(flat.shape[0], dtype=jnp.int32)
-    cell = jnp.repeat(cells, flat, total_repeat_length=num_items)
-    before = jnp.arange(num_items, dtype=jnp.int32) - (jnp.cumsum(flat) - flat)[cell]
+    cell, before = _in_runs(flat, index)
     return cell % counts.shape[1], before, flat[cell]
 
 
-def _customers_by_row(counts: Array, num_items: int) -> tuple[Array, Array, Array]:
+def _in_runs(sizes: Array, index: Array) -> tuple[Array, Array]:
+    """Of runs of some sizes (R,) int32, one after another: which run has a position, and where.
+
+    Positions after the last run are counted to it.
+
+    Args: index (n,) int32, consecutive positions. Returns the runs and positions in them, (n,).
+    """
+    runs, starts = jnp.arange(sizes.shape[0], dtype=jnp.int32), jnp.cumsum(sizes) - sizes
+    is_before = (sizes > 0) & (starts <= index[0])
+    runs_begun = jnp.full_like(index, jnp.max(jnp.where(is_before, runs, 0)))
+    begins = jnp.where(sizes > 0, starts - index[0], -1)
+    begins = jnp.where(begins < 0, index.shape[0], begins)  # elsewhere: dropped
+    run = jax.lax.cummax(runs_begun.at[begins].max(runs, mode="drop"))
+    return run, index - starts[run]
+
+
+def _customers_by_row(counts: Array, index: Array) -> tuple[Array, Array, Array]:
     """The same, in the same order, of tables with more cells than a 32-bit index reaches."""
-    num_rows, num_groups = counts.shape
-    in_row = jnp.sum(counts, axis=1)
-    rows = jnp.arange(num_rows, dtype=jnp.int32)
-    row = jnp.repeat(rows, in_row, total_repeat_length=num_items)
-    index = jnp.arange(num_items, dtype=jnp.int32) - (jnp.cumsum(in_row) - in_row)[row]
+    num_groups = counts.shape[1]
+    row, index = _in_runs(jnp.sum(counts, axis=1), index)
     running = jnp.cumsum(counts, axis=1)
 
     def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -1,5 +1,7 @@
 """Parallel sweeps: joint distributions, enumeration, tables of customers, eight devices."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -284,16 +286,31 @@ def test_tables_of_restaurants_without_a_flat_index_are_the_same(monkeypatch):
     generator = np.random.default_rng(0)
     counts = jnp.asarray(generator.integers(0, 4, (30, 7)) * (generator.random((30, 7)) < 0.5))
     num_customers, pseudo = int(counts.sum()) + 3, jnp.asarray(generator.gamma(1.0, size=7))
-    flat = restaurants._customers(counts, num_customers)
-    by_row = restaurants._customers_by_row(counts, num_customers)
+    index = jnp.arange(num_customers, dtype=jnp.int32)
+    flat = restaurants._customers(counts, index)
+    by_row = restaurants._customers_by_row(counts, index)
     for before, after in zip(flat, by_row, strict=True):
         np.testing.assert_array_equal(after[:-3], before[:-3])
     assert not np.any(by_row[1][-3:] < by_row[2][-3:])  # there are no further customers
     key, tables_of = jax.random.key(4), []
-    for most in (restaurants.tables.MOST_FLAT, 10):
+    for most, at_once in ((restaurants.tables.MOST_FLAT, 10_000), (10, 10_000), (10, 1)):
         monkeypatch.setattr(restaurants.tables, "MOST_FLAT", most)
+        monkeypatch.setattr(restaurants, "_CUSTOMERS_AT_ONCE", at_once)
         tables_of.append(count_tables_at_once(key, counts, pseudo, num_items=num_customers))
-    np.testing.assert_array_equal(*tables_of)
+    np.testing.assert_array_equal(tables_of[0], tables_of[1])
+    np.testing.assert_array_equal(tables_of[0], tables_of[2])
+
+
+def test_customers_that_are_counted_a_few_at_a_time_are_the_same(monkeypatch):
+    """Many for a small table, so that it takes several turns; with empty cells, and cells cut."""
+    generator = np.random.default_rng(1)
+    counts = jnp.asarray(generator.integers(0, 400, (5, 4)) * (generator.random((5, 4)) < 0.5))
+    num_customers, pseudo = int(counts.sum()), jnp.asarray(generator.gamma(1.0, size=4))
+    count = partial(count_tables_at_once, jax.random.key(5), counts, pseudo)
+    at_once = count(num_items=num_customers)
+    monkeypatch.setattr(restaurants, "_CUSTOMERS_AT_ONCE", 50)
+    np.testing.assert_array_equal(count(num_items=num_customers), at_once)
+    np.testing.assert_array_equal(count(num_items=num_customers + 99) > 0, at_once > 0)
 
 
 @pytest.mark.parametrize("sweep", ["sequential", "parallel"])

@@ -163,8 +163,7 @@ for name in single:
 
 columns = {"document": generator.integers(400, size=40_000), "word": np.arange(40_000) % 500}
 data = mf.Tokens(columns, {"document": 400, "word": 500})
-# a learned concentration of words takes a number for every token on each device
-algorithm = mf.LDA(4, word_concentration=0.01).sampler(sweep="parallel", keep="scalars")
+algorithm = mf.LDA(4).sampler(sweep="parallel", keep="scalars")
 assert num_bytes(compiled_chunk(algorithm, data, 1)) > 6 * num_bytes(
     compiled_chunk(algorithm, data, 8)
 )

@@ -95,8 +95,8 @@ def test_factors_are_drawn_from_their_conditional(monkeypatch, is_broken):
     for factors in (FACTORS, FACTORS * 1.5, FACTORS * 0.3):
         other = state._replace(column_noise=NoiseOfColumns(factors, SPREAD))
         log_density = log_density_of_columns(model, other, data) + log_prior_of(factors)
-        of_update = np.asarray(seen["log_density"](jnp.log(factors)))
-        differences.append(log_density - (of_update - np.log(factors)))
+        by_update = np.asarray(seen["log_density"](jnp.log(factors)))
+        differences.append(log_density - (by_update - np.log(factors)))
     agrees = np.allclose(differences[1:], differences[0], atol=1e-2)
     assert agrees != is_broken
 
@@ -297,3 +297,13 @@ def test_methods_that_take_columns_alike_refuse():
             verb(model, np.eye(4, dtype=np.float32), progress=False)
     with pytest.raises(TypeError, match="column_noise"):
         mf.LinearGaussianIBP(column_noise="yes")
+
+
+def test_a_prior_of_noise_far_above_the_data_is_refused():
+    """Columns have an end of noise by this prior, which would be above all that they vary by."""
+    data = mf.Dense.from_array(np.random.default_rng(0).normal(size=(40, 6)))
+    with pytest.raises(ValueError, match="noise_scale: with column_noise=True no column has noise"):
+        mf.LinearGaussianIBP(
+            noise_scale=dist.LogNormal(np.log(100.0), 2.0), column_noise=True
+        ).matched(data)
+    mf.LinearGaussianIBP(noise_scale=dist.LogNormal(0.0, 1.0), column_noise=True).matched(data)

@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
@@ -160,3 +161,13 @@ def test_column_noise_is_of_gaussian_cells():
         mf.BPMF(2, likelihood=mf.Probit(), column_noise=True)
     with pytest.raises(TypeError, match="column_noise"):
         mf.BPMF(2, column_noise="yes")
+
+
+def test_a_prior_of_noise_far_above_the_data_is_refused():
+    """Columns have an end of noise by this prior, which would be above all that they vary by."""
+    data = mf.Entries.from_array(np.random.default_rng(0).normal(size=(40, 6)))
+    with pytest.raises(ValueError, match="noise_scale: with column_noise=True no column has noise"):
+        mf.BPMF(
+            2, likelihood=mf.Gaussian(dist.LogNormal(np.log(100.0), 2.0)), column_noise=True
+        ).matched(data)
+    mf.BPMF(2, likelihood=mf.Gaussian(dist.LogNormal(0.0, 1.0)), column_noise=True).matched(data)

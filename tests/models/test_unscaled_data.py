@@ -127,6 +127,8 @@ def test_what_is_left_open_comes_from_the_data_and_is_kept():
     for settings in ({"feature_scale": 20.0}, {"offset": 0.0}, {"bias": False}):
         assert mf.LinearGaussianIBP(**settings).matched(data).bias is False
     assert mf.LinearGaussianIBP().matched(Dense(X)).bias is False  # nothing but noise
+    for unit in (1e-12, 1e12):  # whose fourth powers are no floats of 32 bits
+        assert mf.LinearGaussianIBP().matched(Dense(np.asarray(data.values) * unit)).bias
     with pytest.raises(ValueError, match="offset has 3 numbers, data has 4 columns"):
         mf.LinearGaussianIBP(offset=[1.0, 2.0, 3.0]).matched(data)
     with pytest.raises(ValueError, match="offset must be finite, got nan at position 1"):

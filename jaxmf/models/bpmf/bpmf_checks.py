@@ -18,7 +18,7 @@ from jaxmf.likelihoods.cells.ordinal import Ordinal
 from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.models.bpmf.bpmf_spec import WIDEST, BPMFSpec, moments_of_processes, unit_of
-from jaxmf.priors import hyper
+from jaxmf.priors import column_noise, hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partition_prior import PartitionPrior
 
@@ -299,6 +299,10 @@ def _units_of_columns(model: BPMFSpec, data: Entries) -> dict[str, object]:
     if all(each is None for each in (offset, unit, model.scale, model.likelihood.noise_scale)):
         spreads = units.column_scales(data)
         offset, unit = units.different_units(data, spreads) or (None, None)
+    if model.column_noise and model.likelihood.noise_scale is not None:
+        least = column_noise.least_noise(model.cell_noise().noise_variance, power=0.5)
+        spreads = units.column_scales(data)
+        column_noise.check_least(least, spreads if unit is None else spreads / unit)
     if unit is None and np.ndim(offset) == 0:
         return {}
     if offset is None:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxmf.data import Dense, units
 from jaxmf.data.checks import shown_id
 from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
-from jaxmf.priors import hyper
+from jaxmf.priors import column_noise, hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.user_warnings import warn
 
@@ -62,6 +62,9 @@ def matched(model: Spec, data: Dense) -> Spec:
         bias = may_have_level and units.is_more_than_noise(data, offset, column_unit)
         model = replace(model, bias=bias)
     result = model.completed(unit, units.least_noise(data))
+    if model.column_noise and model.noise_scale is not None:
+        per_unit = spreads if column_unit is None else spreads / column_unit
+        column_noise.check_least(column_noise.least_noise(result.noise_scale), per_unit)
     if model.feature_scale is not None:
         _compare_scales(result, data)
     return result
