@@ -2,8 +2,12 @@
 
 Open `parameters.py` and `free_energy.py` first; `sums.py` is where the time goes, `updates.py` the
 closed forms, `newton.py` the partial-Newton step for optax; `paths.py` and `series.py` are factors
-that change with time. What the models share of an ascent: `start.py`, `state.py`, `samples.py`,
+that change with time. What the models share of an ascent: `start.py`, `state.py`, `epoch_zeros.py`,
 `progress.py`, `batch_pass.py`, `answers.py`.
+
+Rows and columns are updated by the same code. A *line* is a row or a column of the matrix,
+whichever side is updated, and the *others* are the lines of the other side; N counts lines and D
+others, L the factors of a line, its bias among them.
 """
 
 from jaxmf.variational_bayes.free_energy import free_energy as free_energy

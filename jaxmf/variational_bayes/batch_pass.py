@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxmf.types import Array, Key, PyTree
-from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes import updates
 from jaxmf.variational_bayes.batches import Batches
 from jaxmf.variational_bayes.contracts import CellSettings
 from jaxmf.variational_bayes.free_energy import (
@@ -56,13 +56,14 @@ class Rule(NamedTuple):
     value: Array  # () float, the free energy as far as it is known, for steps that adapt to it
 
 
-class _Here(NamedTuple):
-    """A batch, the number of steps before it, a key, and the number of all rows over its rows."""
+class _BatchStep(NamedTuple):
+    """One step: a batch and what it is in the pass."""
 
     batch: Batches
-    step: Array
+    num_before: Array  # () int32, steps done before it
+    num_batches: int
+    scale: float  # rows of the matrix over those of the batch
     key: Key
-    scale: float
 
 
 def start_optimizers(
@@ -103,14 +104,15 @@ def one_pass(
     move = {"block": _by_sums, "partial_newton": _by_sums, "gradient": _by_gradient}[rule.update]
 
     def one_batch(carry: PyTree, turn: tuple[Batches, PyTree]) -> tuple[PyTree, PyTree]:
-        whole, shared, step = carry
+        whole, shared, num_before = carry
         batch, row_state = turn
         # keyed by the index of the batch, so that fixed samples are the same in every epoch
-        here = _Here(batch, step, jax.random.fold_in(key, step - first), scale)
+        batch_key = jax.random.fold_in(key, num_before - first)
+        step = _BatchStep(batch, num_before, batches.rows.shape[0], scale, batch_key)
         part = _with_rows(whole, _rows_of(whole, batch.rows))
-        part, row_state, shared = move(rule, here, part, row_state, shared, batches.rows.shape[0])
+        part, row_state, shared = move(rule, step, part, row_state, shared)
         whole = _put_back(whole, part, batch.rows)
-        return (whole, shared, step + 1), row_state
+        return (whole, shared, num_before + 1), row_state
 
     row_state, shared = (None, None) if optimizers is None else optimizers
     (parameters, shared, _), row_state = jax.lax.scan(
@@ -143,17 +145,11 @@ def _shared_of(parameters: Parameters) -> tuple[Normal, Normal | None, Normal]:
 
 
 def _by_sums(
-    rule: Rule,
-    here: _Here,
-    parameters: Parameters,
-    row_state: PyTree,
-    shared: PyTree,
-    num_batches: int,
+    rule: Rule, step: _BatchStep, parameters: Parameters, row_state: PyTree, shared: PyTree
 ) -> tuple[Parameters, PyTree, PyTree]:
     """The rows of a batch, then columns and intercept a share of the way."""
-    del num_batches
-    layout, block = here.batch.layouts, rule.update == "block"
-    share = (1 + here.step).astype(parameters.noise.dtype) ** -rule.decay
+    layout, block = step.batch.layouts, rule.update == "block"
+    share = (1 + step.num_before).astype(parameters.noise.dtype) ** -rule.decay
     states = [row_state, shared]
     for index, side in enumerate(("rows", "columns")):
         table = (layout.rows, layout.columns)[index]
@@ -161,19 +157,19 @@ def _by_sums(
         sums = side_sums(
             view,
             table,
-            draw_zeros(jax.random.fold_in(here.key, index), rule.settings.zeros, table),
+            draw_zeros(jax.random.fold_in(step.key, index), rule.settings.zeros, table),
             likelihood=rule.settings.likelihood,
             noise=parameters.noise,
             block=block,
         )
-        scaled_sums = scaled(sums, here.scale)
+        scaled_sums = scaled(sums, step.scale)
         # a row has all of its cells in the batch, a column has not
         sums, length = (sums, jnp.ones_like(share)) if side == "rows" else (scaled_sums, share)
         if rule.settings.bias != "none":
-            target = closed.new_intercept(
+            target = updates.new_intercept(
                 view, scaled_sums, parameters.priors.intercept, likelihood=rule.settings.likelihood
             )
-            view, sums = closed.after_intercept(
+            view, sums = updates.after_intercept(
                 view, sums, _approach(view.intercept, target, share)
             )
         factors, states[index] = _moved(rule, view, sums, length, states[index])
@@ -185,12 +181,12 @@ def _moved(
     rule: Rule, view: Half, sums: CellSums, length: Array, state: object
 ) -> tuple[Normal, PyTree]:
     """Means and variances of one side after a share of its step, and the optimiser's state."""
-    slopes = closed.slopes(view, sums, block=rule.update == "block")
+    slopes = updates.slopes(view, sums, block=rule.update == "block")
     likelihood = rule.settings.likelihood
-    variance = closed.new_variances(view, slopes, likelihood=likelihood)
+    variance = updates.new_variances(view, slopes, likelihood=likelihood)
     if rule.update == "block":
-        change = closed.newton_step(view, sums, slopes)
-        change *= closed.step_lengths(view, change, likelihood=likelihood)
+        change = updates.newton_step(view, sums, slopes)
+        change *= updates.step_lengths(view, change, likelihood=likelihood)
         mean = view.factors.mean - change
         return _approach(view.factors, Normal(mean, variance), length), state
     factors = _approach(view.factors, Normal(view.factors.mean, variance), length)
@@ -198,7 +194,7 @@ def _moved(
     change, state = rule.optimizer.update(
         slopes.gradient, state, view.factors.mean, curvature=precision, value=rule.value
     )
-    length *= closed.step_lengths(view, change, likelihood=likelihood)
+    length *= updates.step_lengths(view, change, likelihood=likelihood)
     return factors._replace(mean=factors.mean + length * jnp.where(view.free, change, 0)), state
 
 
@@ -230,16 +226,11 @@ def batch_free_energy(
 
 
 def _by_gradient(
-    rule: Rule,
-    here: _Here,
-    parameters: Parameters,
-    row_state: PyTree,
-    shared: PyTree,
-    num_batches: int,
+    rule: Rule, step: _BatchStep, parameters: Parameters, row_state: PyTree, shared: PyTree
 ) -> tuple[Parameters, PyTree, PyTree]:
     """A step of the rows of a batch and of all that is shared, along the derivative."""
-    share = (1 + here.step / num_batches).astype(parameters.noise.dtype) ** -rule.decay
-    key = jax.random.fold_in(here.key, 0)
+    share = (1 + step.num_before / step.num_batches).astype(parameters.noise.dtype) ** -rule.decay
+    key = jax.random.fold_in(step.key, 0)
 
     def put(moved: tuple[object, object]) -> Parameters:
         rows, bias = bounded(moved[0])
@@ -254,21 +245,21 @@ def _by_gradient(
 
     def objective(moved: tuple[object, object]) -> Array:
         return batch_free_energy(
-            put(moved), here.batch, key=key, settings=rule.settings, scale=here.scale
+            put(moved), step.batch, key=key, settings=rule.settings, scale=step.scale
         )
 
     moved = (unbounded((parameters.rows, parameters.row_bias)), unbounded(_shared_of(parameters)))
     value, (row_slopes, shared_slopes) = jax.value_and_grad(objective)(moved)
     # the part of the free energy that only the rows have is not scaled
-    row_slopes = jax.tree.map(lambda slope: slope / here.scale, row_slopes)
+    row_slopes = jax.tree.map(lambda slope: slope / step.scale, row_slopes)
     optimizer = optax.with_extra_args_support(rule.optimizer)
 
-    def step(slope: object, state: object, at: object, length: Array) -> tuple[PyTree, PyTree]:
+    def follow(slope: object, state: object, at: object, length: Array) -> tuple[PyTree, PyTree]:
         change, state = optimizer.update(slope, state, at, value=value, grad=slope)
         return optax.apply_updates(at, jax.tree.map(lambda leaf: length * leaf, change)), state
 
-    rows, row_state = step(row_slopes, row_state, moved[0], jnp.ones_like(share))
-    columns, shared = step(shared_slopes, shared, moved[1], share)
+    rows, row_state = follow(row_slopes, row_state, moved[0], jnp.ones_like(share))
+    columns, shared = follow(shared_slopes, shared, moved[1], share)
     return put((rows, columns)), row_state, shared
 
 

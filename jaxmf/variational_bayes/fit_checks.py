@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from jaxmf.arguments import check_count, check_word
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.priors import hyper
-from jaxmf.variational_bayes.contracts import CellSettings
+from jaxmf.variational_bayes.contracts import AscentPlan, CellSettings
 from jaxmf.variational_bayes.zeros import Exact, RowSample, SharedSample
 
 LIKELIHOODS = (Gaussian, Bernoulli)
@@ -50,18 +49,18 @@ def cell_settings(model: CellSettings) -> dict[str, object]:
     return {"likelihood": likelihood, "zeros": zeros, "bias": bias}
 
 
-def check_stopping(options: Mapping[str, object]) -> None:
+def check_stopping(plan: AscentPlan) -> None:
     """Options of when an ascent looks at its free energy, and when it stops.
 
     Raises TypeError, ValueError: an option of a wrong type, or outside its range.
     """
     for name in ("num_epochs", "evaluate_every", "num_evaluation", "patience"):
-        check_count(name, options[name])
-    check_count("hold_priors", options["hold_priors"], 0)
-    check_word("start", options["start"], STARTS)
+        check_count(name, getattr(plan, name))
+    check_count("hold_priors", plan.hold_priors, 0)
+    check_word("start", plan.start, STARTS)
     # steps still descend between these
-    arguments.check_number("relaxation", options["relaxation"], above=0, below=2)
-    arguments.check_number("tolerance", options["tolerance"], least=0, below=1)
+    arguments.check_number("relaxation", plan.relaxation, above=0, below=2)
+    arguments.check_number("tolerance", plan.tolerance, least=0, below=1)
 
 
 def one_of(name: str, value: Any, classes: tuple[type, ...], example: str) -> Any:

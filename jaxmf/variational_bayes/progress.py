@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxmf import row_shards
 from jaxmf.engine import Info
 from jaxmf.types import Array, Draw, Key, PyTree
-from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes import updates
 from jaxmf.variational_bayes.contracts import AscentPlan
 from jaxmf.variational_bayes.held_out import Unknowing
 from jaxmf.variational_bayes.parameters import Parameters, half
@@ -25,12 +25,12 @@ from jaxmf.variational_bayes.state import AscentState, Best, PreparedOnes, Valid
 from jaxmf.variational_bayes.sums import map_lines
 
 
-class Value(NamedTuple):
-    """What a look at parameters finds."""
+class Evaluation(NamedTuple):
+    """Parameters with their free energy."""
 
     parameters: object  # of the model, with new noise where that is learned
     free_energy: Array  # () float, theirs
-    plain: Parameters  # `Parameters`, by which rows are ranked
+    plain: Parameters  # those of one matrix, by which rows are ranked
 
 
 def step(
@@ -72,40 +72,44 @@ def first_state(
     )
 
 
-def look(
+def evaluate_when_due(
     plan: AscentPlan,
     state: AscentState,
     data: PreparedOnes,
-    value_of: Callable[[PyTree], Value],
+    evaluate_fn: Callable[[PyTree], Evaluation],
     *,
-    always: bool,
+    every_epoch: bool,
     may_stop: Array | bool = True,
 ) -> AscentState:
     """Free energy, noise and validation score after an epoch, and whether to stop.
 
     Args: plan: has `num_epochs`, `evaluate_every`, `hold_priors`, `tolerance` and `patience`;
-    value_of: from the model's parameters to their `Value`; always: whether to look after every
-    epoch; may_stop: False while the ascent must continue, beside the epochs that hold priors.
+    evaluate_fn: from the model's parameters to their `Evaluation`; every_epoch: whatever
+    `evaluate_every` says; may_stop: False while the ascent must continue, beside the epochs that
+    hold priors.
     """
     held = (state.epoch < plan.hold_priors) | ~jnp.asarray(may_stop)
     epoch = state.epoch + 1
-    if always:
-        return _evaluate(plan, state, data, value_of, held)._replace(epoch=epoch)
+    if every_epoch:
+        return _evaluate(plan, state, data, evaluate_fn, held)._replace(epoch=epoch)
     due = (epoch % plan.evaluate_every == 0) | (epoch == plan.num_epochs)
-    looked = jax.lax.cond(
-        due, lambda state: _evaluate(plan, state, data, value_of, held), lambda state: state, state
+    state = jax.lax.cond(
+        due,
+        lambda state: _evaluate(plan, state, data, evaluate_fn, held),
+        lambda state: state,
+        state,
     )
-    return looked._replace(epoch=epoch)
+    return state._replace(epoch=epoch)
 
 
 def _evaluate(
     plan: AscentPlan,
     state: AscentState,
     data: PreparedOnes,
-    value_of: Callable[[PyTree], Value],
+    evaluate_fn: Callable[[PyTree], Evaluation],
     held: Array,
 ) -> AscentState:
-    parameters, value, plain = value_of(state.parameters)
+    parameters, value, plain = evaluate_fn(state.parameters)
     change = jnp.abs(value - state.free_energy) / jnp.maximum(jnp.abs(value), 1)
     stalled = change <= plan.tolerance
     state = state._replace(parameters=parameters, free_energy=value)
@@ -130,7 +134,7 @@ def with_new_noise(
     """
     if not learned:
         return parameters, cost
-    noise = closed.new_noise(cost, parameters.noise, layout.num_observed)
+    noise = updates.new_noise(cost, parameters.noise, layout.num_observed)
     # at the new noise the squares make one half a cell
     cost = 0.5 * layout.num_observed * (1 + jnp.log(2 * jnp.pi * noise))
     return parameters._replace(noise=noise), cost

@@ -1,25 +1,16 @@
-"""The ascent: where it starts, one epoch, when it stops; and the fit in closed form.
-
-In closed form: Nakajima's global solution, or Seeger and Bouchard's iteration on it.
-"""
+"""The ascent: where it starts, one epoch, when it stops."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
-from jaxmf.data import SparseBinary
-from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.models.sparse_binary_mf.sparse_binary_mf_spec import SparseBinaryMFSpec
-from jaxmf.types import Array, Draw, Key, PyTree
-from jaxmf.variational_bayes import updates as closed
-from jaxmf.variational_bayes.analytic import AnalyticSolution, analytic_solution, coded_ones
-from jaxmf.variational_bayes.analytic_sigmoid import sigmoid_solution
+from jaxmf.types import Array, Key, PyTree
+from jaxmf.variational_bayes import updates
 from jaxmf.variational_bayes.batch_pass import (
     Rule,
     bound_intercept,
@@ -30,19 +21,21 @@ from jaxmf.variational_bayes.batch_pass import (
 )
 from jaxmf.variational_bayes.batches import Batches
 from jaxmf.variational_bayes.contracts import AscentPlan
+from jaxmf.variational_bayes.epoch_zeros import LAST_STEP, EpochZeros, choose_zeros, lateness
 from jaxmf.variational_bayes.free_energy import divergence_from_prior, expected_cost, free_energy
 from jaxmf.variational_bayes.held_out import SHARE_OF_EPOCHS, as_known
-from jaxmf.variational_bayes.parameters import Normal, Parameters, half, with_half
+from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, half, with_half
 from jaxmf.variational_bayes.pieces import Layout
-from jaxmf.variational_bayes.progress import Value, first_state, look, with_new_noise
-from jaxmf.variational_bayes.samples import LAST_STEP, Chosen, choose_zeros, lateness
+from jaxmf.variational_bayes.progress import (
+    Evaluation,
+    evaluate_when_due,
+    first_state,
+    with_new_noise,
+)
 from jaxmf.variational_bayes.shares import SharedOnes, with_shares
 from jaxmf.variational_bayes.start import start_parameters
-from jaxmf.variational_bayes.state import AscentState, PreparedOnes, as_draw
-from jaxmf.variational_bayes.sums import side_sums
-
-_NUM_ITERATIONS = 20
-_TOLERANCE = 1e-6
+from jaxmf.variational_bayes.state import AscentState, PreparedOnes
+from jaxmf.variational_bayes.sums import CellSums, side_sums
 
 # --- start ---------------------------------------------------------------------------------------
 
@@ -63,9 +56,9 @@ def _first(
     return first_state(sample_key, parameters, data, optimizer=optimizer)
 
 
-def _start_optimizer(plan: AscentPlan, parameters: Parameters, parts: Batches | None) -> PyTree:
-    if parts is not None:
-        return start_optimizers(plan.update, plan.optimizer, parameters, parts)
+def _start_optimizer(plan: AscentPlan, parameters: Parameters, batches: Batches | None) -> PyTree:
+    if batches is not None:
+        return start_optimizers(plan.update, plan.optimizer, parameters, batches)
     if plan.update == "partial_newton":
         return tuple(
             plan.optimizer.init(half(parameters, side).factors.mean) for side in ("rows", "columns")
@@ -104,34 +97,36 @@ def _epoch(
             partial(jnp.where, is_known), state.unknowing.parameters, state.parameters
         )
         state = state._replace(unknowing=state.unknowing._replace(parameters=before))
-    chosen = choose_zeros(plan, model, key, state=state, layout=layout)
+    zeros = choose_zeros(plan, model, key, state=state, layout=layout)
     if data.batches is not None:
-        parameters, optimizer = _in_batches(plan, model, chosen.key, state, data.batches)
+        parameters, optimizer = _in_batches(plan, model, zeros.key, state, data.batches)
     elif plan.update == "gradient":
-        parameters, optimizer = _follow_gradient(plan, model, state, layout, chosen)
+        parameters, optimizer = _follow_gradient(plan, model, state, layout, zeros)
     else:
-        parameters, optimizer = _both_sides(plan, model, state, layout, chosen)
+        parameters, optimizer = _both_sides(plan, model, state, layout, zeros)
     held = state.epoch < plan.hold_priors
-    priors = closed.new_priors(parameters, model.learned())
+    priors = updates.new_priors(parameters, model.learned())
     parameters = parameters._replace(
         priors=jax.tree.map(lambda old, new: jnp.where(held, old, new), parameters.priors, priors)
     )
     state = state._replace(parameters=parameters, optimizer=optimizer)
 
-    def value_of(parameters: Parameters) -> Value:
+    def evaluate(parameters: Parameters) -> Evaluation:
         cost = expected_cost(
-            parameters, layout, zeros=chosen.evaluation, likelihood=model.likelihood
+            parameters, layout, zeros=zeros.evaluation, likelihood=model.likelihood
         )
         parameters, cost = with_new_noise(parameters, cost, layout, learned=learns_noise)
-        return Value(parameters, cost + divergence_from_prior(parameters), parameters)
+        return Evaluation(parameters, cost + divergence_from_prior(parameters), parameters)
 
     learns_noise = model.learned().noise_variance
     may_stop = is_known if data.held_out is not None else True
-    return look(plan, state, data, value_of, always=learns_noise, may_stop=may_stop)
+    return evaluate_when_due(
+        plan, state, data, evaluate, every_epoch=learns_noise, may_stop=may_stop
+    )
 
 
 def _in_batches(
-    plan: AscentPlan, model: SparseBinaryMFSpec, key: Key, state: AscentState, parts: Batches
+    plan: AscentPlan, model: SparseBinaryMFSpec, key: Key, state: AscentState, batches: Batches
 ) -> tuple[Parameters, PyTree]:
     rule = Rule(
         settings=model,
@@ -140,9 +135,8 @@ def _in_batches(
         decay=jnp.asarray(plan.decay, state.free_energy.dtype),
         value=_known_value(state),
     )
-    return one_pass(
-        rule, key, state.parameters, parts, state.optimizer, first=state.epoch * parts.rows.shape[0]
-    )
+    first = state.epoch * batches.rows.shape[0]
+    return one_pass(rule, key, state.parameters, batches, state.optimizer, first=first)
 
 
 def _known_value(state: AscentState) -> Array:
@@ -156,47 +150,58 @@ def _both_sides(
     model: SparseBinaryMFSpec,
     state: AscentState,
     layout: Layout,
-    chosen: Chosen,
+    zeros: EpochZeros,
 ) -> tuple[Parameters, PyTree]:
-    parameters, optimizers = state.parameters, []
-    late = lateness(plan, model, state)
+    """The intercept and the rows, then the intercept and the columns beside the new rows."""
+    parameters = state.parameters
+    optimizers = [None, None] if state.optimizer is None else list(state.optimizer)
     for index, side in enumerate(("rows", "columns")):
-        table = (layout.rows, layout.columns)[index]
-        side_state = None if state.optimizer is None else state.optimizer[index]
         view = half(parameters, side)
         sums = side_sums(
             view,
-            table,
-            chosen.zeros[index],
+            (layout.rows, layout.columns)[index],
+            zeros.by_side[index],
             likelihood=model.likelihood,
             noise=parameters.noise,
             block=plan.update == "block",
             over_rows=side == "columns",
         )
-        view, sums = closed.with_new_intercept(
+        view, sums = updates.with_new_intercept(
             view, sums, parameters.priors, model, lines_are_rows=side == "rows"
         )
-        found = closed.slopes(view, sums, block=plan.update == "block")
-        variance = closed.new_variances(view, found, likelihood=model.likelihood)
-        if plan.update == "block":
-            length = (1 - late) * plan.relaxation + late * LAST_STEP
-            change = closed.newton_step(view, sums, found)
-            length *= closed.step_lengths(view, change, likelihood=model.likelihood)
-            mean = view.factors.mean - length * change
-        else:
-            change, side_state = plan.optimizer.update(
-                found.gradient,
-                side_state,
-                view.factors.mean,
-                curvature=found.curvature,
-                value=_known_value(state),
-            )
-            length = (1 - late) + late * LAST_STEP
-            length *= closed.step_lengths(view, change, likelihood=model.likelihood)
-            mean = view.factors.mean + length * jnp.where(view.free, change, 0)
-        optimizers.append(side_state)
-        parameters = with_half(parameters, side, Normal(mean, variance), view.intercept)
+        factors, optimizers[index] = _one_side(plan, model, state, view, sums, optimizers[index])
+        parameters = with_half(parameters, side, factors, view.intercept)
     return parameters, None if state.optimizer is None else tuple(optimizers)
+
+
+def _one_side(
+    plan: AscentPlan,
+    model: SparseBinaryMFSpec,
+    state: AscentState,
+    view: Half,
+    sums: CellSums,
+    optimizer: PyTree,
+) -> tuple[Normal, PyTree]:
+    """Factors of one side after their step, and the state of its optimiser."""
+    likelihood, block = model.likelihood, plan.update == "block"
+    slopes = updates.slopes(view, sums, block=block)
+    length: Array | float
+    if block:
+        step, length = -updates.newton_step(view, sums, slopes), plan.relaxation
+    else:
+        step, optimizer = plan.optimizer.update(
+            slopes.gradient,
+            optimizer,
+            view.factors.mean,
+            curvature=slopes.curvature,
+            value=_known_value(state),
+        )
+        length = 1.0
+    late = lateness(plan, model, state)
+    length = (1 - late) * length + late * LAST_STEP
+    length *= updates.step_lengths(view, step, likelihood=likelihood)
+    mean = view.factors.mean + length * jnp.where(view.free, step, 0)
+    return Normal(mean, updates.new_variances(view, slopes, likelihood=likelihood)), optimizer
 
 
 def _moved_of(parameters: Parameters) -> PyTree:
@@ -221,7 +226,7 @@ def _follow_gradient(
     model: SparseBinaryMFSpec,
     state: AscentState,
     layout: Layout,
-    chosen: Chosen,
+    zeros: EpochZeros,
 ) -> tuple[Parameters, PyTree]:
     parameters = state.parameters
     moved = _moved_of(parameters)
@@ -230,7 +235,7 @@ def _follow_gradient(
         return free_energy(
             _with_moved(parameters, moved),
             layout,
-            zeros=chosen.zeros[0],
+            zeros=zeros.by_side[0],
             likelihood=model.likelihood,
         )
 
@@ -240,60 +245,3 @@ def _follow_gradient(
         gradient, state.optimizer, moved, value=value, grad=gradient, value_fn=objective
     )
     return _with_moved(parameters, optax.apply_updates(moved, change)), state_after
-
-
-# --- in closed form ------------------------------------------------------------------------------
-
-
-def closed_form(model: SparseBinaryMFSpec, data: SparseBinary) -> Draw:
-    """What is kept of the solution, by name, as of an ascent.
-
-    Raises ValueError: the model or the data are not what the solution is for.
-    """
-    _check(model, data)
-    solution = _solution(model, data)
-    if not np.any(solution.row_means):
-        raise ValueError(
-            "analytic=True: every factor is switched off, the data are no more than noise to it; "
-            "larger prior variances or more data may help, or leave analytic out"
-        )
-    about = {"free_energy": solution.free_energy, "num_epochs": 0}
-    named = {name: np.asarray(value) for name, value in about.items()}
-    return as_draw(solution.as_parameters()) | named  # type: ignore[return-value]
-
-
-def _solution(model: SparseBinaryMFSpec, data: SparseBinary) -> AnalyticSolution:
-    ones = data.to_scipy()
-    settings: dict[str, Any] = {
-        "num_factors": min(model.num_factors, *data.shape),
-        "row_scale": float(model.row_scale),  # type: ignore[arg-type]
-        "column_scale": None if model.column_scale is None else float(model.column_scale),
-        "tolerance": _TOLERANCE,
-    }
-    if isinstance(model.likelihood, Gaussian):
-        noise = model.likelihood.noise_scale
-        return analytic_solution(
-            coded_ones(ones), noise_scale=None if noise is None else float(noise), **settings
-        )
-    return sigmoid_solution(ones, num_iterations=_NUM_ITERATIONS, **settings).solution
-
-
-def _check(model: SparseBinaryMFSpec, data: SparseBinary) -> None:
-    if model.bias != "none":
-        raise ValueError(
-            f"analytic=True has neither intercept nor biases, but the model has bias="
-            f"{model.bias!r}; use bias='none'"
-        )
-    for name in ("row_mean", "column_mean"):
-        value = getattr(model, name)
-        if value is None or np.any(np.asarray(value) != 0):
-            raise ValueError(f"analytic=True needs {name}=0.0, the mean it is solved for")
-    if model.row_scale is None or np.ndim(model.row_scale):
-        raise ValueError("analytic=True needs one number as row_scale")
-    if model.column_scale is not None and np.ndim(model.column_scale):
-        raise ValueError("analytic=True needs one number as column_scale, or None to learn it")
-    if data.missing_rows is not None:
-        raise ValueError(
-            "analytic=True is for fully observed data; these have cells that were not observed, "
-            "so leave analytic out"
-        )

@@ -13,9 +13,10 @@ from jaxmf.arguments import check_count, check_number, check_word
 from jaxmf.data import SparseBinary
 from jaxmf.models.sparse_binary_mf.sparse_binary_mf_spec import SparseBinaryMFSpec
 from jaxmf.variational_bayes import fit_checks
+from jaxmf.variational_bayes.contracts import AscentPlan
+from jaxmf.variational_bayes.epoch_zeros import resamples
 from jaxmf.variational_bayes.held_out import default_num_held_out
 from jaxmf.variational_bayes.newton import PartialNewtonState
-from jaxmf.variational_bayes.samples import resamples
 from jaxmf.variational_bayes.zeros import RowSample
 
 UPDATES = ("block", "partial_newton", "gradient")
@@ -39,28 +40,38 @@ def settings(model: SparseBinaryMFSpec) -> dict[str, object]:
     return found
 
 
-def options(settings: Mapping[str, object]) -> None:
-    """Refuses options of the ascent.
+def options(
+    plan: AscentPlan, *, power: float | None, step_size: float | None, batch_size: int | None
+) -> None:
+    """Refuses options of the ascent: those of its plan as passed, before an optimiser is chosen.
 
     Raises:
       TypeError, ValueError: an option of a wrong type or out of range.
     """
-    fit_checks.check_stopping(settings)
-    update = check_word("update", settings["update"], UPDATES)
-    if settings["optimizer"] is not None and update not in ("partial_newton", "gradient"):
+    fit_checks.check_stopping(plan)
+    update = check_word("update", plan.update, UPDATES)
+    if plan.optimizer is not None and update not in ("partial_newton", "gradient"):
         raise ValueError(
             "optimizer is given, but block updates have none; use update='gradient', or "
             "update='partial_newton' for one that takes the curvature"
         )
-    _check_partial_newton(settings)
-    if settings["optimizer"] is not None and update == "partial_newton":
-        _check_curvature(settings["optimizer"])
-    if settings["batch_size"] is not None:
-        check_count("batch_size", settings["batch_size"])
-    if not isinstance(settings["decay"], (int, float)) or not 0.5 < settings["decay"] <= 1:
+    for name, value in (("power", power), ("step_size", step_size)):
+        if value is None:
+            continue
+        check_number(name, value, above=0)
+        if update != "partial_newton" or plan.optimizer is not None:
+            raise ValueError(
+                f"{name} is given, but only update='partial_newton' without an optimizer goes by "
+                f"it; leave {name} out"
+            )
+    if plan.optimizer is not None and update == "partial_newton":
+        _check_curvature(plan.optimizer)
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
+    if not isinstance(plan.decay, (int, float)) or not 0.5 < plan.decay <= 1:
         raise ValueError(
             "decay must lie above 1/2 and be at most 1, where decaying steps end in a minimum, "
-            f"got {settings['decay']!r}"
+            f"got {plan.decay!r}"
         )
 
 
@@ -97,20 +108,6 @@ def hold_out(
             "can be left out; ask for at most as many"
         )
     return num_held_out
-
-
-def _check_partial_newton(settings: Mapping[str, object]) -> None:
-    """Refuses numbers of the partial-Newton step out of range, or where nothing goes by them."""
-    for name in ("power", "step_size"):
-        value = settings[name]
-        if value is None:
-            continue
-        check_number(name, value, above=0)
-        if settings["update"] != "partial_newton" or settings["optimizer"] is not None:
-            raise ValueError(
-                f"{name} is given, but only update='partial_newton' without an optimizer goes by "
-                f"it; leave {name} out"
-            )
 
 
 def _check_curvature(optimizer: optax.GradientTransformationExtraArgs) -> None:

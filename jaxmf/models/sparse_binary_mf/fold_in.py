@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxmf.data import SparseBinary
 from jaxmf.models.sparse_binary_mf.sparse_binary_mf_spec import SparseBinaryMFSpec
 from jaxmf.types import Draw
-from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes import updates
 from jaxmf.variational_bayes.answers import table_of_new_rows
 from jaxmf.variational_bayes.parameters import Half, Normal, half
 from jaxmf.variational_bayes.state import from_draw
@@ -40,10 +40,10 @@ def fold_in(model: SparseBinaryMFSpec, draw: Draw, new_data: SparseBinary) -> No
         sums = side_sums(
             now, table, All(), likelihood=model.likelihood, noise=parameters.noise, block=True
         )
-        found = closed.slopes(now, sums, block=True)
-        change = closed.newton_step(now, sums, found)
-        length = closed.step_lengths(now, change, likelihood=model.likelihood)
-        variance = closed.new_variances(now, found, likelihood=model.likelihood)
+        slopes = updates.slopes(now, sums, block=True)
+        change = updates.newton_step(now, sums, slopes)
+        length = updates.step_lengths(now, change, likelihood=model.likelihood)
+        variance = updates.new_variances(now, slopes, likelihood=model.likelihood)
         return Normal(factors.mean - length * change, variance)
 
     return jax.lax.fori_loop(0, _NUM_FOLDS, once, start)

@@ -16,7 +16,7 @@ from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Pair
-from jaxmf.models.sparse_binary_mf import ascent, factor_checks, fold_in
+from jaxmf.models.sparse_binary_mf import ascent, closed_form, factor_checks, fold_in
 from jaxmf.models.sparse_binary_mf.sparse_binary_mf_spec import SparseBinaryMFSpec
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import Array, Draw, Key, PyTree, Seed
@@ -152,13 +152,6 @@ class SparseBinaryMF(SparseBinaryMFSpec):
             update = "block" if in_blocks else "partial_newton"
         if relaxation is None:
             relaxation = _RELAXATION if self.likelihood.is_quadratic else 1.0
-        factor_checks.options(dict(locals()))
-        if optimizer is None and update == "partial_newton":
-            optimizer = partial_newton(
-                1.0 if power is None else power, 0.5 if step_size is None else step_size
-            )
-        if optimizer is None and update == "gradient":
-            optimizer = _adam()
         plan = AscentPlan(
             num_epochs=num_epochs,
             start=start,
@@ -172,6 +165,9 @@ class SparseBinaryMF(SparseBinaryMFSpec):
             evaluate_every=evaluate_every,
             patience=patience,
         )
+        factor_checks.options(plan, power=power, step_size=step_size, batch_size=batch_size)
+        if optimizer is None:
+            plan = replace(plan, optimizer=_default_optimizer(update, power, step_size))
         return algorithm(
             init=Partial(ascent.init, plan, self),
             step=Partial(progress.step, Partial(ascent.epoch, plan, self)),
@@ -235,7 +231,7 @@ class SparseBinaryMF(SparseBinaryMFSpec):
         Raises:
           ValueError: the model or the data are not what the solution is for.
         """
-        return ascent.closed_form(self, data)
+        return closed_form.closed_form(self, data)
 
     def draw_of(self, last: state.AscentState) -> Draw:
         """What is kept of the last state of an ascent, by name."""
@@ -266,6 +262,16 @@ class SparseBinaryMF(SparseBinaryMFSpec):
 
     def score_new_rows(self, draw: Draw, new_data: SparseBinary) -> Pair:
         return answers.score_rows(draw, fold_in.fold_in(self, draw, new_data))
+
+
+def _default_optimizer(
+    update: str, power: float | None, step_size: float | None
+) -> optax.GradientTransformation | None:
+    if update == "partial_newton":
+        return partial_newton(
+            1.0 if power is None else power, 0.5 if step_size is None else step_size
+        )
+    return _adam() if update == "gradient" else None
 
 
 @cache

@@ -10,13 +10,17 @@ import jax.numpy as jnp
 from jaxmf.models.sparse_binary_series.sparse_binary_series_spec import SparseBinarySeriesSpec
 from jaxmf.programs import jit
 from jaxmf.types import Array, Draw, Key
-from jaxmf.variational_bayes import series
-from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes import series, updates
 from jaxmf.variational_bayes.contracts import AscentPlan
+from jaxmf.variational_bayes.epoch_zeros import LAST_STEP, EpochZeros, choose_zeros, lateness
 from jaxmf.variational_bayes.free_energy import divergence_of_others, expected_cost
 from jaxmf.variational_bayes.parameters import Normal, half, with_half
-from jaxmf.variational_bayes.progress import Value, first_state, look, with_new_noise
-from jaxmf.variational_bayes.samples import LAST_STEP, Chosen, choose_zeros, lateness
+from jaxmf.variational_bayes.progress import (
+    Evaluation,
+    evaluate_when_due,
+    first_state,
+    with_new_noise,
+)
 from jaxmf.variational_bayes.series import Search, SeriesParameters
 from jaxmf.variational_bayes.start import start_parameters
 from jaxmf.variational_bayes.state import AscentState, PreparedOnes, as_draw
@@ -56,31 +60,33 @@ def epoch(
 ) -> AscentState:
     """One epoch: rows, columns, priors, noise."""
     layout = data.layout
-    chosen = choose_zeros(plan, model, key, state=state, layout=layout)
+    zeros = choose_zeros(plan, model, key, state=state, layout=layout)
     late = lateness(plan, model, state)
     length = (1 - late) * plan.relaxation + late * LAST_STEP
     held = state.epoch < plan.hold_priors
-    parameters, row_values, search = _rows(plan, model, state, data, chosen, length)
-    parameters = _columns(model, parameters, row_values, data, chosen, length)
+    parameters, row_values, search = _rows(plan, model, state, data, zeros, length)
+    parameters = _columns(model, parameters, row_values, data, zeros, length)
     learned = model.learned()
     plain = series.stacked(parameters, row_values)
-    found = closed.new_priors(plain, learned)
-    priors = plain.priors._replace(columns=found.columns, column_bias=found.column_bias)
+    new = updates.new_priors(plain, learned)
+    priors = plain.priors._replace(columns=new.columns, column_bias=new.column_bias)
     parameters = parameters._replace(
         priors=jax.tree.map(lambda old, new: jnp.where(held, old, new), plain.priors, priors)
     )
     state = state._replace(parameters=parameters, optimizer=search)
 
-    def value_of(parameters: SeriesParameters) -> Value:
+    def evaluate(parameters: SeriesParameters) -> Evaluation:
         row_values, divergence = series.values(parameters, kernel=model.kernel)
         plain = series.stacked(parameters, row_values)
-        cost = expected_cost(plain, layout, zeros=chosen.evaluation, likelihood=model.likelihood)
+        cost = expected_cost(plain, layout, zeros=zeros.evaluation, likelihood=model.likelihood)
         parameters, cost = with_new_noise(parameters, cost, layout, learned=learned.noise_variance)
-        return Value(parameters, cost + divergence + divergence_of_others(plain), plain)
+        return Evaluation(parameters, cost + divergence + divergence_of_others(plain), plain)
 
     # at first the search tries lengths too far off to change anything
     may_stop = search is None or jnp.abs(search.step) < _SMALL_SEARCH_STEP
-    return look(plan, state, data, value_of, always=learned.noise_variance, may_stop=may_stop)
+    return evaluate_when_due(
+        plan, state, data, evaluate, every_epoch=learned.noise_variance, may_stop=may_stop
+    )
 
 
 def _rows(
@@ -88,7 +94,7 @@ def _rows(
     model: SparseBinarySeriesSpec,
     state: AscentState,
     data: PreparedOnes,
-    chosen: Chosen,
+    zeros: EpochZeros,
     length: Array,
 ) -> tuple[SeriesParameters, Normal, Search | None]:
     """The intercept, then the paths and the length scale, which is held as long as priors are."""
@@ -99,12 +105,12 @@ def _rows(
     sums = side_sums(
         view,
         data.layout.rows,
-        chosen.zeros[0],
+        zeros.by_side[0],
         likelihood=model.likelihood,
         noise=plain.noise,
         block=True,
     )
-    view, sums = closed.with_new_intercept(view, sums, parameters.priors, model)
+    view, sums = updates.with_new_intercept(view, sums, parameters.priors, model)
     parameters = parameters._replace(intercept=view.intercept)
     num_times, width = parameters.paths.weight.shape[1:]
     joint = plan.update == "joint"
@@ -127,7 +133,7 @@ def _columns(
     parameters: SeriesParameters,
     row_values: Normal,
     data: PreparedOnes,
-    chosen: Chosen,
+    zeros: EpochZeros,
     length: Array,
 ) -> SeriesParameters:
     """The intercept, then factors and biases of the columns, as for one matrix."""
@@ -136,15 +142,15 @@ def _columns(
     sums = side_sums(
         view,
         data.layout.columns,
-        chosen.zeros[1],
+        zeros.by_side[1],
         likelihood=model.likelihood,
         noise=plain.noise,
         block=True,
     )
-    view, sums = closed.with_new_intercept(view, sums, parameters.priors, model)
-    found = closed.slopes(view, sums, block=True)
-    mean = view.factors.mean - length * closed.newton_step(view, sums, found)
-    factors = Normal(mean, closed.new_variances(view, found, likelihood=model.likelihood))
+    view, sums = updates.with_new_intercept(view, sums, parameters.priors, model)
+    slopes = updates.slopes(view, sums, block=True)
+    mean = view.factors.mean - length * updates.newton_step(view, sums, slopes)
+    factors = Normal(mean, updates.new_variances(view, slopes, likelihood=model.likelihood))
     plain = with_half(plain, "columns", factors, view.intercept)
     return parameters._replace(
         columns=plain.columns, column_bias=plain.column_bias, intercept=plain.intercept

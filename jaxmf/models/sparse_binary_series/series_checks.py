@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from jaxmf.arguments import check_word
 from jaxmf.data import SparseSeries
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.models.sparse_binary_series.sparse_binary_series_spec import SparseBinarySeriesSpec
 from jaxmf.variational_bayes import fit_checks
+from jaxmf.variational_bayes.contracts import AscentPlan
 from jaxmf.variational_bayes.paths import KERNELS
 
 UPDATES = ("joint", "factors")
@@ -49,15 +48,17 @@ def _quadratic(likelihood: object) -> object:
     )
 
 
-def options(settings: Mapping[str, object]) -> None:
+def options(plan: AscentPlan, *, update: str | None) -> None:
     """Refuses options of the ascent.
+
+    Args: update: as passed; None for a choice by size.
 
     Raises:
       TypeError, ValueError: an option of a wrong type or out of range.
     """
-    fit_checks.check_stopping(settings)
-    if settings["update"] is not None:
-        check_word("update", settings["update"], UPDATES)
+    fit_checks.check_stopping(plan)
+    if update is not None:
+        check_word("update", update, UPDATES)
 
 
 def data(series: SparseSeries, name: str) -> None:

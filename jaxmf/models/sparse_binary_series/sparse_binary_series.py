@@ -98,10 +98,18 @@ class SparseBinarySeries(SparseBinarySeriesSpec):
         Raises:
           TypeError, ValueError: an option of a wrong type or out of range.
         """
-        options = dict(locals())
-        series_checks.options(options)
-        options = {name: value for name, value in options.items() if name != "self"}
-        plan = AscentPlan(**options | {"update": update or ascent.BY_SIZE})
+        plan = AscentPlan(
+            num_epochs=num_epochs,
+            start=start,
+            update=ascent.BY_SIZE if update is None else update,
+            num_evaluation=num_evaluation,
+            relaxation=relaxation,
+            tolerance=tolerance,
+            hold_priors=hold_priors,
+            evaluate_every=evaluate_every,
+            patience=patience,
+        )
+        series_checks.options(plan, update=update)
         return algorithm(
             init=Partial(ascent.init, plan, self),
             step=Partial(progress.step, Partial(ascent.epoch, plan, self)),

@@ -17,17 +17,17 @@ from jaxmf.variational_bayes.zeros import All, Exact, Zeros, draw_shared, draw_z
 LAST_STEP = 0.2
 
 
-class Chosen(NamedTuple):
-    """What one epoch goes by."""
+class EpochZeros(NamedTuple):
+    """The zeros that the sums of one epoch go through."""
 
     key: Key  # typed PRNG key, of the samples of this epoch
-    zeros: tuple[Zeros, Zeros]  # of the rows and of the columns
+    by_side: tuple[Zeros, Zeros]  # in the sums of the rows, and in those of the columns
     evaluation: Zeros  # of the free energy that is watched, the same in every epoch
 
 
 def choose_zeros(
     plan: AscentPlan, settings: CellSettings, key: Key, *, state: AscentState, layout: Layout
-) -> Chosen:
+) -> EpochZeros:
     """The zeros of an epoch.
 
     Args: plan: has `num_evaluation`; settings: a model's description: its `zeros` and `likelihood`;
@@ -40,10 +40,10 @@ def choose_zeros(
         draw_zeros(jax.random.fold_in(draw_key, 1), settings.zeros, layout.columns, over_rows=True),
     )
     if isinstance(settings.likelihood, Gaussian) or isinstance(settings.zeros, Exact):
-        return Chosen(draw_key, zeros, All())
+        return EpochZeros(draw_key, zeros, All())
     num_samples = min(plan.num_evaluation, num_others(layout.rows))
     evaluation = draw_shared(jax.random.fold_in(fixed_key, 2), layout.rows, num_samples)
-    return Chosen(draw_key, zeros, evaluation)
+    return EpochZeros(draw_key, zeros, evaluation)
 
 
 def resamples(settings: CellSettings) -> bool:
