@@ -43,7 +43,7 @@ def shift(model: BPMFSpec, key: Key, state: BPMFState, data: PreparedRatings) ->
         if num_factors:
             state = _scale_factors(model, stretch, state)
     if num_cells:
-        state = _shift_cells(model, as_normals(cells), state)
+        state = _shift_cells(as_normals(cells), state)
     return state
 
 
@@ -149,7 +149,7 @@ def _shift_parts(
     return state._replace(row_side=side._replace(moments=moments, link=link))
 
 
-def _shift_cells(model: BPMFSpec, normals: Array, state: BPMFState) -> BPMFState:
+def _shift_cells(normals: Array, state: BPMFState) -> BPMFState:
     """The means of the rows' coefficients of cells against those of the columns'."""
     num_cells = normals.shape[0]
     sides = [state.row_side.coefficients, state.column_side.coefficients]

@@ -103,53 +103,13 @@ def step(
 ) -> tuple[LinearGaussianState, Info]:
     """A sweep, further moves of features where wanted, hyperparameters, noise."""
     if state.column_noise is not None:
-        scaled, alike = model.at_noise(state)
-        if not hyper.is_fixed(model.noise_scale):
-            least = column_noise.least_noise(model.noise_scale)
-            prior = ScaleWithFactors(model.noise_scale, state.column_noise, least)
-            scaled = replace(scaled, noise_scale=prior)
-        alike, info = step(plan, scaled, key, alike, data, progress)
-        x = None if alike.x is None else alike.x * state.column_noise.factors
-        state = alike._replace(x=x, column_noise=state.column_noise)
-        state, _ = update_column_noise(model, jax.random.fold_in(key, 4), state, data)
-        return state, info
+        return _step_with_column_noise(plan, model, key, state, data, progress)
     data = model.centred(data)
     factor: Array | float = 1.0
     if plan.anneal:
         squares = row_mean_squares(data)
         factor = annealed_factor(progress, start_with_few_features(squares, state.feature_scale))
-    state, info = update_features(
-        model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, scale_factor=factor
-    )
-    if plan.split_merge:
-        state, more = update_by_split_merge(
-            model,
-            jax.random.fold_in(key, 2),
-            state,
-            data,
-            num_proposals=plan.split_merge,
-            scale_factor=factor,
-        )
-        info = Info(overflow=merge_overflow(info.overflow, more.overflow))
-    if plan.shared_births:
-        state, more = update_by_shared_births(
-            model,
-            jax.random.fold_in(key, 5),
-            state,
-            data,
-            # none while annealing, as they would take features apart that it puts together
-            num_proposals=jnp.where(plan.anneal & is_annealed(progress), 0, plan.shared_births),
-        )
-        info = Info(overflow=merge_overflow(info.overflow, more.overflow))
-    if plan.change_basis:
-        state, _ = update_by_change_of_basis(
-            model,
-            jax.random.fold_in(key, 3),
-            state,
-            data,
-            num_draws=plan.change_basis,
-            scale_factor=factor,
-        )
+    state, info = _move_features(plan, model, key, state, data, progress, factor)
     if plan.anneal:
         z = repeats_left_out(progress, state.z, num_fixed=model.first_slot())
         state = state._replace(z=z)
@@ -164,6 +124,74 @@ def step(
         )
         new = new._replace(feature_scale=scale, noise_scale=noise)
     return new, info
+
+
+def _step_with_column_noise(
+    plan: LinearGaussianPlan,
+    model: LinearGaussianSpec,
+    key: Key,
+    state: LinearGaussianState,
+    data: Dense,
+    progress: Array,
+) -> tuple[LinearGaussianState, Info]:
+    """A step with the columns divided by their noise factors, then the factors themselves."""
+    assert state.column_noise is not None
+    scaled, alike = model.at_noise(state)
+    if not hyper.is_fixed(model.noise_scale):
+        least = column_noise.least_noise(model.noise_scale)
+        prior = ScaleWithFactors(model.noise_scale, state.column_noise, least)
+        scaled = replace(scaled, noise_scale=prior)
+    alike, info = step(plan, scaled, key, alike, data, progress)
+    x = None if alike.x is None else alike.x * state.column_noise.factors
+    state = alike._replace(x=x, column_noise=state.column_noise)
+    state, _ = update_column_noise(model, jax.random.fold_in(key, 4), state, data)
+    return state, info
+
+
+def _move_features(
+    plan: LinearGaussianPlan,
+    model: LinearGaussianSpec,
+    key: Key,
+    state: LinearGaussianState,
+    data: Dense,
+    progress: Array,
+    factor: Array | float,
+) -> tuple[LinearGaussianState, Info]:
+    """Z and missing cells: a sweep and further moves, at `factor` times the feature scale."""
+    state, info = update_features(
+        model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, scale_factor=factor
+    )
+    overflow = info.overflow
+    if plan.split_merge:
+        state, info = update_by_split_merge(
+            model,
+            jax.random.fold_in(key, 2),
+            state,
+            data,
+            num_proposals=plan.split_merge,
+            scale_factor=factor,
+        )
+        overflow = merge_overflow(overflow, info.overflow)
+    if plan.shared_births:
+        state, info = update_by_shared_births(
+            model,
+            jax.random.fold_in(key, 5),
+            state,
+            data,
+            # none while annealing, as they would take features apart that it puts together
+            num_proposals=jnp.where(plan.anneal & is_annealed(progress), 0, plan.shared_births),
+        )
+        overflow = merge_overflow(overflow, info.overflow)
+    if plan.change_basis:
+        state, _ = update_by_change_of_basis(
+            model,
+            jax.random.fold_in(key, 3),
+            state,
+            data,
+            num_draws=plan.change_basis,
+            scale_factor=factor,
+        )
+    return state, Info(overflow=overflow)
 
 
 def record(model: LinearGaussianSpec, key: Key, state: LinearGaussianState, data: Dense) -> Draw:

@@ -62,7 +62,7 @@ def filter_of_rows(model: LinearGaussianSpec, plan: GaussianFilterPlan) -> Parti
         init=Partial(init, plan, model),
         propose=Partial(propose, plan, model),
         extend=Partial(extend, plan, model),
-        rejuvenate=Partial(rejuvenate, plan, model),
+        rejuvenate=Partial(rejuvenate, model),
         temper=Partial(temper, plan) if plan.anneal_steps else None,
         grow=Partial(grow, plan, model),
     )
@@ -107,7 +107,7 @@ def extend(
     if observed is not None:
         x = _fill_in(jax.random.fold_in(key, 1), particle, features, child.num_new, x, observed)
     particle = add_row(particle, features | claim.claimed, x, row)
-    particle = refresh(plan, model, jax.random.fold_in(key, 2), particle, row + 1)
+    particle = refresh(model, jax.random.fold_in(key, 2), particle, row + 1)
     return particle, {"features": claim.overflow}
 
 
@@ -124,7 +124,6 @@ def _fill_in(
 
 
 def refresh(
-    plan: GaussianFilterPlan,
     model: LinearGaussianSpec,
     key: Key,
     particle: GaussianParticle,
@@ -157,7 +156,6 @@ def refresh(
 
 
 def rejuvenate(
-    plan: GaussianFilterPlan,
     model: LinearGaussianSpec,
     key: Key,
     particle: GaussianParticle,

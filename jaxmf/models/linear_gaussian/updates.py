@@ -26,7 +26,7 @@ from jaxmf.samplers.feature_layout import Scales
 from jaxmf.samplers.hyper import update_feature_prior, update_scale
 from jaxmf.samplers.parallel_sweep import parallel_sweep
 from jaxmf.samplers.split_merge import split_merge as split_or_merge
-from jaxmf.samplers.split_merge_gaussian import linear_gaussian_columns
+from jaxmf.samplers.split_merge_gaussian import GaussianColumns, linear_gaussian_columns
 from jaxmf.types import Array, Key
 
 _NUM_SCANS = 2
@@ -144,6 +144,16 @@ def update_features(
     return state, Info(overflow={"features": overflow})
 
 
+def _likelihood_of_columns(
+    state: LinearGaussianState, data: Dense, scale_factor: Array | float = 1.0
+) -> GaussianColumns:
+    return linear_gaussian_columns(
+        complete(state, data),
+        noise_scale=state.noise_scale,
+        feature_scale=state.feature_scale * scale_factor,
+    )
+
+
 def update_by_split_merge(
     model: LinearGaussianSpec,
     key: Key,
@@ -158,11 +168,7 @@ def update_by_split_merge(
         key,
         state.z,
         prior=model.prior(state),
-        likelihood=linear_gaussian_columns(
-            complete(state, data),
-            noise_scale=state.noise_scale,
-            feature_scale=state.feature_scale * scale_factor,
-        ),
+        likelihood=_likelihood_of_columns(state, data, scale_factor),
         num_proposals=num_proposals,
         num_scans=_NUM_SCANS,
         num_fixed=model.first_slot(),
@@ -180,9 +186,7 @@ def update_by_shared_births(
 ) -> tuple[LinearGaussianState, Info]:
     """Kernel: Z by births and deaths of features of several rows, missing cells as they are."""
     prior = model.prior(state)
-    likelihood = linear_gaussian_columns(
-        complete(state, data), noise_scale=state.noise_scale, feature_scale=state.feature_scale
-    )
+    likelihood = _likelihood_of_columns(state, data)
 
     def once(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         z, overflow = carry
@@ -213,11 +217,7 @@ def update_by_change_of_basis(
         key,
         state.z,
         prior=model.prior(state),
-        likelihood=linear_gaussian_columns(
-            complete(state, data),
-            noise_scale=state.noise_scale,
-            feature_scale=state.feature_scale * scale_factor,
-        ),
+        likelihood=_likelihood_of_columns(state, data, scale_factor),
         num_draws=num_draws,
         num_fixed=model.first_slot(),
     )
