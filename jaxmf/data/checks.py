@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.data.lean import aligned_copy, any_block, cell_keys, has_repeats
+from jaxmf.data.long_arrays import aligned_copy, any_block, cell_keys, has_repeats
 from jaxmf.types import Names
 
 INT32_MAX = 2**31 - 1

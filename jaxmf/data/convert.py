@@ -15,7 +15,7 @@ from jaxmf.data.dense import Dense
 from jaxmf.data.entries import Entries
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.headings import roles
-from jaxmf.data.lean import count_where
+from jaxmf.data.long_arrays import count_where
 from jaxmf.data.names import as_names
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries

@@ -13,7 +13,7 @@ from jaxmf.arguments import assign
 from jaxmf.data import alignment, checks, names, process_rows
 from jaxmf.data.cells_by_id import CellsById
 from jaxmf.data.container import bare, peel
-from jaxmf.data.lean import aligned_empty
+from jaxmf.data.long_arrays import aligned_empty
 from jaxmf.types import Array, Names, PyTree
 from jaxmf.user_warnings import warn
 

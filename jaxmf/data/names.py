@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxmf.data.checks import as_index
-from jaxmf.data.lean import blocks
+from jaxmf.data.long_arrays import blocks
 from jaxmf.types import Names
 
 _IDS_AT_ONCE = 2**16

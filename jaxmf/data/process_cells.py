@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxmf.data.lean import blocks, has_repeats, sort_cells
+from jaxmf.data.long_arrays import blocks, has_repeats, sort_cells
 from jaxmf.data.names import as_names
 from jaxmf.data.process_rows import agree, ids_to_pass
 from jaxmf.data.process_rows import check_mesh as check_mesh

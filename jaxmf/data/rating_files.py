@@ -14,9 +14,9 @@ from jaxmf.arguments import check_file
 from jaxmf.data.array_files import read_frame
 from jaxmf.data.entries import Entries
 from jaxmf.data.headings import Roles, misplaced, roles
-from jaxmf.data.latest import latest_of_cells
 from jaxmf.data.names import ids
 from jaxmf.data.readers import read_matrix
+from jaxmf.data.repeated_cells import latest_of_cells
 from jaxmf.data.suspects import (
     are_times,
     is_total,

@@ -15,7 +15,7 @@ from jaxmf.arguments import assign
 from jaxmf.data import checks, names, process_cells
 from jaxmf.data.cells_by_id import CellsById
 from jaxmf.data.container import bare, checked_cells, is_sparse, lookup, peel, read_tuples
-from jaxmf.data.lean import cell_keys, sort_cells
+from jaxmf.data.long_arrays import cell_keys, sort_cells
 from jaxmf.types import Array, Names, PyTree
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from jaxmf.arguments import assign
 from jaxmf.data import alignment, checks, process_tokens
 from jaxmf.data.cells_by_id import SpansProcesses
 from jaxmf.data.container import UncheckedTable, bare, digest, lookup, peel
-from jaxmf.data.counted import BLOCK, open_up
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, positions
 from jaxmf.data.texts import count_lists, count_texts
+from jaxmf.data.tokens_of_counts import BLOCK, open_up
 from jaxmf.types import Array, Names, PyTree
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax.experimental.layout import Layout as AxisOrder
 from jax.experimental.layout import with_layout_constraint
 
-from jaxmf.data.lean import BLOCK, aligned_empty, are_increasing, blocks, sort_cells
+from jaxmf.data.long_arrays import BLOCK, aligned_empty, are_increasing, blocks, sort_cells
 from jaxmf.devices import block_size, default_platform
 from jaxmf.types import Array, PyTree
 

@@ -13,7 +13,7 @@ from jax.tree_util import Partial
 from jaxmf.arguments import assign, check_count, check_flag
 from jaxmf.data import Entries, units
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.models.bpmf import bpmf_checks, chain, density, queries, unknown
+from jaxmf.models.bpmf import bpmf_checks, chain, density, other_rows, queries
 from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
 from jaxmf.models.bpmf.state import BPMFState, Observed
 from jaxmf.row_shards import DATA_AXIS
@@ -216,7 +216,7 @@ class BPMF(BPMFSpec):
 
     predict_cells = queries.cell_moments
     expected_values = queries.expected_values
-    narrowed = unknown.narrowed
+    narrowed = other_rows.narrowed
 
     def known_cells(self, data: Entries) -> tuple[np.ndarray, np.ndarray]:
         return np.asarray(data.rows), np.asarray(data.columns)
@@ -225,12 +225,12 @@ class BPMF(BPMFSpec):
 
     # --- rows not seen in training ----------------------------------------------------------------
 
-    for_new_rows = unknown.for_new_rows
+    for_new_rows = other_rows.for_new_rows
     predict_rows = queries.row_moments
     new_cell_probabilities = queries.new_cell_probabilities
     transform_rows = queries.latent_factors
-    with_unknown = unknown.with_unknown
-    draw_unknown = unknown.draw_unknown
+    with_unknown = other_rows.with_unknown
+    draw_unknown = other_rows.draw_unknown
 
     def factors(self, draw: Mapping[str, Array], data: Entries) -> tuple[Array, Array]:
         latent = slice(self.num_factors)

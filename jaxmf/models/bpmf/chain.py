@@ -131,8 +131,8 @@ def step(
     cells: dict[str, Any] = {"targets": targets, "precision": precision}
     draws = _draws(model, key, state, data)
     proposals = {"split_merge": plan.split_merge}
-    noise = state.column_noise
-    factors = None if noise is None else noise.factors
+    noise_of_columns = state.column_noise
+    factors = None if noise_of_columns is None else noise_of_columns.factors
     state, no_rows = update_row_prior(model, draws.rows, state, data, **proposals)
     row_key, column_key = jax.random.fold_in(key, 7), jax.random.fold_in(key, 8)
     state, _ = update_row_vectors(
@@ -148,13 +148,13 @@ def step(
     )
     state = moves.shift(model, jax.random.fold_in(key, 6), turned.transpose(), data)
     if model.is_normal:
-        sums = None
-        if noise is not None:
+        if noise_of_columns is not None:
             sums = squares_of_columns(model, state, data)
-            squares = jnp.sum(sums[0] / noise.factors**2)
-        state = state._replace(column_noise=noise)
+            squares = jnp.sum(sums[0] / noise_of_columns.factors**2)
+        # a matrix turned round has no noise of columns
+        state = state._replace(column_noise=noise_of_columns)
         state = update_noise(model, jax.random.fold_in(key, 5), draws.noise, state, data, squares)
-        if sums is not None:
+        if noise_of_columns is not None:
             state = update_column_noise(model, jax.random.fold_in(key, 9), state, data, sums)
     overflow = {"row_groups": no_rows, "column_groups": no_columns}
     return state, Info(overflow={name: overflow[name] for name in capacity(state)})
@@ -191,29 +191,31 @@ class _Draws(NamedTuple):
 
 
 def _draws(model: BPMFSpec, key: Key, state: BPMFState, data: PreparedRatings) -> _Draws:
-    """All in two calls of the generator: compiling these is most of compiling a step."""
-    all_moments = state.row_side.moments, state.column_side.moments
-    # of a mixture they are drawn where its groups are known
-    widths = [moments.mean.shape[-1] for moments in all_moments]
+    """Random numbers of a step, those of mixtures apart, which are drawn where groups are known.
+
+    One call of the generator makes all normals and one all gammas, which are then cut up: compiling
+    such calls is most of compiling a step.
+    """
+    widths = [side.moments.mean.shape[-1] for side in (state.row_side, state.column_side)]
     shapes = [(1, width, width + 1) for width in widths] + [state.u.shape, state.v.shape]
-    normals = _normals(jax.random.fold_in(key, 1), shapes, data)
-    side_shapes = [gamma_shapes(model, state), gamma_shapes(model.transpose(), state.transpose())]
+    row_normals, column_normals, u, v = _normals(jax.random.fold_in(key, 1), shapes, data)
+    row_shapes = gamma_shapes(model, state)
+    column_shapes = gamma_shapes(model.transpose(), state.transpose())
     noise_shapes = noise_shape(model, data)
-    alike = [shape.ravel() for shape in side_shapes]
-    alike += [] if noise_shapes is None else [noise_shapes.astype(alike[0].dtype)]
-    log_gammas = loggammas(jax.random.fold_in(key, 2), jnp.concatenate(alike))
-    ends = side_shapes[0].size, side_shapes[0].size + side_shapes[1].size
-    rows, columns, rest = jnp.split(log_gammas, ends)
+    all_shapes = [row_shapes.ravel(), column_shapes.ravel()]
+    if noise_shapes is not None:
+        all_shapes.append(noise_shapes.astype(row_shapes.dtype))
+    log_gammas = loggammas(jax.random.fold_in(key, 2), jnp.concatenate(all_shapes))
+    ends = row_shapes.size, row_shapes.size + column_shapes.size
+    rows, columns, noise = jnp.split(log_gammas, ends)
     return _Draws(
-        rows=MomentDraws(
-            rows.reshape(side_shapes[0].shape), normals[0], jax.random.fold_in(key, 3)
-        ),
+        rows=MomentDraws(rows.reshape(row_shapes.shape), row_normals, jax.random.fold_in(key, 3)),
         columns=MomentDraws(
-            columns.reshape(side_shapes[1].shape), normals[1], jax.random.fold_in(key, 4)
+            columns.reshape(column_shapes.shape), column_normals, jax.random.fold_in(key, 4)
         ),
-        u=normals[2],
-        v=normals[3],
-        noise=None if noise_shapes is None else rest[0],
+        u=u,
+        v=v,
+        noise=None if noise_shapes is None else noise[0],
     )
 
 

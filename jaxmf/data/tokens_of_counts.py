@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxmf.data import checks
 from jaxmf.data.container import is_sparse
-from jaxmf.data.lean import aligned_empty
+from jaxmf.data.long_arrays import aligned_empty
 from jaxmf.engine.memory import refuse_copy
 
 if TYPE_CHECKING:
