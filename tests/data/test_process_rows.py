@@ -139,7 +139,7 @@ print("as the whole")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_binary_features_of_two_processes_are_those_of_the_whole():
     """Broken twin: the rows in another order."""
     assert printed(BINARY) == [["as the whole"]] * 2

@@ -171,7 +171,7 @@ def test_two_processes_with_documents_of_their_own_have_the_run_of_the_whole(tmp
     assert printed(SETUP + REST, str(tmp_path), num_draws, count=1) == [["as never stopped"]]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_and_of_models_that_need_all_tokens_everywhere(tmp_path):
     """Broken twin: tokens in another order. Then one process is killed."""
     with started(SETUP + WHOLE, str(tmp_path)) as processes:

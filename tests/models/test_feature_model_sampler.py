@@ -267,7 +267,7 @@ def without_evidence(exact):
 
 
 @pytest.mark.tiers(exhaustive=["1.3-3"])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("concentration", "num_features"), [(1.7, None), (1.3, 3)])
 def test_gaussian_features_have_the_posterior_of_the_linear_gaussian_model(
     concentration, num_features

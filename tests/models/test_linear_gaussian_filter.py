@@ -238,7 +238,7 @@ PARTICLES = {"prior": 24, "exact": 12, "optimal": 12}
         "prior-True-1-True",
     ]
 )
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("way", "hyper", "every", "missing"),
     [

@@ -454,7 +454,7 @@ def test_a_factorisation_says_where_few_cells_hold_most_of_the_squares():
         assert not any("hold" in note for note in notes(other))
 
 
-@pytest.mark.slow
+@pytest.mark.tiers(slow=["0"], exhaustive=["2"])
 @pytest.mark.parametrize("seed", [0, 2])
 def test_a_factorisation_of_mostly_zeros_keeps_few_features(seed):
     """With noise of a hundredth of the data's sd, features went beyond all slots in both."""

@@ -110,8 +110,7 @@ def check_noise(weights, **options):
     check_means({"evidence": ratio} | noise, {"evidence": 1.0} | means, title="annealed noise")
 
 
-@pytest.mark.tiers(exhaustive=["explicit"])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("weights", ["collapsed", "explicit"])
 def test_a_noise_scale_that_is_learned_against_quadrature(weights):
     check_noise(weights)

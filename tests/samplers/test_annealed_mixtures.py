@@ -147,7 +147,7 @@ def check_evidence(name, *, num_runs=10_000):
     check_means({"evidence": ratio} | samples, {"evidence": 1.0} | exact, title="annealed mixture")
 
 
-@pytest.mark.tiers(exhaustive=["pitman-yor, vectors", "process, counts", "process, splits"])
+@pytest.mark.tiers(exhaustive=["pitman-yor, vectors", "process, counts", "process, splits", "three groups"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_evidence_and_posterior_of_mixtures_against_enumeration(name):
@@ -161,7 +161,7 @@ def test_labels_moved_at_the_wrong_power_are_caught(monkeypatch):
         check_evidence("three groups", num_runs=5_000)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_slots_that_come_later_do_not_change_the_run():
     model, values, _ = MODELS["process, counts"]
     data, runs = Dense(values[:, None]), []

@@ -364,6 +364,7 @@ MODELS = {
         "linear-Gaussian, parallel",
         "linear-Gaussian, whole rows",
         "missing",
+        "missing, noise",
         "missing, parallel",
         "missing, whole rows",
     ]

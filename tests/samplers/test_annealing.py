@@ -253,7 +253,7 @@ def test_an_annealed_likelihood_is_that_of_the_weaker_features_to_the_power():
     assert annealed.columns_are_separate
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_chains_of_features_of_many_columns_reach_all_four_features():
     """With a weak likelihood they reached one or two: features from the prior seldom fit."""
     rows = dist.Normal(0.0, 1.0).expand([36]).to_event(1)

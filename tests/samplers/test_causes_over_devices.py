@@ -47,8 +47,7 @@ for sums, num_devices in (each.split() for each in sys.argv[2:]):
 )
 
 
-@pytest.mark.slow
-@pytest.mark.tiers(exhaustive=["complete-devices0"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("values", "devices"), [("complete", ["whole 8", "whole 2"]), ("missing", ["whole 2"])]
 )

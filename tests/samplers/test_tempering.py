@@ -257,7 +257,7 @@ def test_a_saved_run_with_replicas_continues(run, tmp_path):
     assert loaded.meta.run["num_samples"] == 25
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_replicas_grow_together():
     with pytest.warns(mf.RunWarning):
         run = mf.sample(mf.NoisyOrIBP(alpha=1.0), ANSWERS[:8], temper=2, capacity=6, **RUN)

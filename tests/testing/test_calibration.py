@@ -203,11 +203,12 @@ CONTINUED = {
 
 
 @pytest.mark.tiers(
-    slow=["BPMF", "LinearGaussianIBP"],
+    slow=["BPMF"],
     exhaustive=[
         "FeatureModel",
         "HDPLDA",
         "LDA",
+        "LinearGaussianIBP",
         "MixtureOfGaussians",
         "NoisyOrIBP",
         "bias, missing",
