@@ -60,9 +60,9 @@ class Parameters(NamedTuple):
 class Half(NamedTuple):
     """The model seen from one side: the factors of its lines, and those of the other side.
 
-    Attributes:
     From the rows a line is a row; from the columns rows and columns are exchanged.
 
+    Attributes:
       factors: (N, L) each, with L = K, or K + 2 with biases.
       others: (D, L) each.
       intercept: () each.

@@ -117,6 +117,22 @@ def random_start(
     return both[:num_rows], both[num_rows:]
 
 
+def _start_factors(
+    key: Key, layout: Layout, *, settings: CellSettings, start: str
+) -> tuple[Array, Array]:
+    """Factors of the rows and columns, by name of the start and by the bound of the likelihood."""
+    num_factors = settings.num_factors
+    if start == "svd" and settings.likelihood.is_quadratic:
+        return unit_rows(*singular_start(key, layout, num_factors))
+    if start == "svd":
+        return lift_start(key, layout, num_factors, skip_first=settings.bias == "rows_columns")
+    num_rows = num_lines(layout.rows) * row_shards.num_shares()
+    rows, columns = random_start(
+        key, num_rows, num_lines(layout.columns), num_factors=num_factors, scale=_RANDOM_SCALE
+    )
+    return row_shards.part_of(rows), columns
+
+
 def start_parameters(key: Key, layout: Layout, *, settings: PyTree, start: str) -> Parameters:
     """The first parameters of an ascent; the intercept from the share of ones.
 
@@ -124,20 +140,9 @@ def start_parameters(key: Key, layout: Layout, *, settings: PyTree, start: str) 
     """
     num_rows, num_columns = num_lines(layout.rows), num_lines(layout.columns)
     num_all = num_rows * row_shards.num_shares()
-    num_factors = settings.num_factors
     dtype = jnp.result_type(float)
     tilted = not settings.likelihood.is_quadratic
-    if start == "svd" and tilted:
-        rows, columns = lift_start(
-            key, layout, num_factors, skip_first=settings.bias == "rows_columns"
-        )
-    elif start == "svd":
-        rows, columns = unit_rows(*singular_start(key, layout, num_factors))
-    else:
-        rows, columns = random_start(
-            key, num_all, num_columns, num_factors=num_factors, scale=_RANDOM_SCALE
-        )
-        rows = row_shards.part_of(rows)
+    rows, columns = _start_factors(key, layout, settings=settings, start=start)
     # nothing but ones would start at an infinite intercept
     share = (layout.num_ones + 0.5) / (layout.num_observed + 1)
     priors = start_priors(settings, dtype)

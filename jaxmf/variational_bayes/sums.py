@@ -128,9 +128,11 @@ def chosen_others(others: Normal, indices: Array, *, over_rows: bool) -> Normal:
 
 
 class _CellTerms(NamedTuple):
+    """What one cell adds to the sums."""
+
     likelihood: Any
-    noise: Array
-    block: bool
+    noise: Array  # () float, variance
+    block: bool  # whether the whole matrix s s' or its diagonal
 
 
 def _all_gaussian(cells: _CellTerms, view: Half, num_columns: int) -> CellSums:
@@ -243,7 +245,10 @@ def _gathered_sums(
     intercept: Normal,
     weights: tuple[Array, Array],
 ) -> CellSums:
-    """Sums over cells (B, p) of lines."""
+    """Sums over cells (B, p) of lines.
+
+    Args: weights: of F and of the linear part, (B, p) each; see the module.
+    """
     mean, variance = gathered_moments(factors, others, intercept)
     slopes = cells.likelihood.slopes(mean, variance, cells.noise)
     q = weights[0] * slopes.weight
