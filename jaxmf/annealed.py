@@ -21,7 +21,7 @@ from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import Anneals, SomeModel
 from jaxmf.posterior.assemble import fields_of_annealing
 from jaxmf.posterior.extension import outcome
-from jaxmf.preparation import finished, matched_to, refuse_inside, refuse_traced
+from jaxmf.preparation import matched_to, posterior_of_run, refuse_inside, refuse_traced
 from jaxmf.registry.entry import Entry
 from jaxmf.results import Posterior
 from jaxmf.samplers.annealed_smc import MOST_POWERS, annealed_smc, rising_powers
@@ -124,7 +124,7 @@ def smc(
         raise KeyboardInterrupt("jaxmf.smc was interrupted before its last power: no posterior yet")
     settings = {"num_runs": num_runs, **method_settings, "num_powers": len(chosen)}
     settings["chain_method"] = chain_method
-    return finished(
+    return posterior_of_run(
         "smc", matched, container, fields_of_annealing(matched, container, run, options), seed=seed,
         settings=settings, options=options, outcome=outcome(run, began), mesh=mesh,
     )  # fmt: skip

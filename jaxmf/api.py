@@ -38,8 +38,8 @@ from jaxmf.posterior.replicas import check_temper, with_replicas
 from jaxmf.posterior.replicas import facts as replica_facts
 from jaxmf.preparation import (
     check_process_rows,
-    finished,
     notes_of,
+    posterior_of_run,
     prepare_run,
     refuse_traced,
     with_device_options,
@@ -208,7 +208,7 @@ def sample(
     if moves := move_schedule.facts(run.state):
         run_settings["moves"] = moves
     fields = fields_of_chains(model, run) | {"predicted_at": cells}
-    return finished(
+    return posterior_of_run(
         "sample", model, container, fields, seed=seed, settings=run_settings, options=options,
         outcome=outcome(run, began), mesh=mesh,
         notes=notes_of(model, container, passed, options, mesh),
@@ -279,7 +279,7 @@ def particle_filter(
         identity=_identity(model, container, "particle_filter", everything) if checkpoint else None,
     )
     run_settings = {"num_runs": num_runs, "chain_method": chain_method}
-    return finished(
+    return posterior_of_run(
         "particle_filter", model, container, fields_of_filter(model, container, run), seed=seed,
         settings=run_settings, options=everything, outcome=outcome(run, began), mesh=mesh,
     )  # fmt: skip
@@ -352,18 +352,16 @@ def variational(
     validate_mesh(mesh, 0)
     check_mesh_axes(mesh, f"variational of {name}", axes, options, advice, has_chains=False)
     check_process_rows(container, mesh, model, axes)
-    layout: dict[str, Any] = {key: options[key] for key in ("batch_size",) if key in options}
-    if (num_devices := Placement(mesh, batched=True).num_shares) > 1:
-        layout["num_devices"] = num_devices
     run_settings = {"num_epochs": num_epochs, "num_validation": num_validation}
     if hold_out is not None:
         if not isinstance(model, HoldsOutOnes):
             raise ValueError(f"hold_out: {name} has no comparison with popularity; leave it out")
-        layout["hold_out"] = run_settings["hold_out"] = hold_out
+        run_settings["hold_out"] = hold_out
+    layout: dict[str, Any] = _layout_options(options, hold_out, mesh)
     assert isinstance(model, HasAscent)  # as the registry has seen to
     with devices.default_device_of(container, mesh):
         prepared = model.prepare(container, num_validation=num_validation, seed=seed, **layout)
-    kept = {name: _in_words(value) for name, value in options.items()}
+    kept = {name: _as_written(value) for name, value in options.items()}
     run = engine.run(
         algorithm,
         prepared,
@@ -380,10 +378,20 @@ def variational(
         if checkpoint
         else None,
     )
-    return finished(
+    return posterior_of_run(
         "variational", model, container, fields_of_ascent(model, container, run), seed=seed,
         settings=run_settings, options=kept, outcome=outcome(run, began), mesh=mesh,
     )  # fmt: skip
+
+
+def _layout_options(
+    options: Mapping[str, object], hold_out: int | None, mesh: Mesh | None
+) -> dict[str, object]:
+    """How the ascent wants its data laid out: those of `prepare` that are not left to the model."""
+    layout = {key: options[key] for key in ("batch_size",) if key in options}
+    if (num_devices := Placement(mesh, batched=True).num_shares) > 1:
+        layout["num_devices"] = num_devices
+    return layout if hold_out is None else layout | {"hold_out": hold_out}
 
 
 def _analytic(
@@ -404,7 +412,7 @@ def _analytic(
     draw = model.analytic(data)
     seconds = time.perf_counter() - began
     facts = {"seconds": seconds, "wall_seconds": seconds, "complete": True, "capacity": {}}
-    return finished(
+    return posterior_of_run(
         "variational", model, data, fields_of_solution(draw), seed=seed,
         settings={"analytic": True}, options={}, outcome=facts,
     )  # fmt: skip
@@ -432,7 +440,7 @@ def _identified(
     }
 
 
-def _in_words(value: object) -> object:
+def _as_written(value: object) -> object:
     """An option as it is written down; an optax transformation is two functions without a name."""
     return "an optax transformation" if hasattr(value, "update") else value
 

@@ -142,7 +142,7 @@ def _check_tree(model: Model) -> None:
         )
 
 
-def finished(
+def posterior_of_run(
     method: str,
     model: SomeModel,
     data: Container,
