@@ -147,7 +147,9 @@ def check_evidence(name, *, num_runs=10_000):
     check_means({"evidence": ratio} | samples, {"evidence": 1.0} | exact, title="annealed mixture")
 
 
-@pytest.mark.tiers(exhaustive=["pitman-yor, vectors", "process, counts", "process, splits", "three groups"])
+@pytest.mark.tiers(
+    exhaustive=["pitman-yor, vectors", "process, counts", "process, splits", "three groups"]
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_evidence_and_posterior_of_mixtures_against_enumeration(name):
