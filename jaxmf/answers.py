@@ -6,11 +6,12 @@ import html
 import importlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +21,8 @@ _MOST_LINES = 10
 _NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?%?( ± \S+)?( of \d+)?|> \d+|nan|-?inf|\.\.\.|–|")
 
 Lines = list[tuple[str, ...]]
+
+Index = int | slice | np.ndarray
 
 _SIDES = {"row": "obs", "document": "obs", "column": "var", "word": "var"}
 
@@ -167,6 +170,36 @@ class Answer(ABC):
         lines, footer = self.lines(), self.footer()
         shown = as_html(lines) if len(lines) > 1 or not footer else ""
         return shown + f"<p>{html.escape(footer)}</p>" * bool(footer)
+
+
+class ArrayAnswer(Answer, NDArrayOperatorsMixin):
+    """An answer that is one array with ids: it may be used as that array, its ``values``."""
+
+    values: np.ndarray
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.values, dtype=dtype, copy=copy)
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: object, **options: object
+    ) -> object:
+        plain = (np.asarray(each) if isinstance(each, ArrayAnswer) else each for each in inputs)
+        return getattr(ufunc, method)(*plain, **options)
+
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> np.ndarray:
+        return np.asarray(self.values[index])
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter(self.values)
+
+    def __getattr__(self, name: str) -> Any:
+        # methods of arrays, such as .round(2); the names of protocols are the class's alone
+        if name.startswith("_") or name == "values":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self.values, name)
 
 
 def long_table(

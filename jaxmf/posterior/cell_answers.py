@@ -10,11 +10,13 @@ import numpy as np
 
 from jaxmf import registry
 from jaxmf.arguments import check_count, check_number, check_seed
-from jaxmf.model import HasRowGroups, KnowsTime, TransformsDocuments, TransformsRows
+from jaxmf.data.names import ids_or_positions
+from jaxmf.model import HasNetwork, HasRowGroups, KnowsTime, TransformsDocuments, TransformsRows
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior import row_groups, tables, topics, transposed
 from jaxmf.posterior.draws import Draws, SomeDraws
 from jaxmf.posterior.prediction import Prediction
+from jaxmf.posterior.representation import Representation
 from jaxmf.programs import jit_method
 
 
@@ -85,7 +87,7 @@ def transform(
     row_features: object = None,
     unknown: str = "error",
     seed: int = 0,
-) -> np.ndarray:
+) -> Representation:
     """Latent representation of rows not seen in training: probability of each feature.
 
     Features are those of the reference draw (highest log joint), in the order of `features`. Of
@@ -103,7 +105,8 @@ def transform(
             them out.
         seed: of the chain over features where they are too many to sum over.
     Returns:
-        (N_new, K) float between 0 and 1.
+        (M, K) float with the ids of the rows, an array for numpy; between 0 and 1 but for real
+        factors. `.to_pandas()` has a row for each and a column for each feature, group or topic.
     Warns:
         UserWarning: more than half of the tokens of new documents are left out, or all those of
             one, which then has the proportions of the prior.
@@ -126,12 +129,17 @@ def transform(
     cell_questions.check_draws(posterior)
     key = jax.random.key(seed)
     model = transposed.model_of_new(posterior, target, row_features)
-    probabilities = _transform(model, key, posterior.reference_draw(), posterior.data, target)
+    values = np.asarray(_transform(model, key, posterior.reference_draw(), posterior.data, target))
     if isinstance(model, HasRowGroups):
-        return row_groups.in_order(posterior, np.asarray(probabilities))
-    if "z" not in posterior.draws:
-        return np.asarray(probabilities)
-    return np.asarray(probabilities)[:, tables.features(posterior).slots]
+        values, part = row_groups.in_order(posterior, values), "group"
+    elif isinstance(model, HasNetwork):
+        part = "group"
+    elif "z" in posterior.draws:
+        values, part = values[:, tables.features(posterior).slots], "feature"
+    else:
+        part = "factor"
+    names = ids_or_positions(target.row_names, target.num_rows)
+    return Representation(values, names, "row", part, "mean" if part == "factor" else "probability")
 
 
 def at(posterior: SomeDraws, time: float) -> SomeDraws:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from jaxmf import diagnostics
-from jaxmf.answers import Answer, Lines
+from jaxmf.answers import ArrayAnswer, Lines
 from jaxmf.arguments import check_word
 from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasBiclusters, HasRowGroups, lacks
@@ -23,12 +22,10 @@ SIDES = ("row", "column")
 _MANY_ROWS = 20_000
 _SHOWN = 8
 
-Index = int | slice | np.ndarray
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Cooccurrence(Answer, NDArrayOperatorsMixin):
-    """What pairs of R rows, or columns, share; numpy and operators take it as an array.
+class Cooccurrence(ArrayAnswer):
+    """What pairs of R rows, or columns, share; it may be used as an array.
 
     ``found[i, j]`` is by position in ``names``. By id: name the rows in the question,
     ``post.cooccurrence(["ann", "bob"])[0, 1]``, or ask ``found.to_pandas()``, a line a pair.
@@ -44,29 +41,6 @@ class Cooccurrence(Answer, NDArrayOperatorsMixin):
     names: np.ndarray
     side: str
     measure: str
-
-    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.values, dtype=dtype, copy=copy)
-
-    def __array_ufunc__(
-        self, ufunc: np.ufunc, method: str, *inputs: object, **options: object
-    ) -> object:
-        plain = (np.asarray(each) if isinstance(each, Cooccurrence) else each for each in inputs)
-        return getattr(ufunc, method)(*plain, **options)
-
-    def __getitem__(self, index: Index | tuple[Index, ...]) -> np.ndarray:
-        return np.asarray(self.values[index])
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return iter(self.values)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the array, (R, R)."""
-        return self.values.shape
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line a pair, each pair once."""

@@ -15,9 +15,11 @@ from jaxmf.arguments import check_count, check_seed
 from jaxmf.blocks.kept_counts import is_table
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Container, Tokens, as_container
+from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import CompletesDocuments, HasGroups, HasRowGroups, TransformsDocuments
 from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.representation import Representation
 from jaxmf.programs import jit, jit_method
 from jaxmf.types import Array, Draw, Key
 
@@ -170,7 +172,7 @@ def named_entries(positions: np.ndarray, names: np.ndarray | None) -> np.ndarray
     return found
 
 
-def transform(posterior: Draws, new: Tokens, seed: int) -> np.ndarray:
+def transform(posterior: Draws, new: Tokens, seed: int) -> Representation:
     """The groups of new documents, in the order of `top_entries`: see `Posterior.transform`.
 
     Slots of no topic, which models that learn their number keep for further ones, are left out.
@@ -180,7 +182,9 @@ def transform(posterior: Draws, new: Tokens, seed: int) -> np.ndarray:
     sizes = np.asarray(posterior.model.shares(draw, posterior.data))
     order = np.argsort(-sizes, kind="stable")
     # an empty topic of a stated number has its share by the prior
-    return shares[:, order[((sizes > 0) | (shares > 0).any(axis=0))[order]]]
+    values = shares[:, order[((sizes > 0) | (shares > 0).any(axis=0))[order]]]
+    names = ids_or_positions(new.names.get("document"), len(values))
+    return Representation(values, names, "document", "topic", "proportion")
 
 
 def document_completion(

@@ -279,7 +279,7 @@ def _has_probabilities(posterior: Posterior) -> bool:
 
 def _transforms(posterior: Posterior) -> bool:
     found = posterior.transform(posterior.data)
-    return found.ndim == 2 and bool(np.isfinite(found).all())
+    return found.values.ndim == 2 and bool(np.isfinite(found.values).all())
 
 
 def _shows(posterior: Posterior) -> bool:

@@ -1,5 +1,6 @@
 """Questions to a posterior: each answer against the same sum written out, and each refusal."""
 
+import copy
 import dataclasses
 import json
 
@@ -175,6 +176,14 @@ def test_transform_finds_the_features_of_new_rows(problem, sampled):
     probabilities = sampled.transform(values[:3])
     features = sampled.features()
     assert probabilities.shape == (3, len(features.counts))
+    # an answer with ids that may be used as the array
+    assert probabilities.to_pandas().shape == probabilities.shape
+    assert list(probabilities.table())[:2] == ["row", "feature 0"]
+    np.testing.assert_array_equal((1 - probabilities).round(2), 1 - probabilities.values.round(2))
+    np.testing.assert_array_equal(copy.deepcopy(probabilities), probabilities)
+    assert probabilities.to_xarray()["probability"].dims == ("row", "feature")
+    with pytest.raises(AttributeError, match="no_such"):
+        probabilities.no_such  # noqa: B018
     # All settings of the reference draw's features, weighed one by one, new features left out.
     draw = sampled.reference_draw()
     z = draw["z"].astype(float)[:, features.slots]

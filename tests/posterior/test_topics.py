@@ -73,6 +73,8 @@ def test_new_documents_may_use_other_words_and_fewer(fitted):
         post.transform(some)
     found = post.transform(some, unknown="drop")
     assert found.shape == (2, shares.shape[1])
+    assert found.to_pandas().index.tolist() == ["x", "y"]
+    assert list(found.table()) == ["document", "topic 0", "topic 1"]
     assert (found[0] > 0.5).argmax() != (found[1] > 0.5).argmax()
     score = post.document_completion(some, unknown="drop")
     assert score.log_likelihood.size == 1
@@ -282,11 +284,14 @@ def test_cells_of_new_users(rated):
     post, liked, _ = rated
     half = np.full((2, 20), np.nan)
     half[:, :10] = liked[:2, :10]
-    new = mf.Entries.from_array(half)
+    new = mf.Entries.from_array(half, row_names=["ann", "bob"])
     prediction = post.predict(new_rows=new)
     expected = liked[prediction.rows, prediction.columns]
     assert np.sqrt(np.mean((prediction.mean - expected) ** 2)) < 1.2
-    assert post.transform(new).shape == (2, 2)
+    found = post.transform(new)
+    assert found.shape == (2, 2)
+    assert found.to_pandas().index.tolist() == ["ann", "bob"]
+    assert "group 1" in repr(found)
 
 
 def test_recommended_are_the_best_of_what_a_user_has_not_rated(rated):
