@@ -299,7 +299,7 @@ def check_hold_out(container: type[Container], share: float) -> None:
 
 
 def hide(data: Any, share: float, seed: int) -> tuple[Container, PyTree]:
-    """Hide a share of the observed cells.
+    """Hide a share of the observed cells, the same ones of a matrix and of the list of its cells.
 
     Returns:
         The data; and the matrix as it was, of ratings the hidden ones as `Entries`. None where
@@ -310,27 +310,29 @@ def hide(data: Any, share: float, seed: int) -> tuple[Container, PyTree]:
         return data, None
     from jaxmf.data import Dense, Entries
 
-    if isinstance(data, Entries):
-        return _hide_entries(data, share, seed)
-    truth = data.to_array()
-    hidden = np.random.default_rng([seed, 5]).random(truth.shape) < share
-    if not np.isfinite(truth[hidden]).any():
-        raise ValueError(f"--hold-out {share}: hides no observed cell; a larger share is needed")
-    values = np.where(hidden, np.nan, truth)
-    return Dense(values, row_names=data.row_names, column_names=data.column_names), truth
+    if not isinstance(data, Entries):
+        truth = data.to_array()
+        values, (rows, columns) = truth.copy(), np.nonzero(np.isfinite(truth))
+        chosen = _chosen_cells(rows, columns, share, seed)
+        values[rows[chosen], columns[chosen]] = np.nan
+        return Dense(values, row_names=data.row_names, column_names=data.column_names), truth
+    rows, columns, values = map(np.asarray, (data.rows, data.columns, data.values))
+    hidden = _chosen_cells(rows, columns, share, seed)
+    kept = np.delete(np.arange(data.num_entries), hidden)
+    parts = []
+    for some in (kept, hidden):
+        names = {"row_names": data.row_names, "column_names": data.column_names}
+        parts.append(Entries(rows[some], columns[some], values[some], data.shape, **names))
+    return parts[0], parts[1]
 
 
-def _hide_entries(data: Any, share: float, seed: int) -> tuple[Any, Any]:
-    """Observed cells without a share of them at random, and those; rows and columns stay."""
-    num_hidden = round(share * data.num_entries)
-    if not 0 < num_hidden < data.num_entries:
+def _chosen_cells(rows: np.ndarray, columns: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Positions of a share of the cells at random, whatever their order: ascending."""
+    num_hidden = round(share * rows.size)
+    if not 0 < num_hidden < rows.size:
         raise ValueError(
-            f"--hold-out {share}: hides {num_hidden} of {data.num_entries} ratings; at least one "
+            f"--hold-out {share}: hides {num_hidden} of {rows.size} observed cells; at least one "
             "has to be hidden, and one to be left"
         )
-    order = np.random.default_rng([seed, 5]).permutation(data.num_entries)
-    parts = []
-    for chosen in (np.sort(order[num_hidden:]), np.sort(order[:num_hidden])):
-        cells = (np.asarray(index)[chosen] for index in (data.rows, data.columns, data.values))
-        parts.append(type(data)(*cells, data.shape, data.row_names, data.column_names))
-    return parts[0], parts[1]
+    chosen = np.random.default_rng([seed, 5]).permutation(rows.size)[:num_hidden]
+    return np.sort(np.lexsort((columns, rows))[chosen])

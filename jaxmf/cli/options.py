@@ -177,6 +177,7 @@ _AS_OPTIONS = (
         "has no cells to predict; jaxmf recommend and jaxmf report answer of it",
     ),
     ('criterion="loo"', "--criterion loo"),
+    ('held_out=truth, criterion="squared_error"', "--criterion squared_error"),
     (r"score\s+held_out\s+data", "score cells that all runs hide (fit --hold-out .1)"),
     ("use_columns", "--columns"),
     ("drop_columns", "--drop"),

@@ -61,7 +61,8 @@ def compare(
         str | None,
         typer.Option(
             help="loo (each observed cell given all others), or waic; by default the cells that "
-            "fit --hold-out hid, where all runs hold out the same ones, and else loo."
+            "fit --hold-out hid, where all runs hold out the same ones, and else loo. "
+            "squared_error is of the hidden cells and also compares Gaussian with Ordinal."
         ),
     ] = None,
 ) -> None:
@@ -74,13 +75,19 @@ def compare(
     import jaxmf as mf
 
     runs = {str(folder): _load(folder) for folder in folders}
-    hidden = _held_out_by_all(runs) if criterion is None else None
-    if hidden is None:
-        table = mf.compare(runs, criterion=criterion or "loo")
-    else:
+    by_error = criterion == "squared_error"
+    hidden = _held_out_by_all(runs) if criterion is None or by_error else None
+    if hidden is not None:
         cells, values = hidden
-        table = mf.compare(runs, held_out=values, cells=cells)
+        table = mf.compare(runs, held_out=values, cells=cells, criterion=criterion or "loo")
         print("By the cells that all runs hold out; --criterion loo is by the observed ones.")
+    elif by_error:
+        raise ValueError(
+            "--criterion squared_error: these runs do not hold out the same cells; fit them to the "
+            "same file with the same --hold-out and --seed"
+        )
+    else:
+        table = mf.compare(runs, criterion=criterion or "loo")
     print(as_options(str(table)))
 
 

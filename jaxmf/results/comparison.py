@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.arguments import check_object, check_word
+from jaxmf.column_units import units_of
 from jaxmf.diagnostics import Summary, weights_effective_size
 from jaxmf.engine.progress import Display, ProgressReport
 from jaxmf.model import CompletesDocuments
@@ -25,7 +26,7 @@ from jaxmf.posterior import leave_one_out, pareto, pointwise, same_data
 from jaxmf.posterior.pointwise import Units
 from jaxmf.results.posterior import Posterior
 
-CRITERIA = ("loo", "waic")
+CRITERIA = ("loo", "waic", "squared_error")
 _FEWEST_DRAWS = 25  # of which a tail can be smoothed
 _FEWEST_EFFECTIVE = 100  # particles
 _MOST_DRAWS = 1_000
@@ -85,6 +86,8 @@ class Scored(NamedTuple):
     cells: Cells | None  # their rows and columns, (M,) int each; None of held-out rows and words
     num_units: int  # how many there are, of which M are scored
     kind: str  # "cells", "tokens", "rows", "held-out cells", "held-out rows" or "held-out words"
+    is_of_errors: bool = False  # scores are squared errors of the cells, their signs turned
+    unit: str = ""  # of the errors, where columns have units of their own
 
 
 class ModelComparison(Summary):
@@ -95,7 +98,8 @@ class ModelComparison(Summary):
     or negative, and its standard error, paired by cell; ``parameters``, their effective number;
     ``high k``, the share of cells whose importance weights are unreliable; ``log evidence``, of
     particle filters and `jaxmf.smc`, where its error is credible. A column that no posterior has is
-    left out.
+    left out. By squared errors ``squared error`` stands in place of ``elpd``, the mean over cells,
+    and the differences are zero or positive.
 
     Attributes:
         conclusion: which posteriors are distinguishable, and whether the checks allow to trust it.
@@ -143,7 +147,10 @@ def compare(
             rows of mixtures; new documents of topic models.
         cells: the cells to be scored: observed ones, or of `held_out` the missing ones. Named as in
             `Posterior.predict`; by default all.
-        criterion: ``"loo"``, or ``"waic"`` for models whose cells are independent given a draw.
+        criterion: ``"loo"``, or ``"waic"`` for models whose cells are independent given a draw; or
+            ``"squared_error"`` of the predicted means of `held_out` cells, which also compares
+            models of densities with those of probabilities (`Gaussian` with `Ordinal`): by the mean
+            over cells, in units of the columns where a model has such, with paired errors.
         progress: whether to show a bar, as in `jaxmf.sample`.
     Returns:
         A table that prints itself and ends in a conclusion.
@@ -162,10 +169,16 @@ def compare(
     """
     posts = _check(posteriors)
     check_word("criterion", criterion, CRITERIA)
-    if held_out is not None and criterion != "loo":
+    if held_out is not None and criterion == "waic":
         raise ValueError("criterion: held_out data are scored as they are; leave criterion out")
+    if held_out is None and criterion == "squared_error":
+        raise ValueError(
+            'criterion: "squared_error" is of cells that runs did not see; pass held_out'
+        )
     with Display(progress) as display:
-        if held_out is None:
+        if criterion == "squared_error":
+            scored = _score_errors(posts, held_out, cells, display)
+        elif held_out is None:
             scored = _score_observed(posts, cells, criterion, display)
         else:
             scored = _score_held_out(posts, held_out, cells, display)
@@ -334,6 +347,27 @@ def _score_held_out(
     return Scored(scores, where, where[0].size, "held-out cells")
 
 
+def _score_errors(
+    posts: dict[str, Posterior], held_out: object, cells: object, display: Display
+) -> Scored:
+    """The squared errors of the means of cells that the runs did not see, their signs turned."""
+    for posterior in posts.values():
+        cell_questions.check_cells(posterior)
+    first = next(iter(posts.values()))
+    where, known = cell_questions.held_out_cells(first, held_out, cells, argument="held_out")
+    # the same units for all of them
+    units = [units_of(posterior.model, where[1]) for posterior in posts.values()]
+    unit = next((each for each in units if np.ptp(each)), np.ones(known.size))
+
+    def score(posterior: Posterior) -> np.ndarray:
+        mean, _ = cell_questions.moments(posterior, where, None, seed=0)
+        return -(((mean - known) / unit) ** 2)
+
+    words = " in units of the columns" if np.ptp(unit) else ""
+    scores = _scores(posts, display, score)
+    return Scored(scores, where, known.size, "held-out cells", is_of_errors=True, unit=words)
+
+
 def _scores(
     posts: dict[str, Posterior], display: Display, score: Callable[[Posterior], np.ndarray]
 ) -> dict[str, Score]:
@@ -353,8 +387,8 @@ def _check_measure(posts: dict[str, Posterior], first: str, name: str) -> None:
     if are_discrete[0] != are_discrete[1]:
         raise ValueError(
             f"posteriors: the cells of {first!r} have {words[are_discrete[0]]} and those of "
-            f"{name!r} {words[are_discrete[1]]}, which cannot be compared; compare errors of "
-            "predictions instead (jaxmf.diagnostics.held_out_error)"
+            f"{name!r} {words[are_discrete[1]]}, which cannot be compared; compare their errors "
+            'at cells that all runs hold out: held_out=truth, criterion="squared_error"'
         )
 
 
@@ -403,7 +437,8 @@ def _worries(posts: dict[str, Posterior], scored: Scored) -> list[str]:
 
 def _table(posts: dict[str, Posterior], scored: Scored, worries: list[str]) -> ModelComparison:
     """The numbers, the best posterior first, and the conclusion."""
-    scores, scale = scored.scores, scored.num_units
+    scores = scored.scores
+    scale, sign = (1, -1) if scored.is_of_errors else (scored.num_units, 1)
     means = {name: np.nan_to_num(scores[name].each.mean(), nan=-np.inf) for name in scores}
     names = sorted(scores, key=lambda name: -means[name])
     best, differences = scores[names[0]].each, {}
@@ -417,9 +452,9 @@ def _table(posts: dict[str, Posterior], scored: Scored, worries: list[str]) -> M
         parameters = np.nan if score.num_parameters is None else score.num_parameters.mean() * scale
         lines.append(
             [
-                score.each.mean() * scale,
+                sign * score.each.mean() * scale,
                 _standard_error(score.each, scored.cells) * scale,
-                difference.mean() * scale,
+                sign * difference.mean() * scale,
                 _standard_error(difference, scored.cells) * scale,
                 parameters,
                 score.unreliable_share,
@@ -429,13 +464,17 @@ def _table(posts: dict[str, Posterior], scored: Scored, worries: list[str]) -> M
     values = np.array(lines)
     is_unknown = np.isnan(values).all(axis=0)
     kept = np.flatnonzero(~is_unknown | (np.arange(len(_COLUMNS)) < _ALWAYS_SHOWN))
-    table = ModelComparison(names, [_COLUMNS[index] for index in kept], values[:, kept])
-    table.differences, table.cells_scored = differences, scored.cells
+    columns = ("squared error", *_COLUMNS[1:]) if scored.is_of_errors else _COLUMNS
+    table = ModelComparison(names, [columns[index] for index in kept], values[:, kept])
+    table.differences = {name: sign * each for name, each in differences.items()}
+    table.cells_scored = scored.cells
     table.is_reliable = not worries
     table.conclusion = _conclusion(table, scored, worries)
-    num_scored = differences[names[0]].size
-    subset = f", a random {num_scored:,} of them scored" if num_scored < scale else ""
-    table.caption = textwrap.fill(f"{scale:,} {scored.kind}{subset}. {table.conclusion}", 88)
+    size, num_scored = scored.num_units, differences[names[0]].size
+    subset = f", a random {num_scored:,} of them scored" if num_scored < size else ""
+    table.caption = textwrap.fill(
+        f"{size:,} {scored.kind}{subset}{scored.unit}. {table.conclusion}", 88
+    )
     return table
 
 
@@ -460,16 +499,20 @@ def _conclusion(table: ModelComparison, scored: Scored, worries: list[str]) -> s
     """Which posteriors are distinguishable, and whether to trust it."""
     best, *others = table.names
     worse, same = [], []
+    least, unit, digits = _LEAST_DIFFERENCE, "nats", ".1f"
+    if scored.is_of_errors:
+        least, unit, digits = 0.0, "in squared error", ".3g"
     for name in others:
-        difference, error = table[name, "difference"], table[name, "se of difference"]
+        difference, error = -abs(table[name, "difference"]), table[name, "se of difference"]
         if not np.isfinite(difference):
             count = scored.scores[name].num_not_finite
             worse.append(f"{name!r} has no finite density at {count:,} {scored.kind}")
-        elif difference < -max(_LEAST_DIFFERENCE, _ERRORS * error):
+        elif difference < -max(least, _ERRORS * error):
             errors = f", {-difference / error:.1f} standard errors" if error > 0 else ""
-            worse.append(f"{name!r} is worse by {-difference:.1f} nats{errors}")
+            worse.append(f"{name!r} is worse by {-difference:{digits}} {unit}{errors}")
         else:
-            same.append(f"{name!r} ({difference:.1f} ± {error:.1f} nats)")
+            shown = -difference if scored.is_of_errors else difference
+            same.append(f"{name!r} ({shown:{digits}} ± {error:{digits}} {unit})")
     parts = [f"{best!r} predicts best" + (f": {'; '.join(worse)}" if worse else "")]
     if same:
         parts.append(

@@ -154,11 +154,15 @@ def test_runs_are_compared_by_the_cells_that_all_of_them_hold_out(finished, tmp_
     printed = capsys.readouterr().out
     assert printed.startswith("By the cells that all runs hold out")
     assert "3 held-out cells" in printed
+    assert cli.run([*compared, "--criterion", "squared_error"]) == 0
+    assert "squared error" in capsys.readouterr().out
     assert cli.run([*compared, "--criterion", "loo"]) == 2
     assert "loo needs 25" in capsys.readouterr().err
     write_notes(folders[1], image_shape=None, truth=truth + 1)  # other cells: not the same ones
     assert cli.run(compared) == 2
     assert "loo needs 25" in capsys.readouterr().err
+    assert cli.run([*compared, "--criterion", "squared_error"]) == 2
+    assert "do not hold out the same cells" in capsys.readouterr().err
 
 
 def test_predict_writes_a_table(finished, tmp_path, capsys):
@@ -495,8 +499,30 @@ def test_new_rows_are_read_in_the_form_that_is_given(tmp_path):
 
 def test_too_few_ratings_to_hide_some_are_refused():
     data = mf.Entries([0, 1], [0, 1], [1.0, 2.0], (2, 2))
-    with pytest.raises(ValueError, match=r"--hold-out 0\.1: hides 0 of 2 ratings; at least one"):
+    with pytest.raises(ValueError, match=r"--hold-out 0\.1: hides 0 of 2 observed cells; at least"):
         hide(data, 0.1, seed=0)
+    with pytest.raises(ValueError, match=r"hides 2 of 2 observed cells"):
+        hide(mf.Dense([[0.0, np.nan], [np.nan, 1.0]]), 0.9, seed=0)
+
+
+def test_the_same_cells_are_hidden_of_a_matrix_and_of_the_list_of_its_cells():
+    matrix = np.arange(24.0).reshape(4, 6)
+    matrix[1, 2] = np.nan
+    rows, columns = np.nonzero(np.isfinite(matrix))
+    order = np.random.default_rng(0).permutation(rows.size)
+    rows, columns = rows[order], columns[order]
+    cells = mf.Entries(rows, columns, matrix[rows, columns], matrix.shape)
+    dense, truth = hide(mf.Dense(matrix), 0.25, seed=3)
+    kept, hidden = hide(cells, 0.25, seed=3)
+    is_hidden = np.isnan(dense.to_array()) & np.isfinite(truth)
+    assert is_hidden.sum() == hidden.num_entries == 6
+    assert is_hidden[np.asarray(hidden.rows), np.asarray(hidden.columns)].all()
+    is_kept = np.isfinite(dense.to_array())
+    assert is_kept.sum() == kept.num_entries == 17
+    assert is_kept[np.asarray(kept.rows), np.asarray(kept.columns)].all()
+    np.testing.assert_array_equal(truth[hidden.rows, hidden.columns], hidden.values)
+    _, other = hide(cells, 0.25, seed=4)
+    assert not is_hidden[np.asarray(other.rows), np.asarray(other.columns)].all()
 
 
 def test_ids_are_read_as_the_data_has_them():

@@ -49,6 +49,14 @@ class ColumnMeans(mf.Model):
         return stats.norm.logpdf(x, mean, np.sqrt(variance)).ravel()
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["scale"], meta_fields=[])
+@dataclass(frozen=True)
+class Coins(ColumnMeans):
+    """Zeros and ones, whose probabilities are the means of the columns."""
+
+    cell_distribution = "bernoulli"
+
+
 def run(model, x, **draws):
     """A posterior with these draws, (chains, draws, ...)."""
     meta = Meta("sample", 0, {"num_warmup": 9}, {}, {}, "CPU", 1.0, 1.0, True, {})
@@ -324,6 +332,32 @@ def test_held_out_cells_are_compared(x, posts):
     assert table["wide", "elpd"] == pytest.approx(each.sum())
     assert table.columns == ["elpd", "se", "difference", "se of difference"]
     np.testing.assert_array_equal(table.cells_scored[0], hidden[0])
+
+
+def test_squared_errors_are_paired_and_compare_densities_with_probabilities(x):
+    truth = (x > 0).astype(float)
+    holes = truth.copy()
+    holes[np.arange(12), np.arange(12)] = np.nan
+    coins = run(Coins(), holes, means=np.full((1, 30, 24), 0.4))
+    real = run(ColumnMeans(), holes, means=np.zeros((1, 30, 24)))
+    posts = {"a": coins, "b": real}
+    with pytest.raises(ValueError, match='held_out=truth, criterion="squared_error"'):
+        mf.compare(posts, held_out=truth)
+    with pytest.raises(ValueError, match="pass held_out"):
+        mf.compare(posts, criterion="squared_error")
+    table = mf.compare(posts, held_out=truth, criterion="squared_error")
+    errors = {n: (post.predict().mean - np.diag(truth)[:12]) ** 2 for n, post in posts.items()}
+    best, other = table.names
+    assert errors[best].mean() < errors[other].mean()
+    difference = errors[other] - errors[best]
+    np.testing.assert_allclose(table.differences[other], difference, atol=1e-6)
+    assert table.columns == ["squared error", "se", "difference", "se of difference"]
+    assert table[other, "squared error"] == pytest.approx(errors[other].mean(), rel=1e-5)
+    assert table[other, "difference"] == pytest.approx(difference.mean(), rel=1e-4)
+    error = difference.std(ddof=1) / np.sqrt(12)
+    assert table[other, "se of difference"] == pytest.approx(error, rel=1e-4)
+    assert "in squared error" in table.conclusion
+    assert "nats" not in table.conclusion
 
 
 def test_the_same_cells_in_two_containers_are_the_same_data(x, posts):
