@@ -293,6 +293,14 @@ class HasCategories(Protocol[Data]):
 
 
 @runtime_checkable
+class HasColumnValues(Protocol):
+    """May have columns of a finite set of values: `Posterior.probabilities` of their cells."""
+
+    def column_values(self, column: int, /) -> tuple[float, ...] | None:
+        """The values of a column in increasing order; None where it may have any number."""
+
+
+@runtime_checkable
 class KeepsLess(Protocol):
     """May leave out of a draw what predictions need: `sample(keep_factors=False)`."""
 

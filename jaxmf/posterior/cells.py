@@ -18,6 +18,7 @@ from jaxmf.data.convert import complete_matrix, matched_cells
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import (
     CompletesDocuments,
+    HasColumnValues,
     PredictsCells,
     ScoresFurtherRows,
     TakesNewRows,
@@ -26,6 +27,7 @@ from jaxmf.model import (
 from jaxmf.posterior import (
     categories,
     kept_cells,
+    level_probabilities,
     named_cells,
     prediction,
     transposed,
@@ -33,6 +35,7 @@ from jaxmf.posterior import (
 )
 from jaxmf.posterior.cell_distributions import cell_distribution
 from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.level_probabilities import Probabilities
 from jaxmf.posterior.named_cells import Cells, read_cells
 from jaxmf.posterior.prediction import CellMixture, Prediction
 
@@ -218,14 +221,14 @@ def new_rows_of(
 
 
 def moments(
-    posterior: Draws, where: Cells, new: MatrixContainer, seed: int
+    posterior: Draws, where: Cells, new: MatrixContainer | None, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Predictive mean and variance of cells of new rows, each (M,) float.
+    """Predictive mean and variance of cells, each (M,) float.
 
     Args:
         posterior: with the model for questions about these rows.
         where: the cells.
-        new: the rows, with the columns of the data.
+        new: the rows that they are in, with the columns of the data; None for those of the data.
         seed: of what is drawn of the rows.
     """
     if categories.has_categories(posterior.model):
@@ -294,21 +297,28 @@ def _mixture(
     )
 
 
-def probabilities(posterior: Draws, cells: object) -> np.ndarray:
-    """The probability of every value that a cell may have, of a model of ratings.
+def probabilities(posterior: Draws, cells: object) -> Probabilities:
+    """The probability of every value that a cell may have, of ratings and of categories.
+
+    Of mixtures whose columns have families of their own the cells of columns of categories
+    (`DirichletMultinomial`) and of zeros and ones (`BetaBinary`).
 
     Args:
         cells: which cells, as in `predict`.
     Returns:
-        (M, V) float, the values in the order of the model's `values`.
+        (M, V) float, an array for numpy, with the values and the ids of the cells; `.to_pandas()`
+        has one line a cell, with a column for each value.
     Raises:
-        ValueError: the model's cells are not of a finite set.
+        ValueError: the cells are not of a finite set.
     """
-    if not categories.has_categories(posterior.model):
-        raise ValueError(
-            f"{type(posterior.model).__name__} has no finite set of values; see predict(cells)"
-        )
-    return _probabilities(posterior, named_cells.read_cells(cells, posterior.data))
+    model = posterior.model
+    if categories.has_categories(model):
+        where = named_cells.read_cells(cells, posterior.data)
+        found = _probabilities(posterior, where)
+        return level_probabilities.named(posterior, where, found, model.values)
+    if not isinstance(model, HasColumnValues):
+        raise ValueError(f"{type(model).__name__} has no finite set of values; see predict(cells)")
+    return level_probabilities.by_column(posterior, named_cells.read_cells(cells, posterior.data))
 
 
 def _probabilities(

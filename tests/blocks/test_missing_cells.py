@@ -287,6 +287,34 @@ def test_columns_of_several_kinds_keep_to_their_values():
     assert np.all(np.isfinite(post.predict(new_rows=table[:4]).mean))
 
 
+def test_categories_have_the_probability_of_each_value():
+    """By the counts of the group of the row, a column at a time; columns may have other values."""
+    table = np.array([[0.1, 0, 2], [0.0, 0, 2], [9.0, 1, np.nan], [9.1, 1, 0], [9.2, np.nan, 0]])
+    columns, rows = ["x", "smokes", "kind"], list("abcde")
+    data = mf.Dense(table, row_names=rows, column_names=columns)
+    family = mf.MixedColumns([None, mf.BetaBinary(), mf.DirichletMultinomial(3, 1.0)])
+    run = {"num_warmup": 5, "num_samples": 4, "num_chains": 1, "progress": False}
+    post = mf.sample(mf.MixtureOfGaussians(2, family=family), data, **run)
+    found = post.probabilities((["c", "e"], ["kind", "smokes"]))
+    assert found.levels.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
+    assert found[1, 2] == 0
+    labels = post.draws["group_of_tokens"].reshape(-1, 5)
+    expected = np.zeros((2, 3))
+    for groups in labels:
+        kinds, smokes = table[groups == groups[2], 2], table[groups == groups[4], 1]
+        for level in range(3):
+            expected[0, level] += (1 + np.sum(kinds == level)) / (3 + np.sum(kinds >= 0))
+            if level < 2:
+                expected[1, level] += (1 + np.sum(smokes == level)) / (2 + np.sum(smokes >= 0))
+    np.testing.assert_allclose(found, expected / len(labels), rtol=1e-4)
+    frame = found.to_pandas()
+    assert frame["row"].tolist() == ["c", "e"]
+    assert list(frame) == ["row", "column", "0", "1", "2"]
+    with pytest.raises(ValueError, match="column 'x' has no finite set of values"):
+        post.probabilities((["c"], ["x"]))
+
+
 def test_one_family_is_needed_for_each_column():
     model = mf.DPMixture(family=mf.MixedColumns(KINDS_OF_COLUMNS))
     with pytest.raises(ValueError, match="families: there are 4, and the rows have 3 columns"):

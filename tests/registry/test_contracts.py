@@ -21,7 +21,7 @@ TOPICS = NETWORK | {"CompletesDocuments", "RanksWords", "ScoresDocuments"}
 TOPICS |= {"ShowsColumns", "TransformsDocuments"}
 MIXTURE = NETWORK | {"DrawsCells", "HasPointwiseLikelihood", "HasRowGroups"}
 MIXTURE |= {"PredictsCells", "TransformsRows"}
-ROWS = MIXTURE | {"DrawsNewRows", "ScoresFurtherRows", "TakesNewRows"}
+ROWS = MIXTURE | {"DrawsNewRows", "HasColumnValues", "ScoresFurtherRows", "TakesNewRows"}
 RATINGS = MIXTURE - {"HasRowGroups"} | {
     "HasCategories",
     "RanksColumns",

@@ -38,6 +38,7 @@ from jaxmf.blocks.values import draw_in_parts, draw_indices, log_mixture
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Dense, Tokens
 from jaxmf.data.container import bare
+from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
 from jaxmf.likelihoods.families.columns import IndependentColumns
 from jaxmf.likelihoods.families.family import Family, check_family
 from jaxmf.likelihoods.families.mixed_columns import MixedColumns
@@ -263,6 +264,16 @@ class _Mixture(NetworkModel[Dense]):
         alone = alone.at[jnp.arange(rows.shape[0]), columns].set(values)
         logs = jax.vmap(lambda row: distribution.predictive(cache, lanes, row))(alone)
         return jax.nn.logsumexp(logs, axis=1, b=self._shares_of_rows(draw, data, rows))
+
+    def column_values(self, column: int) -> tuple[float, ...] | None:
+        """0 to V - 1 of a column of V categories, 0 and 1 of a binary one; else None."""
+        family: Any = self.family
+        if isinstance(family, MixedColumns):
+            family = family.families[column]
+        elif isinstance(family, IndependentColumns):
+            family = family.family
+        is_known = isinstance(family, BetaBinary | DirichletMultinomial) and family.size is not None
+        return tuple(map(float, range(family.size))) if is_known else None
 
     def group_moments(self, draw: Draw, data: Dense) -> GroupMoments:
         """Sizes, probabilities and means of the groups given a draw.
