@@ -276,8 +276,10 @@ def _bad_column(argument: str, label: object, column: pd.Series) -> str:
     if not first and _is_numeric(column):
         return f"{what} Its values are numbers: df.astype(float) has them as such."
     return (
-        f"{what} Drop the column, make it the ids (df.set_index({label!r})), or convert it "
-        "(pandas.to_numeric). A first column of texts, each once, is taken as ids as it is."
+        f"{what} Drop the column, make it the ids (df.set_index({label!r})), or convert it: texts "
+        "of numbers by pandas.to_numeric, categories to their codes by "
+        f"df[{label!r}].astype('category').cat.codes.replace(-1, np.nan), which mixtures take with "
+        "family=mf.MixedColumns([...]). A first column of texts, each once, is taken as ids."
     )
 
 

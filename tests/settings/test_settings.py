@@ -54,6 +54,7 @@ def test_distributions_are_read(text, words):
         ("Gamma(-1, 1)", "does not take these arguments"),
         ("Gamma(1, 1, 1, 1)", "does not take these arguments"),
         ("Gamma(1, shape=2)", "does not take these arguments"),
+        ("Ordinal(0.5, 1, 1.5)", r"in parentheses, Ordinal\(\(1, 2, 3, 4, 5\)\)"),
         ("1 + 1", "cannot read"),
         ("[1, 2", "cannot read"),
         ("", "cannot read"),

@@ -54,13 +54,14 @@ class Ordinal(Likelihood):
 
     def __post_init__(self) -> None:
         if not isinstance(self.levels, tuple):
-            assign(self, levels=tuple(check_numbers("levels", self.levels).tolist()))
+            levels = [self.levels] if np.ndim(self.levels) == 0 else self.levels
+            assign(self, levels=tuple(check_numbers("levels", levels).tolist()))
         are_numeric = all(isinstance(level, (int, float)) for level in self.levels)
         ascend = are_numeric and np.isfinite(self.levels).all() and (np.diff(self.levels) > 0).all()
         if len(self.levels) < 2 or not ascend:
             raise ValueError(
                 f"levels: must be two or more ascending numbers, are {self.levels!r}; for ratings "
-                "of stars (1, 2, 3, 4, 5)."
+                "of stars in parentheses, Ordinal((1, 2, 3, 4, 5))."
             )
         # inside jax the scale may be an array, of which nothing can be said
         is_traced = hyper.is_placeholder(self.threshold_scale)
