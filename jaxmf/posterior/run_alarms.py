@@ -202,14 +202,28 @@ def unknown_evidence(posterior: Draws) -> Iterator[Alarm]:
         runs = "" if num_runs >= _FEWEST_RUNS else f" and num_runs={_FEWEST_RUNS}"
         fault = (
             "the particles of a run descend from few of its first ones, or its runs differ by more "
-            "than their own error. All other answers of this filter are then surer than they may "
-            "be, such as numbers of features and intervals of hyperparameters. Try mf.sample, or "
-            f"num_particles={10 * particles}{runs} or another proposal"
+            f"than their own error{_fewest(posterior)}. All other answers of this filter are then "
+            "surer than they may be, such as numbers of features and intervals of hyperparameters. "
+            f"Try mf.sample, or num_particles={10 * particles}{runs} or another proposal"
         )
     yield Alarm(
         "evidence",
         f"The log evidence ({posterior.evidence.value:.1f}) has no error that can be trusted: "
         f"{fault}. Do not compare models by it",
+    )
+
+
+def _fewest(posterior: Draws) -> str:
+    """Where the weights of a filter rest on the fewest particles, for the middle of a sentence."""
+    sizes, (_, particles) = posterior.trace.get("effective_sample_size"), posterior.weights.shape
+    if sizes is None or not sizes.size or sizes.min() >= particles:
+        return ""
+    step = int(np.unravel_index(np.argmin(sizes), sizes.shape)[1])
+    where = f"row {shown_id(posterior.data.row_names, step)}"
+    if step >= posterior.data.num_rows:
+        where = "the change to the target after the last row"
+    return (
+        f"; the fewest carry the weight at {where}, an effective {sizes.min():.1f} of {particles}"
     )
 
 
@@ -221,7 +235,8 @@ def agreeing_particles(posterior: Draws) -> Iterator[Alarm]:
     if doubt.among_particles < _LEAST_SHARE_OF_DOUBT * doubt.by_conditionals:
         yield Alarm(
             "particles",
-            f"The particles descend from few of the first ones: in {doubt.num_rows} rows the "
+            f"The particles descend from few of the first ones{_fewest(posterior)}: in "
+            f"{doubt.num_rows} rows the "
             f"probability of other features than the commonest is {doubt.among_particles:.1%} by "
             f"the particles and {doubt.by_conditionals:.1%} given everything else. Predictions of "
             "cells are surer than they should be, and may be worse than simple means. Try "

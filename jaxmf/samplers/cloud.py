@@ -16,7 +16,13 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.special import logsumexp
 
-from jaxmf.samplers.resampling import ResampleFn, log_mean_weight, optimal, systematic
+from jaxmf.samplers.resampling import (
+    ResampleFn,
+    effective_sample_size,
+    log_mean_weight,
+    optimal,
+    systematic,
+)
 
 PyTree = Any
 TriggerFn = Callable[[Array], Array]
@@ -34,6 +40,7 @@ class Cloud(NamedTuple):
     num_resampled: Array  # () int32, how often the cloud was resampled
     row: Array  # () int32, rows taken in
     num_tempered: Array  # () int32, tempering steps done
+    effective_size: Array  # () float, of weights before the last choice; P of enumerated children
 
 
 def one_of_identical(particles: PyTree, log_weights: Array) -> Array:
@@ -77,6 +84,9 @@ def weigh(
     increment = logsumexp(candidates) - jnp.where(jnp.isfinite(before), before, 0.0)
     total, rest = _compensated(cloud.log_evidence, cloud.log_evidence_rest, increment)
     cloud = cloud._replace(
+        effective_size=jnp.full((), num_particles, candidates.dtype)
+        if num_children > 1
+        else effective_sample_size(candidates),
         log_evidence=total,
         log_evidence_rest=rest,
         ancestor=jnp.arange(num_particles, dtype=jnp.int32),

@@ -105,7 +105,7 @@ def particle_filter(
     Returns:
         Algorithm with state `Cloud`. Its draws hold what the model keeps of each row for every
         particle, with ``ancestor``, where the model keeps a history; and the scalars
-        ``log_evidence`` and ``effective_sample_size``.
+        ``log_evidence`` and ``effective_sample_size``, before particles are chosen.
     Raises:
         ValueError: an option out of its range, or rejuvenation for a model that has none.
     """
@@ -167,6 +167,7 @@ def _init(options: FilterOptions, model: ParticleModel, key: Array, data: PyTree
         num_resampled=count,
         row=count,
         num_tempered=count,
+        effective_size=jnp.full((), options.num_particles, zero.dtype),
     )
 
 
@@ -296,7 +297,7 @@ def _record(model: ParticleModel, key: Array, cloud: Cloud, data: PyTree) -> dic
     del key, data
     draw = {
         "log_evidence": cloud.log_evidence,
-        "effective_sample_size": effective_sample_size(cloud.log_weights),
+        "effective_sample_size": cloud.effective_size,
     }
     if model.keep is not None:
         draw["ancestor"] = cloud.ancestor

@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior import alarms, data_alarms, structure_alarms
+from jaxmf.posterior import alarms, data_alarms, run_alarms, structure_alarms
 from jaxmf.posterior.alarms import RunWarning
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.results import Posterior
@@ -341,6 +341,12 @@ def test_an_evidence_without_a_credible_error_is_not_given_one(error, raises):
         (text,) = [str(alarm) for alarm in post.alarms() if alarm.kind == "evidence"]
         assert "All other answers of this filter are then surer" in text
         assert "Try mf.sample, or num_particles=2500 and num_runs=5" in text
+        assert "effective" not in text
+        sizes = np.full((2, 30), 200.0)
+        sizes[1, 17] = 1.34
+        object.__setattr__(post, "trace", {"effective_sample_size": sizes})
+        (alarm,) = run_alarms.unknown_evidence(post)
+        assert "the fewest carry the weight at row 17, an effective 1.3 of 250. All" in str(alarm)
 
 
 def test_one_run_of_a_filter_has_no_error_of_its_evidence():
@@ -351,6 +357,9 @@ def test_one_run_of_a_filter_has_no_error_of_its_evidence():
         for runs in (1, 2)
     ]
     assert [bool(np.isfinite(post.log_evidence_error)) for post in posts] == [False, True]
+    sizes = posts[1].trace["effective_sample_size"]
+    assert sizes.shape == (2, 4)
+    assert ((sizes >= 1) & (sizes < 50)).all(), "of weights before the particles are chosen"
     assert "without an error that can be trusted (num_runs=5 compares runs)" in str(posts[0])
     assert [kinds(post) for post in posts] == [[], []]
 
