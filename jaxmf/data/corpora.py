@@ -11,7 +11,7 @@ import numpy as np
 from jaxmf.arguments import check_file
 from jaxmf.data.checks import check_counts
 from jaxmf.data.container import UncheckedTable
-from jaxmf.data.headed_tables import read_columns
+from jaxmf.data.headed_tables import columns_with_gaps, read_columns
 from jaxmf.data.headings import kinds_of, roles
 from jaxmf.data.names import ids
 from jaxmf.data.ones import Listed, by_ids, listed_ones
@@ -214,24 +214,37 @@ def _tokens(
     path: Path, names: Sequence[str], columns: Sequence[str], real: Sequence[str]
 ) -> Tokens:
     """Tokens of a table with one a line, from the columns `names`; a further one has counts."""
+    if tuple(columns) == _WORDS and not real:
+        return _words_of_documents(path, *names)
     found = list(read_columns(path, names).values())
     values = {
         name: _as_floats(path, name, column)
         for name, column in zip(real, found[len(columns) :], strict=False)
     }
-    ids_of = dict(zip(columns, found, strict=False))
-    if len(found) > len(columns) + len(real):
-        ids_of = _repeated(path, names[-1], ids_of, found[-1])
-    return Tokens.from_columns(ids_of, values=values)
+    return Tokens.from_columns(dict(zip(columns, found, strict=False)), values=values)
 
 
-def _repeated(
-    path: Path, heading: str, pairs: dict[str, np.ndarray], counts: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Documents and words, each as often as its count says."""
-    repeats = _as_floats(path, heading, counts)
-    check_counts(f"{path}: {heading}", repeats)
-    return {name: np.repeat(each, repeats.astype(int)) for name, each in pairs.items()}
+def _words_of_documents(path: Path, document: str, word: str, count: str | None = None) -> Tokens:
+    """Tokens of columns of documents, of words and maybe of counts.
+
+    A document whose lines have no word, or none but counts of 0, stays without words.
+    """
+    names = [document, word, *([count] if count is not None else [])]
+    columns, is_gap = columns_with_gaps(path, names, word)
+    pairs = {"document": columns[document][~is_gap], "word": columns[word]}
+    if not pairs["word"].size:
+        raise ValueError(f"{path}: column {word!r} is empty in all lines.")
+    if is_gap.any():
+        warn(
+            f"{path}: column {word!r} is empty in {is_gap.sum():,} of {is_gap.size:,} lines, which "
+            "say no word; a document without another line stays, without words."
+        )
+    if count is not None:
+        repeats = _as_floats(path, count, columns[count][~is_gap])
+        check_counts(f"{path}: {count}", repeats)
+        pairs = {name: np.repeat(each, repeats.astype(int)) for name, each in pairs.items()}
+    every = [*dict.fromkeys(columns[document].tolist())]
+    return Tokens.from_columns(pairs, names={"document": every})
 
 
 def _lower(headings: Sequence[str]) -> set[str]:
@@ -255,7 +268,7 @@ def _counted_words(path: Path, headings: list[str]) -> Tokens | None:
     if [len(each) for each in found] not in ([1, 1, 0], [1, 1, 1]):
         return None
     document, word = found[0][0], found[1][0]
-    columns = read_columns(path, [document, word, *found[2]])
+    columns = columns_with_gaps(path, [document, word], word)[0]
     known = [document, word, *found[2], "", "unnamed: 0", "Unnamed: 0"]
     if not set(headings) <= set(known) and _are_counts(columns[word]):
         return None  # a matrix of counts that has the word `word`
@@ -267,10 +280,7 @@ def _counted_words(path: Path, headings: list[str]) -> Tokens | None:
             f"the others, {', '.join(map(repr, others))}, do not count. Name other ones by "
             f"{as_option([document, word])}."
         )
-    pairs: dict[str, np.ndarray] = {"document": columns[document], "word": columns[word]}
-    if found[2]:
-        pairs = _repeated(path, found[2][0], pairs, columns[found[2][0]])
-    return Tokens.from_columns(pairs)
+    return _words_of_documents(path, document, word, *found[2])
 
 
 def _are_counts(cells: np.ndarray) -> bool:

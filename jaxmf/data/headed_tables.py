@@ -36,10 +36,23 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
         ValueError: an extension not listed, lines that differ in length, a heading that is not
             there, no lines, an empty cell.
     """
+    return columns_with_gaps(path, names, None)[0]
+
+
+def columns_with_gaps(
+    path: str | Path, names: Sequence[str], gaps: str | None
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The same, where one of the columns may be empty in some lines, and which lines these are.
+
+    Args: gaps: the name of that column, which comes without them; None for no column.
+    Returns: the columns; and of every line whether `gaps` is empty there, (T,) bool.
+    Raises: as `read_columns`.
+    """
     path, header, lines, line_numbers = _read_headed(path)
+    needed = [name for name in names if name != gaps]
     if set(names) <= set(header):
-        lines = without_last_line_of_no_ids(path, lines, [header.index(name) for name in names])
-    result = {}
+        lines = without_last_line_of_no_ids(path, lines, [header.index(name) for name in needed])
+    result, is_gap = {}, np.zeros(max(len(lines) - 1, 0), bool)
     for name in names:
         if name not in header:
             raise ValueError(f"{path}: has no column {name!r}, its first line is {header}.")
@@ -47,11 +60,14 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
         column = [line[header.index(name)].strip() for line in lines[1:]]
         if not column:
             raise ValueError(f"{path}: has a first line with headings and no further lines.")
+        if name == gaps:
+            is_gap = np.array([not cell for cell in column])
+            column = [cell for cell in column if cell]
         if "" in column:
             line_number = line_numbers[1 + column.index("")]
             raise ValueError(f"{path}: column {name!r} is empty in line {line_number}.")
         result[name] = ids(column)
-    return result
+    return result, is_gap
 
 
 def read_features(

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from jaxmf import cli
-from jaxmf.data import read_entries, read_tokens
+from jaxmf.data import Tokens, read_entries, read_tokens
 
 COUNTS = np.array([[2, 0, 1], [0, 3, 0]])
 
@@ -155,3 +155,22 @@ def test_an_empty_file_of_a_folder_is_a_document_without_words(tmp_path):
     with pytest.warns(UserWarning, match="2 empty texts are documents without words, of 4"):
         tokens = read_tokens(tmp_path)
     assert counts_of(tokens).sum(axis=1).tolist() == [3, 0, 0, 1]
+
+
+def test_documents_without_a_word_stay(tmp_path):
+    """Among others: lines whose word is empty, and counts of 0."""
+    path = tmp_path / "words.csv"
+    path.write_text("document,word\nd1,tea\nd1,milk\nd2,\nd3,tea\n")
+    with pytest.warns(UserWarning, match="'word' is empty in 1 of 4 lines, which say no word"):
+        found = read_tokens(path)
+    assert found.names["document"].tolist() == ["d1", "d2", "d3"]
+    assert found.columns["document"].tolist() == [0, 0, 2]
+    path.write_text("doc,term,count\n1,tea,2\n2,tea,0\n3,milk,1\n")
+    found = read_tokens(path)
+    assert found.names["document"].tolist() == [1, 2, 3]
+    assert found.columns["document"].tolist() == [0, 0, 2]
+    path.write_text("document,word\nd1,\nd2,\n")
+    with pytest.raises(ValueError, match="column 'word' is empty in all lines"):
+        read_tokens(path)
+    lists = Tokens.from_lists({"d1": ["tea"], "d2": []})
+    assert lists.names["document"].tolist() == ["d1", "d2"]
