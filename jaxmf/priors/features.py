@@ -47,24 +47,39 @@ def harmonic(num_rows: Array | int, concentration: Array | float) -> Array:
 class RowByRowPrior(Protocol):
     """A prior of Z that goes row by row; `IndianBuffet` and `BetaBernoulli` are two.
 
-    One's own must be a pytree: a frozen dataclass with `jax.tree_util.register_dataclass`. Counts
-    m (K,) float say how many of the earlier rows have the feature of each slot. A prior with a
-    fixed number of features says so by an attribute `num_features`; one with a method
-    `log_prob(counts, gram, num_rows)`, log p(Z) from the counts of all rows and Z'Z (K, K), has log
-    joints as well.
+    One's own must be a pytree: a frozen dataclass with `jax.tree_util.register_dataclass`. Rows are
+    counted from 1: `num_rows` is the number of rows with the one that is asked about, i for row i
+    given rows 1, ..., i - 1, and N for any row given all others. Slots are padded: arrays have as
+    many entries as there are slots, whichever of them are features.
+
+    A prior with a fixed number of features says so by an attribute `num_features`. Markov chains
+    need a method `log_prob(counts, gram, num_rows)`, () float, log p(Z) from the counts (K,) of all
+    rows and Z'Z (K, K): the product of these conditionals, of left-ordered classes of matrices.
+    That is, with features that come as rows have them first at `new_rate` r_i, with K_i new ones of
+    row i and K_h features of history h (the same column of Z),
+
+        log p(Z) = sum_i (log P(bits of row i) + K_i log r_i - r_i) - sum_h log K_h!
 
     Sweeps over rows take `log_odds` and `new_rate` as the conditionals of any row given all others,
-    which is right where rows are exchangeable.
+    which is right where rows are exchangeable. `jaxmf.testing.check_chain_rule` tries both.
     """
 
     def exists(self, counts: Array) -> Array:
         """(K,) bool: which slots are features that a row may have."""
 
     def log_odds(self, counts_without_row: Array, num_rows: Array | int) -> Array:
-        """(K,) float: log odds that row `num_rows` (from 0) has each, given the rows before it."""
+        """(K,) float: log odds that a row has each feature, given the others.
+
+        Args:
+            counts_without_row: (K,) float, how many of the other rows have the feature of a slot.
+            num_rows: () number of rows, this one included: 1 for the first.
+        """
 
     def new_rate(self, num_rows: Array | int) -> Array:
-        """() float: Poisson rate of the features that row `num_rows` (from 0) has first."""
+        """() float: Poisson rate of the features that a row has and none of the others.
+
+        Args: num_rows: () number of rows, this one included: 1 for the first.
+        """
 
 
 def sample_by_rows(

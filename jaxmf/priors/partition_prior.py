@@ -26,20 +26,30 @@ Hyperparameters = dict[str, Array]
 
 
 class CountCache(NamedTuple):
-    """Counts as a sweep works on them."""
+    """Counts as a sweep works on them: G batches, K groups (slots).
 
-    counts: Array  # (G, K) float, items of batch g in group k; exact up to 2^24
-    sizes: Array | None  # (G,) float, items of a batch; None where nothing asks for it
-    # (K,) int32, items of a group, of a prior whose groups are shared by batches and come and go;
-    # otherwise None
+    What `PartitionPrior.begin` returns by default; ``counts`` and ``hyperparameters`` are always
+    there, and all that the `weights` of a prior of one's own need.
+
+    Attributes:
+        counts: (G, K) float, items of batch g in group k; exact up to 2^24.
+        sizes: (G,) float, items of a batch; None where nothing asks for it.
+        totals: (K,) int32, items of a group, of a prior whose groups are shared by batches and come
+            and go; otherwise None.
+        hyperparameters: () float each, by name.
+        pseudo: (K,) float, what is added to the counts of a batch; of priors whose groups are
+            shared by batches, otherwise None.
+        whole: () float, the sum of it and of what other groups have; likewise.
+        free: () int32, the lowest group that no item has, K where there is none; of priors with
+            ``totals``, otherwise None.
+    """
+
+    counts: Array
+    sizes: Array | None
     totals: Array | None
     hyperparameters: Hyperparameters
-    # (K,) float, what is added to the counts of a batch; of priors whose groups are shared by
-    # batches, otherwise None
     pseudo: Array | None = None
-    whole: Array | None = None  # () float, the sum of it and of what other groups have; likewise
-    # () int32, the lowest group that no item has, K where there is none; of priors with `totals`,
-    # otherwise None
+    whole: Array | None = None
     free: Array | None = None
 
 
@@ -121,6 +131,9 @@ class PartitionPrior(Readable, ABC):
     def weights(self, cache: CountCache, batch: Array) -> tuple[Array, Array]:
         """Weights of the groups for the next item of a batch.
 
+        ``cache.counts[batch]`` (K,) float has the items that the batch has in each group now, the
+        next one not among them, and ``cache.hyperparameters`` () floats by name.
+
         Returns:
             (K,) float, not normalised, 0 for groups that it cannot join; and () bool, whether there
             was room for a new group.
@@ -164,7 +177,10 @@ class PartitionPrior(Readable, ABC):
 
     @abstractmethod
     def log_prob(self, counts: Array, hyperparameters: Hyperparameters) -> Array:
-        """Log probability of all items in some order, by the chain rule of `weights`: () float."""
+        """Log probability of all items in some order, by the chain rule of `weights`: () float.
+
+        `jaxmf.testing.check_chain_rule` compares the two.
+        """
 
     def weight_shapes(
         self, counts: Array, hyperparameters: Hyperparameters

@@ -4,6 +4,7 @@
 its sampler. `check_kernel` is the joint-distribution test that every kernel must pass;
 `check_prior` the same with the likelihood switched off; `check_means` compares the averages of
 many chains with exact values, and `check_filter` the evidence of many filters with the exact one.
+`check_chain_rule` holds the conditionals of a prior against its density.
 `enumerate_features` and `enumerate_partitions` list what exact values are sums over.
 
 All of them share one false-alarm rate: a suite with at most `MAX_CHECKS` checks fails by chance
@@ -20,6 +21,7 @@ from jaxmf.testing.kernels import check_means as check_means
 from jaxmf.testing.kernels import check_prior as check_prior
 from jaxmf.testing.models import ModelReport as ModelReport
 from jaxmf.testing.models import check_model as check_model
+from jaxmf.testing.priors import check_chain_rule as check_chain_rule
 from jaxmf.testing.report import LEVEL as LEVEL
 from jaxmf.testing.report import MAX_CHECKS as MAX_CHECKS
 from jaxmf.testing.report import SUITE_FALSE_ALARM_RATE as SUITE_FALSE_ALARM_RATE

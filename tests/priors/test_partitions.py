@@ -17,8 +17,9 @@ from jaxmf.priors.partitions import (
     log_falling,
     log_of_settings,
 )
-from jaxmf.testing import enumerate_partitions
+from jaxmf.testing import check_chain_rule, enumerate_partitions
 from tests import FAST_COMPILE
+from tests.extension.priors import Gnedin
 from tests.support import network_oracles as oracles
 
 BATCHES = np.array([0, 0, 2, 0, 1, 2, 2, 0, 1])  # batch 3 is empty
@@ -115,6 +116,16 @@ def test_the_density_is_the_product_of_predictions_in_any_order(name):
     assert len(found) == 1  # exchangeable
 
 
+@pytest.mark.parametrize("name", [name for name in PRIORS if name != "hdp"])
+def test_the_chain_rule_by_the_public_check(name):
+    with jax.enable_x64(True):
+        check_chain_rule(PRIORS[name])
+
+
+def test_a_prior_of_another_package_keeps_the_chain_rule():
+    check_chain_rule(Gnedin(0.3))
+
+
 def test_a_weight_of_another_prior_breaks_the_chain_rule():
     class Forgetful(mf.PitmanYor):
         """A new group without the d K of the others."""
@@ -126,12 +137,13 @@ def test_a_weight_of_another_prior_breaks_the_chain_rule():
                 free & (weights > 0), seating.hyperparameters["concentration"], weights
             ), room
 
-    with jax.enable_x64(True):
-        groups = np.arange(len(BATCHES)) % 5
-        labels = lowest_free(PRIORS["process"], BATCHES, groups)
-        run = one_by_one(Forgetful(1.3, 0.4))
-        product, density, *_ = run(BATCHES, labels, np.zeros(len(BATCHES)))
-        assert abs(product - density) > 0.1
+    with pytest.raises(AssertionError, match="chain rule of Forgetful"):
+        check_chain_rule(Forgetful(1.3, 0.4))
+
+
+def test_priors_without_a_chain_rule_of_weights_are_refused():
+    with pytest.raises(TypeError, match="hyperparameters of HDP change as items join"):
+        check_chain_rule(mf.HDP(1.3, 0.8))
 
 
 @pytest.mark.parametrize(("concentration", "discount"), [(1.3, 0.0), (0.2, 0.7)])

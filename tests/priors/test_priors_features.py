@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet, harmonic
-from jaxmf.testing import LEVEL, enumerate_features
+from jaxmf.testing import LEVEL, check_chain_rule, enumerate_features
 
 PARAMETERS = [(1.0, 1.0), (0.6, 2.5), (1.4, 0.3)]
 
@@ -118,6 +118,54 @@ def test_new_features_of_a_row_are_poisson(alpha, concentration):
         rate = float(prior.new_rate(4))
     probabilities = np.exp(log_density - np.logaddexp.reduce(log_density))
     np.testing.assert_allclose(probabilities, stats.poisson.pmf(range(30), rate), atol=1e-12)
+
+
+@pytest.mark.parametrize("prior", [IndianBuffet(1.3, 0.7), BetaBernoulli(1.3, 0.7, 4)])
+def test_rows_one_after_another_have_the_density(prior):
+    with jax.enable_x64(True):
+        found = check_chain_rule(prior)
+    assert len({one.expected for one in found.comparisons}) == 8  # in three orders each
+
+
+class FromZero(IndianBuffet):
+    """Rows counted from 0."""
+
+    def log_odds(self, counts_without_row, num_rows):
+        return super().log_odds(counts_without_row, num_rows + 1)
+
+    def new_rate(self, num_rows):
+        return super().new_rate(num_rows + 1)
+
+
+class WithoutOrders(IndianBuffet):
+    """The density of labelled features."""
+
+    def log_prob(self, counts, gram, num_rows):
+        return self.log_prob_labelled(counts, num_rows)
+
+
+class ByOrder(BetaBernoulli):
+    """Rows that are not exchangeable: later ones have more."""
+
+    def log_odds(self, counts_without_row, num_rows):
+        return super().log_odds(counts_without_row, num_rows) + 0.1 * num_rows
+
+
+@pytest.mark.parametrize("prior", [FromZero(1.3), WithoutOrders(1.3), ByOrder(1.3, 0.7, 4)])
+def test_conditionals_of_another_prior_break_the_chain_rule(prior):
+    with pytest.raises(AssertionError, match=f"chain rule of {type(prior).__name__}.*FAILED"):
+        check_chain_rule(prior)
+
+
+def test_what_is_no_prior_has_no_chain_rule():
+    class Conditionals:
+        exists, log_odds, new_rate = IndianBuffet.exists, IndianBuffet.log_odds, None
+
+    with pytest.raises(TypeError, match="prior must be one of features, with exists, log_odds"):
+        check_chain_rule(Conditionals())
+    Conditionals.new_rate = IndianBuffet.new_rate
+    with pytest.raises(TypeError, match="Conditionals has no method log_prob"):
+        check_chain_rule(Conditionals())
 
 
 def test_slots_without_counts():

@@ -51,7 +51,7 @@ class FeatureModel(FeatureModelSpec):
             (counts), or zeros and ones (NoisyOr).
         prior: of Z: `IndianBuffet(alpha, concentration)`, `BetaBernoulli(...)`, whose alpha and
             concentration are numbers or numpyro distributions, or an object with the methods of
-            `jaxmf.priors.features.RowByRowPrior`.
+            `jaxmf.priors.features.RowByRowPrior`, tried by `jaxmf.testing.check_chain_rule`.
         likelihood: instead of `log_likelihood` an object such as `Poisson()` or `StudentT()`, of
             cells whose predictor is sum_k z_k y_kd, with rows of Y of one number a column. Its
             hyperparameters may be numpyro distributions, which `sample` learns; the noise of
