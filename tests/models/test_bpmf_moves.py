@@ -69,7 +69,7 @@ def level(model, normals, state, data):
 
 
 def cells(model, normals, state, data):
-    return moves._shift_cells(model, normals, state)
+    return moves._shift_cells(normals, state)
 
 
 def of_parts(model, normals, state, data):
