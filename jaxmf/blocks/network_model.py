@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _MANY_CELLS = 2**28
 """From how many counts of topics of documents on the sweep is sparse: it would keep two, 2 GB."""
 
+MOST_KEPT_TOKENS = 10_000
+"""Of which draws hold the groups, where these are asked for: 2,000 draws of them in 80 MB."""
+
 _MANY_TOPICS = 1_000
 """From how many topics of documents on, of a fixed number, the sparse sweep is the faster one."""
 
@@ -129,11 +132,16 @@ class NetworkModel(Readable, Model[ModelData], ABC):
     def device_options(
         self, options: Mapping[str, object], *, platform: str, data: Any = None
     ) -> dict[str, object]:
-        """The sweep, and that draws are compact where counts are many: see `Model`."""
+        """The sweep, and what draws keep: see `Model`.
+
+        They are compact where counts are many, and have the groups of few sets of tokens (`per`).
+        """
         num_counts = 0 if data is None else self._num_counts(data, options.get("capacity"))
         found: dict[str, object] = {}
         if "keep" not in options and num_counts > MOST_CELLS:
             found["keep"] = "compact"
+        elif "keep" not in options and self._has_few_sets(data):
+            found["keep"] = "assignments"
         if (named := options.get("sweep", AUTO)) == AUTO:
             found["sweep"] = self._sweep_on(platform, data, num_counts)
         else:
@@ -181,6 +189,13 @@ class NetworkModel(Readable, Model[ModelData], ABC):
             return ()
         why = in_kernel.trouble(self.network(), platform)
         return (f"topics were drawn without the kernel for GPUs: {why}",) if why else ()
+
+    def _has_few_sets(self, data: object) -> bool:
+        """Whether sets of tokens that stay the same have a group each, and tokens are few."""
+        network = self.network()
+        sets_of_groups = network.tables.values()
+        has_sets = any(b.per and n not in sets_of_groups for n, b in network.blocks.items())
+        return has_sets and data is not None and self.over(data)[1].num_tokens <= MOST_KEPT_TOKENS
 
     def _has_many_topics(self) -> bool:
         """Whether a single indicator has a fixed number of groups, and many."""

@@ -15,6 +15,7 @@ from jaxmf.posterior import (
     cooccurrence,
     document_topics,
     factors,
+    group_probabilities,
     leave_one_out,
     left_to_right,
     particle_paths,
@@ -72,6 +73,7 @@ class Answers(Draws):
     # groups of rows, of columns and of tokens
     num_groups = tables.num_groups
     groups = row_groups.groups
+    group_probabilities = group_probabilities.group_probabilities
     top_entries = side_groups.top_entries
     preferences = side_groups.preferences
     group_weights = side_groups.group_weights

@@ -115,9 +115,10 @@ def transform(
     """
     check_seed("seed", seed)
     if not isinstance(posterior.model, TransformsRows | TransformsDocuments):
+        also = "; group_probabilities(...) has the groups of the data"
         raise ValueError(
             f"{type(posterior.model).__name__} has no latent representation of new rows; fit it to "
-            "all rows"
+            f"all rows{also if isinstance(posterior.model, HasNetwork) else ''}"
         )
     target = posterior.container(new_rows, "new_rows", unknown=unknown)
     if isinstance(posterior.model, TransformsDocuments):

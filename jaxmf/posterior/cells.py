@@ -45,10 +45,10 @@ _MOST_DRAWS = 1_000  # that whole rows are scored by
 def check_cells(posterior: Draws) -> None:
     """Refuses models without cells."""
     if not isinstance(posterior.model, PredictsCells):
-        also = ", transform and document_completion"
+        completes = isinstance(posterior.model, CompletesDocuments)
+        also = ", transform and document_completion" if completes else " and group_probabilities"
         raise ValueError(
-            f"{type(posterior.model).__name__} has no cells to predict; see top_entries"
-            + (also if isinstance(posterior.model, CompletesDocuments) else "")
+            f"{type(posterior.model).__name__} has no cells to predict; see top_entries{also}"
         )
 
 

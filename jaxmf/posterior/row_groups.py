@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxmf.answers import Answer, Lines, long_table
 from jaxmf.data.names import ids_or_positions
-from jaxmf.model import HasRowGroups, HasSideGroups, lacks
+from jaxmf.model import HasGroups, HasRowGroups, HasSideGroups, lacks
 from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit_method
 from jaxmf.types import Names
@@ -138,6 +138,11 @@ def groups(posterior: Draws) -> RowGroups:
             raise ValueError(
                 "groups: those of this model are of rows and of columns of ratings; ask "
                 "preferences(), and num_groups() where their number is learned"
+            )
+        if isinstance(posterior.model, HasGroups):
+            raise ValueError(
+                f"groups: are of rows, and those of {type(posterior.model).__name__} of tokens: "
+                "top_entries(...) has what is in them, group_probabilities(...) who is in which"
             )
         raise lacks(posterior.model, HasRowGroups, "groups")
     draw, data = posterior.reference_draw(), posterior.data

@@ -135,6 +135,9 @@ def _no_entries(network: Wiring, draw: Mapping[str, np.ndarray], column: str) ->
         f"column: {column!r} is neither an observed block of categories nor a column that "
         f"partitions an indicator; ask {', '.join(map(repr, dict.fromkeys(known))) or 'no other'}"
     )
+    for name in network.indicators:
+        if column in network.blocks[name].per:
+            return f"{why}; group_probabilities({name!r}) has the groups of each {column}"
     if f"{column}_number" not in draw:
         return why
     return (

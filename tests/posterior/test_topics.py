@@ -228,7 +228,7 @@ def test_a_network_says_what_can_be_asked_of_it():
     np.testing.assert_array_equal(
         np.bincount(draw["kind_of_tokens"], minlength=2), draw["price_number"]
     )
-    with pytest.raises(ValueError, match=r"no cells to predict; see top_entries$"):
+    with pytest.raises(ValueError, match=r"see top_entries and group_probabilities$"):
         post.predict()
 
 

@@ -22,7 +22,7 @@ from jaxmf._kernels.tables import Lanes
 from jaxmf.arguments import assign
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.annealed import annealed
-from jaxmf.blocks.network_model import NetworkModel
+from jaxmf.blocks.network_model import MOST_KEPT_TOKENS, NetworkModel
 from jaxmf.blocks.prediction import (
     Draw,
     family_statistics,
@@ -52,8 +52,6 @@ from jaxmf.priors.partition_prior import PartitionPrior, is_kind
 from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
 from jaxmf.samplers.annealed_smc import AnnealedModel
 from jaxmf.types import STATIC, Array, Key, PyTree
-
-_MOST_KEPT_ROWS = 10_000  # of which 2,000 draws hold the groups in 80 MB
 
 
 class _Mixture(NetworkModel[Dense]):
@@ -133,7 +131,7 @@ class _Mixture(NetworkModel[Dense]):
     ) -> dict[str, object]:
         """The sweep, and that draws hold the group of every row where rows are few."""
         found = super().device_options(options, platform=platform, data=data)
-        if "keep" not in options and data is not None and data.num_rows <= _MOST_KEPT_ROWS:
+        if "keep" not in options and data is not None and data.num_rows <= MOST_KEPT_TOKENS:
             found["keep"] = "assignments"
         return found
 
