@@ -82,6 +82,7 @@ from .priors.features import IndianBuffet as IndianBuffet
 from .priors.flexible import FlexiblePrior as FlexiblePrior
 from .priors.hdp import HDP as HDP
 from .priors.moments import match_moments as match_moments
+from .priors.occurring import OccurringWords as OccurringWords
 from .priors.partition_prior import PartitionPrior as PartitionPrior
 from .priors.partitions import Dirichlet as Dirichlet
 from .priors.partitions import DirichletProcess as DirichletProcess

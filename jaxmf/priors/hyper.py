@@ -38,13 +38,16 @@ def initial_value(prior: Hyperparameter) -> Array:
 
     That is where the mean is infinite or has no finite density, and where it lies so far in a tail
     that its density is below a tenth of the median's: of LogNormal(0, 10) the mean is 5e21. The
-    densities compared are those of log v for positive numbers, of the log odds between bounds.
+    densities compared are those of log v for positive numbers, of the log odds between bounds. A
+    prior with an attribute `start` has that in place of these.
 
     Returns () float, or one for each of a batch of priors.
     """
     dtype = jnp.result_type(float)
     if is_fixed(prior):
         return jnp.asarray(prior, dtype)
+    if (start := getattr(prior, "start", None)) is not None:
+        return jnp.asarray(start, dtype)
     # arrays for parameters: the mean of InverseGamma(1.0, 1.0) would divide a float by zero
     prior = jax.tree.map(jnp.asarray, prior)
     median = jnp.asarray(_median(prior), dtype)

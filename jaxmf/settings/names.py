@@ -19,6 +19,7 @@ PRIORS = {
     "IndianBuffet": "jaxmf.priors.features",
     "BetaBernoulli": "jaxmf.priors.features",
     "RootInverseGamma": "jaxmf.priors.scales",
+    "OccurringWords": "jaxmf.priors.occurring",
     "Block": "jaxmf.blocks.block",
     "Dirichlet": "jaxmf.priors.partitions",
     "DirichletProcess": "jaxmf.priors.partitions",

@@ -14,10 +14,11 @@ Li & McCallum (2006), Pachinko allocation, for PAM.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxmf.arguments import assign, check_count
 from jaxmf.blocks import Block, Network
@@ -30,9 +31,27 @@ from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.priors.occurring import OccurringWords
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import STATIC, Array, Key
+
+_SHORT_DOCUMENT = 4
+"""Mean number of words of a document below which they hardly say how alike topics are."""
+
+
+def words_by_default() -> Hyperparameter:
+    """The prior of the concentration of words of a vocabulary from elsewhere."""
+    import numpyro.distributions as dist
+
+    return dist.Gamma(1.0, 10.0)
+
+
+def word_counts(data: Tokens) -> np.ndarray:
+    """How often each word stands in all documents: (V,) int, on the host."""
+    if data.elsewhere is not None:
+        return np.asarray(data.elsewhere.column_counts)
+    return np.bincount(np.asarray(data.columns["word"]), minlength=data.sizes["word"])
 
 
 class WordModel(NetworkModel[Tokens]):
@@ -48,14 +67,15 @@ class WordModel(NetworkModel[Tokens]):
     def check_words(self) -> None:
         """The default concentration of words; refuses one that is none, by the name it has here."""
         if self.word_concentration is None:
-            import numpyro.distributions as dist
-
-            assign(self, word_concentration=dist.Gamma(1.0, 10.0))
+            assign(self, word_concentration=words_by_default())
         hyper.validate_concentrations(self.word_concentration, None, "word_concentration")
 
     def words_by(self, by: str) -> Block:
         """The block of the words."""
-        return Block(DirichletMultinomial(concentration=self.word_concentration), by, observed=True)
+        concentration = self.word_concentration
+        if concentration is None:
+            concentration = words_by_default()
+        return Block(DirichletMultinomial(concentration=concentration), by, observed=True)
 
     def tokens(self, data: Tokens) -> Tokens:
         return data
@@ -159,8 +179,9 @@ class LDA(_TopicModel):
         topic_concentration: a, that of each topic (total K a); a number or K numbers, or a numpyro
             distribution of one number for all topics, or a batch of K to learn which topics are
             common: `Gamma(1, 1).expand([K])`.
-        word_concentration: b, that of each word; likewise, by default Gamma(1, 10), which is
-            learned. Of documents of two or three words state 0.01, see the page of topic models.
+        word_concentration: b, that of each word; likewise. Learned by default, under Gamma(1, 10);
+            of documents of less than four words in the mean, where every word of the vocabulary
+            occurs and most occur once, given that all occur: `OccurringWords`.
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
     Example:
@@ -177,8 +198,21 @@ class LDA(_TopicModel):
         hyper.validate_concentrations(
             self.topic_concentration, self.num_topics, "topic_concentration"
         )
-        self.check_words()
+        if self.word_concentration is not None:
+            self.check_words()
         self.network()
+
+    def matched(self, data: Tokens) -> LDA:
+        """The model with the prior of words for this vocabulary, see the class."""
+        is_open = self.word_concentration is None and {"document", "word"} <= data.columns.keys()
+        if not is_open or isinstance(data.columns["word"], jax.core.Tracer):
+            return self
+        counts = word_counts(data)
+        is_short = counts.sum() < _SHORT_DOCUMENT * data.sizes["document"]
+        if not (is_short and counts.all() and np.mean(counts == 1) > 0.5):
+            return replace(self, word_concentration=words_by_default())
+        prior = OccurringWords(counts.size, int(counts.sum()), self.num_topics)
+        return replace(self, word_concentration=prior)
 
     def network(self) -> Network:
         prior = Dirichlet(self.num_topics, self.topic_concentration)
