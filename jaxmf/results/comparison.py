@@ -454,7 +454,7 @@ def _table(posts: dict[str, Posterior], scored: Scored, worries: list[str]) -> M
             [
                 sign * score.each.mean() * scale,
                 _standard_error(score.each, scored.cells) * scale,
-                sign * difference.mean() * scale,
+                sign * difference.mean() * scale + 0.0,  # the best one has 0, not -0
                 _standard_error(difference, scored.cells) * scale,
                 parameters,
                 score.unreliable_share,

@@ -356,6 +356,7 @@ def test_squared_errors_are_paired_and_compare_densities_with_probabilities(x):
     assert table[other, "difference"] == pytest.approx(difference.mean(), rel=1e-4)
     error = difference.std(ddof=1) / np.sqrt(12)
     assert table[other, "se of difference"] == pytest.approx(error, rel=1e-4)
+    assert not np.signbit(table[best, "difference"])
     assert "in squared error" in table.conclusion
     assert "nats" not in table.conclusion
 
