@@ -84,9 +84,10 @@ class Block(Readable):
             raise ValueError("per: is for latent indicators, and not together with a function `by`")
         missing = [name for name in self.by if self.per and name not in self.per]
         if missing:
+            per = ", ".join(map(repr, (*missing, *self.per)))
             raise ValueError(
                 f"per: {missing[0]!r} is in `by` but not in `per`; what partitions the sets must "
-                "be the same for all tokens of a set"
+                f"be the same for all tokens of a set: write per=({per})"
             )
         kind = type(self.distribution).__name__
         if self.observed and isinstance(self.distribution, PartitionPrior):

@@ -332,6 +332,12 @@ def check_tokens(network: Wiring, data: Tokens, name: str) -> None:
             # how often each stands is checked where they are laid out
             values = np.flatnonzero(data.elsewhere.column_counts)
         family = sized.blocks[block].distribution
+        if family.is_log and block in data.columns:
+            raise ValueError(
+                f"{name}: {block!r} is a column of categories, and {type(family).__name__} needs "
+                f"numbers: Tokens.from_columns(..., values={{{block!r}: ...}}) has them, and "
+                "DirichletMultinomial is the family of categories"
+            )
         if block in data.values and not family.takes_missing:
             _check_complete(values, family, block)
         family.check(values, block)

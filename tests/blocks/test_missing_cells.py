@@ -319,10 +319,31 @@ def test_one_family_is_needed_for_each_column():
     model = mf.DPMixture(family=mf.MixedColumns(KINDS_OF_COLUMNS))
     with pytest.raises(ValueError, match="families: there are 4, and the rows have 3 columns"):
         mf.sample(model, TABLE, **RUN)
-    with pytest.raises(ValueError, match=r"x, column 1: .* is no whole number, as BetaBinary"):
+    with pytest.raises(ValueError, match=r"data: .* at row 2, column 1 is no value of BetaBinary"):
         mf.sample(model, np.column_stack([TABLE, TABLE[:, 0]]), **RUN)
     with pytest.raises(TypeError, match="NormalInverseWishart is of vectors"):
         mf.MixedColumns([None, mf.NormalInverseWishart()])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"job": -1.0},
+            r"-1 at row 'b', column 'job' is no value of Dir.*0 to 2; -1 .* make it NaN",
+        ),
+        ({"job": 3.0}, "3 at row 'b', column 'job' is no value of DirichletMultinomial"),
+        ({"visits": 2.5}, "2.5 at row 'b', column 'visits' is no value of GammaPoisson$"),
+        ({"visits": -1.0}, "-1 at row 'b', column 'visits' is no value of GammaPoisson$"),
+    ],
+)
+def test_a_cell_outside_of_its_family_is_named_by_its_ids(change, words):
+    family = mf.MixedColumns([mf.GammaPoisson(), mf.DirichletMultinomial(3)])
+    row = [change.get("visits", 2.0), change.get("job", np.nan)]
+    names = {"row_names": ["a", "b"], "column_names": ["visits", "job"]}
+    data = mf.Dense([[1.0, 2.0], row], **names)
+    with pytest.raises(ValueError, match=f"^new_rows: {words}"):
+        mf.DPMixture(family=family).check_data(data, "new_rows")
 
 
 def test_what_cannot_be_is_refused_in_words():
@@ -349,5 +370,7 @@ def test_what_cannot_be_is_refused_in_words():
         mf.IndependentColumns(NORMAL, 3, scale=[1.0, 2.0])
     with pytest.raises(ValueError, match="of NormalInverseGamma alone"):
         mf.IndependentColumns(mf.GammaPoisson(), scale=2.0)
-    with pytest.raises(ValueError, match=r"x, column 0: .* at token 0 is no whole number"):
+    with pytest.raises(
+        ValueError, match=r"^data: .*column 0 is no value of BetaBinary, which has 0 to 1$"
+    ):
         mf.sample(mf.DPMixture(family=mf.IndependentColumns(mf.BetaBinary())), TABLE, **RUN)

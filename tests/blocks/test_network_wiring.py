@@ -129,6 +129,10 @@ def by_function(rho):
             network_of(length=mf.Block(mf.GammaPoisson(), observed=True)),
             "0.1.* at token 0 is no co",
         ),
+        (
+            network_of(word=mf.Block(mf.NormalInverseGamma(), by="topic", observed=True)),
+            "^data: 'word' is a column of categories.*values={'word': ...}.*DirichletMultinomial",
+        ),
         (network_of(word=by_function(lambda topic: topic / 2)), "integers.*got float"),
         (network_of(word=by_function(lambda topic: topic - 1)), "between -1 and 0"),
         (

@@ -53,7 +53,7 @@ class GammaPoisson(Family):
         array = np.asarray(values)
         if array.ndim != 1:
             raise ValueError(f"{name}: GammaPoisson takes one count a token, got {array.shape}")
-        bad = ~np.isfinite(array) | (array < 0) | (array != np.floor(array))
+        bad = ~self.in_support(array)
         if bad.any():
             first = int(np.argmax(bad))
             raise ValueError(
@@ -63,6 +63,11 @@ class GammaPoisson(Family):
         if array.astype(float).sum() > np.iinfo(np.int32).max:
             raise ValueError(f"{name}: the counts add up to more than int32 can hold")
         return array
+
+    def in_support(self, values: np.ndarray) -> np.ndarray:
+        """Which values (T,) are counts: (T,) bool."""
+        found: np.ndarray = np.isfinite(values) & (values >= 0) & (values == np.floor(values))
+        return found
 
     def statistics(self, groups: Array, values: Array, num_groups: int) -> CountSums:
         whole = values.astype(jnp.int32)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import Dense
+from jaxmf.data.checks import show_position
 from jaxmf.likelihoods.families.columns import IndependentColumns
 from jaxmf.likelihoods.families.family import Family
 from jaxmf.likelihoods.families.mixed_columns import MixedColumns
@@ -71,6 +74,39 @@ def check_table(family: Family | None, data: Dense, name: str, *, takes_rows: bo
             "the rows first, as on their first 20 principal components"
         )
     _check_size(data, name)
+    if isinstance(family, MixedColumns):
+        _check_columns(family.with_size(data.num_columns).families, data, name)
+    elif isinstance(family, IndependentColumns):
+        _check_columns(data.num_columns * (family.family,), data, name)
+
+
+def _check_columns(families: tuple[Family | None, ...], data: Dense, name: str) -> None:
+    """Refuses the first cell that is no value of the family of its column, by its ids."""
+    values = np.asarray(data.values, float)
+    seen = np.ones(values.shape, bool) if data.observed is None else np.asarray(data.observed)
+    for column, one in enumerate(families):
+        if one is None:
+            continue
+        outside = seen[:, column] & ~_in_support(one, values[:, column])
+        if not outside.any():
+            continue
+        row = int(np.argmax(outside))
+        where = show_position((row, column), (data.row_names, data.column_names))
+        value, size = values[row, column], int(getattr(one, "size", 0))
+        has = "" if one.is_log else f", which has 0 to {size - 1}"
+        missing = "; -1 is the code of a missing category in pandas: make it NaN"
+        raise ValueError(
+            f"{name}: {value:g} at {where} is no value of {type(one).__name__}{has}"
+            + (missing if value == -1 and not one.is_log else "")
+        )
+
+
+def _in_support(family: Any, values: np.ndarray) -> np.ndarray:
+    """Whether numbers (N,) are values of a family of single numbers: (N,) bool."""
+    if not family.is_log and family.size is not None:
+        return (values == np.floor(values)) & (values >= 0) & (values < family.size)
+    known = getattr(family, "in_support", None)
+    return np.ones(values.shape, bool) if known is None else np.asarray(known(values))
 
 
 def _advice_on_missing(family: Family | None, data: Dense, name: str) -> str:
