@@ -291,14 +291,23 @@ def check_counts(name: str, array: np.ndarray) -> None:
         refuse(name, array, is_bad, problem, remedy)
 
 
-def check_binary(name: str, array: np.ndarray) -> np.ndarray:
-    """Zeros and ones, returned as bool."""
+def check_binary(
+    name: str,
+    array: np.ndarray,
+    *,
+    gaps: str = "Name the cells that were observed: "
+    "mf.SparseBinary.from_array(x, observed=~np.isnan(x)). (x > 0 would take the others for "
+    "observed zeros.)",
+) -> np.ndarray:
+    """Zeros and ones, returned as bool; `gaps` is what to do about cells that are NaN."""
+    problem = "must hold 0 and 1 only"
+    refuse(name, array, lambda part: part != part, problem, gaps)
     refuse(
         name,
         array,
         lambda part: (part != 0) & (part != 1),
-        "must hold 0 and 1 only",
-        "Threshold it first, for instance x > 0; this container knows no missing cells.",
+        problem,
+        "Threshold it first, for instance x > 0.",
     )
     return array.astype(bool)
 

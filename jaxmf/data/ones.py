@@ -355,7 +355,9 @@ def _with_mask(data: SparseBinary, mask: Path) -> SparseBinary:
         return _observed_only(data, seen, mask)
     table: UncheckedTable = read_matrix(mask)
     values = table.values.toarray() if is_sparse(table.values) else np.asarray(table.values)
-    values = checks.check_binary(str(mask), checks.as_numeric(str(mask), values))
+    values = checks.check_binary(
+        str(mask), checks.as_numeric(str(mask), values), gaps="A mask says 0 or 1 of every cell."
+    )
     if values.shape != data.shape:
         raise ValueError(
             f"{mask}: has shape {values.shape}, the data {data.shape}; a mask has a cell for each."

@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxmf.data import checks
 from jaxmf.data.container import is_sparse, peel
-from jaxmf.data.sparse_binary import SparseBinary
+from jaxmf.data.sparse_binary import GAPS_OF_SPARSE, SparseBinary
 from jaxmf.types import Names, PyTree
 
 _DATES = "Dates become numbers by (dates - dates[0]) / numpy.timedelta64(1, 'D')."
@@ -43,7 +43,7 @@ def as_part(name: str, matrix: object) -> Part:
     table = peel(name, matrix)
     if is_sparse(table.values):
         cells = table.values.tocoo()
-        kept = checks.check_binary(name, checks.as_numeric(name, cells.data))
+        kept = checks.check_binary(name, checks.as_numeric(name, cells.data), gaps=GAPS_OF_SPARSE)
         rows, columns, shape = cells.row[kept], cells.col[kept], cells.shape
     else:
         array = checks.as_numeric(name, table.values)

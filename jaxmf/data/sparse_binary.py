@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from scipy import sparse
 
 _REMEDY = "Give each one once; SparseBinary.from_pairs drops repeats."
+GAPS_OF_SPARSE = (
+    "Give the cells that were not observed: SparseBinary(rows, columns, shape, missing_rows=..., "
+    "missing_columns=...)."
+)
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -226,7 +230,9 @@ class SparseBinary(CellsById):
                 "For an array of zeros and ones use SparseBinary.from_array."
             )
         cells = matrix.tocoo(copy=False)
-        ones = checks.check_binary("matrix", checks.as_numeric("matrix", cells.data))
+        ones = checks.check_binary(
+            "matrix", checks.as_numeric("matrix", cells.data), gaps=GAPS_OF_SPARSE
+        )
         if ones.all():
             return cls(cells.row, cells.col, cells.shape, row_names, column_names)
         return cls(cells.row[ones], cells.col[ones], cells.shape, row_names, column_names)
@@ -245,7 +251,7 @@ class SparseBinary(CellsById):
         Args:
             x: (N, D) zeros and ones.
             observed: (N, D) bool, the cells that were observed; None for all. What lies beneath the
-                others does not matter, but must be 0 or 1. Not with scipy.sparse.
+                others does not matter and may be NaN. Not with scipy.sparse.
             row_names: N ids, instead of those of ``x``.
             column_names: D ids, instead of those of ``x``.
         Raises:
@@ -257,18 +263,16 @@ class SparseBinary(CellsById):
         if is_sparse(table.values):
             if observed is not None:
                 raise ValueError(
-                    "observed: does not go with a scipy.sparse matrix. Give the other cells: "
-                    "SparseBinary(rows, columns, shape, missing_rows=..., missing_columns=...)."
+                    f"observed: does not go with a scipy.sparse matrix. {GAPS_OF_SPARSE}"
                 )
             return cls.from_scipy(table.values, row_names=row_names, column_names=column_names)
         array = checks.as_numeric("data", table.values)
         checks.check_matrix_shape("data", array.shape)
-        ones = checks.check_binary("data", array)
         if observed is None:
-            rows, columns = np.nonzero(ones)
+            rows, columns = np.nonzero(checks.check_binary("data", array))
             return cls(rows, columns, array.shape, row_names, column_names)
         seen = checks.as_mask("observed", observed, array.shape)
-        rows, columns = np.nonzero(ones & seen)
+        rows, columns = np.nonzero(checks.check_binary("data", np.where(seen, array, 0)))
         gaps = np.nonzero(~seen)
         return cls(
             rows,

@@ -320,6 +320,14 @@ def test_cells_that_were_not_observed():
     assert data.fingerprint() != whole.fingerprint()
     again = jax.tree.unflatten(*jax.tree.flatten(data)[::-1])
     assert again.num_missing == 2
+    gaps = np.where(observed, x, NAN)
+    for table in (gaps, pd.DataFrame(gaps)):
+        with pytest.raises(ValueError, match=r"0 and 1 only: nan .* observed=~np\.isnan\(x\)"):
+            SparseBinary.from_array(table)
+        mended = SparseBinary.from_array(table, observed=~np.isnan(table))
+        np.testing.assert_array_equal(mended.missing_cells(), data.missing_cells())
+    with pytest.raises(ValueError, match=r"nan .* missing_rows="):
+        SparseBinary.from_array(scipy.sparse.coo_array(gaps))
     everything = SparseBinary.from_array(x, observed=np.ones((2, 3), bool))
     assert everything.num_missing == whole.num_missing == 0
 
