@@ -35,7 +35,7 @@ def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None 
     Raises ValueError: an unknown model or setting, or a setting that cannot be read.
     """
     if "module" in written and written["name"] not in REGISTERED:
-        raise ValueError(names.not_registered(written["name"], written["module"]))
+        raise names.not_registered(written["name"], written["module"])
     held, entry = features or {}, get(written["name"])
     known = {field.name for field in dataclasses.fields(entry.model) if field.init}
     unknown = [key for key in written["settings"] if key not in known]

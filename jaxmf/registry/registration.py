@@ -107,9 +107,13 @@ def register(thing: Registered, *, name: str | None = None) -> Registered:
             "register functions before settings are bound to them"
         )
     called = thing.__name__ if name is None else name
-    known = {**names.PRIORS, **names.FUNCTIONS}
-    if called in known or called in names.DISTRIBUTIONS or called in names.MAKERS:
-        raise ValueError(f"register: {called!r} is a name of jaxmf; give another one by name=")
+    is_distribution = called in names.DISTRIBUTIONS or called in names.MAKERS
+    if called in {**names.PRIORS, **names.FUNCTIONS} or is_distribution:
+        owner = "a distribution of numpyro" if is_distribution else "a part of jaxmf"
+        raise ValueError(
+            f"register: {called!r} is what saved runs and the command line call {owner}; give "
+            f"another name, for instance name={'My' + called!r}"
+        )
     _check_free(thing, called, names.REGISTERED.get(called))
     for old in [key for key, value in names.REGISTERED.items() if _is_same(value, thing)]:
         del names.REGISTERED[old]

@@ -32,6 +32,7 @@ from jaxmf.posterior.saving import FORMAT, MANIFEST
 from jaxmf.programs import refuse_in_fork
 from jaxmf.results.posterior import Posterior
 from jaxmf.samplers import move_schedule
+from jaxmf.settings.names import NotRegisteredError
 
 _GROUPS = ("draws", "averages", "trace", "predicted_at", "weights", "state", "data", "features")
 _MAX_SIZE = 2**31 - 1
@@ -123,7 +124,8 @@ def load(folder: str | Path, *, data: object = None) -> Posterior:
         FileNotFoundError: there is no posterior in the folder, or one of its files is missing.
         TypeError: `folder` is no path.
         ValueError: a file is damaged, a link, of another format or not what it should be (the
-            message names file and key), or the data is another.
+            message names file and key), or the data is another; or the model or a part of it is of
+            another package and its module was not imported (`NotRegisteredError`).
         RuntimeError: in a fork of a process that has run or loaded something.
     """
     refuse_in_fork()
@@ -176,6 +178,8 @@ def _part(manifest: Path, key: str) -> Iterator[None]:
     """
     try:
         yield
+    except NotRegisteredError as error:
+        raise NotRegisteredError(f"{manifest}: {error}") from None
     except MemoryError:
         raise DamagedFileError(f"{manifest}: {key!r} needs more memory than there is") from None
     except Exception as error:

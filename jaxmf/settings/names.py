@@ -116,16 +116,20 @@ def registered(name: object, module: object) -> Callable[..., object]:
         module: where it was defined when the file was written; for the message alone, never
             imported.
     Raises:
-        ValueError: nothing is registered under this name.
+        NotRegisteredError: nothing is registered under this name.
     """
     if isinstance(name, str) and name in REGISTERED:
         return REGISTERED[name]
-    raise ValueError(not_registered(name, module))
+    raise not_registered(name, module)
 
 
-def not_registered(name: object, module: object) -> str:
+class NotRegisteredError(ValueError):
+    """A saved run names a class or function of another package that was not imported."""
+
+
+def not_registered(name: object, module: object) -> NotRegisteredError:
     """What to do where a file names what is not registered."""
-    return (
+    return NotRegisteredError(
         f"{_shown(name)} is of another package and is not registered in this session; import the "
         f"module that calls jaxmf.register for it, which was {_shown(module)}, and load again"
     )

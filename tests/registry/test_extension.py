@@ -153,7 +153,7 @@ import jaxmf
 try:
     jaxmf.load({folder!r})
 except ValueError as error:
-    print(error)
+    print(type(error).__name__, error)
 import {module}
 print(type(jaxmf.load({folder!r}).model).__name__)
 """
@@ -178,6 +178,7 @@ def test_a_run_of_another_package_says_what_to_import(tmp_path, name, module):
     refused, loaded = found.stdout.strip().splitlines()
     assert "is not registered in this session; import the module that calls jaxmf.regis" in refused
     assert repr(module) in refused
+    assert refused.startswith("NotRegisteredError")  # the file is not damaged
     assert loaded == type(model).__name__
 
 
@@ -238,9 +239,15 @@ def test_what_cannot_be_registered_is_refused():
         mf.register(Partial(student_t, 1.0))
     with pytest.raises(TypeError, match="must be a frozen dataclass"):
         mf.register(type("Loose", (), {}))
-    taken = dataclasses.dataclass(frozen=True)(type("Dirichlet", (), {}))
-    with pytest.raises(ValueError, match="'Dirichlet' is a name of jaxmf"):
+    taken = dataclasses.dataclass(frozen=True)(type("HDP", (), {}))
+    owner = "'HDP' is what saved runs and the command line call a part of jaxmf"
+    with pytest.raises(ValueError, match=owner):
         mf.register(taken)
+    of_numpyro = dataclasses.dataclass(frozen=True)(type("AsymmetricLaplace", (), {}))
+    with pytest.raises(
+        ValueError, match=r"a distribution of numpyro; .*name='MyAsymmetricLaplace'"
+    ):
+        mf.register(of_numpyro)
     lda = dataclasses.dataclass(frozen=True)(type("LDA", (mf.Model,), {}))
     with pytest.raises(ValueError, match="'lda' is a model of jaxmf"):
         mf.register(lda)
