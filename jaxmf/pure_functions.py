@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from jaxmf import registry
+from jaxmf.arguments import check_word
 from jaxmf.data import SparseBinary
 from jaxmf.engine import ChainKernel, chain_kernel
 from jaxmf.model import Model
@@ -22,7 +23,7 @@ from jaxmf.preparation import prepare_run, with_device_options
 from jaxmf.programs import full_products, refuse_in_fork
 from jaxmf.types import STATIC, Array, Key
 from jaxmf.variational_bayes.free_energy import free_energy as bound
-from jaxmf.variational_bayes.pieces import Layout
+from jaxmf.variational_bayes.pieces import Layout, num_lines
 from jaxmf.variational_bayes.start import start_parameters
 from jaxmf.variational_bayes.state import as_draw, from_draw, prepare
 from jaxmf.variational_bayes.zeros import All
@@ -72,7 +73,7 @@ def kernel(model: Model, data: object, **options: object) -> ChainKernel:
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)  # hashed by identity, as jax.jit does with functions
+@dataclass(frozen=True, eq=False, repr=False)  # hashed by identity, as jax.jit does with functions
 class FreeEnergy:
     """The free energy as a function: ``energy(parameters, hyperparameters)``, a () float.
 
@@ -89,6 +90,10 @@ class FreeEnergy:
     layout: Layout
     parameter_names: tuple[str, ...] = field(metadata=STATIC)
     hyperparameter_names: tuple[str, ...] = field(metadata=STATIC)
+
+    def __repr__(self) -> str:
+        size = f"{num_lines(self.layout.rows)} x {num_lines(self.layout.columns)}"
+        return f"FreeEnergy({self.model!r}, {size})"
 
     @full_products
     def __call__(
@@ -116,18 +121,42 @@ class FreeEnergy:
             likelihood=self.model.likelihood,
         )
 
-    def start(self, key: Key) -> tuple[Named, Named]:
+    def start(self, key: Key, start: str = "svd") -> tuple[Named, Named]:
         """Parameters and hyperparameters that an ascent starts from.
 
         Args:
-            key: typed PRNG key, of the start of the singular vectors.
+            key: typed PRNG key.
+            start: as of `SparseBinaryMF.ascent`: "svd", the leading singular vectors, which are
+                the same for all keys up to their accuracy; or "random", another for each key.
+        Raises:
+            ValueError: another `start`.
         """
-        start = start_parameters(key, self.layout, settings=self.model, start="svd")
-        return self._split(as_draw(start))
+        check_word("start", start, ("svd", "random"))
+        first = start_parameters(key, self.layout, settings=self.model, start=start)
+        return self._split(as_draw(first))
 
     def at(self, posterior: Posterior) -> tuple[Named, Named]:
-        """Parameters and hyperparameters of a fit by `jaxmf.variational` of such a model."""
-        return self._split(posterior.reference_draw())
+        """Parameters and hyperparameters of a fit by `jaxmf.variational` of such a model.
+
+        Raises:
+            TypeError: no posterior of a `SparseBinaryMF`.
+            ValueError: one of other sizes.
+        """
+        if not isinstance(getattr(posterior, "model", None), SparseBinaryMF):
+            raise TypeError(
+                "at: posterior must be what mf.variational(SparseBinaryMF(...), data) returns, got "
+                f"{type(posterior).__name__}"
+            )
+        draw = posterior.reference_draw()
+        for known in jax.eval_shape(self.start, jax.random.key(0)):
+            for name, value in known.items():
+                found = np.shape(draw[name]) if name in draw else None
+                if found != value.shape:
+                    raise ValueError(
+                        f"at: {name} of the fit has shape {found}, of this free energy "
+                        f"{value.shape}; fit the same model to the same data"
+                    )
+        return self._split(draw)
 
     def _split(self, draw: Mapping[str, Array | np.ndarray]) -> tuple[Named, Named]:
         """The parameters and the hyperparameters of a draw; what is neither is left out."""
@@ -158,7 +187,9 @@ def free_energy(model: SparseBinaryMF, data: object) -> FreeEnergy:
         data: `SparseBinary`, or what one can be made of.
     Returns:
         A `FreeEnergy`: call it with parameters and hyperparameters, as its methods `start(key)` and
-        `at(posterior)` return them.
+        `at(posterior)` return them. Names that end in "variance" or "scale" are positive and are
+        not checked: optimise their logarithms. What `mf.variational` finds is a `Posterior`;
+        parameters of a loop of your own are not made into one.
     Raises:
         TypeError: another model.
         ValueError: data that the model does not have.
@@ -169,6 +200,29 @@ def free_energy(model: SparseBinaryMF, data: object) -> FreeEnergy:
         >>> gradient = jax.jit(jax.grad(energy, argnums=1))(*energy.start(jax.random.key(0)))
         >>> gradient["column_prior_scale"].shape
         (1,)
+
+        A loop of your own, with optax:
+
+        >>> import optax
+        >>> start, hyperparameters = energy.start(jax.random.key(0))
+        >>> is_positive = lambda path: path[0].key.endswith("variance")
+        >>> def change(fn, parameters):
+        ...     return jax.tree_util.tree_map_with_path(
+        ...         lambda path, x: fn(x) if is_positive(path) else x, parameters
+        ...     )
+        >>> loss = lambda free: energy(change(jax.numpy.exp, free), hyperparameters)
+        >>> optimizer = optax.adam(0.05)
+        >>> def step(carry, _):
+        ...     free, memory = carry
+        ...     value, slope = jax.value_and_grad(loss)(free)
+        ...     updates, memory = optimizer.update(slope, memory)
+        ...     return (optax.apply_updates(free, updates), memory), value
+        >>> free = change(jax.numpy.log, start)
+        >>> (free, _), path = jax.lax.scan(step, (free, optimizer.init(free)), length=100)
+        >>> bool(path[-1] < path[0])
+        True
+        >>> bool((change(jax.numpy.exp, free)["row_variance"] > 0).all())
+        True
     """
     if not isinstance(model, SparseBinaryMF):
         raise TypeError(

@@ -159,6 +159,27 @@ def test_a_name_that_is_missing_or_unknown_is_refused():
         mf.free_energy(mf.LDA(2), COUNTS)
 
 
+def test_what_is_no_such_fit_is_refused_and_a_free_energy_is_shown_in_a_line():
+    model = mf.SparseBinaryMF(2, likelihood=mf.Gaussian())
+    energy = mf.free_energy(model, ONES)
+    assert repr(energy) == f"FreeEnergy({model!r}, 4 x 5)"
+    with pytest.raises(TypeError, match=r"at: posterior must be what .* returns, got int"):
+        energy.at(3)
+    post = mf.variational(model, ONES, num_epochs=1, progress=False)
+    assert energy.at(post)[0]["row_mean"].shape == (4, 2)
+    wider = mf.free_energy(dataclasses.replace(model, num_factors=3), ONES)
+    with pytest.raises(ValueError, match=r"of the fit has shape .*, of this free energy .*3"):
+        wider.at(post)
+
+
+def test_random_starts_differ_by_key_and_others_are_refused():
+    energy = mf.free_energy(mf.SparseBinaryMF(2, likelihood=mf.Gaussian()), ONES)
+    starts = jax.vmap(lambda key: energy.start(key, "random"))(jax.random.split(jax.random.key(0)))
+    assert np.abs(np.diff(jax.vmap(energy)(*starts))) > 1e-3
+    with pytest.raises(ValueError, match="start must be one of"):
+        energy.start(jax.random.key(0), "zeros")
+
+
 @pytest.mark.slow
 def test_the_free_energy_of_a_fit_is_the_one_that_it_reports():
     model = mf.SparseBinaryMF(2, likelihood=mf.Gaussian())
