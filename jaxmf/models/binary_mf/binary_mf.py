@@ -25,6 +25,7 @@ from jaxmf.models.binary_mf import (
     defaults,
     density,
     fixed,
+    normal_cells,
     queries,
     simulation,
     weights,
@@ -198,9 +199,10 @@ class BinaryMF(BinaryMFSpec):
           anneal: during the first three quarters of the warm-up let the sweeps over U and V see
             noise that falls geometrically from five times its scale, or from where it begins to
             hide the first singular vectors of the data if that is less (a likelihood to a power
-            that rises from 1/25 to 1, where cells are not Gaussian); meanwhile the weight
+            that rises from 1/25 to 1, of 0/1 cells); meanwhile the weight
             scale stays above and alpha below where they started, and a side that loses all of its
-            features gets one.
+            features gets one. Counts under two `BetaBernoulli` are
+            normal cells meanwhile (on a CPU, and W not diagonal only), see `normal_cells.py`.
             Without it most chains end in a poor mode, with many features that say what a few could.
           start: "prior": features drawn from the prior, and annealed. "data": features that the
             singular vectors of the data show, other ones in every chain where the data leave a
@@ -250,6 +252,7 @@ class BinaryMF(BinaryMFSpec):
             split_merge=split_merge,
             start=start,
             change_basis=binary_mf_checks.change_basis_option(self, change_basis, chosen),
+            normal_cells=normal_cells.is_used(self),
         )
         return algorithm(
             init=Partial(chain.init, plan, self),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -13,7 +13,14 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.models.binary_mf import binary_mf_checks, defaults, density, starts
+from jaxmf.models.binary_mf import (
+    binary_mf_checks,
+    choice,
+    defaults,
+    density,
+    normal_cells,
+    starts,
+)
 from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
@@ -39,6 +46,9 @@ from jaxmf.samplers.annealing import (
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Draw, Key
 
+# of sweeps over counts as normal cells: as with W summed out
+_NUM_SEVERAL, _NUM_BASES = 6, 2
+
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
@@ -54,6 +64,7 @@ class BinaryMFPlan:
     split_merge: int = 0
     start: str = "prior"
     change_basis: int = 0
+    normal_cells: bool = False
 
 
 def init(plan: BinaryMFPlan, model: BinaryMFSpec, key: Key, data: Dense) -> BinaryMFState:
@@ -137,6 +148,13 @@ def step(
     data = model.centred(data)
     if not plan.anneal:
         return tempered_step(plan, model, key, state, data, noise_factor=1.0)
+    if plan.normal_cells and choice.step_work(model, data) <= choice.MOST_WORK:
+        return jax.lax.cond(
+            is_annealed(progress),
+            lambda state: _step_by_normal_cells(plan, model, key, state, data, progress),
+            lambda state: tempered_step(plan, model, key, state, data, noise_factor=1.0),
+            state,
+        )
     direction = _direction(model, data, progress)
     noise_factor = _noise_factor(state, progress, direction)
     power = None
@@ -149,6 +167,29 @@ def step(
 
     powers: dict[str, Any] = {"noise_factor": noise_factor, "power": power}
     state, info = tempered_step(plan, model, key, state, data, mend=mend, **powers)
+    return _bounded(model, state, data, progress), info
+
+
+def _step_by_normal_cells(
+    plan: BinaryMFPlan,
+    model: BinaryMFSpec,
+    key: Key,
+    state: BinaryMFState,
+    data: Dense,
+    progress: Array,
+) -> tuple[BinaryMFState, Info]:
+    """The step of counts while annealing lasts; see `normal_cells`."""
+    keys = [jax.random.fold_in(key, index) for index in range(5)]
+    normal, moved = normal_cells.without_weights(model, state, data)
+    direction = leading_direction(data.values - state.base_rate, data.observed)
+    noise_factor = _noise_factor(moved, progress, direction)
+    y = normal_cells.cells(keys[0], state, data, noise_factor=noise_factor)
+    sweeps = replace(plan, several=_NUM_SEVERAL, change_basis=_NUM_BASES)
+    moved, info = move_features(sweeps, normal, keys[1], moved, Dense(y), noise_factor=noise_factor)
+    moved = _keep_features(model, keys[2], moved, progress, direction)
+    state = normal_cells.with_weights(model, keys[3], state, moved, data, y)
+    state = _move_to_front(model, state, progress)
+    state, _ = update_hyperparameters(model, keys[4], state, data)
     return _bounded(model, state, data, progress), info
 
 

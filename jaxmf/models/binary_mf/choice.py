@@ -21,7 +21,7 @@ from jaxmf.priors.features import BetaBernoulli
 _GROWN_SLOTS = 32
 # Of I L K^2 + J K L^2, a step with W summed out; 3.2 million (38 x 60 cells in 32 slots) took 23 ms
 # on one core of an x86-64 CPU, and 1.5 ms with W kept.
-_MOST_WORK = 4_000_000
+MOST_WORK = 4_000_000
 
 
 def sampler_options(
@@ -35,7 +35,7 @@ def sampler_options(
         or binary_mf_checks.weights_option(model, None) == "explicit"
     ):
         return {"sweep": "bits"}
-    if platform == "cpu" and data is not None and step_work(model, data) > _MOST_WORK:
+    if platform == "cpu" and data is not None and step_work(model, data) > MOST_WORK:
         kept: dict[str, Any] = {"sweep": "bits", "weights": "explicit"}
         if options.get("capacity") is None:
             # each doubling compiles the step once more, which costs more than empty slots do here
