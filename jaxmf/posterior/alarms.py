@@ -20,6 +20,7 @@ from jaxmf.user_warnings import warn as warn_user
 _CHECKS = (
     run_alarms.interrupted,
     data_alarms.suspect_data,
+    structure_alarms.priors_far_from_values,
     structure_alarms.nothing_in_use,
     structure_alarms.one_of_stated_groups,
     structure_alarms.groups_of_one_value,
@@ -48,6 +49,7 @@ _OF_CELLS = (
     structure_alarms.level_as_feature,
     residual_structure.left_in_residuals,
     structure_alarms.groups_of_one_value,
+    structure_alarms.priors_far_from_values,
     run_alarms.unequal_errors,
 )
 
@@ -65,7 +67,8 @@ def alarms(posterior: Draws) -> tuple[Alarm, ...]:
     residuals, noise above the sd of the data, a free energy that still changes, an evidence without
     a credible error, observed cells that simple means of the other cells predict better, or words
     that their frequencies do (see `leave_one_out`), intervals that leave the scale of the data,
-    columns of unequal error that share their noise, a search for a start that ran out of slots.
+    columns of unequal error that share their noise, a search for a start that ran out of slots,
+    numbers of a network far from their prior.
     Kept once computed.
 
     Returns:

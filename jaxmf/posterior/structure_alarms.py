@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import Dense, Tokens, units
-from jaxmf.model import HasNetwork, HasRowGroups, WarnsOfFits, settings_of
+from jaxmf.likelihoods.families.columns import IndependentColumns
+from jaxmf.likelihoods.families.normal import NormalInverseGamma
+from jaxmf.model import HasGroups, HasNetwork, HasRowGroups, WarnsOfFits, settings_of
 from jaxmf.posterior.data_alarms import is_normal, named, observed_values
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.records import Alarm
@@ -20,6 +23,8 @@ _DRAWS_SEEN = 10  # of the groups of rows
 _ROWS_OF_A_GROUP = 10  # with known cells, from which on one value alone is no chance
 _DOCUMENTS_SEEN = 20  # fewer may have as many topics
 _NEARLY_ALL_ROWS = 0.95  # share of the rows from which on a feature is rather a level
+_MOST_OF_VARIANCE = 0.5  # share of the variance of groups from the location of their prior
+_BLURRED = 10  # a prior sd over that of the values, from which on groups are blurred
 
 
 def nothing_in_use(posterior: Draws) -> Iterator[Alarm]:
@@ -68,6 +73,52 @@ def one_of_stated_groups(posterior: Draws) -> Iterator[Alarm]:
                 f"One of the {counts.shape[-1]} groups has all rows in all draws: no structure was "
                 f"found. If you expect some, {_how_to_find_groups(posterior, stated=True)}",
             )
+
+
+def priors_far_from_values(posterior: Draws) -> Iterator[Alarm]:
+    """Numbers of tokens whose normal groups get their variance from the prior, not from them.
+
+    A group of n values has k (k + n) (location_n - location)^2 / 2n in its rate for the distance
+    of its mean from that of the prior, which counts as k values. One draw is looked at.
+    """
+    if not isinstance(posterior.model, HasGroups):
+        return
+    network, tokens = posterior.model.over(posterior.data)
+    for name, block in network.blocks.items():
+        family: Any = block.distribution
+        if type(family) is not NormalInverseGamma or f"{name}_rate" not in posterior.draws:
+            continue
+        values = np.asarray(tokens.values[name], float)
+        draw = posterior.reference_draw()
+        count, location, rate = (
+            np.asarray(draw[f"{name}_{part}"], float).reshape(-1)
+            for part in ("number", "location", "rate")
+        )
+        weight = float(family.weight)
+        distance = location - float(family.location)
+        between = weight * (weight + count) * distance**2 / (2 * np.maximum(count, 1))
+        share = float(np.sum(count * between / rate) / max(count.sum(), 1))
+        prior_sd = float(np.sqrt(family.rate / family.shape))
+        if share > _MOST_OF_VARIANCE:
+            trouble = (
+                f"{share:.0%} of the variance of its groups is the distance of their means from "
+                f"the prior's location {float(family.location):g}"
+            )
+        elif values.std() > 0 and prior_sd > _BLURRED * values.std():
+            trouble = f"its prior has a sd of {prior_sd:.3g} within groups"
+        else:
+            continue
+        found = IndependentColumns.from_data(
+            jnp.asarray(values)[:, None]
+        )  # as mixtures have by default
+        unit: Any = found.family
+        yield Alarm(
+            "prior far away",
+            f"Column {name} has mean {values.mean():.7g} and sd {values.std():.3g}, and {trouble}, "
+            "so groups are not distinguished. State a prior on the scale of the data: "
+            f"mf.NormalInverseGamma(location={float(found.location[0]):.7g}, weight={unit.weight}, "
+            f"shape={unit.shape}, rate={unit.rate * float(found.scale[0]) ** 2:.3g})",
+        )
 
 
 def groups_of_one_value(posterior: Draws) -> Iterator[Alarm]:
