@@ -1,7 +1,7 @@
 """Users' own objects made into the container that a model needs."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -82,6 +82,12 @@ def as_container(
     make: Any = getattr(container_type, "from_array", make_tokens)
     if can_be_empty:
         make = getattr(container_type, "from_new_rows", make)
+    if container_type is Tokens and _has_line_a_token(data):
+        raise TypeError(
+            f"{name}: a {type(data).__name__} of ids is no matrix of counts. A table with a line "
+            "for each token becomes data by mf.Tokens.from_columns(df), its columns of real "
+            "numbers by values={name: column}; documents by mf.Tokens.from_lists or .from_texts"
+        )
     if container_type is Entries:
         question = "is it a long table or a matrix"
         _check_one_reading(name, data, Entries, question, _may_be_long)
@@ -196,6 +202,14 @@ def _may_be_long(data: object) -> bool:
     dtypes = getattr(data, "dtypes", ())
     is_numeric = all(getattr(dtype, "kind", "O") in "biuf" for dtype in dtypes)
     return len(headings) <= 4 or not is_numeric or roles(headings) is not None
+
+
+def _has_line_a_token(data: object) -> bool:
+    """Whether it is a mapping, or a DataFrame half of whose columns or more are no numbers."""
+    if not is_frame(data):
+        return isinstance(data, Mapping)
+    are_ids = [getattr(dtype, "kind", "O") not in "biuf" for dtype in getattr(data, "dtypes", ())]
+    return sum(are_ids) > 1 and 2 * sum(are_ids) >= len(are_ids)
 
 
 def _is_plain_list(data: object) -> bool:

@@ -114,6 +114,21 @@ def test_words_in_place_of_counts_are_sent_to_the_constructor_of_words(words):
         mf.Tokens.from_counts(words)
 
 
+def test_a_table_with_a_line_a_token_is_sent_to_from_columns():
+    sales = {"shop": ["01", "02"] * 4, "item": list("abcd") * 2}
+    network = mf.Network(
+        kind=mf.Block(mf.Dirichlet(2), by="shop"),
+        item=mf.Block(mf.DirichletMultinomial(), by="kind", observed=True),
+    )
+    priced = pd.DataFrame(sales | {"price": range(8)})
+    for table in (sales, pd.DataFrame(sales), priced):
+        with pytest.raises(TypeError, match=r"^data: a .* by mf\.Tokens\.from_columns\(df\)"):
+            mf.sample(network, table)
+    counts = pd.DataFrame({"a": [1, 2], "b": [0, 3], "c": ["x", "x"]})
+    with pytest.raises(TypeError, match=r"'c' .*pandas"):
+        mf.sample(mf.LDA(2), counts)
+
+
 def test_a_table_with_texts_is_no_matrix_of_features():
     pd = pytest.importorskip("pandas")
     table = pd.DataFrame({"id": ["x", "y"], "age": [20, 30]})
