@@ -195,7 +195,7 @@ def facts(posterior: Draws) -> dict[str, str]:
         **{name: settings.describe(value) for name, value in meta.run.items()},
         **{name: settings.describe(value) for name, value in meta.options.items()},
         "seed": str(settings.encode_seed(meta.seed)),
-        "time": f"{meta.seconds:.1f} s, {meta.wall_seconds:.1f} s with compilation",
+        "time": f"{meta.wall_seconds:.1f} s with compilation, {meta.seconds:.1f} s of it the steps",
         "device": meta.device,
         "versions": ", ".join(f"{name} {version}" for name, version in meta.versions.items()),
     }

@@ -183,7 +183,8 @@ def _tiles(posterior: Answers, error: HeldOutError | None, summary: Summary) -> 
             if rhat >= 1.05 and cells_agree(posterior):
                 words = "chains agree on predictions, not on every number inside the model"
             tiles.append((f"{rhat:.2f}" if rhat < 10 else "> 10", f"largest R-hat; {words}"))
-    tiles.append((_duration(posterior.meta.seconds), f"run time on {posterior.meta.device}"))
+    where = f"wall time with compilation, on {posterior.meta.device}"
+    tiles.append((_duration(posterior.meta.wall_seconds), where))
     return Tiles(tiles)
 
 

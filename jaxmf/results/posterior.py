@@ -157,5 +157,5 @@ class Posterior(Answers, Generic[Fitted]):
         stopped = "" if self.meta.complete else ", interrupted"
         return (
             f"Posterior of {type(self.model).__name__} on {size} data, by {self.meta.method} "
-            f"in {self.meta.wall_seconds:.1f} s{stopped}"
+            f"in {self.meta.wall_seconds:.1f} s with compilation{stopped}"
         )

@@ -231,7 +231,7 @@ def test_ids_are_understood_and_given_back(problem):
     )
 
 
-def test_summaries(sampled, filtered):
+def test_summaries(sampled, filtered, tmp_path):
     table = sampled.summary()
     assert table.names[:2] == ["log_joint", "num_features"]
     assert "alpha" not in table.names  # fixed
@@ -240,6 +240,11 @@ def test_summaries(sampled, filtered):
     assert "R-hat" not in weighted.columns
     assert "log evidence" in weighted.caption
     assert "Posterior of LinearGaussianIBP on 12 x 5 data, by sample" in repr(sampled)
+    took = f"{sampled.meta.wall_seconds:.1f} s"  # printed, in the page's tile and in its table
+    page = sampled.report(tmp_path / "page.html").read_text()
+    assert f"in {took} with compilation" in repr(sampled)
+    assert page.count(f"{took} with compilation") == 1
+    assert "wall time with compilation, on " in page
     assert "<table" in sampled._repr_html_()
 
 
