@@ -12,8 +12,8 @@ from jaxmf.blocks.split_merge import can_split
 from jaxmf.column_units import units_of
 from jaxmf.data import Dense, Entries, units
 from jaxmf.data.checks import shown_id
-from jaxmf.model import HasBias, HasNetwork, settings_of
-from jaxmf.posterior import leave_one_out
+from jaxmf.model import Anneals, HasBias, HasNetwork, settings_of
+from jaxmf.posterior import leave_one_out, replicas
 from jaxmf.posterior.agreement import LARGEST_RHAT, cell_agreement
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.evidence import annealing_fault
@@ -32,6 +32,8 @@ _FALSE_COLUMNS = 1e-3  # the probability that chance alone ranks errors so uneve
 _UNEQUAL_ERRORS = 4.0  # the largest mean square of a column over the smallest, from which it counts
 _LEAST_DOUBT = 0.05  # probability of other features of a row, below which particles may agree
 _LEAST_SHARE_OF_DOUBT = 0.25  # of it that particles should have among them
+_SEPARATE_CHAINS = 1.5  # R-hat of chains each of which stays with an answer of its own
+_FEW_CELLS = 2_000  # of which replicas of a chain are worth their cost
 _STEPS_OF_ROUND_TRIPS = 20  # for each replica, after which one should have come back
 
 
@@ -69,8 +71,23 @@ def disagreement(posterior: Draws) -> Iterator[Alarm]:
     yield Alarm(
         "R-hat",
         f"R-hat of {name} is {shown}, which should be below {LARGEST_RHAT}: {what}. "
-        f"{advice(posterior)}",
+        f"{advice(posterior)}{_replicas_that_may_help(posterior, value) if several else ''}",
     )
+
+
+def _replicas_that_may_help(posterior: Draws, rhat: float) -> str:
+    """Replicas, where chains stay apart and data are few enough for them."""
+    model, data, meta = posterior.model, posterior.data, posterior.meta
+    if rhat < _SEPARATE_CHAINS or "temper" in meta.run or not isinstance(posterior.model, Anneals):
+        return ""
+    if not isinstance(data, Dense) or data.num_rows * data.num_columns > _FEW_CELLS:
+        return ""
+    algorithm = registry.entry_of(model).builder(model, "sample")(**meta.options)
+    try:
+        replicas.with_replicas(algorithm, model, data, meta.options, 2)
+    except ValueError:  # not with these data or options
+        return ""
+    return " or temper=6, replicas of each chain by which it gets from one answer to another"
 
 
 def advice(posterior: Draws) -> str:

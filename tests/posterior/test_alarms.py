@@ -203,6 +203,34 @@ def test_advice_for_groups_of_a_process_names_moves_that_split_and_merge(model, 
 
 
 @pytest.mark.parametrize(
+    ("model", "rows", "apart", "says"),
+    [
+        (mf.NoisyOrIBP(), 30, 2, True),
+        (mf.NoisyOrIBP(), 30, 0.2, False),  # slow chains, not those of several modes
+        (mf.NoisyOrIBP(), 600, 2, False),  # the cost outweighs the gain
+        (mf.LinearGaussianIBP(), 30, 2, True),
+        (mf.BPMF(2), 30, 2, False),
+    ],
+)
+def test_advice_for_chains_in_several_modes_of_few_data_names_replicas(model, rows, apart, says):
+    generator = np.random.default_rng(4)
+    data = mf.Dense((generator.random((rows, 4)) < 0.5).astype(np.float32))
+    drawn = chains(generator, shape=(2, 500)) + apart * np.array([[0], [5]])
+    post = posterior(model, data, log_joint=drawn)
+    [found] = (str(alarm) for alarm in post.alarms() if alarm.kind == "R-hat")
+    assert ("temper=6" in found) is says
+
+
+def test_replicas_are_not_advised_where_a_run_refuses_them():
+    """Replicas share the noise of columns."""
+    model = mf.LinearGaussianIBP(column_noise=True)
+    post = posterior(model, log_joint=chains() + 2 * np.arange(4)[:, None])
+    with pytest.raises(ValueError, match="temper"):
+        mf.sample(model, X, temper=6, num_samples=1, progress=False)
+    assert "temper" not in str(post.alarms())
+
+
+@pytest.mark.parametrize(
     ("strange", "says"),
     [
         ([99], "1 of 2,001 ratings lie outside 1 to 5, where all others are: 99."),
