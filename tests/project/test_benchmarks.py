@@ -166,7 +166,6 @@ def test_committed_results(path):
 NOT_DONE = {
     f"defaults/{name} (report)"
     for name in (
-        "linear-gaussian-ibp/genes 38 x 150",
         "linear-gaussian-ibp/3,000 x 40",
         "binary-mf/breast cancer",
         "binary-mf/3,000 x 40",
