@@ -540,6 +540,7 @@ class GroupMoments(NamedTuple):
         mean: (K, D) float, expected mean of the group's columns.
         mean_sd: (K, D) float, its standard deviation; NaN where it is not known.
         sd: (K, D) float, of rows around the mean of their group.
+        level_probabilities: by column of more categories than 0 and 1, (K, V) float.
     """
 
     counts: Array
@@ -548,6 +549,7 @@ class GroupMoments(NamedTuple):
     mean: Array
     mean_sd: Array
     sd: Array
+    level_probabilities: Mapping[int, Array] = {}
 
 
 @runtime_checkable

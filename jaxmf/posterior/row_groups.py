@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+import jax
 import numpy as np
 
 from jaxmf.answers import Answer, Lines, long_table
@@ -15,6 +17,7 @@ from jaxmf.programs import jit_method
 from jaxmf.types import Names
 
 _MOST_COLUMNS = 6  # in what is printed
+_MOST_VALUES = 3  # of a column of categories
 _NO_ROWS = (
     'which group each row is in is not in the draws: sample again with keep="assignments". '
     "post.transform(rows) has the probability of each group"
@@ -42,6 +45,9 @@ class RowGroups(Answer):
         draw: which draw of it.
         group_of_rows: (N,) int, 0 for the largest group; None without `keep="assignments"`.
         row_names: N ids, or None.
+        levels: by the position of a column of more categories than 0 and 1: these, (V,).
+        level_probabilities: likewise their expected probabilities in each group, (G, V) float; in
+            the table each value is a line, ``column = value``, whose mean is its probability.
     """
 
     counts: np.ndarray
@@ -56,6 +62,8 @@ class RowGroups(Answer):
     draw: int
     group_of_rows: np.ndarray | None = None
     row_names: Names | None = None
+    levels: Mapping[int, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    level_probabilities: Mapping[int, np.ndarray] = dataclasses.field(default_factory=dict)
 
     _axes: ClassVar = {
         "counts weights weight_sd": "group",
@@ -94,18 +102,41 @@ class RowGroups(Answer):
         """Columns of a table with one line for each group and column of the data."""
         by_group = {"group": np.arange(len(self.mean)), "rows": self.counts}
         by_group |= {"weight": self.weights, "weight sd": self.weight_sd}
-        values = {"mean": self.mean, "mean sd": self.mean_sd, "sd": self.sd}
-        return long_table(by_group, {"column": self.columns}, values)
+        columns, found = [], []
+        for position, column in enumerate(self.columns):
+            pieces = (self.mean[:, position], self.mean_sd[:, position], self.sd[:, position])
+            if position not in self.levels:
+                columns.append(column)
+                found.append(pieces)
+                continue
+            _, mean_sd, sd = pieces
+            # what the mean has of the variance of a value is the same of every function of it
+            share = mean_sd**2 / np.maximum(mean_sd**2 + sd**2, np.finfo(float).tiny)
+            probabilities = self.level_probabilities[position].T.astype(float)
+            for value, p in zip(self.levels[position], probabilities, strict=True):
+                variance = p * (1 - p)
+                columns.append(f"{column} = {value:g}")
+                found.append((p, np.sqrt(variance * share), np.sqrt(variance * (1 - share))))
+        labels = np.array(columns, object) if self.levels else self.columns
+        table = dict(zip(("mean", "mean sd", "sd"), np.stack(found, axis=2), strict=True))
+        return long_table(by_group, {"column": labels}, table)
+
+    def _shown(self, group: int, position: int) -> str:
+        """The mean of a column in a group with its error, or its most probable values."""
+        if position not in self.levels:
+            return _with_error(self.mean[group, position], self.mean_sd[group, position])
+        probabilities = self.level_probabilities[position][group]
+        most = np.argsort(-probabilities, kind="stable")[:_MOST_VALUES]
+        return ", ".join(f"{self.levels[position][v]:g}: {probabilities[v]:.0%}" for v in most)
 
     def lines(self) -> Lines:
-        """A heading, and a line for each group: rows, weight, and mean ± sd of a few columns."""
+        """A line for each group: rows, weight; of a few columns mean ± sd, or likely values."""
         shown = [str(column) for column in self.columns[:_MOST_COLUMNS]]
         more = ["..."] if self.columns.size > _MOST_COLUMNS else []
         table = [("group", "rows", "weight", *shown, *more)]
         for group, count in enumerate(self.counts):
             weight = _with_error(self.weights[group], self.weight_sd[group])
-            pairs = zip(self.mean[group], self.mean_sd[group], strict=True)
-            means = [_with_error(*pair) for pair in pairs][:_MOST_COLUMNS]
+            means = [self._shown(group, position) for position in range(len(shown))]
             table.append((str(group), str(int(count)), weight, *means, *more))
         return table
 
@@ -151,7 +182,8 @@ def groups(posterior: Draws) -> RowGroups:
             'groups: the draws have no statistics of groups: sample again without keep="scalars"'
         )
     chain, index = posterior.reference()
-    moments = _moments(posterior.model, draw, data)
+    model: Any = posterior.model
+    moments = _moments(model, draw, data)
     counts = np.asarray(moments.counts)
     order = _largest_first(counts)
     labels = draw.get("group_of_tokens")
@@ -161,7 +193,8 @@ def groups(posterior: Draws) -> RowGroups:
         labels = ranks[labels]
     names = data.column_names
     return RowGroups(
-        **{name: np.asarray(value)[order] for name, value in moments._asdict().items()},
+        **jax.tree.map(lambda leaf: np.asarray(leaf)[order], moments._asdict()),
+        levels={column: model.column_values(column) for column in moments.level_probabilities},
         columns=ids_or_positions(names, moments.mean.shape[1]),
         slots=order,
         chain=chain,

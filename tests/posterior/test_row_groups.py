@@ -57,6 +57,33 @@ def test_groups_of_single_numbers_have_the_moments_of_their_posterior():
         np.testing.assert_allclose(groups.weight_sd[group], sd, rtol=1e-5)
 
 
+def test_groups_have_the_probabilities_of_the_values_of_categories():
+    """Dirichlet and Beta by their closed forms, a cell missing."""
+    jobs = np.array([0, 0, 0, 2, 2, 1, 0, 0, np.nan, 2, 2, 2, 2, 1])
+    smokes = np.arange(14) % 2
+    family = mf.MixedColumns([mf.DirichletMultinomial(3, 0.5), mf.BetaBinary(2.0, 3.0)])
+    data = mf.Dense.from_array(np.c_[jobs, smokes], column_names=["job", "smokes"])
+    post = mf.sample(mf.MixtureOfGaussians(2, family=family), data, **OPTIONS)
+    found = post.groups()
+    table = found.to_pandas()
+    assert table.notna().all(axis=None)
+    assert list(table.column[:4]) == ["job = 0", "job = 1", "job = 2", "smokes"]
+    for group in range(found.counts.size):
+        here = found.labels == group
+        counts = np.array([np.sum(jobs[here] == value) for value in range(3)])
+        ones = smokes[here].sum()
+        a = np.r_[counts + 0.5, ones + 2.0]
+        total = np.r_[np.full(3, counts.sum() + 1.5), here.sum() + 5.0]
+        lines = table[table.group == group]
+        np.testing.assert_allclose(lines["mean"], a / total, rtol=1e-4)
+        beta = stats.beta(a, total - a)
+        np.testing.assert_allclose(lines["mean sd"], beta.std(), rtol=1e-4)
+        within = beta.mean() - beta.moment(2)
+        np.testing.assert_allclose(lines["sd"], np.sqrt(within), rtol=1e-4)
+        most = int(np.argmax(counts))
+        assert f"{most}: {a[most] / total[0]:.0%}" in found.lines()[1 + group][3]
+
+
 def test_rows_have_the_probabilities_of_the_groups_that_are_listed(sampled):
     """And of a further one; where all stated components have rows there is no other."""
     groups, shares = sampled.groups(), sampled.transform(X)

@@ -9,12 +9,14 @@ import numpy as np
 
 from jaxmf.data import Dense
 from jaxmf.data.checks import show_position
+from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
 from jaxmf.likelihoods.families.columns import IndependentColumns
 from jaxmf.likelihoods.families.family import Family
 from jaxmf.likelihoods.families.mixed_columns import MixedColumns
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.likelihoods.families.poisson import GammaPoisson
+from jaxmf.priors import hyper
 from jaxmf.types import Array, PyTree
 
 _MOST_COLUMNS = 1_000  # 40 rows of this many: 20 sweeps take minutes
@@ -46,6 +48,10 @@ def prior_count(family: Family, counts: Array, statistics: PyTree) -> Array:
 def _prior_count(family: Family) -> Array | float:
     if isinstance(family, NormalInverseWishart | NormalInverseGamma):
         return family.weight
+    if isinstance(family, BetaBinary | DirichletMultinomial):
+        if family.size is None or not hyper.is_fixed(getattr(family, "concentration", 1.0)):
+            return jnp.nan
+        return jnp.sum(jnp.broadcast_to(family.start()["concentration"], (family.size,)))
     return family.rate if isinstance(family, GammaPoisson) else jnp.nan
 
 

@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import jax
@@ -254,13 +255,7 @@ class _Mixture(NetworkModel[Dense]):
     def _log_density_in_rows(
         self, draw: Draw, data: Dense, rows: Array, columns: Array, values: Array
     ) -> Array:
-        distribution, statistics, hyperparameters = self._family_of(draw, data)
-        cache = distribution.begin(statistics, hyperparameters)
-        lanes = Lanes(jnp.zeros((), jnp.int32), 1, draw["group_counts"].size)
-        # a row of which no other cell is known has the density of this one
-        alone = jnp.full((rows.shape[0], data.num_columns), jnp.nan, values.dtype)
-        alone = alone.at[jnp.arange(rows.shape[0]), columns].set(values)
-        logs = jax.vmap(lambda row: distribution.predictive(cache, lanes, row))(alone)
+        logs = self._log_density_by_group(draw, data, columns, values)
         return jax.nn.logsumexp(logs, axis=1, b=self._shares_of_rows(draw, data, rows))
 
     def column_values(self, column: int) -> tuple[float, ...] | None:
@@ -293,7 +288,35 @@ class _Mixture(NetworkModel[Dense]):
             mean=mean,
             mean_sd=jnp.sqrt(variance * share),
             sd=jnp.sqrt(variance * (1 - share)),
+            level_probabilities=self._level_probabilities(draw, data),
         )
+
+    def _level_probabilities(self, draw: Draw, data: Dense) -> dict[int, Array]:
+        """By column of categories, of more than zeros and ones: (K, V) float in every group."""
+        known = {column: self.column_values(column) for column in range(data.num_columns)}
+        levels = {column: found for column, found in known.items() if found and found != (0, 1)}
+        if not levels:
+            return {}
+        sizes = [len(found) for found in levels.values()]
+        columns = jnp.repeat(
+            jnp.array(list(levels)), jnp.array(sizes), total_repeat_length=sum(sizes)
+        )
+        values = jnp.concatenate([jnp.asarray(found) for found in levels.values()])
+        every = jnp.exp(self._log_density_by_group(draw, data, columns, values)).T
+        ends = list(accumulate(sizes))[:-1]
+        return dict(zip(levels, jnp.split(every, ends, axis=1), strict=True))
+
+    def _log_density_by_group(
+        self, draw: Draw, data: Dense, columns: Array, values: Array
+    ) -> Array:
+        """Log predictive density of cells (M,), each by itself, in every group: (M, K) float."""
+        distribution, statistics, hyperparameters = self._family_of(draw, data)
+        cache = distribution.begin(statistics, hyperparameters)
+        lanes = Lanes(jnp.zeros((), jnp.int32), 1, draw["group_counts"].size)
+        # a row of which no other cell is known has the density of this one
+        alone = jnp.full((values.size, data.num_columns), jnp.nan, values.dtype)
+        alone = alone.at[jnp.arange(values.size), columns].set(values)
+        return jax.vmap(lambda row: distribution.predictive(cache, lanes, row))(alone)
 
     def _total_weight(self, draw: Draw) -> Array:
         """Rows and concentration together; NaN for priors whose weights have no Beta marginals."""
