@@ -274,7 +274,12 @@ SPARSE_BINARY = [
         ValueError,
         ("data:", "2 at row 1, column 0", "x > 0"),
     ),
-    Bad("NaN", lambda _: SparseBinary.from_array([[0, NAN]]), ValueError, ("data:", "nan", "miss")),
+    Bad(
+        "NaN",
+        lambda _: SparseBinary.from_array([[0, NAN]]),
+        ValueError,
+        ("data:", "nan", "observed="),
+    ),
     Bad(
         "stored two",
         lambda _: SparseBinary.from_scipy(scipy.sparse.csr_array([[0, 2]])),

@@ -230,7 +230,7 @@ def _words_of_documents(path: Path, document: str, word: str, count: str | None 
     A document whose lines have no word, or none but counts of 0, stays without words.
     """
     names = [document, word, *([count] if count is not None else [])]
-    columns, is_gap = columns_with_gaps(path, names, word)
+    columns, is_gap = columns_with_gaps(path, names, word, count)
     pairs = {"document": columns[document][~is_gap], "word": columns[word]}
     if not pairs["word"].size:
         raise ValueError(f"{path}: column {word!r} is empty in all lines.")

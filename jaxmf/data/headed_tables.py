@@ -40,11 +40,13 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
 
 
 def columns_with_gaps(
-    path: str | Path, names: Sequence[str], gaps: str | None
+    path: str | Path, names: Sequence[str], gaps: str | None, count: str | None = None
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The same, where one of the columns may be empty in some lines, and which lines these are.
 
-    Args: gaps: the name of that column, which comes without them; None for no column.
+    Args:
+      gaps: the name of that column, which comes without them; None for no column.
+      count: that of a later column of counts, 0 where both are empty, as a left join writes them.
     Returns: the columns; and of every line whether `gaps` is empty there, (T,) bool.
     Raises: as `read_columns`.
     """
@@ -63,6 +65,9 @@ def columns_with_gaps(
         if name == gaps:
             is_gap = np.array([not cell for cell in column])
             column = [cell for cell in column if cell]
+        elif name == count and gaps is not None:
+            pairs = zip(is_gap, column, strict=True)
+            column = ["0" if gap and not cell else cell for gap, cell in pairs]
         if "" in column:
             line_number = line_numbers[1 + column.index("")]
             raise ValueError(f"{path}: column {name!r} is empty in line {line_number}.")

@@ -80,7 +80,8 @@ def by_column(posterior: Draws, where: Cells) -> Probabilities:
     found = np.zeros((where[0].size, levels.size))
     for position, level in enumerate(levels):
         # of columns that lack it the first of their values, so that all calls have one shape
-        asked = [level if level in sets[c] else sets[c][0] for c in where[1].tolist()]
+        asked_of = {c: level if level in known else known[0] for c, known in sets.items()}
+        asked = [asked_of[c] for c in where[1].tolist()]
         values = np.array(asked)
         blocks = prediction.log_densities(model, data, draws, where, values)
         density = np.exp(prediction.averaged(blocks, weights, values.size))

@@ -41,9 +41,9 @@ def check_chain_rule(prior: RowByRowPrior | PartitionPrior, *, seed: int = 0) ->
         A `Report` with one exact comparison for each matrix or partition and order.
     Raises:
         AssertionError: a product of conditionals differs from `log_prob`; it says of which sizes.
-        TypeError: it is neither, it has no `log_prob`, or it is one of partitions whose items do
-            not follow from `weights` alone (`sequential` is False, or hyperparameters that change
-            as items join, as those of `jaxmf.HDP`).
+        TypeError: it is neither, it has no `log_prob`, a parameter is a distribution, or it is one
+            of partitions whose items do not follow from `weights` alone (`sequential` is False, or
+            hyperparameters that change as items join, as those of `jaxmf.HDP`).
     Example:
         >>> import jaxmf as mf
         >>> check_chain_rule(mf.IndianBuffet(2.0)).passed
@@ -51,16 +51,30 @@ def check_chain_rule(prior: RowByRowPrior | PartitionPrior, *, seed: int = 0) ->
     """
     generator = np.random.default_rng(seed)
     title = f"chain rule of {type(prior).__name__}"
+    is_class = isinstance(prior, type)
     if isinstance(prior, PartitionPrior):
         pairs = _partition_pairs(prior, generator)
-    elif all(callable(getattr(prior, name, None)) for name in ("exists", "log_odds", "new_rate")):
+    elif not is_class and all(
+        callable(getattr(prior, name, None)) for name in ("exists", "log_odds", "new_rate")
+    ):
+        _check_hyperparameters(prior)
         pairs = _matrix_pairs(prior, generator)
     else:
         raise TypeError(
             f"check_chain_rule: prior must be one of features, with exists, log_odds and new_rate, "
             f"or a subclass of jaxmf.PartitionPrior, got {prior!r}"
+            + ("; pass an object of the class" if is_class else "")
         )
     return Report(title, tuple(_exact(*pair) for pair in pairs)).require()
+
+
+def _check_hyperparameters(prior: RowByRowPrior) -> None:
+    for name, value in vars(prior).items():
+        if callable(getattr(value, "log_prob", None)):
+            raise TypeError(
+                f"check_chain_rule: {name} of {type(prior).__name__} must be a number, got "
+                f"{value!r}; pass one value of it"
+            )
 
 
 def _exact(name: str, density: Array, product: Array) -> Comparison:

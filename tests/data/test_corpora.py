@@ -169,6 +169,12 @@ def test_documents_without_a_word_stay(tmp_path):
     found = read_tokens(path)
     assert found.names["document"].tolist() == [1, 2, 3]
     assert found.columns["document"].tolist() == [0, 0, 2]
+    path.write_text("doc,term,count\na,tea,2\nb,,\n")
+    with pytest.warns(UserWarning, match="'term' is empty in 1 of 2 lines"):
+        assert read_tokens(path).names["document"].tolist() == ["a", "b"]
+    path.write_text("doc,term,count\na,tea,\nb,,\n")
+    with pytest.raises(ValueError, match="column 'count' is empty in line 2"):
+        read_tokens(path)
     path.write_text("document,word\nd1,\nd2,\n")
     with pytest.raises(ValueError, match="column 'word' is empty in all lines"):
         read_tokens(path)

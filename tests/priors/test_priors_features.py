@@ -7,6 +7,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
@@ -166,6 +167,10 @@ def test_what_is_no_prior_has_no_chain_rule():
     Conditionals.new_rate = IndianBuffet.new_rate
     with pytest.raises(TypeError, match="Conditionals has no method log_prob"):
         check_chain_rule(Conditionals())
+    with pytest.raises(TypeError, match="alpha of IndianBuffet must be a number"):
+        check_chain_rule(IndianBuffet(dist.Gamma(1.0, 1.0)))
+    with pytest.raises(TypeError, match="pass an object of the class"):
+        check_chain_rule(IndianBuffet)
 
 
 def test_slots_without_counts():
