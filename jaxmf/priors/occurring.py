@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import gammaln
 
 from jaxmf.arguments import check_count
 from jaxmf.readable import Readable
@@ -31,8 +32,9 @@ class OccurringWords(Readable):
     A vocabulary that was collected from the documents has no word without a token. The likelihood
     of b takes that for evidence of words that are alike, which a large b has; divided by the
     probability that all V words occur among T tokens it is the likelihood given that they do. The
-    probability is that of counts n_w ~ NegativeBinomial(K b, x) with the sum T, by the saddle point
-    x of each of its two sums: (1 - x)^(-K b) - 1 takes the place of (1 - x)^(-K b).
+    probability is that of counts n_w ~ NegativeBinomial(K b, x), all above zero, given their sum T,
+    by the saddle point x of the generating function ((1 - x)^(-K b) - 1)^V: its logarithm is within
+    .1 of the exact one (1 to 30 words, b K from .01 to 30).
 
     Args:
         num_words: V.
@@ -108,13 +110,16 @@ def _table(num_words: int, num_tokens: int, num_topics: int) -> tuple[np.ndarray
 
 
 def log_all_occur(concentration: np.ndarray, num_words: int, num_tokens: int) -> np.ndarray:
-    """Log probability that V words of a Dirichlet-multinomial all occur, by saddle points.
+    """Log probability that V words of a Dirichlet-multinomial all occur, by a saddle point.
 
     Args: concentration: a of each word, any shape, positive.
     Returns float64 of that shape, at most 0.
     """
     a, v, t = np.asarray(concentration, float), num_words, num_tokens
-    # l = -log(1 - x): V log(exp(a l) - 1) - T log(1 - exp(-l)) is least, and V a l - T log(..)
+    log_free = gammaln(v * a + t) - gammaln(v * a) - gammaln(t + 1)
+    if t == v:
+        return np.minimum(v * np.log(a) - log_free, 0)
+    # l = -log(1 - x): V log(exp(a l) - 1) - T log(1 - exp(-l)) is least
     low, high = np.full(a.shape, -40.0), np.full(a.shape, 7.0)
     for _ in range(_NUM_HALVINGS):
         middle = (low + high) / 2
@@ -122,10 +127,11 @@ def log_all_occur(concentration: np.ndarray, num_words: int, num_tokens: int) ->
         is_above = v * a / -np.expm1(-a * l_) > t / np.expm1(np.minimum(l_, 700))
         low, high = np.where(is_above, low, middle), np.where(is_above, middle, high)
     with_all = np.exp((low + high) / 2)
-    free = np.log1p(t / (v * a))
     log_of_all = a * with_all + np.log(-np.expm1(-a * with_all))
+    # of the sum of counts above zero, each with the mean T / V
+    variance = t * ((1 + a) * np.expm1(with_all) - (t - v) / v)
     found = v * log_of_all - t * np.log(-np.expm1(-with_all))
-    found -= v * a * free - t * np.log(-np.expm1(-free))
+    found -= np.log(2 * np.pi * variance) / 2 + log_free
     return np.minimum(found, 0)
 
 

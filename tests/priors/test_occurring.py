@@ -30,11 +30,11 @@ def _all_occur(a: Fraction, num_words: int, num_tokens: int) -> float:
     return float(total)
 
 
-@pytest.mark.parametrize("a", [Fraction(1, 10), Fraction(1), Fraction(4)])
-def test_probability_that_all_words_occur(a):
-    exact = np.log(_all_occur(a, 30, 60))
-    found = float(log_all_occur(np.array(float(a)), 30, 60))
-    assert abs(found - exact) < 0.02 * abs(exact) + 1
+@pytest.mark.parametrize("a", [Fraction(1, 100), Fraction(1, 5), Fraction(1), Fraction(30)])
+@pytest.mark.parametrize("sizes", [(30, 60), (20, 22), (20, 20), (5, 200), (2, 3), (1, 4)])
+def test_probability_that_all_words_occur(a, sizes):
+    found = float(log_all_occur(np.array(float(a)), *sizes))
+    assert found == pytest.approx(np.log(_all_occur(a, *sizes)), rel=0, abs=0.1)
 
 
 def test_density_and_draws():
@@ -90,7 +90,8 @@ def test_the_prior_is_for_short_documents_with_a_vocabulary_of_their_own():
     model = mf.LDA(2).matched(mf.Tokens.from_counts(counts))
     assert type(model.word_concentration).__name__ == "Gamma"
     assert model.matched(mf.Tokens.from_counts([[1, 1], [0, 1]])) is model
-    for other in ([[6, 1, 0], [0, 0, 1]], [[1, 1], [1, 1]]):  # long; none of the words once
+    # long, also beside documents without words; none of the words once
+    for other in ([[6, 1, 0], [0, 0, 1]], [[6, 1, 0], [0, 0, 1], [0] * 3], [[1, 1], [1, 1]]):
         found = mf.LDA(2).matched(mf.Tokens.from_counts(other))
         assert type(found.word_concentration).__name__ == "Gamma"
     learned = mf.LDA(2).matched(mf.Tokens.from_counts([[2, 1, 0], [0, 0, 1]]))

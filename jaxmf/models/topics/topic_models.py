@@ -54,6 +54,13 @@ def word_counts(data: Tokens) -> np.ndarray:
     return np.bincount(np.asarray(data.columns["word"]), minlength=data.sizes["word"])
 
 
+def document_lengths(data: Tokens) -> np.ndarray:
+    """How many words each document has: (D,) int, on the host."""
+    if data.elsewhere is not None:
+        return np.asarray(data.elsewhere.row_counts)
+    return np.bincount(np.asarray(data.columns["document"]), minlength=data.sizes["document"])
+
+
 class WordModel(NetworkModel[Tokens]):
     """Words by an indicator.
 
@@ -180,8 +187,8 @@ class LDA(_TopicModel):
             distribution of one number for all topics, or a batch of K to learn which topics are
             common: `Gamma(1, 1).expand([K])`.
         word_concentration: b, that of each word; likewise. Learned by default, under Gamma(1, 10);
-            of documents of less than four words in the mean, where every word of the vocabulary
-            occurs and most occur once, given that all occur: `OccurringWords`.
+            of documents of less than four words in the mean (those without any left out), where
+            every word of the vocabulary occurs and most once, given that all do: `OccurringWords`.
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
     Example:
@@ -208,7 +215,7 @@ class LDA(_TopicModel):
         if not is_open or isinstance(data.columns["word"], jax.core.Tracer):
             return self
         counts = word_counts(data)
-        is_short = counts.sum() < _SHORT_DOCUMENT * data.sizes["document"]
+        is_short = counts.sum() < _SHORT_DOCUMENT * np.sum(document_lengths(data) > 0)
         if not (is_short and counts.all() and np.mean(counts == 1) > 0.5):
             return replace(self, word_concentration=words_by_default())
         prior = OccurringWords(counts.size, int(counts.sum()), self.num_topics)
