@@ -12,6 +12,7 @@ from jaxmf.answers import Answer, Lines, data_frame
 from jaxmf.arguments import check_count, check_number
 from jaxmf.data.names import ids_or_positions
 from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.quantities import slow_quantities
 from jaxmf.posterior.topic_draws import match, topic_blocks
 from jaxmf.posterior.topics import TopEntries, named_entries
 
@@ -56,6 +57,8 @@ class Topics(Answer):
             (Airoldi & Bischof 2016); weights are the latter, between 0 and 1.
         relevance: lambda.
         num_draws: how many draws are averaged over.
+        has_mixed: whether no R-hat raises an alarm; where one does, a topic that all draws have
+            is one that the chains have not left, and may not be sure.
     """
 
     shares: np.ndarray
@@ -71,6 +74,7 @@ class Topics(Answer):
     exclusive: TopEntries
     relevance: float
     num_draws: int
+    has_mixed: bool
 
     _axes: ClassVar = {
         "shares share_sd found similarity nearest": "topic",
@@ -144,6 +148,8 @@ class Topics(Answer):
             f"{num_certain} of {len(self)} topics are in {_MOSTLY:.0%} of the draws or more "
             f"({self.num_draws} draws of {chains} chain{'s' * (chains > 1)})"
         )
+        if not self.has_mixed:
+            caption += "; by R-hat the run has not mixed, and other draws may have other topics"
         hidden = len(self) - _SHOWN
         return f"{caption}; {hidden} smaller topics are not shown" if hidden > 0 else caption
 
@@ -228,6 +234,7 @@ def topics(posterior: Draws, n: int = 10, *, relevance: float = 0.6) -> Topics:
         exclusive=best["exclusivity"],
         relevance=relevance,
         num_draws=matched.draws.size,
+        has_mixed=not slow_quantities(posterior),
     )
 
 

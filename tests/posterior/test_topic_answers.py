@@ -21,6 +21,7 @@ import pandas as pd
 import pytest
 
 import jaxmf as mf
+from jaxmf.posterior import topic_table
 
 GENERATOR = np.random.default_rng(11)
 NUM_DOCUMENTS, NUM_WORDS, NUM_TOPICS = 8, 12, 3
@@ -127,6 +128,15 @@ def test_similarity_is_that_of_the_words(fitted):
     np.testing.assert_allclose(topics.similarity, between.mean((0, 1)), rtol=1e-6)
     others = roots[1, 1].T @ roots[1, 1] - 2 * np.eye(NUM_TOPICS)
     np.testing.assert_allclose(topics.nearest, others.max(0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("rhats", [{}, {"log_joint": 1.3}])
+def test_topics_of_chains_that_have_not_mixed_are_no_certain_ones(fitted, monkeypatch, rhats):
+    """All draws of a chain may have a topic only because it was never left."""
+    monkeypatch.setattr(topic_table, "slow_quantities", lambda posterior: rhats)
+    found = fitted.topics()
+    assert found.has_mixed is not bool(rhats)
+    assert ("has not mixed" in str(found)) is bool(rhats)
 
 
 def test_topics_are_arrays_with_words_and_documents_as_labels(fitted):
