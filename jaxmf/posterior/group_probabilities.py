@@ -19,7 +19,7 @@ from jaxmf.answers import Answer, Lines, data_frame, long_table
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.data.names import ids_or_positions
-from jaxmf.model import HasGroups
+from jaxmf.model import HasGroups, HasRowGroups
 from jaxmf.posterior.draws import Draws
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class GroupProbabilities(Answer):
 
     Args:
         ids: of the M sets by column, (M,) each: ids, or positions where there are none.
-        groups: (G,) int, labels of the groups in the reference draw, as `Posterior.top_entries`
-            names them; the one with the most sets first.
+        groups: (G,) int, labels of the groups, the one with the most sets first: of a mixture as
+            `Posterior.groups` has them, else as `Posterior.top_entries` has.
         probabilities: (M, G) float, the part of the draws in which a set is in a group.
         unmatched: (M,) float, the part of the draws in which it is in a group that the reference
             draw has no counterpart of; it adds up to one with those of the groups.
@@ -100,9 +100,10 @@ def group_probabilities(posterior: Draws, indicator: str | None = None) -> Group
 
     Of an indicator with ``per=`` for every set, such as the latent class of a person; of a mixture
     for every row; else for every token. Groups are those of the reference draw (highest log joint),
-    with its labels, which `top_entries` has too; those of every other draw are matched with them
-    one to one, so that the most sets are in the same groups. Where chains have found different
-    groups, `similarity` is low and probabilities are averages of unlike groups: look at `alarms`.
+    with the labels of `groups` for a mixture and of `top_entries` else; those of every other draw
+    are matched with them one to one, so that the most sets are in the same groups. Where chains
+    have found different groups, `similarity` is low and probabilities are averages of unlike
+    groups: look at `alarms`.
 
     Args:
         indicator: name of a latent block; needed where there are several.
@@ -139,7 +140,10 @@ def group_probabilities(posterior: Draws, indicator: str | None = None) -> Group
     labels = draws[f"{name}_of_tokens"][:, first].astype(np.int64)
     reference = posterior.reference_draw()[f"{name}_of_tokens"][first].astype(np.int64)
     slots = _in_use(posterior, network, name, reference)
-    return GroupProbabilities(ids, slots, *_averaged(labels, weights, reference, slots), name)
+    # a mixture names its groups by their rank, and every row is a set
+    is_of_rows = isinstance(posterior.model, HasRowGroups)
+    names = np.arange(slots.size) if is_of_rows else slots
+    return GroupProbabilities(ids, names, *_averaged(labels, weights, reference, slots), name)
 
 
 def _checked(network: Wiring, indicator: str | None) -> str:
@@ -187,7 +191,7 @@ def _sets(
 
 
 def _in_use(posterior: Draws, network: Wiring, name: str, reference: np.ndarray) -> np.ndarray:
-    """Labels of the groups, the one with the most sets first; all of a stated number."""
+    """Slots of the groups, the one with the most sets first; all of a stated number."""
     distribution: Any = network.blocks[name].distribution
     stated = 0 if distribution.grows else distribution.num_groups(1)
     sizes = np.bincount(reference, minlength=stated)

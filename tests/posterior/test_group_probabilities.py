@@ -77,10 +77,20 @@ def test_classes_of_persons_are_found_without_a_word_about_what_to_keep(fitted):
 def test_rows_of_a_mixture_have_probabilities_of_their_groups():
     x = np.array([[0.0], [0.1], [9.0], [9.1], [9.2]])
     data = mf.Dense(x, row_names=list("abcde"))
-    found = mf.sample(mf.MixtureOfGaussians(2), data, **RUN).group_probabilities()
+    post = mf.sample(mf.MixtureOfGaussians(2), data, **RUN)
+    found = post.group_probabilities()
     assert list(found.ids) == ["row"]
     assert found.to_pandas().index.tolist() == list("abcde")
-    assert found.most_probable[2] == found.most_probable[4] == found.groups[0]
+    assert found.most_probable.tolist() == post.groups().labels.tolist() == [1, 1, 0, 0, 0]
+    exchanged = {
+        name: 1 - values if name == "group_of_tokens" else values[:, :, ::-1]
+        for name, values in post.draws.items()
+        if name != "log_joint"
+    }
+    other = dataclasses.replace(post, draws=dict(post.draws) | exchanged, run=None)
+    found = other.group_probabilities()
+    assert found.groups.tolist() == [0, 1]
+    assert found.most_probable.tolist() == other.groups().labels.tolist() == [1, 1, 0, 0, 0]
 
 
 def test_what_has_no_probabilities_of_groups_is_said(fitted):
