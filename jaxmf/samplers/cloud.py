@@ -40,7 +40,7 @@ class Cloud(NamedTuple):
     num_resampled: Array  # () int32, how often the cloud was resampled
     row: Array  # () int32, rows taken in
     num_tempered: Array  # () int32, tempering steps done
-    effective_size: Array  # () float, of weights before the last choice; P of enumerated children
+    effective_size: Array  # () float, before the last choice; what optimal resampling left
 
 
 def one_of_identical(particles: PyTree, log_weights: Array) -> Array:
@@ -84,9 +84,9 @@ def weigh(
     increment = logsumexp(candidates) - jnp.where(jnp.isfinite(before), before, 0.0)
     total, rest = _compensated(cloud.log_evidence, cloud.log_evidence_rest, increment)
     cloud = cloud._replace(
-        effective_size=jnp.full((), num_particles, candidates.dtype)
-        if num_children > 1
-        else effective_sample_size(candidates),
+        effective_size=effective_sample_size(
+            logsumexp(candidates.reshape(log_weights.shape), axis=1)
+        ),
         log_evidence=total,
         log_evidence_rest=rest,
         ancestor=jnp.arange(num_particles, dtype=jnp.int32),
@@ -94,6 +94,8 @@ def weigh(
     if num_children > 1:
         chosen, new_weights = resample_fn(key, candidates, num_particles)
         cloud = _descend(cloud, chosen // num_children)
+        if resample_fn is optimal:  # which does not make them even: averages use these
+            cloud = cloud._replace(effective_size=effective_sample_size(new_weights))
         choices = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[chosen], choices)
         return cloud._replace(log_weights=_scaled(new_weights)), choices
 

@@ -105,7 +105,9 @@ def particle_filter(
     Returns:
         Algorithm with state `Cloud`. Its draws hold what the model keeps of each row for every
         particle, with ``ancestor``, where the model keeps a history; and the scalars
-        ``log_evidence`` and ``effective_sample_size``, before particles are chosen.
+        ``log_evidence`` and ``effective_sample_size``: of the weights with the row in them,
+        enumerated children summed, before particles are chosen; of the weights that
+        `optimal` leaves uneven, after it.
     Raises:
         ValueError: an option out of its range, or rejuvenation for a model that has none.
     """
