@@ -173,7 +173,11 @@ class Answer(ABC):
 
 
 class ArrayAnswer(Answer, NDArrayOperatorsMixin):
-    """An answer that is one array with ids: it may be used as that array, its ``values``."""
+    """An answer that is one array with ids: it may be used as that array, its ``values``.
+
+    It takes no assignments: ``found *= 2`` makes a plain array and leaves the answer, for
+    ``found[0] = 1`` copy ``found.values``. To functions of jax pass ``found.values``.
+    """
 
     values: np.ndarray
 
@@ -181,8 +185,13 @@ class ArrayAnswer(Answer, NDArrayOperatorsMixin):
         return np.array(self.values, dtype=dtype, copy=copy)
 
     def __array_ufunc__(
-        self, ufunc: np.ufunc, method: str, *inputs: object, **options: object
+        self, ufunc: np.ufunc, method: str, *inputs: object, **options: Any
     ) -> object:
+        out = options.get("out")
+        if out is not None and any(isinstance(each, ArrayAnswer) for each in out):
+            if len(out) > 1 or out[0] is not inputs[0]:
+                raise TypeError("out: an answer is not written into; pass an array, or none")
+            del options["out"]  # of found *= 2, which makes an array
         plain = (np.asarray(each) if isinstance(each, ArrayAnswer) else each for each in inputs)
         return getattr(ufunc, method)(*plain, **options)
 

@@ -4,6 +4,7 @@ import dataclasses
 import html
 import sys
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -99,6 +100,22 @@ def test_pairs_are_shares_of_draws_with_a_common_feature(planted):  # noqa: F811
     np.testing.assert_allclose(columns - v @ v.T, 0)  # numpy's operators take it
     assert np.sum(columns) == (v @ v.T).sum()
     assert columns[0, :2].tolist() == [1, 1]
+
+
+def test_operators_in_place_make_an_array_and_leave_the_answer(planted):  # noqa: F811
+    found = answer = planted.cooccurrence(side="column")
+    before = answer.values.copy()
+    found *= 2
+    found -= answer
+    assert type(found) is np.ndarray
+    np.testing.assert_array_equal(found, before)
+    np.testing.assert_array_equal(answer, before)
+    array = before.copy()
+    array += answer
+    np.testing.assert_array_equal(array, 2 * before)
+    with pytest.raises(TypeError, match="out: an answer is not written into"):
+        np.add(before, before, out=answer)
+    np.testing.assert_array_equal(jnp.argmax(jnp.asarray(answer), axis=1), before.argmax(axis=1))
 
 
 def test_questions_about_pairs_that_a_model_cannot_answer_name_the_argument(planted):  # noqa: F811
