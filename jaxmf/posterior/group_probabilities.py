@@ -19,7 +19,7 @@ from jaxmf.answers import Answer, Lines, data_frame, long_table
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.data.names import ids_or_positions
-from jaxmf.model import HasGroups, HasRowGroups
+from jaxmf.model import HasGroups, HasRowGroups, TransformsDocuments
 from jaxmf.posterior.draws import Draws
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ class GroupProbabilities(Answer):
     }
 
     def coordinates(self) -> dict[str, object]:
-        return {"group": self.groups} | {name: ("set", ids) for name, ids in self.ids.items()}
+        ids = self._ids_beside("group", *self._axes)
+        return {"group": self.groups} | {name: ("set", each) for name, each in ids.items()}
 
     @property
     def most_probable(self) -> np.ndarray:
@@ -71,8 +72,14 @@ class GroupProbabilities(Answer):
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line for each set and group."""
-        name = f"{self.indicator} (group)" if self.indicator in self.ids else self.indicator
-        return long_table(self.ids, {name: self.groups}, {"probability": self.probabilities})
+        ids = self._ids_beside("probability")
+        taken = {"probability", *ids}
+        name = f"{self.indicator} (group)" if self.indicator in taken else self.indicator
+        return long_table(ids, {name: self.groups}, {"probability": self.probabilities})
+
+    def _ids_beside(self, *taken: str) -> dict[str, np.ndarray]:
+        """The ids under names that differ from others of a table or of axes and arrays."""
+        return {f"{name} (id)" if name in taken else name: ids for name, ids in self.ids.items()}
 
     def to_pandas(self) -> pd.DataFrame:
         """The probabilities as a pandas DataFrame: a row a set, a column a group."""
@@ -140,9 +147,9 @@ def group_probabilities(posterior: Draws, indicator: str | None = None) -> Group
     labels = draws[f"{name}_of_tokens"][:, first].astype(np.int64)
     reference = posterior.reference_draw()[f"{name}_of_tokens"][first].astype(np.int64)
     slots = _in_use(posterior, network, name, reference)
-    # a mixture names its groups by their rank, and every row is a set
-    is_of_rows = isinstance(posterior.model, HasRowGroups)
-    names = np.arange(slots.size) if is_of_rows else slots
+    # mixtures and topic models name groups by their rank; every row or token is a set of theirs
+    by_rank = isinstance(posterior.model, HasRowGroups | TransformsDocuments)
+    names = np.arange(slots.size) if by_rank else slots
     return GroupProbabilities(ids, names, *_averaged(labels, weights, reference, slots), name)
 
 

@@ -29,7 +29,8 @@ class TopEntries(Answer):
     """The heaviest entries of groups, the largest group first.
 
     Args:
-        groups: (G,) int, the groups' labels in the reference draw.
+        groups: (G,) int, labels of the groups. Of topic models 0, 1, ..., by which `topics`,
+            `transform` and `document_topics` name them too; else those of the reference draw.
         shares: (G,) float, what part of the tokens they have.
         entries: (G, n) ids of the entries, or positions where there are no ids. A group with fewer
             than n of them ends in None, or -1.
@@ -117,8 +118,9 @@ def top_entries(posterior: Draws, column: str, n: int) -> TopEntries:
     heaviest = np.where(there, weights[groups], -np.inf)
     best = np.argsort(-heaviest, axis=1, kind="stable")[:, :n]
     is_entry = np.take_along_axis(there, best, axis=1)
+    by_rank = isinstance(model, TransformsDocuments)
     return TopEntries(
-        groups=groups,
+        groups=np.arange(groups.size) if by_rank else groups,
         shares=sizes[groups] / sizes.sum(),
         entries=named_entries(np.where(is_entry, best, -1), model.names(posterior.data, column)),
         weights=np.where(is_entry, np.take_along_axis(weights[groups], best, axis=1), np.nan),

@@ -93,6 +93,21 @@ def test_rows_of_a_mixture_have_probabilities_of_their_groups():
     assert found.most_probable.tolist() == other.groups().labels.tolist() == [1, 1, 0, 0, 0]
 
 
+@pytest.mark.parametrize("column", ["group", "set", "similarity", "probability"])
+def test_columns_may_have_the_names_of_parts_of_the_answer(fitted, column):
+    whole = fitted.group_probabilities()
+    found = dataclasses.replace(whole, ids={column: whole.ids["person"]})
+    dataset, persons = found.to_xarray(), [f"{i:02d}" for i in range(6)]
+    assert dataset["group"].values.tolist() == whole.groups.tolist()
+    np.testing.assert_array_equal(dataset["similarity"], whole.similarity)
+    name = column if column in ("set", "probability") else f"{column} (id)"
+    assert dataset[name].values.tolist() == persons
+    table = found.table()
+    name = "probability (id)" if column == "probability" else column
+    assert table[name][::3].tolist() == persons
+    np.testing.assert_array_equal(table["probability"], whole.probabilities.ravel())
+
+
 def test_what_has_no_probabilities_of_groups_is_said(fitted):
     with pytest.raises(
         ValueError, match=r"'answer' is no latent block of the model; it has 'kind'"

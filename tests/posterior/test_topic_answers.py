@@ -405,6 +405,20 @@ def test_topics_have_the_order_of_transform(fitted):
     assert [first[topic] for topic in shares.argmax(1)] == ["w0", "w4", "w8"]
 
 
+def test_a_topic_has_one_label_in_all_answers(fitted):
+    topics = np.array([2, 0, 1])[np.argsort(ORDER)][TOPICS]  # the largest topic in the last slot
+    draws = draws_of(topics) | {"topic_of_tokens": topics}
+    post = dataclasses.replace(fitted, draws=draws, run=None)
+    new = mf.Tokens.from_lists([[word] * 20 for word in ("w0", "w4", "w8")])
+    top = post.top_entries("word", n=1).to_pandas().set_index("entry")["group"]
+    labels = top[["w0", "w4", "w8"]].tolist()
+    assert sorted(labels) == [0, 1, 2]
+    assert post.transform(new).to_pandas().idxmax(axis=1).tolist() == labels
+    found = post.group_probabilities().most_probable
+    for word, label in zip((0, 4, 8), labels, strict=True):
+        assert np.bincount(found[word == TOKEN_WORDS]).argmax() == label
+
+
 def test_topics_over_a_number_follow_the_trend_of_the_documents(fitted):
     shares = fitted.document_topics().mean
     year = 2000 + np.argsort(np.argsort(shares[:, 0])) // 2  # the share of topic 0 increases
