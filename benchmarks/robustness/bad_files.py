@@ -59,7 +59,8 @@ FORMS = {
     "matrix": Form("linear-gaussian-ibp", "id,a,b\nr1,1,2\nr2,3,4\nr3,0,1\n"),
     "ratings": Form("bpmf", _RATINGS, ids=(0, 1)),
     "rating-matrix": Form("bi-lda", "id,a,b,c,d\nr1,1,2,3,4\nr2,3,4,5,5\n"),
-    "tokens": Form("lda", "document,word\nd1,x\nd2,y\nd1,y\n", numbers=False, ids=(0, 1)),
+    # a line without a word is that of a document without one
+    "tokens": Form("lda", "document,word\nd1,x\nd2,y\nd1,y\n", numbers=False, ids=(0,)),
     "counts": Form("lda", "id,x,y\nd1,1,2\nd2,0,3\n"),
     "pairs": Form("sparse-binary", _PAIRS, numbers=False, ids=(0, 1), ragged=True, headings=False),
     "series": Form(

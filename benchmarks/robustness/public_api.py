@@ -73,6 +73,7 @@ def models() -> Iterator[Target]:
         mf.Dirichlet: {"num_components": 2},
         mf.BetaBernoulli: {"alpha": 1.0},
         mf.IndianBuffet: {"alpha": 1.0},
+        mf.OccurringWords: {"num_words": 3, "num_tokens": 9, "num_topics": 2},
         mf.RootInverseGamma: {"concentration": 2.0, "rate": 1.0},
         mf.MixedColumns: {"families": [mf.NormalInverseGamma()]},
         mf.IndependentColumns: {"family": mf.NormalInverseGamma()},
@@ -99,6 +100,7 @@ def models() -> Iterator[Target]:
             "columns_independent": "flag",
         },
         mf.GammaPoisson: {"shape": "positive"},
+        mf.OccurringWords: {"num_words": "count", "num_tokens": "count"},
         mf.NormalInverseGamma: {"shape": "positive"},
         mf.NormalInverseWishart: {
             "degrees": "positive", "scale": "no scale", "location": "no location"
@@ -132,7 +134,8 @@ def models() -> Iterator[Target]:
         mf.LinearGaussianIBP, mf.MixedColumns, mf.MixtureOfGaussians, mf.MultiHDP, mf.MultiLDA,
         mf.NegativeBinomial,
         mf.NoisyOr, mf.NoisyOrIBP,
-        mf.NormalInverseGamma, mf.NormalInverseWishart, mf.Ordinal, mf.PAM, mf.PitmanYor,
+        mf.NormalInverseGamma, mf.NormalInverseWishart, mf.OccurringWords, mf.Ordinal, mf.PAM,
+        mf.PitmanYor,
         mf.Poisson, mf.RootInverseGamma, mf.StudentT,
         mf.RowSample, mf.SharedSample, mf.SparseBinaryMF, mf.SparseBinarySeries, mf.URP,
     ):  # fmt: skip

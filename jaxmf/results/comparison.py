@@ -503,7 +503,8 @@ def _conclusion(table: ModelComparison, scored: Scored, worries: list[str]) -> s
     if scored.is_of_errors:
         least, unit, digits = 0.0, "in squared error", ".3g"
     for name in others:
-        difference, error = -abs(table[name, "difference"]), table[name, "se of difference"]
+        # 0.0 minus 0 is 0, and -0 would be printed
+        difference, error = 0.0 - abs(table[name, "difference"]), table[name, "se of difference"]
         if not np.isfinite(difference):
             count = scored.scores[name].num_not_finite
             worse.append(f"{name!r} has no finite density at {count:,} {scored.kind}")
