@@ -110,7 +110,9 @@ def group_probabilities(posterior: Draws, indicator: str | None = None) -> Group
     with the labels of `groups` for a mixture and of `top_entries` else; those of every other draw
     are matched with them one to one, so that the most sets are in the same groups. Where chains
     have found different groups, `similarity` is low and probabilities are averages of unlike
-    groups: look at `alarms`.
+    groups: look at `alarms`. As the match is the best one, few sets look surer than they are:
+    random groups of 10 sets (1,000 draws) have largest probabilities of .59 to .66 where 2 groups
+    are alike and .48 to .57 with 4, and similarity of .56 to .67 and .48 to .58.
 
     Args:
         indicator: name of a latent block; needed where there are several.
