@@ -25,7 +25,6 @@ from jaxmf.models.binary_mf import (
     defaults,
     density,
     fixed,
-    normal_cells,
     queries,
     simulation,
     weights,
@@ -201,9 +200,11 @@ class BinaryMF(BinaryMFSpec):
             hide the first singular vectors of the data if that is less (a likelihood to a power
             that rises from 1/25 to 1, of 0/1 cells); meanwhile the weight
             scale stays above and alpha below where they started, and a side that loses all of its
-            features gets one. Counts under two `BetaBernoulli` are
-            normal cells meanwhile (on a CPU, and W not diagonal only), see `normal_cells.py`.
-            Without it most chains end in a poor mode, with many features that say what a few could.
+            features gets one. Counts under two `BetaBernoulli` have normal cells and W summed out
+            in place of a power, on a CPU, W not diagonal and of sizes for which `weights` is
+            "collapsed" of Gaussian cells (I L K^2 + J K L^2 up to four million); see
+            `normal_cells.py`. Without annealing most chains end in a poor mode, with many
+            features that say what a few could.
           start: "prior": features drawn from the prior, and annealed. "data": features that the
             singular vectors of the data show, other ones in every chain where the data leave a
             choice, and no annealing; as "prior" without annealing where they show none. Not for
@@ -213,8 +214,8 @@ class BinaryMF(BinaryMFSpec):
             begin with and goes without more: see `capacity`, and `starts.search`.
           several: proposals to change several features of a row at once, in every sweep; by default
             6 with W summed out, which made a sweep take half as long again and halved how far below
-            the best mode chains end (`binary-mf/start` in benchmarks/results), 1 with W kept, and
-            none with whole rows.
+            the best mode chains end (`binary-mf/start` in benchmarks/results), 1 with W kept
+            (while counts are normal cells 6), and none with whole rows.
           split_merge: proposals to split a feature or merge two, on either side and after every
             sweep, W summed out and, where it is kept, drawn anew after them; with Gaussian cells,
             W not diagonal and one prior mean for all weights only. See `samplers/split_merge.py`.
@@ -252,7 +253,8 @@ class BinaryMF(BinaryMFSpec):
             split_merge=split_merge,
             start=start,
             change_basis=binary_mf_checks.change_basis_option(self, change_basis, chosen),
-            normal_cells=normal_cells.is_used(self),
+            several_normal=binary_mf_checks.several_option(several, "collapsed", sweep),
+            bases_normal=binary_mf_checks.NUM_BASES if change_basis is None else change_basis,
         )
         return algorithm(
             init=Partial(chain.init, plan, self),

@@ -28,7 +28,7 @@ STARTS = ("prior", "data", "search")
 # Proposals of several bits a row and sweep: see `binary-mf/start` in benchmarks/results.
 _NUM_SEVERAL = {"collapsed": 6, "explicit": 1}
 # Pairs of features a side and sweep: see `mixing/binary-mf` in benchmarks/results.
-_NUM_BASES = 2
+NUM_BASES = 2
 LIKELIHOODS = (Gaussian, Bernoulli, Poisson)
 _LIKELIHOODS_WITH = {
     "weight_scale": (Gaussian, Bernoulli),
@@ -285,7 +285,7 @@ def change_basis_option(model: BinaryMFSpec, num_draws: object, weights: str) ->
     if why is None and weights != "collapsed":
         why = "weights='explicit': the move sums the weights out"
     if num_draws is None:
-        return _NUM_BASES if why is None else 0
+        return NUM_BASES if why is None else 0
     count = check_count("change_basis", num_draws, 0)
     if count and why is not None:
         raise ValueError(f"change_basis is not there with {why}; use change_basis=0")

@@ -15,7 +15,6 @@ from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.models.binary_mf import (
     binary_mf_checks,
-    choice,
     defaults,
     density,
     normal_cells,
@@ -46,9 +45,6 @@ from jaxmf.samplers.annealing import (
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Draw, Key
 
-# of sweeps over counts as normal cells: as with W summed out
-_NUM_SEVERAL, _NUM_BASES = 6, 2
-
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
@@ -64,7 +60,9 @@ class BinaryMFPlan:
     split_merge: int = 0
     start: str = "prior"
     change_basis: int = 0
-    normal_cells: bool = False
+    # of sweeps over counts as normal cells
+    several_normal: int = 0
+    bases_normal: int = 0
 
 
 def init(plan: BinaryMFPlan, model: BinaryMFSpec, key: Key, data: Dense) -> BinaryMFState:
@@ -148,7 +146,7 @@ def step(
     data = model.centred(data)
     if not plan.anneal:
         return tempered_step(plan, model, key, state, data, noise_factor=1.0)
-    if plan.normal_cells and choice.step_work(model, data) <= choice.MOST_WORK:
+    if normal_cells.is_used(model, data):
         return jax.lax.cond(
             is_annealed(progress),
             lambda state: _step_by_normal_cells(plan, model, key, state, data, progress),
@@ -184,7 +182,7 @@ def _step_by_normal_cells(
     direction = leading_direction(data.values - state.base_rate, data.observed)
     noise_factor = _noise_factor(moved, progress, direction)
     y = normal_cells.cells(keys[0], state, data, noise_factor=noise_factor)
-    sweeps = replace(plan, several=_NUM_SEVERAL, change_basis=_NUM_BASES)
+    sweeps = replace(plan, several=plan.several_normal, change_basis=plan.bases_normal)
     moved, info = move_features(sweeps, normal, keys[1], moved, Dense(y), noise_factor=noise_factor)
     moved = _keep_features(model, keys[2], moved, progress, direction)
     state = normal_cells.with_weights(model, keys[3], state, moved, data, y)

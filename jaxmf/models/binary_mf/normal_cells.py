@@ -21,6 +21,7 @@ from jaxmf.devices import default_platform
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
+from jaxmf.models.binary_mf.choice import MOST_WORK, step_work
 from jaxmf.models.binary_mf.state import BinaryMFState, entries
 from jaxmf.models.binary_mf.updates import update_weights
 from jaxmf.priors.features import BetaBernoulli
@@ -32,11 +33,16 @@ _SHARE_OF_NOISE = 0.6
 _LEAST_WEIGHT = 1e-2  # in prior means, where the normal one is below
 
 
-def is_used(model: BinaryMFSpec) -> bool:
-    """Whether the warm-up of a model does this; row by row takes accelerators too long."""
+def is_used(model: BinaryMFSpec, data: Dense) -> bool:
+    """Whether the warm-up of a model does this, on the device that its step is traced for.
+
+    Row by row takes accelerators too long, and large data anywhere.
+    """
+    if default_platform() != "cpu" or step_work(model, data) > MOST_WORK:
+        return False
     is_finite = all(isinstance(p, BetaBernoulli) for p in (model.row_prior, model.column_prior))
     is_of_counts = isinstance(model.likelihood, Poisson) and not model.diagonal
-    return is_of_counts and is_finite and default_platform() == "cpu"
+    return is_of_counts and is_finite
 
 
 def noise_scale(data: Dense) -> Array:
