@@ -209,7 +209,10 @@ def _has_line_a_token(data: object) -> bool:
     if not is_frame(data):
         return isinstance(data, Mapping)
     are_ids = [getattr(dtype, "kind", "O") not in "biuf" for dtype in getattr(data, "dtypes", ())]
-    return sum(are_ids) > 1 and 2 * sum(are_ids) >= len(are_ids)
+    if sum(are_ids) < 2 or 2 * sum(are_ids) < len(are_ids):
+        return False
+    first = np.asarray(data)[:1].ravel()  # numbers may stand in columns of objects
+    return not all(isinstance(value, (int, float, np.number)) for value in first)
 
 
 def _is_plain_list(data: object) -> bool:

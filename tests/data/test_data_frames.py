@@ -127,6 +127,8 @@ def test_a_table_with_a_line_a_token_is_sent_to_from_columns():
     counts = pd.DataFrame({"a": [1, 2], "b": [0, 3], "c": ["x", "x"]})
     with pytest.raises(TypeError, match=r"'c' .*pandas"):
         mf.sample(mf.LDA(2), counts)
+    with pytest.raises(TypeError, match=r"astype\(float\)"):
+        mf.sample(mf.LDA(2), pd.DataFrame([[1, 2], [0, 3]], dtype=object))
 
 
 def test_a_table_with_texts_is_no_matrix_of_features():
