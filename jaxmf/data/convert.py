@@ -212,7 +212,7 @@ def _has_line_a_token(data: object) -> bool:
     if sum(are_ids) < 2 or 2 * sum(are_ids) < len(are_ids):
         return False
     first = np.asarray(data)[:1].ravel()  # numbers may stand in columns of objects
-    return not all(isinstance(value, (int, float, np.number)) for value in first)
+    return not all(isinstance(value, (int, float, np.integer, np.floating)) for value in first)
 
 
 def _is_plain_list(data: object) -> bool:
