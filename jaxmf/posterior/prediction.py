@@ -120,7 +120,8 @@ class Prediction(Answer):
     def footer(self) -> str:
         hidden = super().footer()
         num_draws = len(self.draws)
-        head = f"Prediction of {len(self):,} cells, quantiles of {num_draws:,} predictive draws"
+        cells = f"{len(self):,} cell{'s' * (len(self) != 1)}"
+        head = f"Prediction of {cells}, quantiles of {num_draws:,} predictive draws"
         return f"{head}: these {hidden}" if hidden else head
 
 
