@@ -6,7 +6,7 @@ import html
 import importlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -286,9 +286,14 @@ def _shown(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
 
 
+def listed_ids(ids: Iterable[object]) -> str:
+    """Ids in one line; those that hold a comma stand in quotes, so that they read as one."""
+    return ", ".join(f'"{each}"' if "," in str(each) else str(each) for each in ids)
+
+
 def shortened(ids: Sequence[object], most: int) -> str:
     """The first of some ids, and dots for the others."""
-    return ", ".join(map(str, ids[:most])) + ", ..." * (len(ids) > most)
+    return listed_ids(ids[:most]) + ", ..." * (len(ids) > most)
 
 
 def as_text(lines: Sequence[Sequence[str]]) -> str:

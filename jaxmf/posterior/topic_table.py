@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from jaxmf.answers import Answer, Lines, data_frame
+from jaxmf.answers import Answer, Lines, data_frame, listed_ids
 from jaxmf.arguments import check_count, check_number
 from jaxmf.data.names import ids_or_positions
 from jaxmf.posterior.draws import Draws
@@ -103,11 +103,11 @@ class Topics(Answer):
 
     def labels(self, n: int = 3) -> list[str]:
         """A name for every topic: its n most probable words."""
-        return [", ".join(map(str, words[:n])) for words in self.lists()]
+        return [listed_ids(words[:n]) for words in self.lists()]
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line a topic."""
-        joined = {by: [", ".join(map(str, words)) for words in self.lists(by)] for by in ORDERS}
+        joined = {by: [listed_ids(words) for words in self.lists(by)] for by in ORDERS}
         return {
             "topic": np.arange(len(self)),
             "share": self.shares,
@@ -131,7 +131,7 @@ class Topics(Answer):
         heading = ("topic", "share", "found", "similarity", "nearest", "words")
         lines: Lines = [heading]
         for topic, words in enumerate(self.lists()[:_SHOWN]):
-            shown = ", ".join(map(str, words[:_WORDS_SHOWN]))
+            shown = listed_ids(words[:_WORDS_SHOWN])
             share = f"{self.shares[topic]:.1%} ± {self.share_sd[topic]:.1%}"
             measures = (
                 f"{self.found[topic]:.0%}",

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxmf import diagnostics
-from jaxmf.answers import Answer, Lines, long_table
+from jaxmf.answers import Answer, Lines, listed_ids, long_table
 from jaxmf.arguments import check_count, check_seed
 from jaxmf.blocks.kept_counts import is_table
 from jaxmf.blocks.wiring import Wiring
@@ -71,7 +71,7 @@ class TopEntries(Answer):
         return [
             ("share", *parents, "entries"),
             *(
-                (f"{share:.1%}", *map(str, values), ", ".join(map(str, entries)))
+                (f"{share:.1%}", *map(str, values), listed_ids(entries))
                 for share, *values, entries in body
             ),
         ]

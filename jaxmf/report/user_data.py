@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
-from jaxmf.answers import shortened
+from jaxmf.answers import listed_ids, shortened
 from jaxmf.arguments import assign
 from jaxmf.data import Entries, Tokens
 from jaxmf.data.names import ids_or_positions, titled
@@ -82,7 +82,7 @@ def topics(posterior: Answers) -> Section | None:
     found = posterior.topics()
     columns = (found.shares, found.found, found.lists())
     lines = [
-        (topic, f"{share:.1%}", f"{part:.0%}", ", ".join(map(str, words)))
+        (topic, f"{share:.1%}", f"{part:.0%}", listed_ids(words))
         for topic, (share, part, words) in enumerate(zip(*columns, strict=True))
     ]
     words = (
@@ -92,7 +92,7 @@ def topics(posterior: Answers) -> Section | None:
         "topic: its share of the tokens, the share of the draws that have it, and its most "
         "probable words."
     )
-    first = ", ".join(map(str, found.lists()[0]))
+    first = listed_ids(found.lists()[0])
     described = f"Map of {len(found)} topics; topic 0 has {found.shares[0]:.1%} of tokens: {first}"
     still = Picture(Plots(posterior).topics(), described)
     heading = ("topic", "share", "draws", "words")
@@ -149,7 +149,7 @@ def groups(posterior: Answers) -> list[Section]:
     for column in posterior.model.shown_columns():
         top = posterior.top_entries(column, n=_NUM_COLUMNS)
         lines = [
-            (group, f"{share:.1%}", ", ".join(map(str, entries)))
+            (group, f"{share:.1%}", listed_ids(entries))
             for group, (share, entries) in enumerate(zip(top.shares, top.lists(), strict=True))
         ]
         words = (
@@ -167,7 +167,7 @@ def _row_groups(posterior: Answers) -> Section:
     heading, *lines = found.lines()
     typical = typical_rows(posterior, found)
     shown = [
-        (group, rows, weight, ", ".join(map(str, ids)), *means)
+        (group, rows, weight, listed_ids(ids), *means)
         for (group, rows, weight, *means), ids in zip(lines, typical, strict=True)
     ]
     words = (
@@ -305,7 +305,7 @@ def factors(posterior: Answers) -> Section | None:
             factor,
             short(found.sizes[factor]),
             *(["–".join(map(short, found.size_bounds[:, factor]))] if has_bounds else []),
-            *(", ".join(map(str, ids)) for ids in found.ends(factor, _NUM_COLUMNS)),
+            *(listed_ids(ids) for ids in found.ends(factor, _NUM_COLUMNS)),
         )
         for factor in range(min(num_used, _SHOWN))
     ]

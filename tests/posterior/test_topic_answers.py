@@ -130,6 +130,16 @@ def test_similarity_is_that_of_the_words(fitted):
     np.testing.assert_allclose(topics.nearest, others.max(0), rtol=1e-6)
 
 
+def test_words_with_a_comma_read_as_one(fitted):
+    found = fitted.topics()
+    entries = found.probable.entries.astype(object)
+    entries[0, 0] = "cheese, young"
+    probable = dataclasses.replace(found.probable, entries=entries)
+    quoted = f'"cheese, young", {entries[0, 1]}'
+    assert dataclasses.replace(found, probable=probable).labels(2)[0] == quoted
+    assert quoted in str(probable)
+
+
 @pytest.mark.parametrize("rhats", [{}, {"log_joint": 1.3}])
 def test_topics_of_chains_that_have_not_mixed_are_no_certain_ones(fitted, monkeypatch, rhats):
     """All draws of a chain may have a topic only because it was never left."""
