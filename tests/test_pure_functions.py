@@ -105,6 +105,14 @@ def test_sizes_of_other_axes_or_below_the_present_ones_are_refused():
         kernel.grow(state, {axis: size - 1})
 
 
+@pytest.mark.parametrize("name", ["step", "read"])
+def test_a_state_of_the_model_is_no_state_of_the_chain(name):
+    kernel = chain_kernel(engine_toys.growing(), 0.0)
+    state = kernel.init(jax.random.key(0))
+    with pytest.raises(TypeError, match=r"^state: must be a ChainState"):
+        getattr(kernel, name)(jax.random.key(1), state.state)
+
+
 def test_what_sample_refuses_kernel_refuses():
     with pytest.raises(TypeError, match="sample takes no option 'num_chains'"):
         mf.kernel(mf.LDA(2), COUNTS, num_chains=2)

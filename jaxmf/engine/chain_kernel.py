@@ -81,7 +81,10 @@ class ChainKernel:
             with `overflow` set: the draws up to there are those of a chain that still continues,
             and not of the posterior. `grow` it, and repeat the step with the same key: a new one
             would favour paths that need fewer slots.
+        Raises:
+            TypeError: `state` is another object, such as that of the model.
         """
+        _check_state(state)
         share = jnp.asarray(progress, jnp.result_type(float))
         new, overflow = one_step(self.algorithm, self.data, key, state.state, share)
         check_axes(overflow, state.overflow)
@@ -100,7 +103,10 @@ class ChainKernel:
         Args:
             key: typed PRNG key, for what is drawn given the state.
             state: a `ChainState`.
+        Raises:
+            TypeError: `state` is another object.
         """
+        _check_state(state)
         return read_draw(self.algorithm, self.data, key, state.state)
 
     def capacity(self, state: ChainState) -> dict[str, int]:
@@ -127,6 +133,14 @@ class ChainKernel:
         larger = state.state if grow is None else grow(state.state, before | dict(sizes))
         free = {axis: jnp.zeros_like(flag) for axis, flag in state.overflow.items()}
         return ChainState(larger, state.num_steps, free)
+
+
+def _check_state(state: object) -> None:
+    if not isinstance(state, ChainState):
+        raise TypeError(
+            "state: must be a ChainState, as init and step return it, got "
+            f"{type(state).__name__}; put a state of the model into one by old._replace(state=new)"
+        )
 
 
 def chain_kernel(algorithm: Algorithm, data: PyTree) -> ChainKernel:
