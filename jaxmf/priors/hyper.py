@@ -39,7 +39,7 @@ def initial_value(prior: Hyperparameter) -> Array:
     That is where the mean is infinite or has no finite density, and where it lies so far in a tail
     that its density is below a tenth of the median's: of LogNormal(0, 10) the mean is 5e21. The
     densities compared are those of log v for positive numbers, of the log odds between bounds. A
-    prior with an attribute `start` has that in place of these.
+    prior with an attribute `start` has that instead.
 
     Returns () float, or one for each of a batch of priors.
     """

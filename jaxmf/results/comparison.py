@@ -98,7 +98,7 @@ class ModelComparison(Summary):
     or negative, and its standard error, paired by cell; ``parameters``, their effective number;
     ``high k``, the share of cells whose importance weights are unreliable; ``log evidence``, of
     particle filters and `jaxmf.smc`, where its error is credible. A column that no posterior has is
-    left out. By squared errors ``squared error`` stands in place of ``elpd``, the mean over cells,
+    left out. By squared errors ``squared error`` is there instead of ``elpd``, the mean over cells,
     and the differences are zero or positive.
 
     Attributes:

@@ -49,7 +49,7 @@ def test_a_step_of_the_warm_up_leaves_a_state_of_the_model(counts):
 def test_several_of_the_user_holds_for_the_warm_up(counts, monkeypatch):
     state, data, _ = counts
     seen = []
-    # traced only: what the sweeps over normal cells are told
+    # traced only: the options of the sweeps over normal cells
     monkeypatch.setattr(chain, "move_features", lambda plan, *_, **__: seen.append(plan) or 1 / 0)
     for several in (None, 0, 3):
         step = MODEL.sampler(several=several).step

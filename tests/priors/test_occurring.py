@@ -85,7 +85,7 @@ def test_words_that_occur_once_are_no_evidence_for_words_that_are_alike():
     assert np.exp(mean) < 0.1 < np.exp(others)
 
 
-def test_the_prior_is_for_short_documents_with_a_vocabulary_of_their_own():
+def test_the_prior_is_for_short_documents_whose_words_are_the_vocabulary():
     counts = [[1, 2, 0], [1, 0, 0]]
     model = mf.LDA(2).matched(mf.Tokens.from_counts(counts))
     assert type(model.word_concentration).__name__ == "Gamma"

@@ -243,11 +243,11 @@ def test_what_cannot_be_registered_is_refused():
     owner = "'HDP' is what saved runs and the command line call a part of jaxmf"
     with pytest.raises(ValueError, match=owner):
         mf.register(taken)
-    of_numpyro = dataclasses.dataclass(frozen=True)(type("AsymmetricLaplace", (), {}))
+    numpyro_name = dataclasses.dataclass(frozen=True)(type("AsymmetricLaplace", (), {}))
     with pytest.raises(
         ValueError, match=r"a distribution of numpyro; .*name='MyAsymmetricLaplace'"
     ):
-        mf.register(of_numpyro)
+        mf.register(numpyro_name)
     lda = dataclasses.dataclass(frozen=True)(type("LDA", (mf.Model,), {}))
     with pytest.raises(ValueError, match="'lda' is a model of jaxmf"):
         mf.register(lda)

@@ -201,7 +201,7 @@ class BinaryMF(BinaryMFSpec):
             that rises from 1/25 to 1, of 0/1 cells); meanwhile the weight
             scale stays above and alpha below where they started, and a side that loses all of its
             features gets one. Counts under two `BetaBernoulli` have normal cells and W summed out
-            in place of a power, on a CPU, W not diagonal and of sizes for which `weights` is
+            instead of a power, on a CPU, W not diagonal and of sizes for which `weights` is
             "collapsed" of Gaussian cells (I L K^2 + J K L^2 up to four million); see
             `normal_cells.py`. Without annealing most chains end in a poor mode, with many
             features that say what a few could.

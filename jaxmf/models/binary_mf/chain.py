@@ -13,13 +13,7 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.models.binary_mf import (
-    binary_mf_checks,
-    defaults,
-    density,
-    normal_cells,
-    starts,
-)
+from jaxmf.models.binary_mf import binary_mf_checks, defaults, density, normal_cells, starts
 from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
