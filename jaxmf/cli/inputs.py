@@ -313,11 +313,11 @@ def hide(data: Any, share: float, seed: int) -> tuple[Container, PyTree]:
     if not isinstance(data, Entries):
         truth = data.to_array()
         values, (rows, columns) = truth.copy(), np.nonzero(np.isfinite(truth))
-        chosen = _chosen_cells(rows, columns, share, seed)
+        chosen = _chosen_cells(data, rows, columns, share, seed)
         values[rows[chosen], columns[chosen]] = np.nan
         return Dense(values, row_names=data.row_names, column_names=data.column_names), truth
     rows, columns, values = map(np.asarray, (data.rows, data.columns, data.values))
-    hidden = _chosen_cells(rows, columns, share, seed)
+    hidden = _chosen_cells(data, rows, columns, share, seed)
     kept = np.delete(np.arange(data.num_entries), hidden)
     parts = []
     for some in (kept, hidden):
@@ -326,8 +326,13 @@ def hide(data: Any, share: float, seed: int) -> tuple[Container, PyTree]:
     return parts[0], parts[1]
 
 
-def _chosen_cells(rows: np.ndarray, columns: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Positions of a share of the cells at random, whatever their order: ascending."""
+def _chosen_cells(
+    data: Any, rows: np.ndarray, columns: np.ndarray, share: float, seed: int
+) -> np.ndarray:
+    """Positions of a share of the cells at random, whatever their order and that of ids: ascending.
+
+    A list has its ids in the order of its lines, a matrix in that of its rows and columns.
+    """
     num_hidden = round(share * rows.size)
     if not 0 < num_hidden < rows.size:
         raise ValueError(
@@ -335,4 +340,15 @@ def _chosen_cells(rows: np.ndarray, columns: np.ndarray, share: float, seed: int
             "has to be hidden, and one to be left"
         )
     chosen = np.random.default_rng([seed, 5]).permutation(rows.size)[:num_hidden]
-    return np.sort(np.lexsort((columns, rows))[chosen])
+    by_id = np.lexsort(
+        (_ranks_by_id(data.column_names, columns), _ranks_by_id(data.row_names, rows))
+    )
+    return np.sort(by_id[chosen])
+
+
+def _ranks_by_id(names: np.ndarray | None, positions: np.ndarray) -> np.ndarray:
+    """Ranks of the ids at some positions, as texts; the positions where there are no ids."""
+    if names is None:
+        return positions
+    ranks: np.ndarray = np.unique(np.asarray(names).astype(str), return_inverse=True)[1]
+    return ranks[positions]

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import jaxmf as mf
@@ -523,6 +524,19 @@ def test_the_same_cells_are_hidden_of_a_matrix_and_of_the_list_of_its_cells():
     np.testing.assert_array_equal(truth[hidden.rows, hidden.columns], hidden.values)
     _, other = hide(cells, 0.25, seed=4)
     assert not is_hidden[np.asarray(other.rows), np.asarray(other.columns)].all()
+
+
+def test_the_same_cells_are_hidden_where_a_list_has_its_ids_in_another_order():
+    matrix, order = np.arange(24.0).reshape(4, 6), np.random.default_rng(1).permutation(24)
+    row_names, column_names = ["10", "9", "b", "a"], [f"c{n}" for n in range(6)]
+    named = mf.Dense(matrix, row_names=row_names, column_names=column_names)
+    lines = [(row_names[n // 6], column_names[n % 6], matrix.flat[n]) for n in order]
+    frame = pd.DataFrame(lines, columns=["row", "column", "value"])
+    cells = mf.Entries.from_pandas(frame, row="row", column="column", value="value")
+    assert cells.row_names.tolist() != row_names
+    dense, truth = hide(named, 0.25, seed=3)
+    _, hidden = hide(cells, 0.25, seed=3)
+    assert sorted(hidden.values) == sorted(truth[np.isnan(dense.to_array())])
 
 
 def test_ids_are_read_as_the_data_has_them():
