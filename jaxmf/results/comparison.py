@@ -512,7 +512,7 @@ def _conclusion(table: ModelComparison, scored: Scored, worries: list[str]) -> s
             errors = f", {-difference / error:.1f} standard errors" if error > 0 else ""
             worse.append(f"{name!r} is worse by {-difference:{digits}} {unit}{errors}")
         else:
-            shown = -difference if scored.is_of_errors else difference
+            shown = abs(difference) if scored.is_of_errors else difference
             same.append(f"{name!r} ({shown:{digits}} ± {error:{digits}} {unit})")
     parts = [f"{best!r} predicts best" + (f": {'; '.join(worse)}" if worse else "")]
     if same:

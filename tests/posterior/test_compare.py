@@ -359,6 +359,8 @@ def test_squared_errors_are_paired_and_compare_densities_with_probabilities(x):
     assert not np.signbit(table[best, "difference"])
     assert "in squared error" in table.conclusion
     assert "nats" not in table.conclusion
+    alike = mf.compare({"a": real, "b": real}, held_out=truth, criterion="squared_error")
+    assert "'b' (0 ± 0 in squared error) cannot be distinguished" in alike.conclusion
 
 
 def test_the_same_cells_in_two_containers_are_the_same_data(x, posts):
