@@ -38,7 +38,7 @@ _MANY_CELLS = 2**28
 """From how many counts of topics of documents on the sweep is sparse: it would keep two, 2 GB."""
 
 MOST_KEPT_TOKENS = 10_000
-"""Up to so many tokens (or rows) draws keep the group of each: 2,000 draws take 80 MB."""
+"""From more tokens or rows on, draws do not keep the group of each: 2,000 draws take 80 MB."""
 
 _MANY_TOPICS = 1_000
 """From how many topics of documents on, of a fixed number, the sparse sweep is the faster one."""

@@ -12,7 +12,7 @@ from jaxmf.cli.options import read_ids, read_names, read_recode
 from jaxmf.registry.entry import Entry
 
 if TYPE_CHECKING:
-    from jaxmf.data import Container, MatrixContainer
+    from jaxmf.data import Container, Dense, Entries, MatrixContainer
     from jaxmf.types import Names, PyTree
 
 
@@ -327,7 +327,7 @@ def hide(data: Any, share: float, seed: int) -> tuple[Container, PyTree]:
 
 
 def _chosen_cells(
-    data: Any, rows: np.ndarray, columns: np.ndarray, share: float, seed: int
+    data: Dense | Entries, rows: np.ndarray, columns: np.ndarray, share: float, seed: int
 ) -> np.ndarray:
     """Positions of a share of the cells at random, whatever their order and that of ids: ascending.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +17,33 @@ if TYPE_CHECKING:
     from scipy.sparse import sparray
 
 
-def load_numpy(path: Path) -> Any:
-    """What numpy wrote, pickled objects refused."""
-    try:
-        return np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{path}: numpy cannot read it as plain numbers ({error}). "
-            "Save it with numpy.save(path, numpy.asarray(x, dtype=float))."
-        ) from None
+@contextmanager
+def open_numpy(path: Path) -> Iterator[Any]:
+    """What numpy wrote, pickled objects refused; the file is closed where it cannot be read, too.
+
+    `numpy.load` of a path leaves a damaged archive open.
+    """
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(path.open("rb"))
+            loaded = np.load(file, allow_pickle=False)
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"{path}: numpy cannot read it as plain numbers ({error}). "
+                "Save it with numpy.save(path, numpy.asarray(x, dtype=float))."
+            ) from None
+        yield loaded
+
+
+def read_npy(path: Path) -> UncheckedTable:
+    """The array of a `.npy` file."""
+    with open_numpy(path) as array:
+        return UncheckedTable(array)
 
 
 def read_npz(path: Path, key: str | None) -> UncheckedTable:
     """The array `key`, or the only one, or a sparse matrix of scipy."""
-    with load_numpy(path) as arrays:
+    with open_numpy(path) as arrays:
         if key is None and {"format", "shape", "data"} <= set(arrays.files):
             return UncheckedTable(_load_sparse(path))
         if key is None and len(arrays.files) != 1:

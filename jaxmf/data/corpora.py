@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxmf.arguments import check_file
+from jaxmf.data.array_files import open_numpy
 from jaxmf.data.checks import check_counts
 from jaxmf.data.container import UncheckedTable
 from jaxmf.data.headed_tables import columns_with_gaps, read_columns
@@ -340,7 +341,7 @@ def _counts(
     path: Path, key: str | None, use: Sequence[str] | None, drop: Sequence[str]
 ) -> UncheckedTable:
     if extension(path) == ".npz" and key is None:
-        with np.load(path, allow_pickle=False) as arrays:
+        with open_numpy(path) as arrays:
             if set(arrays.files) >= _CSR and "format" not in arrays.files:
                 from scipy.sparse import csr_array
 

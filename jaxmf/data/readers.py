@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxmf.arguments import check_file
-from jaxmf.data.array_files import load_numpy, read_frame, read_matrix_market, read_npz
+from jaxmf.data.array_files import read_frame, read_matrix_market, read_npy, read_npz
 from jaxmf.data.container import UncheckedTable, peel
 from jaxmf.data.headings import holds_ids, names_rows
 from jaxmf.data.names import ids
@@ -90,7 +90,7 @@ def read_matrix(
     """
     path = check_file(path)
     readers: dict[str, Callable[[], UncheckedTable]] = {
-        ".npy": lambda: UncheckedTable(load_numpy(path)),
+        ".npy": lambda: read_npy(path),
         ".npz": lambda: read_npz(path, key),
         ".mtx": lambda: read_matrix_market(path),
         ".parquet": lambda: peel(str(path), _columns_of(path, use_columns, drop_columns)),

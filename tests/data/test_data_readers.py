@@ -1,5 +1,6 @@
 """Matrices and tables from files."""
 
+import gc
 import importlib.util
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import scipy.sparse
 
 from jaxmf.data import Dense, as_container, read_columns, read_matrix
+from jaxmf.data.corpora import read_tokens
 
 X = np.asarray([[1.0, np.nan, 3.0], [4.0, 5.0, -6.5]])
 
@@ -28,6 +30,16 @@ def test_npy_and_npz(tmp_path):
     np.testing.assert_array_equal(read_matrix(tmp_path / "two.npz", key="a").values, X)
     sparse = read_matrix(tmp_path / "sparse.npz")
     np.testing.assert_array_equal(as_container(sparse, Dense).values, np.eye(2))
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning")
+def test_a_damaged_archive_is_refused_and_closed(tmp_path):
+    (tmp_path / "x.npz").write_bytes(b"PK\x03\x04 no archive")
+    with pytest.raises(ValueError, match=r"x\.npz: numpy cannot read it"):
+        read_matrix(tmp_path / "x.npz")
+    with pytest.raises(ValueError, match=r"x\.npz: numpy cannot read it"):
+        read_tokens(tmp_path / "x.npz")
+    gc.collect()  # a file left open warns when it is collected
 
 
 @pytest.mark.parametrize(
