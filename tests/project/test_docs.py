@@ -70,6 +70,21 @@ def test_links_of_a_page_lead_to_files(path):
             assert (path.parent / target).is_file(), f"{path.name} leads to {target}"
 
 
+def anchors(path):
+    """Anchors of the headings of a page, made as myst makes them."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#{1,3} (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_links_of_a_page_lead_to_headings(path):
+    for target, anchor in re.findall(r"\]\(([^)#:\s]*)#([^)]*)\)", path.read_text()):
+        page = path.parent / target if target else path
+        if "benchmarks/" not in target and page.suffix == ".md":
+            assert anchor in anchors(page), f"{path.name} leads to {target}#{anchor}"
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
 def test_code_of_a_page_is_executed_by_the_build(path):
     text = path.read_text()
