@@ -17,6 +17,7 @@ import jax
 
 from jaxmf.blocks import simulation
 from jaxmf.blocks.network_model import NetworkModel
+from jaxmf.blocks.open_families import known_families, notes_of_families
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
@@ -66,6 +67,16 @@ class Network(Wiring, NetworkModel[Tokens]):
             ValueError: a family without a size, and no column that it follows from.
         """
         return simulation.simulate(self, key, data, capacity=capacity)
+
+    def matched(self, data: Tokens) -> Network:
+        """The network with what its families leave open taken from the tokens."""
+        families = known_families(self, data)
+        blocks = {name: self.blocks[name].with_distribution(of) for name, of in families.items()}
+        return self.with_blocks(blocks) if blocks else self
+
+    def notes(self, data: Tokens) -> tuple[str, ...]:
+        """What `matched` took from the tokens."""
+        return notes_of_families(self, data)
 
     def network(self) -> Network:
         """The network itself."""

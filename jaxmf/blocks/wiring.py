@@ -23,6 +23,7 @@ from jaxmf.priors.flexible import FlexiblePrior
 from jaxmf.types import STATIC, PyTree
 
 _LARGEST_TABLE = 2**22
+_GROUPS_GUESSED = 10  # of a growing number, where a scale is taken from the data
 
 
 def check_wiring(blocks: Mapping[str, Block]) -> tuple[str, ...]:
@@ -280,7 +281,10 @@ class Wiring:
         return type(self)({**self.blocks, **changed}, self.order)
 
     def at(self, data: Tokens) -> Self:
-        """The network with the sizes of its families taken from the tokens."""
+        """The network with the sizes of its families taken from the tokens.
+
+        What a family leaves open is as without data; `Network.matched` takes it from them.
+        """
         changed = {}
         for name in self.observed:
             distribution = self.blocks[name].distribution
@@ -288,8 +292,46 @@ class Wiring:
                 distribution = distribution.with_size(data.sizes[name])
             elif name in data.values and data.values[name].ndim == 2:
                 distribution = distribution.with_size(data.values[name].shape[1])
-            changed[name] = self.blocks[name].with_distribution(distribution)
+            changed[name] = self.blocks[name].with_distribution(distribution.standard())
         return self.with_blocks(changed)
+
+    def known_from(self, data: Tokens) -> Self:
+        """The network with what its families leave open taken from the values of the tokens."""
+        changed = {}
+        for name, num_groups in self.groups_of_values(data).items():
+            block = self.blocks[name]
+            if block.distribution.is_of_data:
+                known = block.distribution.known_from(data.values[name], num_groups=num_groups)
+                changed[name] = block.with_distribution(known)
+        return self.with_blocks(changed) if changed else self
+
+    def groups_of_values(self, data: Tokens) -> dict[str, float]:
+        """How many groups share the volume of the values of each block, before a run.
+
+        Blocks by one indicator share its groups as columns of rows do: of K groups D columns have
+        K^(1 / D) each.
+        """
+        width = {
+            name: 1 if data.values[name].ndim == 1 else data.values[name].shape[1]
+            for name in self.observed
+            if name in data.values
+        }
+        found: dict[str, float] = {}
+        for name in width:
+            latent = self._latent_parents(name)
+            beside = sum(width[other] for other in width if latent & self._latent_parents(other))
+            num_groups = max(map(self._num_groups_guessed, latent), default=1)
+            found[name] = num_groups ** (width[name] / max(beside, width[name]))
+        return found
+
+    def _latent_parents(self, name: str) -> set[str]:
+        return {parent for parent in self.blocks[name].by if parent in self.indicators}
+
+    def _num_groups_guessed(self, name: str) -> int:
+        """Of an indicator, before a run."""
+        prior = self.blocks[name].distribution
+        num_groups: int = _GROUPS_GUESSED if prior.grows else prior.num_groups(1)
+        return num_groups
 
     def sizes(self, data: Tokens, slots: Mapping[str, int]) -> dict[str, int]:
         """The number of values of every column and indicator."""

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import Dense, Tokens, units
-from jaxmf.likelihoods.families.columns import IndependentColumns
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.model import HasGroups, HasNetwork, HasRowGroups, WarnsOfFits, settings_of
 from jaxmf.posterior.data_alarms import is_normal, named, observed_values
@@ -108,16 +107,16 @@ def priors_far_from_values(posterior: Draws) -> Iterator[Alarm]:
             trouble = f"its prior has a sd of {prior_sd:.3g} within groups"
         else:
             continue
-        found = IndependentColumns.from_data(
-            jnp.asarray(values)[:, None]
-        )  # as mixtures have by default
-        unit: Any = found.family
+        found: Any = NormalInverseGamma().known_from(
+            jnp.asarray(values), num_groups=network.groups_of_values(tokens)[name]
+        )
         yield Alarm(
             "prior far away",
             f"Column {name} has mean {values.mean():.7g} and sd {values.std():.3g}, and {trouble}, "
-            "so groups are not distinguished. State a prior on the scale of the data: "
-            f"mf.NormalInverseGamma(location={float(found.location[0]):.7g}, weight={unit.weight}, "
-            f"shape={unit.shape}, rate={unit.rate * float(found.scale[0]) ** 2:.3g})",
+            "so groups are not distinguished. Leave its settings out, mf.NormalInverseGamma(), "
+            "which takes them from the column, or state a prior on the scale of the data: "
+            f"mf.NormalInverseGamma(location={float(found.location):.7g}, weight={found.weight}, "
+            f"shape={found.shape}, rate={float(found.rate):.3g})",
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 import jaxmf as mf
 from jaxmf.posterior import structure_alarms
 
+STATED = mf.NormalInverseGamma().standard()
 KIND = np.arange(40) % 2
 VALUES = np.random.default_rng(0).normal(size=40) + 8 * KIND
 SETTINGS = {"num_warmup": 20, "num_samples": 10, "num_chains": 1, "progress": False}
@@ -30,7 +31,7 @@ def sentence(post):
 @pytest.mark.parametrize(("scale", "offset"), [(1, 1e6), (1e-3, 0)])
 def test_the_alarm_states_a_prior_that_finds_the_groups(scale, offset):
     values = scale * VALUES + offset
-    far = fit(mf.NormalInverseGamma(), values)
+    far = fit(STATED, values)
     assert sorted(far.reference_draw()["price_number"]) == [0, 40]
     said = sentence(far)
     assert f"Column price has mean {values.mean():.7g}" in said
@@ -39,14 +40,17 @@ def test_the_alarm_states_a_prior_that_finds_the_groups(scale, offset):
     near = fit(mf.NormalInverseGamma(**{name: float(x) for name, x in settings.items()}), values)
     assert sorted(near.reference_draw()["price_number"]) == [20, 20]
     assert sentence(near) == ""
+    assert "Leave its settings out, mf.NormalInverseGamma()" in said
+    left_open = fit(mf.NormalInverseGamma(), values)  # no alarm, or the run would warn
+    assert sorted(left_open.reference_draw()["price_number"]) == [20, 20]
 
 
 @pytest.mark.filterwarnings("ignore::jaxmf.RunWarning")
 def test_numbers_near_their_prior_have_none():
     standardised = (VALUES - VALUES.mean()) / VALUES.std()
     for values in (standardised, VALUES, np.zeros(40)):
-        assert sentence(fit(mf.NormalInverseGamma(), values)) == ""
-    rows = mf.DPMixture(family=mf.NormalInverseGamma())
+        assert sentence(fit(STATED, values)) == ""
+    rows = mf.DPMixture(family=STATED)
     assert sentence(mf.sample(rows, VALUES[:, None], **SETTINGS)) == ""
     far = mf.sample(rows, VALUES[:, None] + 1e6, **SETTINGS)
     assert "Column x has mean 1000004" in sentence(far)

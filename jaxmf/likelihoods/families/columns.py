@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -27,10 +27,12 @@ from jaxmf.arguments import assign, check_count, check_number, check_numbers
 from jaxmf.likelihoods.families import columns_at_once
 from jaxmf.likelihoods.families.additive import AdditiveFamily
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_family
-from jaxmf.likelihoods.families.normal import NormalInverseGamma
+from jaxmf.likelihoods.families.normal import NormalInverseGamma, location_and_variance
 from jaxmf.priors import hyper
 from jaxmf.types import STATIC, Key, PyTree
 
+_UNITS = {"location": 0.0, "scale": 1.0}  # without data
+_NORMAL = {"weight": 0.01, "shape": 1.5, "rate": 0.5}  # in units of the data
 _CANDIDATES = (0.0, 1.0, 0.5, -1.0)  # one of them is in any usual support; see `_filler`
 
 
@@ -42,11 +44,13 @@ class IndependentColumns(Family):
     Args:
         family: of the numbers of each column, with parameters of every group and column: any family
             of single numbers, such as `NormalInverseGamma`, `GammaPoisson`, `BetaBinary` or
-            `DirichletMultinomial(size)`. By default normal, on the scale of each column
-            (`from_data`), which mixtures of rows take from the data.
+            `DirichletMultinomial(size)`. By default `NormalInverseGamma()`, on the scale of each
+            column of the data (`from_data`); so is one that states its weight or shape alone. What
+            another family leaves open it takes from the cells of all columns together.
         size: D; by default the length of the rows, and one number a token.
         location, scale: with `NormalInverseGamma`, whose settings are those of
-            (x - location) / scale: a number for all columns, or one each.
+            (x - location) / scale: a number for all columns, or one each; 0 and 1 where a run does
+            not take them from the data.
     Raises:
         TypeError, ValueError: a family of vectors, or whose settings are learned; a scale that is
             not positive; `location` or `scale` with another family.
@@ -61,8 +65,8 @@ class IndependentColumns(Family):
 
     family: Family | None = None
     size: Any = field(default=None, metadata=STATIC)  # int once it is known
-    location: Any = 0.0
-    scale: Any = 1.0
+    location: Any = None
+    scale: Any = None
 
     takes_missing = True
 
@@ -72,8 +76,11 @@ class IndependentColumns(Family):
             self._check_family()
         if self.size is not None:
             check_count("size", self.size)
+        if not self._has_open_units and not hyper.is_placeholder(self.family):
+            stated = {name: getattr(self, name) for name in _UNITS}
+            assign(self, **{name: _UNITS[name] for name in _UNITS if stated[name] is None})
         leaves = jax.tree.leaves((self.location, self.scale))
-        if any(hyper.is_placeholder(leaf) for leaf in leaves):
+        if not leaves or any(hyper.is_placeholder(leaf) for leaf in leaves):
             return
         location, scale = self._units("location"), self._units("scale")
         if np.any(scale <= 0):
@@ -88,6 +95,8 @@ class IndependentColumns(Family):
     def _units(self, name: str) -> np.ndarray:
         """A number for all columns, or one each, which are kept as an array."""
         value = getattr(self, name)
+        if value is None:
+            return np.asarray(_UNITS[name])
         if np.ndim(value) == 0:
             check_number(name, value.item() if hasattr(value, "item") else value)
             return np.asarray(value, float)
@@ -119,7 +128,7 @@ class IndependentColumns(Family):
             )
 
     @classmethod
-    def from_data(cls, values: Array, *, num_groups: int = 10) -> IndependentColumns:
+    def from_data(cls, values: Array, *, num_groups: float = 10) -> IndependentColumns:
         """Normal columns on the scale of some data, for this many groups.
 
         As `NormalInverseWishart.from_data`, without covariances: the prior mean of a column's
@@ -133,33 +142,60 @@ class IndependentColumns(Family):
             >>> IndependentColumns.from_data(jnp.array([[9.0, 5.0], [11.0, jnp.nan]])).location
             Array([10.,  5.], dtype=float32)
         """
-        values = jnp.asarray(values, jnp.result_type(float))
-        size, seen = values.shape[1], ~jnp.isnan(values)
-        counts = jnp.maximum(jnp.sum(seen, axis=0), 1)
-        first = jnp.take_along_axis(values, jnp.argmax(seen, axis=0)[None], axis=0)[0]
-        first = jnp.where(jnp.isnan(first), 0, first)
-        # relative to the first cell: the mean of equal values would not always be that value
-        deviation = jnp.where(seen, values - first, 0)
-        mean = jnp.sum(deviation, axis=0) / counts
-        variance = jnp.sum(jnp.where(seen, (deviation - mean) ** 2, 0), axis=0) / counts
-        location = first + mean
-        alone = jnp.where(location == 0, 1, location**2)
-        variance = jnp.where(variance > 0, variance, alone) / num_groups ** (2 / size)
-        family = NormalInverseGamma(weight=0.01, shape=1.5, rate=0.5)
-        return cls(family, size, location=location, scale=jnp.sqrt(variance))
+        return cls().known_from(values, num_groups=num_groups)
+
+    def settings_from(self, values: Array, *, num_groups: float) -> dict[str, object]:
+        values = jnp.reshape(values, (jnp.shape(values)[0], -1))
+        if not isinstance(self.family, NormalInverseGamma | None):
+            known = self.family.settings_from(jnp.ravel(values), num_groups=num_groups)
+            family: Any = self.family
+            return {"family": dataclasses.replace(family, **known)} if known else {}
+        location, variance = location_and_variance(values, num_groups)
+        return {"location": location, "scale": jnp.sqrt(variance)}
 
     @property
     def is_of_data(self) -> bool:
-        """Whether it follows from the data."""
-        return self.family is None
+        return self._has_open_units or (self.family is not None and self.family.is_of_data)
 
-    def known_from(self, values: Array, *, num_groups: int = 10) -> IndependentColumns:
-        """The family on the scale of the data where that is left open: see `from_data`."""
-        return self.from_data(values, num_groups=num_groups) if self.is_of_data else self
+    @property
+    def _has_open_units(self) -> bool:
+        """Whether location and scale of every column follow from the data."""
+        if self.location is not None or self.scale is not None:
+            return False
+        family = self.family
+        is_open = isinstance(family, NormalInverseGamma) and family.is_of_data
+        return family is None or (is_open and family.location is None and family.rate is None)  # type: ignore[attr-defined]
 
-    def with_any_scale(self) -> IndependentColumns:
-        """The family with some scale where that is left open, for what does not depend on it."""
-        return IndependentColumns(NormalInverseGamma(), self.size) if self.is_of_data else self
+    def known_from(self, values: Array, *, num_groups: float = 10) -> IndependentColumns:
+        """The family with what is left open taken from the data: see `from_data`."""
+        values = jnp.reshape(values, (jnp.shape(values)[0], -1))
+        if self._has_open_units:
+            units = self.settings_from(values, num_groups=num_groups)
+            return self._in_units(_NORMAL, size=values.shape[1], **units)
+        if self.family is None or isinstance(self.family, NormalInverseGamma):
+            return self.standard()
+        known = self.family.known_from(jnp.ravel(values), num_groups=num_groups)
+        return dataclasses.replace(self, family=known)
+
+    def standard(self) -> IndependentColumns:
+        if self._has_open_units:
+            return self._in_units(NormalInverseGamma.standard_settings, size=self.size, **_UNITS)
+        return dataclasses.replace(self, family=self._known()) if self.is_of_data else self
+
+    def _in_units(
+        self, settings: Mapping[str, float], *, size: int | None, location: object, scale: object
+    ) -> IndependentColumns:
+        """Normal columns in their units, with settings for what is left open."""
+        stated: Any = self.family or NormalInverseGamma()
+        weight, shape = (
+            settings[name] if getattr(stated, name) is None else getattr(stated, name)
+            for name in ("weight", "shape")
+        )
+        # another shape keeps the mean of 1 / variance
+        rate = settings["rate"] * shape / settings["shape"]
+        family = NormalInverseGamma(0.0, weight, shape, rate)
+        size = self.size if size is None else size
+        return IndependentColumns(family, size, location=location, scale=scale)
 
     @property
     def single_families(self) -> tuple[Family, ...]:
@@ -179,14 +215,13 @@ class IndependentColumns(Family):
         return 1 if self.size is None else self.size
 
     def _known(self) -> Family:
-        """The family of single numbers."""
-        if self.family is None:
-            raise ValueError(
-                "family: IndependentColumns() takes it from the data in mixtures of rows alone; "
-                "elsewhere state one, IndependentColumns(NormalInverseGamma()) or "
-                "IndependentColumns.from_data(values)"
-            )
-        return self.family
+        """The family of single numbers, with nothing left open."""
+        return (NormalInverseGamma() if self.family is None else self.family).standard()
+
+    def _unit(self, name: str) -> Array:
+        """`location` or `scale`, 0 or 1 where it is left open."""
+        value = getattr(self, name)
+        return jnp.asarray(_UNITS[name] if value is None else value, jnp.result_type(float))
 
     def check(self, values: object, name: str) -> np.ndarray:
         family, array = self._known(), np.asarray(values)
@@ -248,21 +283,20 @@ class IndependentColumns(Family):
     def _cells(self, values: Array) -> tuple[Array, Array]:
         """Cells (..., D) as the family of single numbers takes them, and which are there."""
         family, seen = self._known(), ~jnp.isnan(values)
-        cells = jnp.where(seen, (values - self.location) / self.scale, _filler(family))
+        cells = (values - self._unit("location")) / self._unit("scale")
+        cells = jnp.where(seen, cells, _filler(family))
         return (cells if family.is_log else cells.astype(jnp.int32)), seen
 
     def _log_scale(self) -> Array:
-        scale = jnp.asarray(self.scale, jnp.result_type(float))
-        return jnp.log(jnp.broadcast_to(scale, (self.num_columns,)))
+        return jnp.log(jnp.broadcast_to(self._unit("scale"), (self.num_columns,)))
 
     # --- sweeps: of numbers all columns at once, of categories one after the other ----------------
 
     def begin(self, statistics: PyTree, hyperparameters: Hyperparameters) -> dict[str, PyTree]:
         del hyperparameters
-        family, dtype = self._known(), jnp.result_type(float)
+        family = self._known()
         columns, num_groups = self.num_columns, statistics.number.shape[0]
-        units = (jnp.asarray(unit, dtype) for unit in (self.location, self.scale))
-        location, scale = (jnp.broadcast_to(unit, (columns,)) for unit in units)
+        location, scale = (jnp.broadcast_to(self._unit(name), (columns,)) for name in _UNITS)
         if family.is_log:
             single = columns_at_once.begin(family, statistics[1:])
         else:
@@ -346,7 +380,8 @@ class IndependentColumns(Family):
         drawn = jax.vmap(lambda key, column: family.sample(key, column, groups), (0, 1))(
             keys, parameters
         )
-        values = drawn.T.astype(jnp.result_type(float)) * self.scale + self.location
+        values = drawn.T.astype(jnp.result_type(float))
+        values = values * self._unit("scale") + self._unit("location")
         return values[:, 0] if self.size is None else values
 
     def moments(self, statistics: PyTree, hyperparameters: Hyperparameters) -> tuple[Array, Array]:
@@ -355,7 +390,8 @@ class IndependentColumns(Family):
         mean, variance = map(
             self._by_group, family.moments(self.to_single(statistics), family.start())
         )
-        mean, variance = mean * self.scale + self.location, variance * jnp.square(self.scale)
+        scale = self._unit("scale")
+        mean, variance = mean * scale + self._unit("location"), variance * jnp.square(scale)
         return (mean[:, 0], variance[:, 0]) if self.size is None else (mean, variance)
 
 

@@ -9,7 +9,10 @@ when a value joins or leaves.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -34,11 +37,49 @@ class SweptFamily(Readable, ABC):
         is_log: whether `predictive` gives logarithms.
         pads: whether a sweep may have more groups than there are, which stay empty.
         takes_missing: whether values may be NaN, which have no factor.
+        standard_settings: the fields that may be left open, which are None then, and what stands
+            for them where there are no data.
     """
 
     is_log = True
     pads = True
     takes_missing = False
+    standard_settings: ClassVar[Mapping[str, float]] = {}
+
+    @property
+    def is_of_data(self) -> bool:
+        """Whether a setting is left open, which follows from the data."""
+        return any(getattr(self, name) is None for name in self.standard_settings)
+
+    def settings_from(self, values: Array, *, num_groups: float) -> Mapping[str, object]:
+        """What may be left open, by name, on the scale of some values; see `known_from`.
+
+        A family with `standard_settings` defines it. It is traced with the values.
+        """
+        del values, num_groups
+        return self.standard_settings
+
+    def known_from(self, values: Array, *, num_groups: float = 10) -> Self:
+        """The family with what is left open chosen from values; what is stated stays.
+
+        Args:
+            values: (T,) or (T, D) float, NaN where one is missing.
+            num_groups: how many groups share the volume of the values, which those of several
+                columns share.
+        """
+        return self._filled(self.settings_from(values, num_groups=num_groups))
+
+    def standard(self) -> Self:
+        """The family with what is left open as it is without data."""
+        return self._filled(self.standard_settings)
+
+    def _filled(self, found: Mapping[str, object]) -> Self:
+        if not self.is_of_data:
+            return self
+        family: Any = self
+        names = [name for name in self.standard_settings if getattr(self, name) is None]
+        filled: Self = dataclasses.replace(family, **{name: found[name] for name in names})
+        return filled
 
     @abstractmethod
     def statistics(self, groups: Array, values: Array, num_groups: int) -> PyTree:
@@ -157,9 +198,11 @@ def check_family(family: object) -> None:
 
 
 def check_positive_fields(family: object, names: tuple[str, ...]) -> None:
-    """Refuses fields that are not positive numbers."""
+    """Refuses fields that are not positive numbers; None is one that is left open."""
     for name in names:
         value = getattr(family, name)
+        if value is None:
+            continue
         hyper.validate(name, value)
         if not hyper.is_fixed(value):
             raise TypeError(f"{name} must be a number; {type(family).__name__} has no prior on it")

@@ -34,8 +34,8 @@ class MixedColumns(Family):
     """Rows of D numbers of several kinds, columns independent given the group; NaN is missing.
 
     Args:
-        families: one for each of the D columns, any that `IndependentColumns` takes; None for a
-            normal column on the scale of the data, in mixtures of rows.
+        families: one for each of the D columns, any that `IndependentColumns` takes; None or
+            `NormalInverseGamma()` for a normal column on the scale of the data.
         normal: leave it out; what None stands for once the data are there.
         kinds: leave it out; for each column the first that has the same family.
     Raises:
@@ -64,7 +64,7 @@ class MixedColumns(Family):
                 "families: must be a list with a family, or None, for each column, got "
                 f"{self.families!r}"
             )
-        assign(self, families=tuple(self.families))
+        assign(self, families=tuple(None if _is_open(one) else one for one in self.families))
         if self.kinds is None:
             for column, family in enumerate(self.families):
                 try:
@@ -80,24 +80,51 @@ class MixedColumns(Family):
 
     @property
     def is_of_data(self) -> bool:
-        """Whether some column follows from the data."""
-        return self.normal is None and None in self.families
+        is_open = (self.normal is None if one is None else one.is_of_data for one in self.families)
+        return any(is_open)
 
-    def known_from(self, values: Array, *, num_groups: int = 10) -> MixedColumns:
-        """The family with normal columns on the scale of the data (N, D) instead of None."""
-        if not self.is_of_data:
-            return self
-        columns = [column for column, one in enumerate(self.families) if one is None]
-        normal = IndependentColumns.from_data(values[:, np.array(columns)], num_groups=num_groups)
-        return dataclasses.replace(self, normal=normal)
+    @property
+    def _normal_columns(self) -> np.ndarray:
+        """Where the columns are that `normal` is of."""
+        return np.flatnonzero([one is None for one in self.families])
 
-    def with_any_scale(self) -> MixedColumns:
-        """The family with some scale where that is left open, for what does not depend on it."""
-        if not self.is_of_data:
-            return self
-        num_normal = sum(one is None for one in self.families)
-        normal = IndependentColumns(NormalInverseGamma(), num_normal)
-        return dataclasses.replace(self, normal=normal)
+    def settings_from(self, values: Array, *, num_groups: float) -> dict[str, object]:
+        opened = dataclasses.replace(self, normal=None)
+        return {"normal": opened.known_from(values, num_groups=num_groups).normal}
+
+    def known_from(self, values: Array, *, num_groups: float = 10) -> MixedColumns:
+        """The family with normal columns on the scale of the data (N, D), and all else known.
+
+        Columns of one family that leaves settings open take them from their cells together, normal
+        ones each from its own.
+        """
+        assert self.kinds is not None
+        normal, columns = self.normal, self._normal_columns
+        families, kinds = list(self.families), list(self.kinds)
+        stated = [isinstance(one, NormalInverseGamma) and one.is_of_data for one in families]
+        each = num_groups ** (1 / max(columns.size + sum(stated), 1))  # share of a normal column
+        if normal is None and columns.size:
+            normal = IndependentColumns.from_data(values[:, columns], num_groups=each**columns.size)
+        for kind in dict.fromkeys(self.kinds):
+            family, alike = families[kind], np.flatnonzero(np.array(self.kinds) == kind)
+            if family is None or not family.is_of_data:
+                continue
+            if isinstance(family, NormalInverseGamma):
+                for column in alike:
+                    families[column] = family.known_from(values[:, column], num_groups=each)
+                    kinds[column] = int(column)
+                continue
+            known = family.known_from(jnp.ravel(values[:, alike]), num_groups=num_groups)
+            for column in alike:
+                families[column] = known
+        return MixedColumns(families, normal, tuple(kinds))
+
+    def standard(self) -> MixedColumns:
+        normal, columns = self.normal, self._normal_columns
+        if normal is None and columns.size:
+            normal = IndependentColumns(size=columns.size).standard()
+        families = [one and one.standard() for one in self.families]
+        return MixedColumns(families, normal, self.kinds)
 
     def with_size(self, size: int) -> MixedColumns:
         if size != len(self.families):
@@ -110,9 +137,8 @@ class MixedColumns(Family):
     @property
     def single_families(self) -> tuple[Family, ...]:
         """That of every column."""
-        self._parts()  # refuses None without data
-        normal = iter(() if self.normal is None else self.normal.single_families)
-        return tuple(next(normal) if one is None else one for one in self.families)
+        normal = NormalInverseGamma() if self.normal is None else self.normal.single_families[0]
+        return tuple((normal if one is None else one).standard() for one in self.families)
 
     def _parts(self) -> list[tuple[IndependentColumns, np.ndarray]]:
         """Columns of one family together, and where they are."""
@@ -124,10 +150,7 @@ class MixedColumns(Family):
             if self.families[kind] is not None:
                 part = IndependentColumns(self.families[kind], columns.size)
             if part is None:
-                raise ValueError(
-                    "families: None is a normal column on the scale of the data in mixtures of "
-                    "rows alone; state NormalInverseGamma(...) elsewhere"
-                )
+                part = IndependentColumns(size=columns.size).standard()
             parts.append((part, columns))
         return parts
 
@@ -223,3 +246,10 @@ class MixedColumns(Family):
     def moments(self, statistics: PyTree, hyperparameters: Hyperparameters) -> tuple[Array, Array]:
         each = [part.moments(of, hyperparameters) for part, of in self._by_part(statistics)]
         return tuple(self._in_order(list(pieces)) for pieces in zip(*each, strict=True))  # type: ignore[return-value]
+
+
+def _is_open(family: object) -> bool:
+    """Whether it is a normal column of which nothing is stated."""
+    settings = NormalInverseGamma.standard_settings
+    is_normal = isinstance(family, NormalInverseGamma)
+    return is_normal and all(getattr(family, name) is None for name in settings)

@@ -18,7 +18,11 @@ from jaxmf._kernels.tables import Lanes
 from jaxmf.arguments import assign, check_count, check_number
 from jaxmf.devices import default_platform
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_positive_fields
-from jaxmf.likelihoods.families.normal import NormalInverseGamma, Normals
+from jaxmf.likelihoods.families.normal import (
+    NormalInverseGamma,
+    Normals,
+    location_and_variance,
+)
 from jaxmf.priors import hyper
 from jaxmf.types import STATIC, Key
 
@@ -55,6 +59,9 @@ class NormalInverseWishart(Family):
     S_g ~ InverseWishart(degrees, scale), mu_g ~ N(location, S_g / weight), x ~ N(mu_g, S_g). With
     both summed out the next value of a group has a multivariate t distribution.
 
+    Location, weight and scale that are left out a run chooses from the vectors, see `from_data`.
+    Without data, as in `Network.simulate`, they are 0, 1 and 1.
+
     Args:
         size: D; by default the length of the vectors.
         location: prior mean of the means: a number for all entries, or D of them.
@@ -71,10 +78,12 @@ class NormalInverseWishart(Family):
     """
 
     size: Any = field(default=None, metadata=STATIC)  # int once it is known
-    location: Any = 0.0
-    weight: float = 1.0
+    location: Any = None
+    weight: float = None  # type: ignore[assignment]  # left open
     degrees: Any = None
-    scale: Any = 1.0
+    scale: Any = None
+
+    standard_settings = {"location": 0.0, "weight": 1.0, "scale": 1.0}  # noqa: RUF012
 
     def __post_init__(self) -> None:
         if self.size is None:
@@ -90,10 +99,13 @@ class NormalInverseWishart(Family):
         elif not all(isinstance(leaf, jax.core.Tracer) for leaf in hidden):
             return  # jax is rebuilding the pytree
         dtype = jnp.result_type(float)
-        scale = jnp.asarray(self.scale, dtype)
-        scale = scale if scale.ndim else scale * jnp.eye(self.size, dtype=dtype)
-        wide = jnp.broadcast_to(jnp.asarray(self.location, dtype), (self.size,))
-        assign(self, location=wide, scale=scale)
+        if self.scale is not None:
+            scale = jnp.asarray(self.scale, dtype)
+            scale = scale if scale.ndim else scale * jnp.eye(self.size, dtype=dtype)
+            assign(self, scale=scale)
+        if self.location is not None:
+            wide = jnp.broadcast_to(jnp.asarray(self.location, dtype), (self.size,))
+            assign(self, location=wide)
 
     def _check_single_settings(self) -> None:
         """What can be said before the length of the vectors is known."""
@@ -104,7 +116,7 @@ class NormalInverseWishart(Family):
         for name in ("location", "scale"):
             value = getattr(self, name)
             leaves = jax.tree.leaves(value)
-            if any(hyper.is_placeholder(leaf) for leaf in leaves):
+            if value is None or any(hyper.is_placeholder(leaf) for leaf in leaves):
                 continue
             if np.ndim(value) > 0 and np.size(value) > 0:
                 continue
@@ -119,7 +131,12 @@ class NormalInverseWishart(Family):
             raise ValueError(
                 f"degrees must be above size - 1 = {self.size - 1}, got {self.degrees}"
             )
-        location, scale = np.asarray(self.location, float), np.asarray(self.scale, float)
+        stated: Any = self.standard_settings | {
+            name: value
+            for name, value in (("location", self.location), ("scale", self.scale))
+            if value is not None
+        }
+        location, scale = (np.asarray(stated[name], float) for name in ("location", "scale"))
         if location.ndim and location.shape != (self.size,):
             raise ValueError(f"location must be a number or {self.size}, got {location.shape}")
         scale = scale if scale.ndim else scale * np.eye(self.size)
@@ -129,7 +146,7 @@ class NormalInverseWishart(Family):
             raise ValueError("scale must be positive definite")
 
     @classmethod
-    def from_data(cls, values: Array, *, num_groups: int = 10) -> NormalInverseWishart:
+    def from_data(cls, values: Array, *, num_groups: float = 10) -> NormalInverseWishart:
         """The family on the scale of some data, for this many groups.
 
         Location and scale follow columns wherever they lie: location is their mean, scale the
@@ -146,15 +163,14 @@ class NormalInverseWishart(Family):
             >>> NormalInverseWishart.from_data(jnp.array([[9.0, 5.0], [11.0, 5.0]])).location
             Array([10.,  5.], dtype=float32)
         """
-        size = values.shape[1]
-        # relative to the first row: the mean of equal values would not always be that value
-        deviation = values - values[0]
-        mean = jnp.mean(deviation, axis=0)
-        variance = jnp.mean((deviation - mean) ** 2, axis=0)
-        location = values[0] + mean
-        alone = jnp.where(location == 0, 1, location**2)
-        variance = jnp.where(variance > 0, variance, alone) / num_groups ** (2 / size)
-        return cls(size, location=location, weight=0.01, scale=jnp.diag(variance))
+        return cls(values.shape[1]).known_from(values, num_groups=num_groups)
+
+    def settings_from(self, values: Array, *, num_groups: float) -> dict[str, object]:
+        location, variance = location_and_variance(values, num_groups)
+        scale = jnp.diag(variance)
+        if self.degrees is not None:  # other than D + 2 they keep the mean of 1 / covariance
+            scale = scale * (self.degrees / (variance.size + 2))
+        return {"location": location, "weight": 0.01, "scale": scale}
 
     def check_distances(self, values: object, name: str) -> None:
         """Refuses vectors so far from the location that sums of their squares hide the scale.
@@ -164,8 +180,9 @@ class NormalInverseWishart(Family):
         """
         if self.size == 1:
             return  # no other entry could be lost beside a large one
-        factor = np.linalg.cholesky(np.asarray(self.scale, float))
-        deviation = np.asarray(values, float) - np.asarray(self.location, float)
+        prior = self.standard()
+        factor = np.linalg.cholesky(np.asarray(prior.scale, float))
+        deviation = np.asarray(values, float) - np.asarray(prior.location, float)
         distance = np.sqrt((np.linalg.solve(factor, deviation.T) ** 2).sum(axis=0))
         most = 1 / np.sqrt(float(jnp.finfo(jnp.result_type(float)).eps))
         if np.any(distance > most):
@@ -190,7 +207,8 @@ class NormalInverseWishart(Family):
         return array
 
     def statistics(self, groups: Array, values: Array, num_groups: int) -> Wisharts:
-        shifted = values.astype(jnp.result_type(float)) - self.location
+        known: Any = self.standard()
+        shifted = values.astype(jnp.result_type(float)) - known.location
         num_values = jnp.zeros((num_groups,), jnp.int32).at[groups].add(1)
         total = jnp.zeros((num_groups, self.size), shifted.dtype).at[groups].add(shifted)
         mean = total / jnp.maximum(num_values, 1)[:, None]
@@ -199,21 +217,22 @@ class NormalInverseWishart(Family):
         spread = (
             jnp.zeros((num_groups, self.size, self.size), shifted.dtype).at[groups].add(squares)
         )
-        share = (self.weight * num_values / (self.weight + num_values))[:, None, None]
+        share = (known.weight * num_values / (known.weight + num_values))[:, None, None]
         return Wisharts(
             number=num_values,
-            location=self.location + mean * (num_values / (self.weight + num_values))[:, None],
-            scale=self.scale + spread + share * mean[:, :, None] * mean[:, None, :],
+            location=known.location + mean * (num_values / (known.weight + num_values))[:, None],
+            scale=known.scale + spread + share * mean[:, :, None] * mean[:, None, :],
         )
 
     def _no_values(self) -> Array:
         return jnp.zeros((0, self.size), jnp.result_type(float))
 
     def begin(self, statistics: Wisharts, hyperparameters: Hyperparameters) -> _VectorCache:
+        known: Any = self.standard()
         dtype = statistics.scale.dtype
-        prior = jnp.stack([jnp.asarray(self.weight), jnp.asarray(self.degrees)])
-        scale = jnp.asarray(self.scale, dtype)
-        location = jnp.asarray(self.location, dtype)
+        prior = jnp.stack([jnp.asarray(known.weight), jnp.asarray(self.degrees)])
+        scale = jnp.asarray(known.scale, dtype)
+        location = jnp.asarray(known.location, dtype)
         none = jnp.zeros((), statistics.number.dtype)
         return _VectorCache(
             statistics.number,
@@ -264,14 +283,15 @@ class NormalInverseWishart(Family):
         return level - (degrees + 1) / 2 * jnp.log1p(share * distance)
 
     def log_marginal(self, statistics: Wisharts, hyperparameters: Hyperparameters) -> Array:
+        known: Any = self.standard()
         num_values, size = statistics.number, self.size
         degrees = self.degrees + num_values
-        scale = jnp.asarray(self.scale, statistics.scale.dtype)
+        scale = jnp.asarray(known.scale, statistics.scale.dtype)
         before = _log_determinant(jnp.linalg.cholesky(scale))
         after = _log_determinant(jnp.linalg.cholesky(statistics.scale))
         result = multigammaln(degrees / 2, size) - multigammaln(self.degrees / 2, size)
         result += self.degrees / 2 * before - degrees / 2 * after
-        result += size / 2 * (jnp.log(self.weight) - jnp.log(self.weight + num_values))
+        result += size / 2 * (jnp.log(known.weight) - jnp.log(known.weight + num_values))
         return result - 0.5 * size * num_values * jnp.log(jnp.pi)
 
     def sample_parameters(
@@ -300,6 +320,7 @@ class NormalInverseWishart(Family):
             log_gammas: (G, D) float, logarithms of Gamma draws of shapes `gamma_shapes`.
             normals: (G, D, D + 1) float, standard normal.
         """
+        known: Any = self.standard()
         # Bartlett: with A lower triangular, A A' is Wishart and L A'^-1 a factor of its inverse
         diagonal = jnp.sqrt(2 * jnp.exp(log_gammas))
         identity = jnp.eye(self.size, dtype=normals.dtype)
@@ -311,7 +332,7 @@ class NormalInverseWishart(Family):
         )
         covariance = jnp.swapaxes(root, 1, 2) @ root
         factor = jnp.linalg.cholesky(covariance)
-        spread = jnp.sqrt(self.weight + statistics.number)[:, None]
+        spread = jnp.sqrt(known.weight + statistics.number)[:, None]
         deviation = jnp.einsum("gij,gj->gi", factor, normals[..., -1]) / spread
         return NormalParameters(statistics.location + deviation, factor)
 
@@ -332,7 +353,8 @@ class NormalInverseWishart(Family):
         self, statistics: Wisharts, hyperparameters: Hyperparameters
     ) -> tuple[Array, Array]:
         """The variance is infinite where there are at most D + 1 degrees of freedom."""
-        weight, degrees = self.weight + statistics.number, self.degrees + statistics.number
+        known: Any = self.standard()
+        weight, degrees = known.weight + statistics.number, self.degrees + statistics.number
         excess = degrees - self.size - 1
         share = (weight + 1) / (weight * jnp.where(excess > 0, excess, 1))
         variance = jnp.diagonal(statistics.scale, axis1=1, axis2=2) * share[:, None]
@@ -344,8 +366,9 @@ class NormalInverseWishart(Family):
         Variances of an inverse-Wishart matrix are inverse-Gamma, (degrees - D + 1) / 2 and half of
         the scale's diagonal. Part g D + d is entry d in group g.
         """
+        known: Any = self.standard()
         family = NormalInverseGamma(
-            weight=self.weight, shape=(self.degrees - self.size + 1) / 2, location=0.0
+            0.0, known.weight, shape=(self.degrees - self.size + 1) / 2, rate=1.0
         )
         diagonal = jnp.diagonal(statistics.scale, axis1=1, axis2=2)
         num_values = jnp.repeat(statistics.number, self.size)

@@ -28,6 +28,13 @@ class Normals(NamedTuple):
     rate: Array  # (G,) float, that of the inverse-Gamma distribution of the variance
 
 
+class _Settings(NamedTuple):
+    location: float
+    weight: float
+    shape: float
+    rate: float
+
+
 class _NormalCache(NamedTuple):
     num_values: Array
     location: Array
@@ -47,6 +54,11 @@ class NormalInverseGamma(Family):
     both summed out the next value of a group has Student's t distribution with 2 shape_n degrees of
     freedom.
 
+    What is left out a run chooses from the values, for G groups: as location their mean, which
+    counts as .01 values, shape 1.5, and a rate with which the expected variance is that of the
+    values over G^2 (see `IndependentColumns.from_data`). Without data, as in `Network.simulate`,
+    it is location 0, weight 1, shape 2 and rate 1.
+
     Args:
         location: prior mean of the means.
         weight: how many values the prior mean counts as; positive.
@@ -55,20 +67,44 @@ class NormalInverseGamma(Family):
     Raises:
         TypeError, ValueError: `location` is not a number, or another setting is not positive.
     Example:
-        >>> NormalInverseGamma(location=3.0, shape=2.0).weight
-        1.0
+        >>> NormalInverseGamma(shape=2.0).known_from(jnp.array([9.0, 11.0])).location
+        Array(10., dtype=float32)
     """
 
-    location: float = 0.0
-    weight: float = 1.0
-    shape: float = 2.0
-    rate: float = 1.0
+    location: float = None  # type: ignore[assignment]  # left open
+    weight: float = None  # type: ignore[assignment]  # left open
+    shape: float = None  # type: ignore[assignment]  # left open
+    rate: float = None  # type: ignore[assignment]  # left open
+
+    standard_settings = {  # noqa: RUF012
+        "location": 0.0,
+        "weight": 1.0,
+        "shape": 2.0,
+        "rate": 1.0,
+    }
 
     def __post_init__(self) -> None:
         check_positive_fields(self, ("weight", "shape", "rate"))
-        # a state may hold it as an array
-        if not hyper.is_placeholder(self.location) and not isinstance(self.location, jax.Array):
+        if self.location is None or hyper.is_placeholder(self.location):
+            return
+        if not isinstance(self.location, jax.Array):  # as a state may hold it
             check_number("location", self.location)
+
+    def settings_from(self, values: Array, *, num_groups: float) -> dict[str, object]:
+        location, variance = location_and_variance(jnp.reshape(values, (-1, 1)), num_groups)
+        # 3 degrees of freedom; another shape keeps the mean of 1 / variance
+        shape = 1.5 if self.shape is None else self.shape
+        return {
+            "location": location[0],
+            "weight": 0.01,
+            "shape": 1.5,
+            "rate": shape * variance[0] / 3,
+        }
+
+    @property
+    def _known(self) -> _Settings:
+        family = self.standard()
+        return _Settings(family.location, family.weight, family.shape, family.rate)
 
     def check(self, values: object, name: str) -> np.ndarray:
         array = np.asarray(values)
@@ -83,21 +119,22 @@ class NormalInverseGamma(Family):
         dtype = jnp.result_type(float)
         num_values = jnp.zeros((num_groups,), jnp.int32).at[groups].add(1)
         # deviations from the prior's location: sums of squares lose less
-        shifted = values.astype(dtype) - self.location
+        location, prior_weight, _, rate = self._known
+        shifted = values.astype(dtype) - location
         total = jnp.zeros((num_groups,), dtype).at[groups].add(shifted)
         mean = total / jnp.maximum(num_values, 1)
         spread = jnp.zeros((num_groups,), dtype).at[groups].add((shifted - mean[groups]) ** 2)
-        weight = self.weight + num_values
-        between = self.weight * num_values * mean**2 / weight
+        weight = prior_weight + num_values
+        between = prior_weight * num_values * mean**2 / weight
         return Normals(
             number=num_values,
-            location=self.location + num_values * mean / weight,
-            rate=self.rate + (spread + between) / 2,
+            location=location + num_values * mean / weight,
+            rate=rate + (spread + between) / 2,
         )
 
     def begin(self, statistics: Normals, hyperparameters: Hyperparameters) -> _NormalCache:
-        settings = (self.weight, self.shape, self.rate, self.location)
-        prior = jnp.stack([jnp.asarray(value) for value in settings])
+        location, *others = self._known
+        prior = jnp.stack([jnp.asarray(value) for value in (*others, location)])
         prior = prior.astype(jnp.result_type(float))
         return _NormalCache(
             *statistics, *_derived(prior, statistics.number, statistics.rate), prior
@@ -129,11 +166,11 @@ class NormalInverseGamma(Family):
         return level - power * jnp.log1p((value - location) ** 2 / width)
 
     def log_marginal(self, statistics: Normals, hyperparameters: Hyperparameters) -> Array:
-        num_values = statistics.number
-        weight, shape = self.weight + num_values, self.shape + 0.5 * num_values
-        result = gammaln(shape) - gammaln(self.shape)
-        result += self.shape * jnp.log(self.rate) - shape * jnp.log(statistics.rate)
-        result += (jnp.log(self.weight) - jnp.log(weight)) / 2
+        num_values, prior = statistics.number, self._known
+        weight, shape = prior.weight + num_values, prior.shape + 0.5 * num_values
+        result = gammaln(shape) - gammaln(prior.shape)
+        result += prior.shape * jnp.log(prior.rate) - shape * jnp.log(statistics.rate)
+        result += (jnp.log(prior.weight) - jnp.log(weight)) / 2
         return result - 0.5 * num_values * jnp.log(2 * jnp.pi)
 
     def sample_parameters(
@@ -141,10 +178,11 @@ class NormalInverseGamma(Family):
     ) -> tuple[Array, Array]:
         """Means and variances: (G,) each."""
         variance_key, mean_key = jax.random.split(key)
-        shape = jnp.asarray(self.shape + 0.5 * statistics.number, statistics.rate.dtype)
+        prior = self._known
+        shape = jnp.asarray(prior.shape + 0.5 * statistics.number, statistics.rate.dtype)
         variance = statistics.rate * jnp.exp(-loggammas(variance_key, shape))
         normal = jax.random.normal(mean_key, variance.shape, variance.dtype)
-        spread = jnp.sqrt(variance / (self.weight + statistics.number))
+        spread = jnp.sqrt(variance / (prior.weight + statistics.number))
         return statistics.location + spread * normal, variance
 
     def log_prob(self, parameters: tuple[Array, Array], value: Array) -> Array:
@@ -158,11 +196,39 @@ class NormalInverseGamma(Family):
 
     def moments(self, statistics: Normals, hyperparameters: Hyperparameters) -> tuple[Array, Array]:
         """The variance is infinite where shape_n is at most 1."""
-        weight = self.weight + statistics.number
-        shape = self.shape + 0.5 * statistics.number
+        weight = self._known.weight + statistics.number
+        shape = self._known.shape + 0.5 * statistics.number
         finite = jnp.where(shape > 1, shape - 1, 1)
         variance = statistics.rate * (weight + 1) / (weight * finite)
         return statistics.location, jnp.where(shape > 1, variance, jnp.inf)
+
+
+def location_and_variance(values: Array, num_groups: float) -> tuple[Array, Array]:
+    """Where the columns of some values lie, and the expected variance of one of their groups.
+
+    The variance is that of the column over num_groups^(2 / D), as the groups share the volume; of
+    a column of one value its square, or 1 for zeros.
+
+    Args:
+        values: (N, D) float, NaN where one is missing.
+    Returns:
+        (D,) float each.
+
+    Source: Fraley & Raftery (2007), Bayesian regularization for normal mixture estimation and
+    model-based clustering, section 2.
+    """
+    values = jnp.asarray(values, jnp.result_type(float))
+    size, seen = values.shape[1], ~jnp.isnan(values)
+    counts = jnp.maximum(jnp.sum(seen, axis=0), 1)
+    first = jnp.take_along_axis(values, jnp.argmax(seen, axis=0)[None], axis=0)[0]
+    first = jnp.where(jnp.isnan(first), 0, first)
+    # relative to the first value: the mean of equal ones would not always be that value
+    deviation = jnp.where(seen, values - first, 0)
+    mean = jnp.sum(deviation, axis=0) / counts
+    variance = jnp.sum(jnp.where(seen, (deviation - mean) ** 2, 0), axis=0) / counts
+    location = first + mean
+    alone = jnp.where(location == 0, 1, location**2)
+    return location, jnp.where(variance > 0, variance, alone) / num_groups ** (2 / size)
 
 
 def _derived(prior: Array, num_values: Array, rate: Array) -> tuple[Array, Array, Array]:

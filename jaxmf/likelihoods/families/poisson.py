@@ -35,7 +35,9 @@ class GammaPoisson(Family):
     group is negative binomial.
 
     Args:
-        shape, rate: positive numbers.
+        shape, rate: positive numbers. What is left out a run chooses from the counts: shape 1, and
+            a rate with which the expected mean of a group is that of all counts. Without data, as
+            in `Network.simulate`, both are 1.
     Raises:
         TypeError, ValueError: a setting is not a positive number.
     Example:
@@ -43,11 +45,25 @@ class GammaPoisson(Family):
         2.0
     """
 
-    shape: float = 1.0
-    rate: float = 1.0
+    shape: float = None  # type: ignore[assignment]  # left open
+    rate: float = None  # type: ignore[assignment]  # left open
+
+    standard_settings = {"shape": 1.0, "rate": 1.0}  # noqa: RUF012
 
     def __post_init__(self) -> None:
         check_positive_fields(self, ("shape", "rate"))
+
+    def settings_from(self, values: Array, *, num_groups: float) -> dict[str, object]:
+        del num_groups
+        mean = jnp.nanmean(jnp.asarray(values, jnp.result_type(float)))
+        shape = 1.0 if self.shape is None else self.shape
+        # of zeros alone, or no counts at all, as of ones
+        return {"shape": 1.0, "rate": shape / jnp.where(mean > 0, mean, 1)}
+
+    @property
+    def _known(self) -> tuple[float, float]:
+        family = self.standard()
+        return family.shape, family.rate
 
     def check(self, values: object, name: str) -> np.ndarray:
         array = np.asarray(values)
@@ -79,12 +95,12 @@ class GammaPoisson(Family):
         )
 
     def begin(self, statistics: CountSums, hyperparameters: Hyperparameters) -> dict[str, Array]:
-        dtype = jnp.result_type(float)
+        shape, rate = (jnp.asarray(setting, jnp.result_type(float)) for setting in self._known)
         return {
             "num_values": statistics.number,
             "total": statistics.total,
-            "shape": jnp.asarray(self.shape, dtype),
-            "rate": jnp.asarray(self.rate, dtype),
+            "shape": shape,
+            "rate": rate,
         }
 
     def move(
@@ -105,16 +121,18 @@ class GammaPoisson(Family):
         return rising - shape * jnp.log1p(1 / rate) - value * jnp.log1p(rate)
 
     def log_marginal(self, statistics: CountSums, hyperparameters: Hyperparameters) -> Array:
-        shape, rate = self.shape + statistics.total, self.rate + statistics.number
-        prior = self.shape * jnp.log(self.rate) - gammaln(self.shape)
+        prior_shape, prior_rate = self._known
+        shape, rate = prior_shape + statistics.total, prior_rate + statistics.number
+        prior = prior_shape * jnp.log(prior_rate) - gammaln(prior_shape)
         return prior + gammaln(shape) - shape * jnp.log(rate) - statistics.log_factorials
 
     def sample_parameters(
         self, key: Key, statistics: CountSums, hyperparameters: Hyperparameters
     ) -> Array:
         """(G,) float: log lambda."""
-        shape = jnp.asarray(self.shape + statistics.total, jnp.result_type(float))
-        return loggammas(key, shape) - jnp.log(self.rate + statistics.number)
+        prior_shape, prior_rate = self._known
+        shape = jnp.asarray(prior_shape + statistics.total, jnp.result_type(float))
+        return loggammas(key, shape) - jnp.log(prior_rate + statistics.number)
 
     def log_prob(self, parameters: Array, value: Array) -> Array:
         return value * parameters - jnp.exp(parameters) - gammaln(value + 1.0)
@@ -126,6 +144,7 @@ class GammaPoisson(Family):
     def moments(
         self, statistics: CountSums, hyperparameters: Hyperparameters
     ) -> tuple[Array, Array]:
-        rate = self.rate + statistics.number
-        mean = (self.shape + statistics.total) / rate
+        prior_shape, prior_rate = self._known
+        rate = prior_rate + statistics.number
+        mean = (prior_shape + statistics.total) / rate
         return mean, mean * (1 + 1 / rate)

@@ -185,7 +185,7 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
         """The prior of mean and covariance of the rows' factors and biases."""
         prior, width = self.row_prior, self.core_width
         if prior is not None:
-            return prior.with_size(width)
+            return prior.with_size(width).standard()
         # means add as much again: the products of factors have variance 4 K s^2, a bias 2 s
         share = 0.5 if self.bias else 1.0
         # in units of the noise, which of such cells is nowhere else: they may be all but certain
@@ -198,7 +198,7 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
             # is a third of it: with this as the mean, factors of few rows are shrunk and noise
             # takes their part. Groups are many draws from the prior, and there its mean counts
             scale *= 3
-        return NormalInverseWishart(width, scale=np.diag(scale))
+        return NormalInverseWishart(width, scale=np.diag(scale)).standard()
 
     def noise_draw(self, noise: PyTree) -> Draw:
         """What a draw keeps of the noise."""

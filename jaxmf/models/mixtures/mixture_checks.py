@@ -24,14 +24,7 @@ _MOST_COLUMNS = 1_000  # 40 rows of this many: 20 sweeps take minutes
 
 def is_of_data(family: Family | None) -> bool:
     """Whether the family follows from the data."""
-    return family is None or getattr(family, "is_of_data", False)
-
-
-def known_from(family: Family | None, values: Array, **options: int) -> Family:
-    """A family that follows from the data, for these rows (N, D), NaN where a cell is missing."""
-    if isinstance(family, IndependentColumns | MixedColumns):
-        return family.known_from(values, **options)
-    return NormalInverseWishart.from_data(values, **options)
+    return family is None or family.is_of_data
 
 
 def prior_count(family: Family, counts: Array, statistics: PyTree) -> Array:

@@ -80,20 +80,12 @@ class _Mixture(NetworkModel[Dense]):
 
     def network(self) -> Network:
         family = NormalInverseWishart() if self.family is None else self.family
-        if isinstance(family, IndependentColumns | MixedColumns):
-            family = family.with_any_scale()  # until the data are there, see `over`
         return Network(group=Block(self._prior()), x=Block(family, by="group", observed=True))
 
     def over(self, data: Dense) -> tuple[Wiring, Tokens]:
         """The network with its sizes, the family on the scale of the data, and the tokens."""
-        network, tokens = super().over(data)
-        if mixture_checks.is_of_data(self.family):
-            prior = network.blocks["group"].distribution
-            known = {} if prior.grows else {"num_groups": prior.num_groups(1)}
-            family = mixture_checks.known_from(self.family, tokens.values["x"], **known)
-            block = network.blocks["x"].with_distribution(family)
-            network = Network(network.blocks | {"x": block}, network.order)
-        return network, tokens
+        tokens = self.tokens(data)
+        return self.network().known_from(tokens).at(tokens), tokens
 
     def rows(self, data: Dense) -> Array:
         """The rows as the family takes them: (N, D) float, NaN where a cell is missing."""
@@ -115,9 +107,8 @@ class _Mixture(NetworkModel[Dense]):
         self, key: Key, state: NetworkState, data: Dense
     ) -> tuple[NetworkState, Dense, dict[str, Array]]:
         if mixture_checks.is_of_data(self.family):
-            stated = "NormalInverseWishart(...)"
-            if self.family is not None:
-                stated = f"{type(self.family).__name__}(...) of stated families"
+            kind = NormalInverseWishart if self.family is None else type(self.family)
+            stated = f"{kind.__name__}(...) with all of its settings"
             raise ValueError(
                 f"{type(self).__name__} takes the family of its groups from the data: state it to "
                 f"simulate more, family={stated}"
@@ -141,7 +132,8 @@ class _Mixture(NetworkModel[Dense]):
         mixture_checks.check_table(self.family, data, name, takes_rows=self._takes_rows)
         super().check_data(data, name)
         if isinstance(self.family, NormalInverseWishart):
-            self.family.with_size(data.num_columns).check_distances(data.values, name)
+            family: Any = self.over(data)[0].blocks["x"].distribution
+            family.check_distances(data.values, name)
 
     def predict_rows_of_draw(self, draw: Draw, data: Dense, x: Array) -> tuple[Array, Array]:
         """Log predictive density of further rows, and the probabilities of their groups.

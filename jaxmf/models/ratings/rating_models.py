@@ -14,8 +14,9 @@ Source: Porteous (2010), section 6.1; Marlin (2003) for URP.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ from jaxmf.arguments import assign, check_count, check_numbers, check_object
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.folding import fold_in
 from jaxmf.blocks.network_model import NetworkModel
+from jaxmf.blocks.open_families import known_families, notes_of_families
 from jaxmf.blocks.prediction import (
     Draw,
     category_probabilities,
@@ -90,6 +92,17 @@ class _Ratings(NetworkModel[Entries]):
                 )
         assign(self, values=values)
         self.network()
+
+    def matched(self, data: Entries) -> Self:
+        """The model with what its family of real ratings leaves open taken from them."""
+        known = known_families(self.network(), self.tokens(data))
+        model: Any = self
+        found: Self = dataclasses.replace(model, family=known["rating"]) if known else self
+        return found
+
+    def notes(self, data: Entries) -> tuple[str, ...]:
+        """What `matched` took from the ratings."""
+        return notes_of_families(self.network(), self.tokens(data))
 
     def tokens(self, data: Entries) -> Tokens:
         """A token a rating; values as positions in `values`."""
