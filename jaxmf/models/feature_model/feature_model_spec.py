@@ -35,12 +35,19 @@ from jaxmf.model import Model, Pair
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet, RowByRowPrior, sample_by_rows
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.programs import jit
 from jaxmf.readable import Readable
 from jaxmf.samplers import feature_values
 from jaxmf.types import STATIC, Array, Draw, Key
 
 FUNCTIONS = ("log_likelihood", "moments", "sample_row", "feature_prior")
 PRIOR_NAMES = ("alpha", "concentration")
+
+
+@jit
+def _initial_values(hyperparameters: dict[str, Hyperparameter]) -> dict[str, Array]:
+    """By one program: operations compile one by one, 70 of them for four hyperparameters."""
+    return {name: hyper.initial_value(prior) for name, prior in hyperparameters.items()}
 
 
 def prior_at(prior: RowByRowPrior, values: Mapping[str, Array | float]) -> Any:
@@ -122,7 +129,8 @@ class FeatureModelSpec(ColumnUnits, Readable, Model[Dense]):
 
     def initial_values(self) -> dict[str, Array]:
         """Where a chain starts: numbers, and means or medians of priors, () float each."""
-        return {name: hyper.initial_value(prior) for name, prior in self.hyperparameters.items()}
+        found = _initial_values(self.hyperparameters)
+        return {name: found[name] for name in self.hyperparameters}
 
     def sample_values(self, key: Key) -> dict[str, Array]:
         """A draw of all hyperparameters from their priors, () float each."""
