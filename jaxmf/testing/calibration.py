@@ -33,7 +33,7 @@ from jaxmf.diagnostics import Summary
 from jaxmf.engine import Algorithm
 from jaxmf.model import Model, SimulatesMatrices, SimulatesMore, lacks
 from jaxmf.preparation import matched_to
-from jaxmf.programs import jit
+from jaxmf.programs import full_products, jit
 from jaxmf.testing import ranks as uniformity
 from jaxmf.types import Array, Key, PyTree
 
@@ -224,6 +224,11 @@ def _continued(
 ) -> tuple[PyTree, list[PyTree]]:
     """States from the posterior given data, with further data, and a container for each of both."""
     prepared = data if algorithm.prepare is None else algorithm.prepare(data)
+    # what the model cannot simulate is refused before chains are compiled and run
+    further = full_products(
+        lambda key: model.simulate_more(key, algorithm.init(key, prepared), data)
+    )
+    jax.eval_shape(further, key)
     keys = jax.random.split(key, num_replicates)
     ends, capacity = _until_room(partial(_ends, schedule), algorithm, keys, prepared)
     # slots are doubled before more is drawn, so that running out, which would be a choice among
