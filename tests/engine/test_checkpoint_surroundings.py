@@ -110,8 +110,11 @@ def assert_no_litter(folder):
     assert there == set(files_of_run)
 
 
-@pytest.mark.parametrize("error_name", ["ENOSPC", "EDQUOT", "EIO", "EROFS"])
-@pytest.mark.parametrize("which", ["draws", "state", "checkpoint.json"])
+# every error of the system is taken alike: each of them once, and each file
+@pytest.mark.parametrize(
+    ("which", "error_name"),
+    [("draws", "ENOSPC"), ("state", "EDQUOT"), ("checkpoint.json", "EIO"), ("draws", "EROFS")],
+)
 def test_a_run_outlives_a_disk_that_is_full_for_a_while(tmp_path, monkeypatch, error_name, which):
     # before, the run ended with a bare OSError and its draws were lost
     whole = run(pair_gibbs(), DATA, **SETTINGS)

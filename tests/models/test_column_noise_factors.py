@@ -66,25 +66,35 @@ def test_vectors_are_drawn_with_the_precision_of_rows_and_columns(monkeypatch, f
 
 def test_the_density_has_the_noise_of_every_column():
     model = plain(column_noise=True, column_unit=(1.5, 0.5, 4.0))
-    state = model.simulate_state(jax.random.key(1), *SHAPE)
     noise = NoiseOfColumns(jnp.asarray(FACTORS), jnp.asarray(0.8))
-    state = state._replace(column_noise=noise)
-    data = model.simulate_data(jax.random.key(2), state, ROWS, COLUMNS)
-    draw = {"u": state.u, "v": state.v, "noise_scale": jnp.sqrt(state.noise)}
-    draw |= {"noise_factors": FACTORS}
-    mean, variance = map(np.asarray, model.predict_cells(draw, data, ROWS, COLUMNS))
+
+    @jax.jit
+    def simulated(key):
+        state = model.simulate_state(key, *SHAPE)._replace(column_noise=noise)
+        return state, model.simulate_data(jax.random.fold_in(key, 1), state, ROWS, COLUMNS)
+
+    @jax.jit
+    def answers(state, data):
+        draw = {"u": state.u, "v": state.v, "noise_scale": jnp.sqrt(state.noise)}
+        cells = model.predict_cells(draw | {"noise_factors": FACTORS}, data, ROWS, COLUMNS)
+        least = prior_of_noise.least_noise(model.cell_noise().noise_variance, 0.5)
+        log_prior = prior_of_noise.log_density(noise, least / jnp.sqrt(state.noise))
+        both = [
+            (model.log_joint(one, data), model.log_likelihood(one, data))
+            for one in (state, state._replace(column_noise=None))
+        ]
+        return cells, log_prior, both
+
+    state, data = simulated(jax.random.key(1))
+    (mean, variance), log_prior, ((joint, likelihood), alike) = jax.device_get(answers(state, data))
     unit = np.array([1.5, 0.5, 4.0])[COLUMNS]
     np.testing.assert_allclose(
         np.sqrt(variance), np.sqrt(float(state.noise)) * unit * FACTORS[COLUMNS], rtol=1e-5
     )
     expected = stats.norm(mean, np.sqrt(variance)).logpdf(data.values).sum()
-    np.testing.assert_allclose(model.log_likelihood(state, data), expected, rtol=1e-4)
-    alike = state._replace(column_noise=None)
-    change = model.log_joint(state, data) - model.log_joint(alike, data)
-    likelihood_change = expected - model.log_likelihood(alike, data)
-    least = prior_of_noise.least_noise(model.cell_noise().noise_variance, 0.5)
-    prior_change = prior_of_noise.log_density(noise, least / jnp.sqrt(state.noise))
-    np.testing.assert_allclose(change, likelihood_change + prior_change, atol=1e-3)
+    np.testing.assert_allclose(likelihood, expected, rtol=1e-4)
+    change = expected - alike[1] + log_prior
+    np.testing.assert_allclose(joint - alike[0], change, atol=1e-3)
 
 
 @pytest.mark.slow

@@ -444,13 +444,14 @@ def test_a_prior_of_features_without_a_density_is_filtered_and_not_sampled():
 
 
 @pytest.mark.parametrize(
-    ("model", "name"),
+    ("make", "prior", "name"),
     [
-        (by_columns(IndianBuffet(1.0)), "noise_scale"),
-        (gaussian_model(IndianBuffet(ALPHA)), "alpha"),
+        (by_columns, IndianBuffet(1.0), "noise_scale"),
+        (gaussian_model, IndianBuffet(ALPHA), "alpha"),
     ],
 )
-def test_a_filter_takes_numbers(model, name):
+def test_a_filter_takes_numbers(make, prior, name):
+    model = make(prior)
     with pytest.raises(ValueError, match=f"{name} has a prior, but mf.particle_filter takes"):
         mf.particle_filter(model, GAUSSIAN, num_particles=4, progress=False)
 

@@ -127,7 +127,7 @@ def test_a_noise_scale_moved_at_the_wrong_power_is_caught(monkeypatch, weights):
 
     monkeypatch.setattr(chain, "update_hyperparameters", wrong)
     with pytest.raises(AssertionError, match="annealed noise"):
-        check_noise(weights)
+        check_noise(weights, num_runs=4_000)
 
 
 def test_weights_are_kept_where_cells_are_missing():

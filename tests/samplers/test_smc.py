@@ -187,12 +187,15 @@ def test_optimal_with_room_for_all_children_is_exact():
 
 def test_effective_size_of_enumerated_children_is_that_of_their_parents():
     algorithm = particle_filter(hmm_model(enumerate_children=True), num_particles=2)
-    cloud = algorithm.init(jax.random.key(0), HMM_DATA)
     weights = jnp.log(jnp.array([[0.5, 0.25, 0.0], [0.25, 0.0, 0.0]]))
     options = {"resample_fn": systematic, "trigger_fn": lambda weights: jnp.ones((), bool)}
-    cloud, _ = clouds.weigh(
-        cloud, jax.random.key(1), jnp.zeros((2, 3), jnp.int32), weights, **options
-    )
+
+    @jax.jit
+    def weighed(key):
+        cloud = algorithm.init(key, HMM_DATA)
+        return clouds.weigh(cloud, key, jnp.zeros((2, 3), jnp.int32), weights, **options)[0]
+
+    cloud = weighed(jax.random.key(0))
     assert float(cloud.effective_size) == pytest.approx(1 / (0.75**2 + 0.25**2))
     assert not cloud.log_weights.any()
 
