@@ -16,6 +16,7 @@ from jaxmf.engine.algorithm import sequence as sequence
 from jaxmf.engine.chain_kernel import ChainKernel as ChainKernel
 from jaxmf.engine.chain_kernel import ChainState as ChainState
 from jaxmf.engine.chain_kernel import chain_kernel as chain_kernel
+from jaxmf.engine.executables import lower_level as lower_level
 from jaxmf.engine.interrupt import Interrupts as Interrupts
 from jaxmf.engine.lock import LockedError as LockedError
 from jaxmf.engine.progress import ProgressReport as ProgressReport

@@ -41,7 +41,8 @@ def harmonic(num_rows: Array | int, concentration: Array | float) -> Array:
     if isinstance(num_rows, int):
         earlier_rows = jnp.arange(num_rows, dtype=concentration.dtype)
         return jnp.sum(concentration / (concentration + earlier_rows))
-    return concentration * (digamma(concentration + num_rows) - digamma(concentration))
+    last, first = digamma(jnp.stack([concentration + num_rows, concentration]))
+    return concentration * (last - first)
 
 
 class RowByRowPrior(Protocol):

@@ -75,6 +75,49 @@ def update_scale(
     return jnp.where(prior.support(moved), moved, value)
 
 
+def update_scales_in_turn(
+    key: Array,
+    priors: tuple[Hyperparameter, ...],
+    values: tuple[Array, ...],
+    log_density_fn: Callable[[Array, Array], Array],
+) -> tuple[Array, ...]:
+    """`update_scale` of several hyperparameters, one after the other, the i-th by fold_in(key, i).
+
+    In one loop: what a likelihood makes of its scales is compiled once, not once a scale.
+
+    Args:
+        priors: S of them; values: S numbers, () float of one dtype, the present ones.
+        log_density_fn: from S values to S values of which one may differ, (S,) float each, the
+            change of the log likelihood; the priors are added here.
+    Returns:
+        S numbers, () float; fixed ones unchanged.
+    """
+    free = [index for index, prior in enumerate(priors) if not is_fixed(prior)]
+    if not free:
+        return values
+    indices = jnp.asarray(free)
+
+    def turn(which: Array, values: Array) -> Array:
+        def chosen(function: Callable[[Hyperparameter], Array]) -> Array:
+            return jnp.stack([function(priors[index]) for index in free])[which]
+
+        here = jnp.arange(len(priors)) == indices[which]
+        value = values[indices[which]]
+        start = jnp.log(value)
+
+        def log_density(log_value: Array) -> Array:
+            # see `update_scale`
+            scale = jnp.where(log_value == start, value, jnp.exp(log_value))
+            change = log_density_fn(values, jnp.where(here, scale, values))
+            return change + chosen(lambda prior: log_prior(prior, scale)) + log_value
+
+        turn_key = jax.random.fold_in(key, indices[which])
+        moved = jnp.exp(slice_sample(turn_key, log_density, start, width=1.0)).astype(value.dtype)
+        return jnp.where(here & chosen(lambda prior: prior.support(moved)), moved, values)
+
+    return tuple(jax.lax.fori_loop(0, len(free), turn, jnp.stack(values)))
+
+
 def update_probability(
     key: Array, prior: Hyperparameter, value: Array, log_density_fn: Callable[[Array], Array]
 ) -> Array:

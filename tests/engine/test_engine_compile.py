@@ -12,6 +12,7 @@ from jax.tree_util import Partial
 from jaxmf.engine import Info, algorithm, executables, run
 from jaxmf.engine.disk_cache import default_folder, use_compilation_cache
 from jaxmf.engine.executables import CACHE
+from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from tests.support.engine_toys import growing, pair_gibbs
 
 
@@ -59,6 +60,15 @@ def test_the_older_emitter_is_asked_for_where_it_is_known_and_not_chosen_by_the_
     monkeypatch.setattr(executables, "default_platform", lambda: "cpu")
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
     assert executables.quick_to_compile() == {}
+
+
+@pytest.mark.skipif(not executables.has_known_options(), reason="none is known for this jaxlib")
+def test_a_lower_level_is_asked_for_where_the_user_chose_none(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
+    sampler = LinearGaussianIBP(noise_scale=0.5, feature_scale=1.0).sampler()
+    assert sampler.compiler_options() == {"xla_backend_optimization_level": 2}
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=1")
+    assert sampler.compiler_options() == {}
 
 
 @pytest.mark.skipif(not executables.has_known_options(), reason="none is known for this jaxlib")

@@ -20,6 +20,7 @@ from jaxmf.samplers.hyper import (
     update_probability,
     update_rate,
     update_scale,
+    update_scales_in_turn,
 )
 from jaxmf.testing import check_kernel
 from tests import FAST_COMPILE
@@ -325,6 +326,47 @@ def test_fixed_numbers_are_left_alone():
     value, key = jnp.asarray(0.7), jax.random.key(0)
     assert update_rate(key, 0.7, value, power=jnp.asarray(3), total=jnp.asarray(2.0)) is value
     assert update_scale(key, 0.7, value, lambda scale: scale) is value
+    two = (value, value)
+    assert update_scales_in_turn(key, (0.7, 0.7), two, lambda before, after: after[0]) is two
+
+
+def test_scales_in_turn_are_those_one_by_one_and_what_they_share_is_traced_once():
+    noise_prior, effect_prior = dist.LogUniform(0.1, 4.0), dist.InverseGamma(2.0, 2.0)
+    start = (jnp.asarray(0.5), jnp.asarray(0.7), jnp.asarray(1.5))
+    traced = []
+
+    def log_density(values):
+        noise, fixed, effect = values
+        traced.append(None)
+        return -3 * jnp.log(noise**2 + fixed * effect**2) - 2 / (noise**2 + effect**2)
+
+    @jax.jit
+    def in_turn(key):
+        return update_scales_in_turn(
+            key,
+            (noise_prior, 0.7, effect_prior),
+            start,
+            lambda before, after: log_density(after) - jnp.log(before[0]),
+        )
+
+    @jax.jit
+    def one_by_one(key):
+        noise, fixed, effect = start
+        keys = [jax.random.fold_in(key, index) for index in (0, 2)]
+        noise = update_scale(
+            keys[0], noise_prior, noise, lambda value: log_density((value, fixed, effect))
+        )
+        effect = update_scale(
+            keys[1], effect_prior, effect, lambda value: log_density((noise, fixed, value))
+        )
+        return noise, fixed, effect
+
+    found = [in_turn(jax.random.key(seed)) for seed in range(5)]
+    assert len(traced) == 1
+    expected = [one_by_one(jax.random.key(seed)) for seed in range(5)]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    moved = np.ptp(np.asarray(found), axis=0)
+    np.testing.assert_array_equal(moved > 0, [True, False, True])
 
 
 def test_updates_keep_double_precision():

@@ -14,7 +14,12 @@ from jaxmf.models.binary_mf.defaults import hyperprior
 from jaxmf.models.binary_mf.density import scale_density
 from jaxmf.models.binary_mf.state import BinaryMFState, entries
 from jaxmf.priors import hyper
-from jaxmf.samplers.hyper import update_feature_prior, update_rate, update_scale
+from jaxmf.samplers.hyper import (
+    update_feature_prior,
+    update_rate,
+    update_scale,
+    update_scales_in_turn,
+)
 from jaxmf.types import Array, Key
 
 
@@ -56,17 +61,11 @@ def _update_scales(
     if hyper.is_fixed(noise_prior) and hyper.is_fixed(weight_prior):
         return state
     log_density = scale_density(model, state, data, power=power)
-    noise = update_scale(
-        jax.random.fold_in(key, 0),
-        noise_prior,
-        state.noise_scale,
-        lambda value: log_density(value, state.weight_scale),
-    )
-    weight = update_scale(
-        jax.random.fold_in(key, 1),
-        weight_prior,
-        state.weight_scale,
-        lambda value: log_density(noise, value),
+    noise, weight = update_scales_in_turn(
+        key,
+        (noise_prior, weight_prior),
+        (state.noise_scale, state.weight_scale),
+        lambda before, after: log_density(*after),
     )
     return state._replace(noise_scale=noise, weight_scale=weight)
 

@@ -12,7 +12,7 @@ from jax.tree_util import Partial
 from jaxmf.arguments import check_count, check_flag
 from jaxmf.data import Dense
 from jaxmf.devices import AUTO
-from jaxmf.engine import Algorithm, algorithm
+from jaxmf.engine import Algorithm, algorithm, lower_level
 from jaxmf.model import Pair
 from jaxmf.models.linear_gaussian import annealed, chain, defaults, queries
 from jaxmf.models.linear_gaussian.filter import filter_of_rows
@@ -159,6 +159,7 @@ class LinearGaussianIBP(LinearGaussianSpec):
             init=Partial(chain.init, plan, model),
             step=Partial(chain.step, plan, model),
             **chain.shared(plan, model),
+            compiler_options=lower_level,
             row_arrays=chain.row_arrays if sweep == "parallel" else None,
         )
 

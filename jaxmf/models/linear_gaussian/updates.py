@@ -23,7 +23,7 @@ from jaxmf.samplers import column_noise, shared_births
 from jaxmf.samplers.change_of_basis import change_of_basis
 from jaxmf.samplers.collapsed_sweep import collapsed_sweep
 from jaxmf.samplers.feature_layout import Scales
-from jaxmf.samplers.hyper import update_feature_prior, update_scale
+from jaxmf.samplers.hyper import update_feature_prior, update_scales_in_turn
 from jaxmf.samplers.parallel_sweep import parallel_sweep
 from jaxmf.samplers.split_merge import split_merge as split_or_merge
 from jaxmf.samplers.split_merge_gaussian import GaussianColumns, linear_gaussian_columns
@@ -92,23 +92,14 @@ def update_scales(
     """
     widening = 1 / jnp.sqrt(jnp.asarray(power, noise.dtype))
     num_cells = statistics.num_cells if num_observed is None else num_observed
-    start, first = noise, feature
 
-    def log_density_of_noise(value: Array) -> Array:
-        change = marginal_change(
-            statistics, (start * widening, share * feature), (value * widening, share * feature)
-        )
-        return change + num_cells * (1 - power) * compensated.log_ratio(value, start)
+    def change(before: Array, after: Array) -> Array:
+        seen = jnp.stack([widening, jnp.asarray(share, noise.dtype)])
+        found = marginal_change(statistics, tuple(before * seen), tuple(after * seen))
+        return found + num_cells * (1 - power) * compensated.log_ratio(after[0], before[0])
 
-    noise = update_scale(jax.random.fold_in(key, 0), model.noise_scale, noise, log_density_of_noise)
-    feature = update_scale(
-        jax.random.fold_in(key, 1),
-        model.feature_scale,
-        feature,
-        lambda value: marginal_change(
-            statistics, (noise * widening, share * first), (noise * widening, share * value)
-        ),
-    )
+    priors = (model.noise_scale, model.feature_scale)
+    noise, feature = update_scales_in_turn(key, priors, (noise, feature), change)
     return noise, feature
 
 
@@ -239,12 +230,13 @@ def update_column_noise(
     mean = gaussian.row_posterior(gram, cross, ratio).mean
     squares = gaussian.penalised_sums(state.z, x, mean, ratio) / state.noise_scale**2
     columns_key, level_key = jax.random.split(key)
+    least = model.least_factor(state)
     noise = column_noise.update(
         columns_key,
         state.column_noise,
         squares=squares * state.column_noise.factors**2,
         counts=jnp.asarray(x.shape[0], x.dtype),
-        least=model.least_factor(state),
+        least=least,
     )
     state = state._replace(column_noise=noise)
     if hyper.is_fixed(model.feature_scale):
@@ -260,7 +252,7 @@ def update_column_noise(
         noise,
         start,
         model.noise_scale,
-        least=model.least_factor(state),
+        least=least,
         log_density_fn=feature_scale_at,
     )
     feature = feature * (scale / start)
