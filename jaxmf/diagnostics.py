@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -362,11 +362,14 @@ class HeldOutError(NamedTuple):
     Args:
         num_cells: how many were scored.
         rmse: root mean square error of the posterior mean, of columns with units of their own in
-            these.
+            these; of cells of categories nothing is in it, and NaN where all are.
         column_mean_rmse: that of the mean of each column's observed cells, the baseline.
-        coverage: share of cells inside their 90 % interval.
+        coverage: share of cells inside their 90 % interval, categories apart.
         log_likelihood: mean log posterior predictive density of a cell.
         unit: what errors are in, where it is not that of the data: " in units of the columns".
+        num_categories: how many of the cells are of columns of categories.
+        accuracy: share of these whose most probable category is the true one.
+        common_accuracy: that of the most common category of each column's observed cells.
     """
 
     num_cells: int
@@ -375,13 +378,33 @@ class HeldOutError(NamedTuple):
     coverage: float
     log_likelihood: float
     unit: str = ""
+    num_categories: int = 0
+    accuracy: float = np.nan
+    common_accuracy: float = np.nan
+
+    @property
+    def num_real(self) -> int:
+        """How many of the cells are not of columns of categories."""
+        return self.num_cells - self.num_categories
+
+    @property
+    def category_words(self) -> str:
+        """How well categories were predicted, a clause; empty where there are none."""
+        if not self.num_categories:
+            return ""
+        return (
+            f"{self.accuracy:.0%} of {self.num_categories:,} categories right, "
+            f"{self.common_accuracy:.0%} by the most common one of the column"
+        )
 
     def __repr__(self) -> str:
+        if not self.num_real:
+            return f"held-out cells: {self.category_words}"
         return (
-            f"held-out error (root mean square over {self.num_cells:,} cells{self.unit}): "
+            f"held-out error (root mean square over {self.num_real:,} cells{self.unit}): "
             f"{self.rmse:.4g}, column means {self.column_mean_rmse:.4g}; "
             f"{100 * self.coverage:.0f} % inside their 90 % interval"
-        )
+        ) + (f"; {self.category_words}" if self.num_categories else "")
 
 
 class PredictsHeldOut(Protocol):
@@ -414,16 +437,44 @@ def held_out_error(posterior: PredictsHeldOut, truth: object) -> HeldOutError:
     cells, values = hidden_cells(posterior.data, truth)
     prediction = posterior.predict(cells, quantiles=(0.05, 0.95))
     inside = (values >= prediction.quantiles[0]) & (values <= prediction.quantiles[1])
-    means = column_means(posterior.data)
+    means = column_means(posterior.data)[cells.columns]
     units = units_of(posterior.model, cells.columns)
+    is_category = prediction.is_category
+    if is_category is None:
+        is_category = np.zeros(values.size, bool)
+    common = _most_common(posterior.data, cells.columns[is_category])
+    is_real = ~is_category
+    errors = (prediction.mean - values)[is_real], (means - values)[is_real]
+    units = units[is_real]
+    rmse, column_mean_rmse = (_mean_or_nan(each / units, root_mean_square) for each in errors)
     return HeldOutError(
         num_cells=values.size,
-        rmse=root_mean_square((prediction.mean - values) / units),
-        column_mean_rmse=root_mean_square((means[cells.columns] - values) / units),
-        unit=" in units of the columns" if np.ptp(units) else "",
-        coverage=float(inside.mean()),
+        rmse=rmse,
+        column_mean_rmse=column_mean_rmse,
+        unit=" in units of the columns" if units.size and np.ptp(units) else "",
+        coverage=_mean_or_nan(inside[is_real], np.mean),
         log_likelihood=posterior.held_out_log_likelihood(values, cells).mean,
+        num_categories=int(is_category.sum()),
+        accuracy=_mean_or_nan((prediction.mean == values)[is_category], np.mean),
+        common_accuracy=_mean_or_nan(common == values[is_category], np.mean),
     )
+
+
+def _mean_or_nan(values: np.ndarray, mean: Callable[[np.ndarray], float]) -> float:
+    return float(mean(values)) if values.size else np.nan
+
+
+def _most_common(data: Dense | Entries, columns: np.ndarray) -> np.ndarray:
+    """The most common observed value of each of some columns (M,); NaN where none is observed."""
+    if not columns.size:
+        return np.zeros(0)
+    found = np.full(data.num_columns, np.nan)
+    cells, values = observed_cells(data, data.num_rows * data.num_columns)
+    for column in np.unique(columns):
+        levels, counts = np.unique(values[cells.columns == column], return_counts=True)
+        if levels.size:
+            found[column] = levels[np.argmax(counts)]
+    return found[columns]
 
 
 def hidden_cells(

@@ -300,6 +300,27 @@ class HasColumnValues(Protocol):
         """The values of a column in increasing order; None where it may have any number."""
 
 
+def category_columns(model: object, num_columns: int) -> np.ndarray:
+    """Which columns are of categories, of more values than 0 and 1: (D,) bool.
+
+    Their codes have no order, so that nothing is their mean.
+    """
+    if not isinstance(model, HasColumnValues):
+        return np.zeros(num_columns, bool)
+    known = [model.column_values(column) for column in range(num_columns)]
+    return np.array([values not in (None, (0.0, 1.0)) for values in known], bool)
+
+
+@runtime_checkable
+class ScoresCellsOfNewRows(Protocol[Data]):
+    """Knows the density of cells of rows not seen in training: `Posterior.probabilities`."""
+
+    def new_cell_log_density(
+        self, draw: Draw, data: Data, new_data: Data, rows: Array, columns: Array, values: Array, /
+    ) -> Array:
+        """Log density (M,) of values of cells of new rows, given what is observed of the rows."""
+
+
 @runtime_checkable
 class KeepsLess(Protocol):
     """May leave out of a draw what predictions need: `sample(keep_factors=False)`."""

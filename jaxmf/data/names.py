@@ -8,6 +8,7 @@ import numpy as np
 from jaxmf.data.checks import as_index
 from jaxmf.data.long_arrays import blocks
 from jaxmf.types import Names
+from jaxmf.user_warnings import warn
 
 _IDS_AT_ONCE = 2**16
 
@@ -70,7 +71,22 @@ def as_names(argument: str, names: object, *, size: int | None = None) -> Names 
                 f"Ids must be unique; rename them{_how_to_rename(argument)}."
             )
         seen[name] = position
+    _warn_of_alike(argument, seen)
     return array
+
+
+def _warn_of_alike(argument: str, ids: Collection[Hashable]) -> None:
+    """Says that two ids differ in type alone, as 1 and "1" of two tables put together."""
+    if len({isinstance(name, str) for name in ids}) < 2:
+        return
+    for name in ids:
+        text = str(name)
+        if not isinstance(name, str) and text in ids:
+            warn(
+                f"{argument}: {name!r} ({type(name).__name__}) and {text!r} (str) are two ids; "
+                "where they should be one, make all of one type, such as by map(str, ids)"
+            )
+            return
 
 
 def _how_to_rename(argument: str) -> str:

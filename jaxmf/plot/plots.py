@@ -14,7 +14,7 @@ from jaxmf.data import Dense, Entries, Positions
 from jaxmf.data.checks import as_lines
 from jaxmf.data.convert import complete_matrix
 from jaxmf.diagnostics import evenly_spread
-from jaxmf.model import HasBiclusters, HasFactors, HasNetwork, PredictsCells
+from jaxmf.model import HasBiclusters, HasFactors, HasNetwork, PredictsCells, category_columns
 from jaxmf.plot import bilinear, topic_map
 from jaxmf.plot.calibration import QUANTILES, coverage_picture, reliability_picture
 from jaxmf.plot.graph import graph_of_draw
@@ -167,6 +167,13 @@ class Plots:
         cells, values = diagnostics.hidden_cells(self._posterior.data, truth)
         some = evenly_spread(values.size, max_cells)
         return Positions(*(index[some] for index in cells)), values[some]
+
+    def _real_cells(self, cells: Positions, values: np.ndarray) -> tuple[Positions, np.ndarray]:
+        """The cells, and their values, that are not of columns of categories."""
+        posterior = self._posterior
+        is_category = category_columns(posterior.model, posterior.data.num_columns)
+        kept = ~is_category[np.asarray(cells.columns)]
+        return Positions(*(index[kept] for index in cells)), values[kept]
 
     @shows(FEATURES)
     def features(
@@ -340,7 +347,9 @@ class Plots:
             truth: (N, D) the complete matrix, or `Entries` with the cells that are known.
             max_cells: more cells than this are thinned evenly.
         """
-        cells, values = self._hidden(truth, max_cells)
+        cells, values = self._real_cells(*self._hidden(truth, max_cells))
+        if not values.size:
+            raise ValueError("truth: all cells are of categories, see calibration")
         prediction = self._posterior.predict(cells, quantiles=(0.05, 0.95))
         return held_out_picture(values, prediction)
 
@@ -348,7 +357,9 @@ class Plots:
     def calibration(self, truth: object = None, *, max_cells: int = 2_000) -> Figure:
         """Whether intervals hold what they promise: shares of cells inside, by level and by sd.
 
-        Of cells with zeros and ones, how often those of some probability are one.
+        Of cells with zeros and ones, how often those of some probability are one; where all are
+        of categories, how often a category of some probability is the true one. Otherwise cells of
+        categories are left out.
 
         Args:
             truth: (N, D) the complete matrix, or `Entries`, with cells that are missing in the
@@ -361,8 +372,14 @@ class Plots:
             cells, values = diagnostics.observed_cells(posterior.data, max_cells)
         else:
             cells, values = self._hidden(truth, max_cells)
-        prediction = posterior.predict(cells, quantiles=QUANTILES)
         kind = "training" if truth is None else "held-out"
+        real = self._real_cells(cells, values)
+        if not real[1].size:
+            found = posterior.probabilities(cells)
+            is_true = values[:, None] == found.levels
+            return reliability_picture(is_true.ravel(), found.values.ravel(), kind)
+        cells, values = real
+        prediction = posterior.predict(cells, quantiles=QUANTILES)
         if np.isin(values, (0, 1)).all():
             return reliability_picture(values, prediction.mean, kind)
         return coverage_picture(values, prediction, kind)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxmf import diagnostics
-from jaxmf.arguments import check_numbers
+from jaxmf.arguments import check_numbers, check_seed
 from jaxmf.data import Entries, MatrixContainer, Positions, as_container
 from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.data.checks import as_numeric
@@ -23,6 +23,7 @@ from jaxmf.model import (
     ScoresFurtherRows,
     TakesNewRows,
     TakesUnknownIds,
+    category_columns,
 )
 from jaxmf.posterior import (
     categories,
@@ -110,19 +111,34 @@ def predict(
     else:
         mixture = _mixture(asked, where, new, num_draws=num_draws, seed=seed)
         levels = np.quantile(mixture.draws, quantiles, axis=0)
+    is_category, mean = _with_categories(asked, where, new, mixture.mean)
     row_names, column_names = target.row_names, target.column_names
     return Prediction(
         rows=where[0],
         columns=where[1],
-        mean=mixture.mean,
-        sd=np.sqrt(mixture.variance),
-        quantiles=levels,
+        mean=mean,
+        sd=np.where(is_category, np.nan, np.sqrt(mixture.variance)),
+        quantiles=np.where(is_category, np.nan, levels),
         levels=tuple(quantiles),
         draws=mixture.draws,
         row_names=None if row_names is None else row_names[where[0]],
         column_names=None if column_names is None else column_names[where[1]],
         shape=(target.num_rows, target.num_columns),
+        is_category=is_category if is_category.any() else None,
     )
+
+
+def _with_categories(
+    posterior: Draws, where: Cells, new: MatrixContainer | None, mean: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which cells are of columns of categories, and the means with their most probable values."""
+    is_category = category_columns(posterior.model, posterior.data.num_columns)[where[1]]
+    if is_category.any():
+        cells = where[0][is_category], where[1][is_category]
+        found = level_probabilities.by_column(posterior, cells, new)
+        mean = mean.copy()
+        mean[is_category] = found.levels[np.argmax(found.values, axis=1)]
+    return is_category, mean
 
 
 def predict_columns(
@@ -225,6 +241,8 @@ def moments(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predictive mean and variance of cells, each (M,) float.
 
+    Of columns of categories the most probable value, and the variance of the codes.
+
     Args:
         posterior: with the model for questions about these rows.
         where: the cells.
@@ -237,7 +255,7 @@ def moments(
         mean = probabilities @ values
         return mean, np.sum(probabilities * (values - mean[:, None]) ** 2, axis=1)
     mixture = _mixture(posterior, where, new, num_draws=0, seed=seed)
-    return mixture.mean, mixture.variance
+    return _with_categories(posterior, where, new, mixture.mean)[1], mixture.variance
 
 
 def _chosen(posterior: Draws, cells: object, new: MatrixContainer | None, *, drop: bool) -> Cells:
@@ -297,28 +315,59 @@ def _mixture(
     )
 
 
-def probabilities(posterior: Draws, cells: object) -> Probabilities:
+def probabilities(
+    posterior: Draws,
+    cells: object = None,
+    *,
+    new_rows: object = None,
+    row_features: object = None,
+    unknown: str = "error",
+    seed: int = 0,
+) -> Probabilities:
     """The probability of every value that a cell may have, of ratings and of categories.
 
     Of mixtures whose columns have families of their own the cells of columns of categories
     (`DirichletMultinomial`) and of zeros and ones (`BetaBinary`).
 
     Args:
-        cells: which cells, as in `predict`.
+        cells: which cells, as in `predict`; by default those that are missing, in columns that
+            have a finite set of values.
+        new_rows: data with the same columns that the cells lie in, as in `predict`.
+        row_features: `Features` of the new rows, of models that have such.
+        unknown: of ids that the data lacks: "error", or "drop" to leave out the cells that have
+            them, or the columns of new rows.
+        seed: of what is drawn of new rows.
     Returns:
         (M, V) float, an array for numpy, with the values and the ids of the cells; `.to_pandas()`
         has one line a cell, with a column for each value.
     Raises:
-        ValueError: the cells are not of a finite set.
+        ValueError: the cells are not of a finite set, or there are none.
     """
+    check_seed("seed", seed)
+    check_unknown(unknown, ("error", "drop"))
     model = posterior.model
-    if categories.has_categories(model):
-        where = named_cells.read_cells(cells, posterior.data)
-        found = _probabilities(posterior, where)
-        return level_probabilities.named(posterior, where, found, model.values)
-    if not isinstance(model, HasColumnValues):
+    has_categories = categories.has_categories(model)
+    if not has_categories and not isinstance(model, HasColumnValues):
         raise ValueError(f"{type(model).__name__} has no finite set of values; see predict(cells)")
-    return level_probabilities.by_column(posterior, named_cells.read_cells(cells, posterior.data))
+    new = new_rows_of(posterior, new_rows, row_features, unknown)
+    if new is not None:
+        check_draws(posterior)
+        model = transposed.model_of_new(posterior, new, row_features)
+    target = posterior.data if new is None else new
+    asked = dataclasses.replace(posterior, model=model)
+    where = _chosen(posterior, cells, new, drop=unknown == "drop")
+    if has_categories:
+        found = _probabilities(asked, where, new, seed)
+        return level_probabilities.named(target, where, found, model.values)
+    if cells is None:
+        known = [model.column_values(column) is not None for column in range(target.num_columns)]
+        is_kept = np.array(known)[where[1]]
+        where = where[0][is_kept], where[1][is_kept]
+    if not where[0].size:
+        raise ValueError(
+            "cells: none of the missing ones is in a column with a finite set of values; name some"
+        )
+    return level_probabilities.by_column(asked, where, new)
 
 
 def _probabilities(

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxmf.answers import ArrayAnswer
+from jaxmf.data import MatrixContainer
 from jaxmf.data.checks import shown_id
 from jaxmf.data.names import ids_or_positions
+from jaxmf.model import ScoresCellsOfNewRows, lacks
 from jaxmf.posterior import prediction
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.named_cells import Cells
@@ -46,9 +48,8 @@ class Probabilities(ArrayAnswer):
         return {"probability": (("cell", "level"), self.values)}
 
 
-def named(posterior: Draws, where: Cells, values: np.ndarray, levels: object) -> Probabilities:
-    """Probabilities (M, V) of these levels (V,) with the ids of the cells."""
-    data = posterior.data
+def named(data: MatrixContainer, where: Cells, values: np.ndarray, levels: object) -> Probabilities:
+    """Probabilities (M, V) of these levels (V,) with the ids of cells of some data."""
     rows, columns = (
         ids_or_positions(names, size)[positions]
         for names, size, positions in (
@@ -59,13 +60,17 @@ def named(posterior: Draws, where: Cells, values: np.ndarray, levels: object) ->
     return Probabilities(values, np.asarray(levels, float), rows, columns)
 
 
-def by_column(posterior: Draws, where: Cells) -> Probabilities:
+def by_column(posterior: Draws, where: Cells, new: MatrixContainer | None = None) -> Probabilities:
     """Those of cells of a model that `HasColumnValues`.
 
+    Args:
+        new: the rows that the cells lie in; None for those of the data.
     Raises:
-        ValueError: a column has no finite set of values.
+        ValueError: a column has no finite set of values, or the model knows no new rows.
     """
     model, data = posterior.model, posterior.data
+    if new is not None and not isinstance(model, ScoresCellsOfNewRows):
+        raise lacks(model, ScoresCellsOfNewRows, "new_rows")
     sets: dict[int, tuple[float, ...]] = {}
     for column in np.unique(where[1]).tolist():
         known = model.column_values(column)
@@ -83,7 +88,7 @@ def by_column(posterior: Draws, where: Cells) -> Probabilities:
         asked_of = {c: level if level in known else known[0] for c, known in sets.items()}
         asked = [asked_of[c] for c in where[1].tolist()]
         values = np.array(asked)
-        blocks = prediction.log_densities(model, data, draws, where, values)
+        blocks = prediction.log_densities(model, data, draws, where, values, new)
         density = np.exp(prediction.averaged(blocks, weights, values.size))
         found[:, position] = np.where(values == level, density, 0)
-    return named(posterior, where, found, levels)
+    return named(data if new is None else new, where, found, levels)

@@ -24,6 +24,7 @@ from jaxmf.model import (
     NarrowsDraws,
     Pair,
     PredictsCells,
+    ScoresCellsOfNewRows,
     ScoresFurtherRows,
     TakesNewRows,
     TakesRowFeatures,
@@ -55,14 +56,15 @@ class Prediction(Answer):
     Args:
         rows: (M,) int.
         columns: (M,) int.
-        mean: (M,) float.
-        sd: (M,) float, noise included.
-        quantiles: (Q, M) float.
+        mean: (M,) float; of a cell of a column of categories the most probable of its values.
+        sd: (M,) float, noise included; NaN of categories, whose values have no order.
+        quantiles: (Q, M) float, NaN of categories.
         levels: (Q,) the levels of the quantiles.
-        draws: (S, M) float, equally weighted.
+        draws: (S, M) float, equally weighted; of categories values of theirs.
         row_names: (M,) ids of the rows, or None.
         column_names: (M,) ids of the columns, or None.
         shape: rows and columns of the matrix whose cells these are; None where that is not known.
+        is_category: (M,) bool, which cells are of columns of categories; None where none is.
     """
 
     rows: np.ndarray
@@ -75,6 +77,7 @@ class Prediction(Answer):
     row_names: np.ndarray | None = None
     column_names: np.ndarray | None = None
     shape: tuple[int, int] | None = None
+    is_category: np.ndarray | None = None
 
     _axes: ClassVar = {"mean sd": "cell", "quantiles": "level cell", "draws": "draw cell"}
 
@@ -459,17 +462,40 @@ def log_densities(
     draws: dict[str, np.ndarray],
     cells: tuple[np.ndarray, np.ndarray],
     values: np.ndarray,
+    new_data: MatrixContainer | None = None,
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """log p(x | draw) of M cells for every draw, block by block: which draws, (B, M) float."""
+    """log p(x | draw) of M cells for every draw, block by block: which draws, (B, M) float.
+
+    Args: new_data: the rows that the cells lie in, where these are not those of the training data.
+    """
     rows, columns = (jnp.asarray(index) for index in cells)
 
     def evaluate(block: object, indices: np.ndarray) -> PyTree:
+        if new_data is not None:
+            known = jnp.asarray(values)
+            return _log_density_of_new_cells(model, block, data, new_data, rows, columns, known)
         return _log_density_of_draws(model, block, data, rows, columns, jnp.asarray(values))
 
     for where, densities in over_draws(
         evaluate, draws, draw_size(draws, data.num_columns, values.size)
     ):
         yield where, densities.astype(float)
+
+
+@jit
+def _log_density_of_new_cells(
+    model: ScoresCellsOfNewRows[Container],
+    draws: Draw,
+    data: Container,
+    new_data: Container,
+    rows: Array,
+    columns: Array,
+    values: Array,
+) -> Array:
+    def evaluate_draw(draw: Draw) -> Array:
+        return model.new_cell_log_density(draw, data, new_data, rows, columns, values)
+
+    return jax.lax.map(evaluate_draw, draws)
 
 
 @jit

@@ -162,13 +162,16 @@ def _tiles(posterior: Answers, error: HeldOutError | None, summary: Summary) -> 
         low, high = diagnostics.weighted_quantile(*distribution, levels).tolist()
         count = f"{low}" if low == high else f"{low}–{high}"
         tiles.append((count, "features, 90 % of the posterior"))
-    if error is not None:
+    if error is not None and error.num_categories:
+        category_words = error.category_words.partition(" ")
+        tiles.append((category_words[0], f"{category_words[2]} (held-out cells)"))
+    if error is not None and error.num_real:
         less = 100 * (1 - error.rmse / error.column_mean_rmse)
         better = f"{less:.0f} % less" if less >= 0 else f"{-less:.0f} % more"
         tiles.append(
             (
                 f"{error.rmse:.3g}",
-                f"error on {error.num_cells:,} held-out cells{error.unit}; column means: "
+                f"error on {error.num_real:,} held-out cells{error.unit}; column means: "
                 f"{error.column_mean_rmse:.3g} ({better})",
             )
         )

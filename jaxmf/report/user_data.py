@@ -351,10 +351,15 @@ def calibration(posterior: Answers, truth: object, error: HeldOutError | None) -
             f"stars, make shares larger than their levels. {bands} (cells taken as independent)."
         )
         return Section("Calibration on training cells", words, pictures)
+    hidden = f"{error.num_cells:,} cells were hidden from the model. "
+    if error.num_categories:
+        hidden += f"{error.category_words}. ".capitalize()
+    density = f"mean log predictive density {error.log_likelihood:.3g}. "
+    if not error.num_real:
+        return Section("Held-out cells", hidden + density.capitalize(), pictures)
     words = (
-        f"{error.num_cells:,} cells were hidden from the model. Root mean square error "
-        f"{error.rmse:.3g}, of column means {error.column_mean_rmse:.3g}{error.unit}; mean log "
-        f"predictive density {error.log_likelihood:.3g}. {bars}: 90 % predictive intervals."
+        f"{hidden}Root mean square error {error.rmse:.3g}, of column means "
+        f"{error.column_mean_rmse:.3g}{error.unit}; {density}{bars}: 90 % predictive intervals."
     )
     figure = Plots(posterior).held_out(truth)
     described = f"Predictions against values of held-out cells: {figure.axes[0].get_title()}"

@@ -20,7 +20,7 @@ from jaxmf.arguments import check_object, check_word
 from jaxmf.column_units import units_of
 from jaxmf.diagnostics import Summary, weights_effective_size
 from jaxmf.engine.progress import Display, ProgressReport
-from jaxmf.model import CompletesDocuments
+from jaxmf.model import CompletesDocuments, category_columns
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior import leave_one_out, pareto, pointwise, same_data
 from jaxmf.posterior.pointwise import Units
@@ -350,18 +350,25 @@ def _score_held_out(
 def _score_errors(
     posts: dict[str, Posterior], held_out: object, cells: object, display: Display
 ) -> Scored:
-    """The squared errors of the means of cells that the runs did not see, their signs turned."""
+    """The squared errors of the means of cells that the runs did not see, their signs turned.
+
+    A cell that any of the models takes for one of categories has error 1 where it is wrong.
+    """
     for posterior in posts.values():
         cell_questions.check_cells(posterior)
     first = next(iter(posts.values()))
     where, known = cell_questions.held_out_cells(first, held_out, cells, argument="held_out")
     # the same units for all of them
     units = [units_of(posterior.model, where[1]) for posterior in posts.values()]
+    is_category = np.zeros(known.size, bool)
+    for posterior in posts.values():
+        is_category |= category_columns(posterior.model, posterior.data.num_columns)[where[1]]
     unit = next((each for each in units if np.ptp(each)), np.ones(known.size))
 
     def score(posterior: Posterior) -> np.ndarray:
         mean, _ = cell_questions.moments(posterior, where, None, seed=0)
-        return -(((mean - known) / unit) ** 2)
+        wrong = np.rint(mean) != known
+        return -np.where(is_category, wrong, ((mean - known) / unit) ** 2)
 
     words = " in units of the columns" if np.ptp(unit) else ""
     scores = _scores(posts, display, score)

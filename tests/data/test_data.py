@@ -406,3 +406,12 @@ def test_differences_that_single_precision_loses_are_said():
     # seconds since 1970, and what rounding leaves of equal values
     Dense.from_array(1.7e9 + 3_600 * x)
     Dense.from_array(0.1 + 1e-17 * x + np.where(x > 5, 2e-17, 0))
+
+
+def test_ids_that_differ_in_type_alone_have_a_warning():
+    """Two tables put together, of which one was read as texts."""
+    with pytest.warns(UserWarning, match=r"row_names: 1 \(int\) and '1' \(str\) are two ids"):
+        Dense(np.zeros((3, 2)), row_names=[1, "b", "1"])
+    with pytest.warns(UserWarning, match=r"names\['shop'\]: 2 \(int\) and '2' \(str\)"):
+        Tokens.from_columns({"shop": ["1", 2, "2", "1"]})
+    Dense(np.zeros((3, 2)), row_names=[1, "2", 3.5])  # no warning, which would be an error

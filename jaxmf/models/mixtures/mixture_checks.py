@@ -20,11 +20,64 @@ from jaxmf.priors import hyper
 from jaxmf.types import Array, PyTree
 
 _MOST_COLUMNS = 1_000  # 40 rows of this many: 20 sweeps take minutes
+_MOST_CATEGORIES = 10_000  # codes above are rather numbers
+_MISSING_CODE = "; -1 is the code of a missing category in pandas: make it NaN"
+_FROM_ONE = ": codes begin at 0, so of answers 1 to V pass answer - 1"
 
 
 def is_of_data(family: Family | None) -> bool:
     """Whether the family follows from the data."""
     return family is None or family.is_of_data
+
+
+def as_rows(family: Family | None) -> Family | None:
+    """The family of rows: one of categories is that of each column, independent in a group."""
+    if isinstance(family, BetaBinary | DirichletMultinomial):
+        return IndependentColumns(family)
+    return family
+
+
+def with_levels(family: Family | None, data: Dense) -> Family | None:
+    """The family with the number of categories of each column, where that is left open.
+
+    Raises:
+        ValueError: cells that are no codes 0, 1, ...
+    """
+    if isinstance(family, MixedColumns):
+        families = family.with_size(data.num_columns).families
+    elif isinstance(family, IndependentColumns):
+        families = data.num_columns * (family.family,)
+    else:
+        return family
+    is_open = [isinstance(one, DirichletMultinomial) and one.size is None for one in families]
+    if not any(is_open):
+        return family
+    values = data.to_array()
+    _check_codes(values[:, is_open], data, np.flatnonzero(is_open))
+    sizes = np.max(np.where(np.isfinite(values), values, 0), axis=0, initial=1) + 1
+    sized = [
+        one.with_size(int(size)) if opened else one
+        for one, size, opened in zip(families, sizes, is_open, strict=True)
+    ]
+    if isinstance(family, IndependentColumns) and len(set(sizes)) == 1:
+        return IndependentColumns(sized[0], family.size)
+    return MixedColumns(sized)
+
+
+def _check_codes(values: np.ndarray, data: Dense, columns: np.ndarray) -> None:
+    """Refuses cells (N, D'), NaN where missing, of these columns that are no codes 0, 1, ..."""
+    bad = np.isfinite(values) & ((values < 0) | (values != np.floor(values)))
+    bad |= values > _MOST_CATEGORIES
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        where = show_position((row, columns[column]), (data.row_names, data.column_names))
+        missing = _MISSING_CODE if values[row, column] == -1 else ""
+        raise ValueError(
+            f"data: {values[row, column]:g} at {where} is no code of a category, which are 0, 1, "
+            f"... to {_MOST_CATEGORIES:,}{missing}"
+        )
+    if np.nanmin(values, initial=np.inf) == 1:
+        raise ValueError(f"data: no cell of the columns of categories is 0{_FROM_ONE}")
 
 
 def prior_count(family: Family, counts: Array, statistics: PyTree) -> Array:
@@ -60,11 +113,14 @@ def check_table(family: Family | None, data: Dense, name: str, *, takes_rows: bo
     if data.observed is not None and not is_by_column:
         raise ValueError(_advice_on_missing(family, data, name))
     if not takes_rows and data.num_columns != 1:
+        kind = type(family).__name__
+        also = ""
+        if isinstance(family, NormalInverseGamma):
+            also = "NormalInverseWishart() takes rows of any length, and "
         raise ValueError(
-            f"{name}: has {data.num_columns} columns; {type(family).__name__} takes one "
-            "number a row. NormalInverseWishart() takes rows of any length, and "
-            f"IndependentColumns({type(family).__name__}(...)) rows whose columns are "
-            "independent within a group"
+            f"{name}: has {data.num_columns} columns; {kind} takes one number a row. {also}"
+            f"IndependentColumns({kind}(...)) takes rows whose columns are independent within a "
+            "group"
         )
     if data.num_columns > _MOST_COLUMNS and not is_by_column:
         raise ValueError(
@@ -93,11 +149,11 @@ def _check_columns(families: tuple[Family | None, ...], data: Dense, name: str) 
         where = show_position((row, column), (data.row_names, data.column_names))
         value, size = values[row, column], int(getattr(one, "size", 0))
         has = "" if one.is_log else f", which has 0 to {size - 1}"
-        missing = "; -1 is the code of a missing category in pandas: make it NaN"
-        raise ValueError(
-            f"{name}: {value:g} at {where} is no value of {type(one).__name__}{has}"
-            + (missing if value == -1 and not one.is_log else "")
-        )
+        if not one.is_log and value == -1:
+            has += _MISSING_CODE
+        elif not one.is_log and value == size and values[seen[:, column], column].min() == 1:
+            has += _FROM_ONE
+        raise ValueError(f"{name}: {value:g} at {where} is no value of {type(one).__name__}{has}")
 
 
 def _in_support(family: Any, values: np.ndarray) -> np.ndarray:

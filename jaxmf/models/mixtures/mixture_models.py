@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -86,6 +86,13 @@ class _Mixture(NetworkModel[Dense]):
         """The network with its sizes, the family on the scale of the data, and the tokens."""
         tokens = self.tokens(data)
         return self.network().known_from(tokens).at(tokens), tokens
+
+    def matched(self, data: Dense) -> Self:
+        """The model with the number of categories of each column, where that is left open."""
+        model: Any = self
+        family = mixture_checks.with_levels(self.family, data)
+        found: Self = self if family is self.family else replace(model, family=family)
+        return found
 
     def rows(self, data: Dense) -> Array:
         """The rows as the family takes them: (N, D) float, NaN where a cell is missing."""
@@ -250,6 +257,14 @@ class _Mixture(NetworkModel[Dense]):
         logs = self._log_density_by_group(draw, data, columns, values)
         return jax.nn.logsumexp(logs, axis=1, b=self._shares_of_rows(draw, data, rows))
 
+    def new_cell_log_density(
+        self, draw: Draw, data: Dense, new_data: Dense, rows: Array, columns: Array, values: Array
+    ) -> Array:
+        """Log density (M,) of cells of further rows, which have the groups of their cells."""
+        shares = self.predict_rows_of_draw(draw, data, self.rows(new_data))[1]
+        logs = self._log_density_by_group(draw, data, columns, values)
+        return jax.nn.logsumexp(logs, axis=1, b=shares[rows])
+
     def column_values(self, column: int) -> tuple[float, ...] | None:
         """0 to V - 1 of a column of V categories, 0 and 1 of a binary one; else None."""
         family: Any = self.family
@@ -379,7 +394,9 @@ class MixtureOfGaussians(_SequentialMixture):
             distribution.
         family: by default `NormalInverseWishart.from_data` of the rows, whatever their units;
             or one with settings of your own, `NormalInverseGamma` for single numbers, and
-            `IndependentColumns` where cells are missing.
+            `IndependentColumns` where cells are missing. `DirichletMultinomial()` and
+            `BetaBinary()` are of columns of categories (codes 0, 1, ...) and of zeros and ones,
+            independent within a group: latent classes.
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
     Example:
@@ -396,6 +413,7 @@ class MixtureOfGaussians(_SequentialMixture):
         Dirichlet(self.num_components, self.concentration)
         if self.family is not None:
             check_family(self.family)
+            assign(self, family=mixture_checks.as_rows(self.family))
 
     def _prior(self) -> PartitionPrior:
         return Dirichlet(self.num_components, self.concentration)
@@ -413,6 +431,8 @@ class DPMixture(_SequentialMixture):
         family: of the rows; by default `NormalInverseWishart.from_data` of them, whatever their
             units; or one with settings of your own, `NormalInverseGamma`, `GammaPoisson` for
             single numbers, and `IndependentColumns` where cells are missing.
+            `DirichletMultinomial()` and `BetaBinary()` are of columns of categories (codes 0, 1,
+            ...) and of zeros and ones, independent within a group: latent classes.
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
     Example:
@@ -429,6 +449,7 @@ class DPMixture(_SequentialMixture):
         assign(self, concentration=self._prior().concentration)
         if self.family is not None:
             check_family(self.family)
+            assign(self, family=mixture_checks.as_rows(self.family))
 
     def _prior(self) -> DirichletProcess | PitmanYor:
         if self.discount is None:
@@ -447,6 +468,8 @@ class FlexibleMixture(_Mixture):
         family: of the rows; by default `NormalInverseWishart.from_data` of them, whatever their
             units; or one with settings of your own, `NormalInverseGamma`, `GammaPoisson` for
             single numbers, and `IndependentColumns` where cells are missing.
+            `DirichletMultinomial()` and `BetaBinary()` are of columns of categories (codes 0, 1,
+            ...) and of zeros and ones, independent within a group: latent classes.
     Raises:
         TypeError: a prior that is no flexible one.
     Example:
@@ -463,6 +486,7 @@ class FlexibleMixture(_Mixture):
         check_flexible("prior", self.prior)
         if self.family is not None:
             check_family(self.family)
+            assign(self, family=mixture_checks.as_rows(self.family))
 
     def _prior(self) -> PartitionPrior:
         return self.prior
