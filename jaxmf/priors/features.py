@@ -8,6 +8,7 @@ feature k; slots are padded, see `jaxmf.slots`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -43,6 +44,34 @@ def harmonic(num_rows: Array | int, concentration: Array | float) -> Array:
         return jnp.sum(concentration / (concentration + earlier_rows))
     last, first = digamma(jnp.stack([concentration + num_rows, concentration]))
     return concentration * (last - first)
+
+
+def slots_of_prior(
+    alpha: hyper.Hyperparameter, concentration: hyper.Hyperparameter, num_rows: int, first: int = 8
+) -> int:
+    """Slots for the features of most of a thousand draws of N rows from the Indian buffet process.
+
+    `jaxmf.smc` starts from such draws, and whenever slots double its program is compiled anew. Of a
+    prior the value ln(1,000) standard deviations above the mean is taken, the largest of as many
+    draws of an exponential distribution. Slots that are not used cost time in every sweep, so this
+    is the nearest doubling of `first`.
+
+    Args: alpha, concentration: numbers or priors; num_rows: N.
+
+    Example:
+        >>> slots_of_prior(1.0, 1.0, 40), slots_of_prior(8.0, 1.0, 40)
+        (8, 32)
+    """
+    large = hyper.initial_value(alpha)
+    if not hyper.is_fixed(alpha):
+        try:
+            sd = jnp.sqrt(jnp.asarray(alpha.variance))
+        except NotImplementedError:
+            sd = jnp.zeros(())
+        large = large + jnp.where(jnp.isfinite(sd), math.log(1_000) * sd, 0)
+    expected = float(large * harmonic(num_rows, hyper.initial_value(concentration)))
+    num_doublings = round(math.log2(max(expected / first, 1)))
+    return int(min(first * 2**num_doublings, MOST_SLOTS))
 
 
 class RowByRowPrior(Protocol):

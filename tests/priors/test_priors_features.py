@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
-from jaxmf.priors.features import BetaBernoulli, IndianBuffet, harmonic
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet, harmonic, slots_of_prior
 from jaxmf.testing import LEVEL, check_chain_rule, enumerate_features
 
 PARAMETERS = [(1.0, 1.0), (0.6, 2.5), (1.4, 0.3)]
@@ -263,3 +263,15 @@ def test_densities_at_many_rows_keep_their_digits():
         double = log_prob(counts)
         assert double.dtype == jnp.float64
     assert float(single) == pytest.approx(float(double), rel=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 6.0, dist.Gamma(1.0, 1.0), dist.HalfCauchy(1.0)])
+def test_slots_of_a_prior_are_few_doublings_from_what_its_draws_need(alpha):
+    random = np.random.default_rng(0)
+    fixed = not isinstance(alpha, dist.Distribution)
+    gamma = isinstance(alpha, dist.Gamma)
+    drawn = random.gamma(1.0, size=1_000) if gamma else alpha if fixed else 1.0
+    most = random.poisson(drawn * float(harmonic(40, 1.0)), size=1_000).max()
+    found = slots_of_prior(alpha, 1.0, 40)
+    assert found & (found - 1) == 0
+    assert most / 2 < found < 2 * most

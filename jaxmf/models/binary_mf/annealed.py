@@ -21,6 +21,7 @@ from jaxmf.models.binary_mf import binary_mf_checks, chain, choice, density, sim
 from jaxmf.models.binary_mf import state as states
 from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState
+from jaxmf.priors.features import IndianBuffet, slots_of_prior
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.types import Array, Key
 
@@ -55,8 +56,10 @@ def annealed(
     left = choice.sampler_options(model, options, default_platform(), data)
     chosen = binary_mf_checks.weights_option(model, left.get("weights", weights))
     sweep = str(left.get("sweep", sweep))
-    capacity = 8 if capacity is None else capacity
-    num_slots = model.num_slots(capacity, "rows"), model.num_slots(capacity, "columns")
+    num_slots = tuple(
+        model.num_slots(_capacity(model, data, sweep, side) if capacity is None else capacity, side)
+        for side in ("rows", "columns")
+    )
     binary_mf_checks.sweep_option(model, sweep, chosen, max(num_slots))
     plan = chain.BinaryMFPlan(
         row_slots=num_slots[0],
@@ -76,6 +79,16 @@ def annealed(
         capacity=states.capacity,
         limit=Partial(chain.limit, plan),
     )
+
+
+def _capacity(model: BinaryMFSpec, data: Dense, sweep: str, side: str) -> int:
+    """Slots of a side to begin with."""
+    is_rows = side == "rows"
+    prior = model.row_prior if is_rows else model.column_prior
+    if sweep == "whole_rows" or not isinstance(prior, IndianBuffet):
+        return 8
+    length = data.num_rows if is_rows else data.num_columns
+    return slots_of_prior(prior.alpha, prior.concentration, length)
 
 
 def init(

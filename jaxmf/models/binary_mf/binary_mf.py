@@ -284,7 +284,8 @@ class BinaryMF(BinaryMFSpec):
           sweep: as in `sampler`. With "whole_rows" a replica at a low power, which may take more
             features than the posterior has, is held to the 12 slots too.
           several: as in `sampler`.
-          capacity: slots to begin with, on either side; they double when a state needs more.
+          capacity: slots to begin with, on either side, None for about those that draws from the
+            prior need; they double when a state needs more.
         Raises:
           ValueError: as `sampler`, or "collapsed" where cells are missing.
         """

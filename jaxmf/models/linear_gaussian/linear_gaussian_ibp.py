@@ -19,6 +19,7 @@ from jaxmf.models.linear_gaussian.filter import filter_of_rows
 from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
 from jaxmf.models.linear_gaussian.particle import GaussianFilterPlan, particle_draw
 from jaxmf.models.linear_gaussian.state import scales
+from jaxmf.priors.features import slots_of_prior
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model
 from jaxmf.samplers.cloud import TriggerFn
@@ -184,13 +185,18 @@ class LinearGaussianIBP(LinearGaussianSpec):
         Args:
           data: (N, D); missing cells are summed out of the weights, and drawn for the sweeps.
           sweep: as in `sampler`.
-          capacity: slots to begin with; they double when a state needs more.
+          capacity: slots to begin with, None for about those that draws from the prior need; they
+            double when a state needs more.
         Raises:
           ValueError: an unknown sweep, a capacity below 1, or too many slots for "whole_rows".
         """
         self._check_alike("smc")
         sweep = self.chosen_sweep(sweep, data)
-        num_slots = self._slots_of_sweep(sweep, 8 if capacity is None else capacity)
+        if capacity is None:
+            capacity = 8  # the sweep of whole rows has room for twelve
+            if sweep != "whole_rows":
+                capacity = slots_of_prior(self.alpha, self.concentration, data.num_rows)
+        num_slots = self._slots_of_sweep(sweep, capacity)
         plan = chain.LinearGaussianPlan(
             num_slots, sweep, anneal=False, split_merge=0, change_basis=1, shared_births=0
         )

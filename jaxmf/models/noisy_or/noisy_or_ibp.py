@@ -18,6 +18,7 @@ from jaxmf.model import Pair
 from jaxmf.models.noisy_or import chain, queries
 from jaxmf.models.noisy_or.filter import NoisyOrFilterPlan, filter_of_rows, particle_draw
 from jaxmf.models.noisy_or.noisy_or_spec import NoisyOrSpec, parameters_of
+from jaxmf.priors.features import slots_of_prior
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.samplers.cloud import TriggerFn
@@ -125,13 +126,15 @@ class NoisyOrIBP(NoisyOrSpec):
         Args:
           data: (N, D); missing cells have no factor in the likelihood.
           sweep, num_moves, split_merge, shared_births: as in `sampler`.
-          capacity: slots to begin with; they double when a state needs more.
+          capacity: slots to begin with, None for about those that draws from the prior need; they
+            double when a state needs more.
         Raises:
           ValueError: as `sampler`.
         """
         sweep = self.chosen_sweep(sweep, data)
-        num_slots = 8 if capacity is None else capacity
-        plan = self._plan(sweep, num_moves, split_merge, shared_births, num_slots)
+        if capacity is None:
+            capacity = slots_of_prior(self.alpha, self.concentration, data.num_rows)
+        plan = self._plan(sweep, num_moves, split_merge, shared_births, capacity)
         return annealed_model(
             init=Partial(chain.draw_start, plan, self),
             step=Partial(chain.powered_step, plan, self),
