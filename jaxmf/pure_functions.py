@@ -51,7 +51,9 @@ def kernel(model: Model, data: object, **options: object) -> ChainKernel:
         **options: options of the model's sampler, such as `capacity`.
     Returns:
         A `jaxmf.engine.ChainKernel`: ``init, step = kernel(model, data)``. ``read(key, state)`` of
-        it is the draw that `jaxmf.sample` would keep.
+        it is the draw that `jaxmf.sample` would keep, and `model` of it the model with what was
+        left open taken from the data: densities are ``kernel.model.log_joint(state.state, data)``,
+        as those of `model` itself know nothing of the data.
     Raises:
         ValueError: the model lacks the method, or does not have such data.
         TypeError: an unknown option; the message names the right ones.
@@ -69,7 +71,7 @@ def kernel(model: Model, data: object, **options: object) -> ChainKernel:
         model, container, build, options = prepare_run(model, data, "sample", options, kernel, None)
         algorithm = build(**with_device_options(model, options, container, None))
         registry.check_draws(model, algorithm, container)
-        return chain_kernel(algorithm, container)
+        return chain_kernel(algorithm, container, model)
 
 
 @jax.tree_util.register_dataclass

@@ -113,6 +113,24 @@ def test_a_state_of_the_model_is_no_state_of_the_chain(name):
         getattr(kernel, name)(jax.random.key(1), state.state)
 
 
+@pytest.mark.parametrize("key", [0, np.array([0, 1], np.uint32), jnp.array([0, 1], jnp.uint32)])
+def test_a_key_that_is_not_typed_is_refused(key):
+    kernel = chain_kernel(engine_toys.growing(), 0.0)
+    with pytest.raises(TypeError, match="key must be one typed key"):
+        kernel.init(key)
+    with pytest.raises(TypeError, match="key must be one typed key"):
+        kernel.step(key, kernel.init(jax.random.key(0)))
+
+
+def test_the_model_of_a_kernel_has_what_was_left_open():
+    model = mf.LinearGaussianIBP(num_features=2)
+    kernel = mf.kernel(model, 5 + 3 * X)
+    start, key = kernel.init(jax.random.key(0)), jax.random.key(1)
+    log_joint = jax.jit(lambda kernel, state: kernel.model.log_joint(state, kernel.data))
+    drawn = jax.jit(kernel.read)(key, start)["log_joint"]
+    np.testing.assert_allclose(log_joint(kernel, start.state), drawn, rtol=1e-5)
+
+
 def test_what_sample_refuses_kernel_refuses():
     with pytest.raises(TypeError, match="sample takes no option 'num_chains'"):
         mf.kernel(mf.LDA(2), COUNTS, num_chains=2)

@@ -50,14 +50,34 @@ def _options(
         typer.Option(
             "--import",
             metavar="MODULE",
-            help="A module of your own that calls jaxmf.register; may be repeated.",
+            help="A module of your own that calls jaxmf.register, installed or in this folder; may "
+            "be repeated.",
         ),
     ] = None,
 ) -> None:
     """Bayesian nonparametric matrix factorisation."""
     del version
     for module in modules or []:
+        _import(module)
+
+
+def _import(module: str) -> None:
+    """Imports a module that the user names, of the present folder where none is installed.
+
+    The folder comes last, so that no file in it takes the place of what is installed.
+    """
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
         importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # what the module itself imports
+        raise typer.BadParameter(
+            f"--import {module}: this module is neither installed nor in this folder; "
+            "name it without .py, and run in the folder that has it or add that folder to "
+            "PYTHONPATH"
+        ) from error
 
 
 for _command in (models, fit, show, compare, predict, recommend, report, demo):

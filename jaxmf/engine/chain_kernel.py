@@ -46,10 +46,13 @@ class ChainKernel:
     Args:
         algorithm: what makes the chain.
         data: what it is given, as the steps go through it.
+        model: with everything that was left open taken from the data: its `log_joint` is that of
+            the chain, of hyperparameters as they are in the state.
     """
 
     algorithm: Algorithm
     data: PyTree
+    model: PyTree = None
 
     def __iter__(self) -> Iterator[Callable[..., ChainState]]:
         yield self.init
@@ -61,7 +64,10 @@ class ChainKernel:
 
         Args:
             key: typed PRNG key.
+        Raises:
+            TypeError: a whole number, or a key of another kind.
         """
+        _check_key(key)
         state = start_state(self.algorithm, self.data, key)
         axes = capacity_of(self.algorithm, state, Batch(batched=False))
         nothing = {axis: jnp.zeros((), bool) for axis in axes}
@@ -82,8 +88,9 @@ class ChainKernel:
             and not of the posterior. `grow` it, and repeat the step with the same key: a new one
             would favour paths that need fewer slots.
         Raises:
-            TypeError: `state` is another object, such as that of the model.
+            TypeError: `state` is another object, such as that of the model, or `key` no typed key.
         """
+        _check_key(key)
         _check_state(state)
         share = jnp.asarray(progress, jnp.result_type(float))
         new, overflow = one_step(self.algorithm, self.data, key, state.state, share)
@@ -104,8 +111,9 @@ class ChainKernel:
             key: typed PRNG key, for what is drawn given the state.
             state: a `ChainState`.
         Raises:
-            TypeError: `state` is another object.
+            TypeError: `state` is another object, or `key` no typed key.
         """
+        _check_key(key)
         _check_state(state)
         return read_draw(self.algorithm, self.data, key, state.state)
 
@@ -135,6 +143,18 @@ class ChainKernel:
         return ChainState(larger, state.num_steps, free)
 
 
+def _check_key(key: object) -> None:
+    if not (
+        isinstance(key, jax.Array)
+        and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+        and key.shape == ()
+    ):
+        raise TypeError(
+            f"key must be one typed key, jax.random.key(0), got {key!r}; jax.random.wrap_key_data "
+            "makes one of the numbers of an old key"
+        )
+
+
 def _check_state(state: object) -> None:
     if not isinstance(state, ChainState):
         raise TypeError(
@@ -143,16 +163,17 @@ def _check_state(state: object) -> None:
         )
 
 
-def chain_kernel(algorithm: Algorithm, data: PyTree) -> ChainKernel:
+def chain_kernel(algorithm: Algorithm, data: PyTree, model: PyTree = None) -> ChainKernel:
     """The chain that `run` drives, as pure functions.
 
     Args:
         algorithm: with `init`, `step` and `record`.
         data: its data; prepared here where the algorithm does so.
+        model: what the algorithm was made from, for the caller.
     """
     if algorithm.prepare is not None:
         data = prepared(algorithm.prepare, data)
-    return ChainKernel(algorithm, data)
+    return ChainKernel(algorithm, data, model)
 
 
 @jit

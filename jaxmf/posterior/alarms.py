@@ -8,6 +8,7 @@ show all. The checks are in ``data_alarms.py``, ``structure_alarms.py`` and ``ru
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from jaxmf.data.cells_by_id import are_elsewhere
@@ -54,6 +55,9 @@ _OF_CELLS = (
 )
 
 
+NOT_CHECKED = "not checked"
+
+
 class RunWarning(UserWarning):
     """A run that should not be trusted as it stands; the message says why and what to do."""
 
@@ -68,7 +72,8 @@ def alarms(posterior: Draws) -> tuple[Alarm, ...]:
     a credible error, observed cells that simple means of the other cells predict better, or words
     that their frequencies do (see `leave_one_out`), intervals that leave the scale of the data,
     columns of unequal error that share their noise, a search for a start that ran out of slots,
-    numbers of a network far from their prior.
+    numbers of a network far from their prior. A check that fails costs no draws: it is an alarm
+    "not checked" itself, the last, and a RuntimeWarning.
     Kept once computed.
 
     Returns:
@@ -78,7 +83,22 @@ def alarms(posterior: Draws) -> tuple[Alarm, ...]:
         return (Alarm("no draws", NO_DRAWS),)
     has_cells = not are_elsewhere(posterior.data)
     checks = [check for check in _CHECKS if has_cells or check not in _OF_CELLS]
-    return tuple(alarm for check in checks for alarm in check(posterior))
+    found = [alarm for check in checks for alarm in _made(check, posterior)]
+    return tuple(sorted(found, key=lambda alarm: alarm.kind == NOT_CHECKED))
+
+
+def _made(check: Callable[[Draws], Iterable[Alarm]], posterior: Draws) -> tuple[Alarm, ...]:
+    """The alarms of a check; where it raises, one that says so."""
+    try:
+        return tuple(check(posterior))
+    except Exception as error:
+        what = check.__name__.replace("_", " ")
+        sentence = (
+            f"One check of this run ({what}) failed, and what it looks for is not known: "
+            f"{type(error).__name__}: {error}. The draws are kept"
+        )
+        warn_user(sentence, RuntimeWarning)
+        return (Alarm(NOT_CHECKED, sentence),)
 
 
 Warned = TypeVar("Warned", bound=Draws)

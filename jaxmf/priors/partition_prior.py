@@ -136,7 +136,8 @@ class PartitionPrior(Readable, ABC):
 
         Returns:
             (K,) float, not normalised, 0 for groups that it cannot join; and () bool, whether there
-            was room for a new group.
+            was room for a new group. Where groups come and go, a new one has its weight in the
+            lowest free slot, ``jnp.argmin(counts > 0)``, and all other free slots have 0.
         """
 
     def next_probabilities(self, cache: CountCache, lanes: Lanes) -> tuple[Array, Array]:

@@ -82,9 +82,9 @@ def register(thing: Registered, *, name: str | None = None) -> Registered:
     Returns:
         The thing itself.
     Raises:
-        TypeError: it is none of these, or no frozen dataclass.
-        ValueError: the name is taken, or a method that the class needs is missing; the message
-            names it.
+        TypeError: it is none of these, no frozen dataclass, or JAX does not know the class.
+        ValueError: the name is taken, or a method or field that the class needs is missing; the
+            message names it.
 
     Example::
 
@@ -114,6 +114,8 @@ def register(thing: Registered, *, name: str | None = None) -> Registered:
             f"register: {called!r} is what saved runs and the command line call {owner}; give "
             f"another name, for instance name={'My' + called!r}"
         )
+    if isinstance(thing, type):
+        _check_part(thing)
     _check_free(thing, called, names.REGISTERED.get(called))
     for old in [key for key, value in names.REGISTERED.items() if _is_same(value, thing)]:
         del names.REGISTERED[old]
@@ -198,6 +200,28 @@ def _check_dataclass(thing: type) -> None:
         )
     if thing.__module__.partition(".")[0] == "jaxmf":
         raise ValueError(f"register: {thing.__name__} is of jaxmf, and known")
+
+
+def _check_part(part: type) -> None:
+    """Refuses a family, prior or likelihood that lacks something or that JAX does not know."""
+    label = part.__name__
+    if inspect.isabstract(part):
+        missing = ", ".join(sorted(getattr(part, "__abstractmethods__", ())))
+        base = next(each.__name__ for each in part.__mro__[1:] if inspect.isabstract(each))
+        raise ValueError(f"register: {label} lacks {missing}, which a {base} needs; define it")
+    if jax.tree_util.all_leaves([object.__new__(part)]):
+        raise TypeError(
+            f"register: JAX does not know {label}: put @jax.tree_util.register_dataclass between "
+            "@jaxmf.register and @dataclass(frozen=True)"
+        )
+    listed = getattr(part, "hyperparameters", ())
+    known = [field.name for field in dataclasses.fields(part)]
+    for name in listed if isinstance(listed, tuple) else ():
+        if name not in known:
+            raise ValueError(
+                f"register: hyperparameters of {label} names {name!r}, which is no field of it; "
+                f"its fields are {', '.join(known)}"
+            )
 
 
 def _check_free(

@@ -131,7 +131,8 @@ def not_registered(name: object, module: object) -> NotRegisteredError:
     """What to do where a file names what is not registered."""
     return NotRegisteredError(
         f"{_shown(name)} is of another package and is not registered in this session; import the "
-        f"module that calls jaxmf.register for it, which was {_shown(module)}, and load again"
+        f"module that calls jaxmf.register for it, which was {_shown(module)}, and load again (on "
+        "the command line: jaxmf --import MODULE ...)"
     )
 
 
@@ -166,7 +167,8 @@ def distribution_class(name: object, *, makers: bool = False) -> Callable[..., A
         raise ValueError(
             f"{_shown(name)} is not a numpyro distribution made of numbers, nor a likelihood or "
             f"another part of a model.{_meant(name)} Write for example Gamma(1, 1), HalfNormal(1), "
-            "LogNormal(0, 1), InverseGamma(2, 1) or Poisson()"
+            "LogNormal(0, 1), InverseGamma(2, 1) or Poisson(). One of your own is known once its "
+            "module is imported (on the command line: jaxmf --import MODULE ...)"
         )
     import numpyro.distributions as dist
 

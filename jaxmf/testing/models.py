@@ -17,6 +17,7 @@ from jaxmf import api, registry
 from jaxmf.data import Dense, as_container
 from jaxmf.data.container import unchecked
 from jaxmf.engine import Algorithm, Info
+from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.model import (
     CompletesDocuments,
     HasCategories,
@@ -35,7 +36,8 @@ from jaxmf.model import (
     TransformsRows,
     lacks,
 )
-from jaxmf.posterior.alarms import RunWarning
+from jaxmf.posterior.alarms import NOT_CHECKED, RunWarning
+from jaxmf.programs import jit
 from jaxmf.results import Posterior
 from jaxmf.testing.kernels import check_kernel
 from jaxmf.testing.report import LEVEL, Report
@@ -124,6 +126,8 @@ def check_model(
     if joint_distribution and verb == "sample" and not isinstance(model, SimulatesAlike):
         raise lacks(model, SimulatesAlike, "joint_distribution=True")
     container = as_container(data, entry.container)
+    if joint_distribution and verb == "sample":
+        _check_simulated(model, container, num_replicates, seed)
     posterior, run = _run(model, container, verb, chosen, seed)
     checks = _check_runs(posterior, run, verb, seed)
     checks += _check_missing_cells(posterior, run, seed)
@@ -150,6 +154,26 @@ def check_model(
     return ModelReport((*checks, "joint distribution"), joint)
 
 
+def _check_simulated(model: Model, data: object, num_replicates: int, seed: int) -> None:
+    """Simulated cells must be ones that the likelihood of the model allows."""
+    likelihood = getattr(model, "likelihood", None)
+    if not isinstance(likelihood, Likelihood) or not isinstance(data, Dense):
+        return
+    matched = model.matched(data)
+    assert isinstance(matched, SimulatesAlike)
+
+    def cells(key: Key) -> Array:
+        return matched.simulate_like(key, data)[1].values
+
+    keys = jax.random.split(jax.random.key(seed), num_replicates)
+    found = np.asarray(jit(jax.vmap(cells))(keys))
+    bad = found[~likelihood.in_support(found)]
+    assert not bad.size, (
+        f"sample of {likelihood!r} draws {bad[0]:g}, which its in_support refuses ({bad.size} of "
+        f"{found.size:,} cells, {found.dtype}): change one of them; a draw may round to an end"
+    )
+
+
 def _run(
     model: Model, data: object, verb: str, options: dict[str, object], seed: int
 ) -> tuple[Posterior, Callable[[object, int], Posterior]]:
@@ -166,6 +190,8 @@ def _check_runs(
     posterior: Posterior, run: Callable[[object, int], Posterior], verb: str, seed: int
 ) -> list[str]:
     _assert_same(posterior, run(posterior.data, seed), "a second run with the same seed")
+    failed = [alarm.sentence for alarm in posterior.alarms() if alarm.kind == NOT_CHECKED]
+    assert not failed, failed[0]
     checks = ["same seed, same draws"]
     if verb == "sample":
         assert "log_joint" in posterior.draws, "record: a draw must have log_joint"

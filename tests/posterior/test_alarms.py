@@ -48,6 +48,22 @@ def kinds(post):
     return [alarm.kind for alarm in post.alarms()]
 
 
+def test_a_check_that_fails_costs_no_draws(monkeypatch):
+    def poor_prediction(post):
+        raise TypeError("shapes differ")
+        yield
+
+    checks = (poor_prediction, run_alarms.interrupted)
+    monkeypatch.setattr(alarms, "_CHECKS", checks)
+    post = posterior(log_joint=chains())
+    post = dataclasses.replace(post, meta=dataclasses.replace(post.meta, complete=False))
+    with pytest.warns(
+        RuntimeWarning, match=r"\(poor prediction\) failed.*TypeError: shapes differ"
+    ):
+        assert kinds(post) == ["interrupted", "not checked"]
+    assert "TypeError: shapes differ" in str(post)
+
+
 def test_a_run_that_converged_raises_none():
     post = posterior(
         log_joint=chains(),

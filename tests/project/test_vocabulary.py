@@ -90,6 +90,7 @@ ALLOWED = {
     "jaxmf/arguments.py": {"numbers"},
     "jaxmf/models/binary_mf/binary_mf_checks.py": {"numbers"},
     "jaxmf/models/feature_model/feature_model_checks.py": {"number"},
+    "jaxmf/models/feature_model/likelihood_checks.py": {"number"},
     # lines of files have numbers, cells of files are numbers or texts
     "jaxmf/data/": {"line_number", "line_numbers", "is_number", "as_number"},
     "jaxmf/cli/inputs.py": {"is_number"},

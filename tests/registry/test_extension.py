@@ -253,6 +253,23 @@ def test_what_cannot_be_registered_is_refused():
         mf.register(lda)
 
 
+@pytest.mark.parametrize(
+    ("attributes", "is_known", "error", "words"),
+    [
+        ({"mean": None}, True, ValueError, "Half lacks in_support, log_density, sample, variance"),
+        ({"hyperparameters": ("scal",)}, True, ValueError, "Half names 'scal', which is no field"),
+        ({}, False, TypeError, "JAX does not know Half: put @jax.tree_util.register_dataclass"),
+    ],
+)
+def test_a_likelihood_that_lacks_something_is_refused(attributes, is_known, error, words):
+    base = mf.Likelihood if "mean" in attributes else mf.Gaussian
+    half = dataclasses.dataclass(frozen=True)(type("Half", (base,), attributes))
+    if is_known:
+        jax.tree_util.register_dataclass(half)
+    with pytest.raises(error, match=words):
+        mf.register(half)
+
+
 def test_a_model_that_jax_does_not_know_is_refused():
     @dataclasses.dataclass(frozen=True)
     class Unknown(RobustMeans):
@@ -308,8 +325,28 @@ def test_the_command_line_fits_and_shows_a_model_of_another_package(tmp_path, ca
     assert run([*fitted, *counts, *settings]) == 0, capsys.readouterr().err
     assert run([*ours, "show", out]) == 0
     assert "RobustMeans(noise_scale=1, mean_scale=2, degrees=4)" in capsys.readouterr().out
+
+
+def test_the_command_line_imports_a_module_of_the_present_folder(tmp_path, capsys, monkeypatch):
+    from jaxmf.cli import run
+
+    (tmp_path / "my_part_of_this_folder.py").write_text("print('imported')")
+    (tmp_path / "my_broken_part.py").write_text("import no_such_dependency")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    assert run(["--import", "my_part_of_this_folder", "models"]) == 0
+    assert capsys.readouterr().out.startswith("imported")
     assert run(["--import", "no_such_module", "models"]) == 2
-    assert "no_such_module" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--import no_such_module: this module is neither installed" in said
+    assert "PYTHONPATH" in said
+    assert run(["--import", "my_broken_part", "models"]) == 2
+    assert "No module named 'no_such_dependency'" in capsys.readouterr().err
+    data = tmp_path / "X.npy"
+    np.save(data, np.ones((3, 2)))
+    unknown = ["fit", "feature-model", str(data), "--out", "run", "--set", "likelihood=Unknown()"]
+    assert run(unknown) == 2
+    assert "jaxmf --import MODULE" in capsys.readouterr().err
 
 
 def broken(model):

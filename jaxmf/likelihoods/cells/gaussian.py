@@ -31,6 +31,7 @@ class Gaussian(Likelihood):
     noise_scale: Hyperparameter = None
 
     hyperparameters = ("noise_scale",)
+    support = "finite numbers"
 
     def __post_init__(self) -> None:
         self._validate("noise_scale")

@@ -27,17 +27,22 @@ class Likelihood(Readable, ABC):
     `x` and `eta` are float arrays of one shape, such as (I, J). A likelihood of one's own needs
     `log_density`, `sample`, `mean`, `variance` and `in_support`.
 
+    The methods are called with any cells, such as (1,) of one column: they must not depend on where
+    a cell stands. So hyperparameters are single numbers, or priors of single numbers. Of numbers
+    one a column `FeatureModel` takes functions of whole rows: `log_likelihood`, `moments` and
+    `sample_row`.
+
     Attributes:
       hyperparameters: names of the fields that may have priors.
       cell_distribution: the name by which predictions know the distribution of a cell.
-      support: the values that a cell may have, for messages.
+      support: the values that a cell may have, for messages: ``"numbers above 0 and below 1"``.
       remedy: what to do with other values, for messages.
       needs_nonnegative: whether a predictor below 0 has no meaning.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ()
     cell_distribution: ClassVar[str] = "normal"
-    support: ClassVar[str] = "finite numbers"
+    support: ClassVar[str] = "values that its in_support allows"
     remedy: ClassVar[str] = "Remove them"
     needs_nonnegative: ClassVar[bool] = False
 
@@ -96,10 +101,18 @@ class Likelihood(Readable, ABC):
           name: what the user calls it.
           observed: bool of the same shape, which cells are looked at; None for all.
         Raises:
-          ValueError: there is one; the message names the first.
+          ValueError: there is one; the message names the first. Or `in_support` returns no bool
+            for each value.
         """
         array = np.asarray(values)
-        bad = ~self.in_support(array)
+        allowed = np.asarray(self.in_support(array))
+        if allowed.shape != array.shape or allowed.dtype != bool:
+            raise ValueError(
+                f"likelihood={self!r}: in_support returned {allowed.dtype} of shape "
+                f"{allowed.shape} for values of shape {array.shape}; it must return bool, one for "
+                "each value"
+            )
+        bad = ~allowed
         if observed is not None:
             bad = bad & np.asarray(observed)
         if not bad.any():

@@ -33,6 +33,7 @@ class StudentT(Likelihood):
     noise_scale: Hyperparameter = None
 
     hyperparameters = ("degrees_of_freedom", "noise_scale")
+    support = "finite numbers"
 
     def __post_init__(self) -> None:
         self._validate("noise_scale")

@@ -22,6 +22,7 @@ from jaxmf.models.feature_model.feature_model_spec import (
     argument_names,
     check_shape,
 )
+from jaxmf.models.feature_model.likelihood_checks import check_cells, check_object
 from jaxmf.models.feature_model.queries import BY_MOMENTS
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
@@ -56,7 +57,7 @@ def check_parts(model: FeatureModelSpec) -> None:
     if any(is_placeholder(leaf) for leaf in jax.tree.leaves(model)):
         return
     if model.likelihood is not None:
-        _check_object(model)
+        check_object(model)
     elif not callable(model.log_likelihood):
         raise TypeError(
             "log_likelihood must be a function (x, z, y) -> log p(x | z, Y), got "
@@ -86,48 +87,19 @@ def check_parts(model: FeatureModelSpec) -> None:
     _check_feature_prior(feature_prior)
 
 
-def _check_object(model: FeatureModelSpec) -> None:
-    """Refuses what is no likelihood, leaves something open, or has a function beside it."""
-    likelihood = model.likelihood
-    if not isinstance(likelihood, Likelihood):
-        raise TypeError(
-            f"likelihood must be an object such as mf.Poisson(), got {likelihood!r}; a function "
-            "(x, z, y) -> log p(x | z, Y) is log_likelihood, the first argument"
-        )
-    for name in ("log_likelihood", "moments", "sample_row"):
-        if getattr(model, name) is not None:
-            raise ValueError(f"{name} follows from likelihood={likelihood!r}; leave it out")
-    hyper.validate_columns("offset", model.offset)
-    hyper.validate_columns("column_unit", model.column_unit, is_positive=True)
-    if model.column_unit is not None and not isinstance(likelihood, Gaussian | StudentT):
-        raise ValueError(
-            f"column_unit is given, but cells of likelihood={likelihood!r} have no unit; leave it "
-            "out"
-        )
-    if model.offset is not None and likelihood.needs_nonnegative:
-        raise ValueError(f"offset is given, but likelihood={likelihood!r} has none; leave it out")
-    missing = []
-    if not isinstance(likelihood, Gaussian | StudentT | CountCells):
-        missing = [n for n in likelihood.hyperparameters if getattr(likelihood, n) is None]
-    if isinstance(likelihood, Ordinal) and likelihood.thresholds is None:
-        missing.append("thresholds")
-    if missing:
-        raise ValueError(
-            f"likelihood={likelihood!r} leaves {missing[0]} open; FeatureModel needs it: "
-            f"{type(likelihood).__name__}(..., {missing[0]}=...)"
-        )
-    for name in likelihood.hyperparameters:
-        if name in model.parameters:
-            raise ValueError(f"parameters: {name!r} is one of likelihood={likelihood!r} already")
-
-
-def _check_predictor(model: FeatureModelSpec, y: Array) -> None:
+def _check_predictor(model: FeatureModelSpec, data: Dense, name: str) -> None:
     """Refuses features of a likelihood object that have another shape or sign than it needs."""
     if len(model.row_shape) != 1:
         raise ValueError(
             f"feature_prior: rows of Y have shape {model.row_shape}; with likelihood="
             f"{model.likelihood!r} they have one number a column, shape (columns,)"
         )
+    if model.row_shape != data.values.shape[1:]:
+        raise ValueError(
+            f"feature_prior: rows of Y have {model.row_shape[0]} numbers, {name} has "
+            f"{data.num_columns} columns; one a column is needed"
+        )
+    y = model.draw_features(jax.random.key(0), _NUM_TRIED)
     if (
         model.likelihood is not None
         and model.likelihood.needs_nonnegative
@@ -225,16 +197,16 @@ def _check_prior(prior: object) -> None:
             raise TypeError(f"prior must hold plain numbers, got {leaf!r} in {prior!r}")
         if not np.all(np.isfinite(np.asarray(leaf, float))):
             raise ValueError(f"prior must hold finite numbers, got {prior!r}")
-    for name in ("alpha", "concentration"):
-        value = getattr(prior, name, None)
-        if hasattr(value, "log_prob"):
-            if not isinstance(prior, IndianBuffet | BetaBernoulli):
+    if not isinstance(prior, IndianBuffet | BetaBernoulli):
+        for name, value in vars(prior).items():
+            if not hyper.is_fixed(value):
                 raise TypeError(
                     f"prior: {name} must be a number in a {type(prior).__name__}, got "
                     f"{type(value).__name__}; those of IndianBuffet and BetaBernoulli are learned"
                 )
-            continue
-        if value is not None and np.any(np.asarray(value, float) <= 0):
+    for name in ("alpha", "concentration"):
+        value = getattr(prior, name, None)
+        if value is not None and hyper.is_fixed(value) and np.any(np.asarray(value, float) <= 0):
             raise ValueError(f"prior: {name} must be positive, got {value}")
 
 
@@ -247,7 +219,8 @@ def check_likelihood(model: FeatureModelSpec, data: Dense, name: str) -> None:
     observed = None if data.observed is None else data.observed[:_MOST_ROWS]
     y = jax.eval_shape(lambda key: model.draw_features(key, _NUM_TRIED), jax.random.key(0))
     if model.likelihood is not None:
-        _check_predictor(model, model.draw_features(jax.random.key(0), _NUM_TRIED))
+        _check_predictor(model, data, name)
+        check_cells(model)
     try:
         value = jax.eval_shape(model.log_densities, x[0], np.zeros(_NUM_TRIED, bool), y)
     except Exception as error:
@@ -260,18 +233,22 @@ def check_likelihood(model: FeatureModelSpec, data: Dense, name: str) -> None:
         _check_columns(model, x, observed)
     if model.likelihood is None and observed is not None:
         _check_missing(model, data, name)
+    what = "log_likelihood"
+    if model.likelihood is not None:
+        what = f"likelihood={model.likelihood!r}: log_density"
     found = np.asarray(_tried(model, x, observed))
     bad = np.argwhere(np.isnan(found) | (found == np.inf))
     if len(bad):
         pattern, row = bad[0]
         features = f"{pattern} features drawn from feature_prior" if pattern else "no features"
+        remedy = "" if model.likelihood is None else ". Are its numbers ones that it may have?"
         raise ValueError(
-            f"log_likelihood returned {found[pattern, row]} for row {row} of {name} with "
-            f"{features}; it must be a log probability, finite or -inf"
+            f"{what} returned {found[pattern, row]} for row {row} of {name} with "
+            f"{features}; it must be a log probability, finite or -inf{remedy}"
         )
     if np.all(found == -np.inf):
         raise ValueError(
-            f"log_likelihood returned -inf for every one of the first {len(x)} rows of {name}, "
+            f"{what} returned -inf for every one of the first {len(x)} rows of {name}, "
             "whatever their features: are these values possible under it?"
         )
 

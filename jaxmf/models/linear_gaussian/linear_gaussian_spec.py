@@ -138,7 +138,9 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
         """log p(Z, X, hyperparameters), missing cells included, Y summed out.
 
         Z enters by the probability of its left-ordered class (eq 2), in the finite model by that of
-        the labelled matrix; fixed hyperparameters add nothing.
+        the labelled matrix; fixed hyperparameters add nothing. Hyperparameters count as they are in
+        the state, their priors as they are in the model. What the model leaves open is taken from
+        no data here: use ``model.matched(data)``, or the model of `jaxmf.kernel`.
 
         Args:
           state: of data with N rows.

@@ -1,0 +1,40 @@
+"""What `check_model` says of a likelihood of one's own before it runs anything."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import jaxmf as mf
+from jaxmf.testing import check_model
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class RoundedShares(mf.Likelihood):
+    """Numbers between 0 and 1, of which draws round to an end."""
+
+    def log_density(self, x, eta):
+        return jnp.zeros_like(x)
+
+    def sample(self, key, eta):
+        return jnp.round(jax.random.uniform(key, eta.shape), 2)
+
+    def mean(self, eta):
+        return jnp.full_like(eta, 0.5)
+
+    def variance(self, eta):
+        return jnp.full_like(eta, 1 / 12)
+
+    def in_support(self, values):
+        return (values > 0) & (values < 1)
+
+
+def test_draws_that_the_likelihood_itself_refuses_are_said_first():
+    prior = dist.Normal(0.0, 1.0).expand([2]).to_event(1)
+    model = mf.FeatureModel(likelihood=RoundedShares(), feature_prior=prior)
+    with pytest.raises(AssertionError, match=r"sample of RoundedShares\(\) draws [01], which its"):
+        check_model(model, np.full((3, 2), 0.5), num_replicates=500)
