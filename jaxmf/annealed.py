@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 import warnings
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmf import engine, registry
-from jaxmf.arguments import check_count, check_number
+from jaxmf.arguments import check_count, check_number, meant
 from jaxmf.data import Container
 from jaxmf.engine import Algorithm, ProgressReport, Run
 from jaxmf.engine.processes import refuse_several
@@ -184,9 +185,10 @@ def _check_options(entry: Entry, options: dict[str, object]) -> None:
     known = [setting.name for setting in registry.annealing_settings(entry)]
     unknown = [name for name in options if name not in known]
     if unknown:
+        every = [*known, *inspect.signature(smc).parameters]
         raise TypeError(
             f"smc takes no option {', '.join(map(repr, unknown))}; for {entry.class_name} it takes "
-            f"{', '.join(known)} beside its own arguments"
+            f"{', '.join(known)} beside its own arguments.{meant(unknown[0], every)}"
         )
 
 

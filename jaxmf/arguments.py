@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
 import os
@@ -50,6 +51,16 @@ def check_word(name: str, value: object, words: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
     return value
+
+
+def meant(name: object, known: Iterable[str], *, quoted: bool = False) -> str:
+    """The name most like one that is not known, as a question; nothing where none is like it."""
+    lowered = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(str(name).lower(), lowered, n=1)
+    if not near:
+        return ""
+    found = lowered[near[0]]
+    return f" Is {found!r} meant?" if quoted else f" Is {found} meant?"
 
 
 def check_function(name: str, value: object) -> Callable[..., object] | None:

@@ -148,6 +148,7 @@ def test_an_interrupted_run_gives_what_there_is(problem):
     assert not posterior.meta.complete
     assert 1 <= posterior.num_draws < 100_000
     assert "interrupted" in repr(posterior)
+    assert ".." not in repr(posterior)
 
 
 def test_predictions_gathered_on_the_way(problem):

@@ -15,6 +15,7 @@ import jaxmf as mf
 from benchmarks.robustness import bad_calls, public_api
 from benchmarks.robustness.bad_calls import Case, Target, judge
 from jaxmf import registry
+from jaxmf.data.names import positions
 
 SHARE = 15
 
@@ -206,6 +207,16 @@ def test_what_cannot_be_saved_is_said_and_nothing_is_lost(tmp_path):
     with pytest.raises(TypeError, match=r"row_names: the id \(0, 0\) is a tuple.*Nothing was"):
         dataclasses.replace(posterior, data=data).save(tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_an_id_like_one_that_is_not_there_is_offered():
+    names = np.array([1000, "user 1, Zürich", 1002, "bo"], object)
+    for name, words in [
+        ("user 1", r"Is 'user 1, Zürich' meant\? .* are 1000, 'user 1, Zürich', 1002, \.\.\.\.$"),
+        ("1000", "Is 1000 meant"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            positions("rows", name, names=names, size=4)
 
 
 def test_pictures_take_rows_by_their_ids():

@@ -32,6 +32,7 @@ from jaxmf.cli.options import (
 from jaxmf.cli.settings import build, method_options, read_settings
 
 if TYPE_CHECKING:
+    from jaxmf.model import Model
     from jaxmf.registry.entry import Entry
     from jaxmf.results import Posterior
 
@@ -173,7 +174,7 @@ def fit(
     posterior.save(out)
     keep_reading(out, {**reading, **noted})
     write_notes(out, image_shape=shape, truth=truth)
-    _print_result(posterior, out, truth)
+    _print_result(posterior, out, truth, is_matrix=noted.get("form") == "matrix")
     if signal is not None:
         if chosen != "smc":  # which had ended all the same
             _say_stopped(signal.name, out, "the draws so far are written")
@@ -218,18 +219,34 @@ def _run(
     return posterior, stop.signal
 
 
-def _print_result(posterior: Posterior, out: Path, truth: object) -> None:
+def _print_result(posterior: Posterior, out: Path, truth: object, *, is_matrix: bool) -> None:
     """The summary of a run, its error on held-out cells, and what to do next."""
     from jaxmf.diagnostics import held_out_error
     from jaxmf.model import PredictsCells
-    from jaxmf.posterior.ranking import can_recommend
 
     print(as_options(str(posterior)))
     if truth is not None and isinstance(posterior.model, PredictsCells):
         print(f"\n{held_out_error(posterior, truth)}")
-    is_ranking = can_recommend(posterior.model)
-    following = f"{'recommend' if is_ranking else 'report'} {shlex.quote(str(out))}"
-    print(f"\nWritten to {out}. Next: jaxmf {following}{'' if is_ranking else ' -o report.html'}")
+    following = next_command(posterior.model, posterior.data, out, is_matrix=is_matrix)
+    print(f"\nWritten to {out}. Next: jaxmf {following}")
+
+
+def next_command(model: Model, data: object, out: Path, *, is_matrix: bool) -> str:
+    """What to do after a run.
+
+    Args: is_matrix: whether a matrix was read and no list; cells of a model of ratings are then
+    figures, which `predict` fills in, rather than ratings to choose by.
+    """
+    from jaxmf.data import Entries
+    from jaxmf.posterior.ranking import can_recommend
+
+    folder = shlex.quote(str(out))
+    if isinstance(data, Entries) and is_matrix:
+        if data.values.size < data.num_rows * data.num_columns:
+            return f"predict {folder} -o predictions.csv"
+    elif can_recommend(model):
+        return f"recommend {folder}"
+    return f"report {folder} -o report.html"
 
 
 def _is_corpus(entry: Entry, path: Path) -> bool:

@@ -182,6 +182,7 @@ _AS_OPTIONS = (
     ("use_columns", "--columns"),
     ("drop_columns", "--drop"),
     (r'missing="zero"', "--missing-features zero"),
+    (r"(from its\s+checkpoint)\s+with\s+resume=True if it has one", r"\1 with --resume"),
     (r'unknown="drop"', "--unknown drop"),
     (r"form='(\w+)'", r"--form \1"),
     ("headings=False, --no-headings", "--no-headings"),

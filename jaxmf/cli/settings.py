@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from jaxmf.arguments import meant
 from jaxmf.registry.entry import Entry
 
 if TYPE_CHECKING:
@@ -36,10 +37,11 @@ def read_settings(
         name = name.strip()
         if not separator or not value.strip():
             raise ValueError(f"--set {text!r}: write NAME=VALUE, such as alpha=Gamma(1,1)")
-        if name not in model_settings and name not in method_settings:
+        known = [*model_settings, *method_settings]
+        if name not in known:
             raise ValueError(
                 f"--set {name}: {entry.name} by {method} has no setting of that name; there are "
-                f"{', '.join([*model_settings, *method_settings])}"
+                f"{', '.join(known)}.{meant(name, known)}"
             )
         if name in found:
             raise ValueError(f"--set {name} is given twice")

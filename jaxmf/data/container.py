@@ -15,13 +15,15 @@ from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, counts_from_zero, encode, object_array, positions
 from jaxmf.data.process_cells import SpreadColumn
 from jaxmf.data.process_rows import blocks_on_host, spans_processes
-from jaxmf.data.text_tables import MISSING, TRUTHS
+from jaxmf.data.text_tables import MISSING, TRUTHS, are_written_values, is_number
 from jaxmf.types import Names
 
 if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
+
+_MOST_SHOWN = 12  # columns that an error names
 
 
 class UncheckedTable(NamedTuple):
@@ -253,11 +255,11 @@ def _frame_values(argument: str, frame: pd.DataFrame) -> np.ndarray:
     if 0 in frame.shape:
         return np.zeros(frame.shape)
     columns = []
-    for position, label in enumerate(frame.columns):
+    for position in range(len(frame.columns)):
         column = frame.iloc[:, position]
         kind = getattr(column.dtype, "kind", "O")
         if kind not in "biufc":
-            raise TypeError(_bad_column(argument, label, column))
+            raise TypeError(f"{argument}: {odd_columns(frame)}")
         if getattr(column.dtype, "na_value", None) is not None and column.isna().any():
             columns.append(column.to_numpy(dtype=float, na_value=np.nan))
         else:
@@ -265,11 +267,33 @@ def _frame_values(argument: str, frame: pd.DataFrame) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def _bad_column(argument: str, label: object, column: pd.Series) -> str:
+def odd_columns(frame: pd.DataFrame) -> str:
+    """Which columns of a DataFrame hold no numbers, and what to do with the first; "" of none."""
+    frame = _with_ids(frame)
+    odd = [k for k, dtype in enumerate(frame.dtypes) if getattr(dtype, "kind", "O") not in "biufc"]
+    if not odd:
+        return ""
+    others = [repr(frame.columns[position]) for position in odd[1:]]
+    shown = ", ".join(others[:_MOST_SHOWN]) + ", ..." * (len(others) > _MOST_SHOWN)
+    also = f", nor do {shown}" if len(others) > 1 else f", nor does {shown}" if others else ""
+    return _bad_column(frame.columns[odd[0]], frame.iloc[:, odd[0]], also)
+
+
+def _bad_column(label: object, column: pd.Series, also: str) -> str:
     first = next(
         (f", first {v!r} at row {i}" for i, v in enumerate(column) if isinstance(v, str)), ""
     )
-    what = f"{argument}: column {label!r} has dtype {column.dtype}, numbers are needed{first}."
+    what = f"column {label!r} has dtype {column.dtype}, numbers are needed{first}"
+    what += f" (it holds no numbers{also})." if also else "."
+    if getattr(column.dtype, "kind", "O") == "M":
+        return f"{what} Dates are no numbers of a matrix: drop the column (df.drop(columns=...))."
+    texts = {v.strip() for v in column if isinstance(v, str) and v.strip().lower() not in MISSING}
+    if not all(map(is_number, texts)) and are_written_values(texts):
+        return (
+            f"{what} Its texts are numbers as people write them, which pandas.to_numeric does not "
+            f"take: df[{label!r}].str.replace(',', '').astype(float) where commas separate "
+            "thousands, or read the file by jaxmf.data.read_matrix(path)."
+        )
     answers = _two_answers(column)
     if answers is not None:
         return f"{what} Answers become numbers, and all else missing, by df.map({answers}.get)."

@@ -10,7 +10,15 @@ import numpy as np
 
 from jaxmf.data import alignment
 from jaxmf.data.checks import as_numeric
-from jaxmf.data.container import UncheckedTable, bare, is_anndata, is_frame, is_sparse, peel
+from jaxmf.data.container import (
+    UncheckedTable,
+    bare,
+    is_anndata,
+    is_frame,
+    is_sparse,
+    odd_columns,
+    peel,
+)
 from jaxmf.data.dense import Dense
 from jaxmf.data.entries import Entries
 from jaxmf.data.frames import as_pandas
@@ -223,9 +231,13 @@ def _check_one_reading(
     name: str, data: object, container_type: type, question: str, *refused: Callable[[object], bool]
 ) -> None:
     if any(test(data) for test in refused):
+        wide: Any = data if is_frame(data) and len(getattr(data, "columns", ())) > 4 else None
+        odd = "" if wide is None else odd_columns(wide)
         raise TypeError(
             f"{name}: a {type(data).__name__} has more than one reading here: {question}? "
             f"Say it with {_MAKE_ONE[container_type]}, or .from_array(x) for a matrix."
+            + f" It is none as it is: {odd}"
+            * bool(odd)
         )
 
 

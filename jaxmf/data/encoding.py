@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from jaxmf.data import checks, dates
-from jaxmf.data.names import is_missing_id, object_array
+from jaxmf.data.names import counts_from_zero, is_missing_id, object_array
 from jaxmf.user_warnings import warn
 
 _REAL_TYPES = (bool, int, float, np.number, Decimal)
@@ -33,6 +33,26 @@ class Column(NamedTuple):
         """``age``, or ``sex=M``."""
         label = self.name if self.level is None else f"{self.name}={self.level}"
         return label if self.block == self.name else f"{self.block}.{label}"
+
+
+class GapError(ValueError):
+    """A value that is missing, of a column in a line counted from 0."""
+
+    def __init__(self, name: str, line: int, count: int = 1, *, of: str = "") -> None:
+        self.name, self.line, self.count = name, line, count
+        more = f" ({count} such lines)" if count > 1 else ""
+        super().__init__(
+            f"column {name!r}: the value at line {line}{of} is missing{more}. Fill it in, or say "
+            'missing="zero": no indicator is set, and a standardised number is taken to be average.'
+        )
+
+    def with_id(self, ids: object) -> "GapError":
+        """The same with the id of the line, where there are ids."""
+        known = None if ids is None else object_array(ids)
+        if known is None or counts_from_zero(known, len(known)) or self.line >= len(known):
+            return self
+        of = f", of {known.tolist()[self.line]!r},"
+        return type(self)(self.name, self.line, self.count, of=of)
 
 
 def encode_columns(
@@ -155,17 +175,9 @@ def _as_floats(name: str, cells: np.ndarray, missing: str) -> np.ndarray:
         return values
     gaps = np.isnan(values)
     if gaps.any():
-        raise ValueError(_gap(name, int(np.argmax(gaps)), int(gaps.sum())))
+        raise GapError(name, int(np.argmax(gaps)), int(gaps.sum()))
     checks.check_finite(f"column {name!r}", values)
     return values
-
-
-def _gap(name: str, line: int, count: int = 1) -> str:
-    more = f" ({count} such lines)" if count > 1 else ""
-    return (
-        f"column {name!r}: is missing at line {line}{more}. Fill it in, or say "
-        'missing="zero": no indicator is set, and a standardised number is taken to be average.'
-    )
 
 
 def _numeric_column(name: str, cells: np.ndarray, standardise: bool, missing: str) -> Column:
@@ -212,7 +224,7 @@ def _levels(
     """The levels that a cell holds: one, or several between separators."""
     if is_missing_id(cell) or (cell == "" and separator is None):
         if missing == "refuse":
-            raise ValueError(_gap(name, line))
+            raise GapError(name, line)
         return ()
     if separator is not None:
         if not isinstance(cell, str):

@@ -145,7 +145,7 @@ class Entries(CellsById):
         missing = np.asarray(values.isna())
         if missing.any():
             raise ValueError(
-                f"column {value!r}: is missing at line {int(np.argmax(missing))} "
+                f"column {value!r}: the value at line {int(np.argmax(missing))} is missing "
                 f"({int(missing.sum())} such lines). Missing cells are left out: "
                 f"df.dropna(subset=[{value!r}])."
             )

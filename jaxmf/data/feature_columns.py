@@ -75,14 +75,14 @@ def _order_of(features: DescribedFeatures, known: DescribedFeatures, what: str) 
         return [here.get(label, -1) for label in asked]
     elif is_new_level:
         raise ValueError(
-            f"{what}: have the level {strange.label!r}, which those in training lack. Repair it, "
-            'or make the features with missing="zero", where it has no indicator.'
+            f"{what}: they have the level {strange.label!r}, which those in training lack. Repair "
+            'it, or make the features with missing="zero", where it has no indicator.'
         )
     else:
         difference = f"have a column {strange.label!r}, which those in training lack"
     raise ValueError(
-        f"{what}: {difference}; make them of a table with the same headings, or with encode(table) "
-        "of the features in training"
+        f"{what}: they {difference}; make them of a table with the same headings, or with "
+        "encode(table) of the features in training"
     )
 
 

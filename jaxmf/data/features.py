@@ -15,7 +15,7 @@ import scipy.sparse
 from jaxmf.arguments import assign, check_flag
 from jaxmf.data import checks, feature_columns, names
 from jaxmf.data.container import bare, check_headings, digest, is_frame, is_sparse
-from jaxmf.data.encoding import MISSING, Column, encode_columns, encode_one
+from jaxmf.data.encoding import MISSING, Column, GapError, encode_columns, encode_one
 from jaxmf.data.feature_products import FeatureProducts
 from jaxmf.data.frames import as_pandas
 from jaxmf.types import Array, Names, PyTree
@@ -142,9 +142,11 @@ class Features(FeatureProducts):
             raise TypeError("table: is None; a mapping from headings to cells is needed.")
         table, lists = checks.as_mapping("table", table), checks.as_mapping("lists", lists)
         categorical = checks.as_lines("categorical", categorical, "a list of headings")
-        matrix, columns = encode_columns(
-            table, categorical=categorical, lists=lists, standardise=standardise, missing=missing
-        )
+        options: Any = {"categorical": categorical, "lists": lists, "missing": missing}
+        try:
+            matrix, columns = encode_columns(table, standardise=standardise, **options)
+        except GapError as error:
+            raise error.with_id(ids) from None
         return cls(matrix if sparse else matrix.toarray(), ids, columns=columns, missing=missing)
 
     @classmethod

@@ -5,12 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxmf.arguments import meant
 from jaxmf.data.checks import as_index
 from jaxmf.data.long_arrays import blocks
 from jaxmf.types import Names
 from jaxmf.user_warnings import warn
 
 _IDS_AT_ONCE = 2**16
+_MOST_COMPARED = 10_000  # ids among which one like another is looked for
 
 
 class Positions(NamedTuple):
@@ -184,13 +186,31 @@ def positions(
     for some in blocks(len(array), _IDS_AT_ONCE):
         for position, name in enumerate(array[some].tolist(), some.start):
             if not isinstance(name, Hashable) or name not in table:
-                shown = ", ".join(repr(n) for n in names[:3].tolist())
                 raise ValueError(
-                    f"{argument}: no {line} has the id {name!r}. The ids of this data are "
-                    f"{shown}{', ...' if len(names) > 3 else ''} ({type(names[0]).__name__})."
+                    f"{argument}: no {line} has the id {name!r}.{_nearest(name, table)} The ids of "
+                    f"this data are {_first_ids(names)}."
                 )
             found[position] = table[name]
     return found
+
+
+def _first_ids(names: Names) -> str:
+    """The first ids of data and, where all are of one, their type."""
+    shown = ", ".join(repr(name) for name in names[:3].tolist()) + ", ..." * (len(names) > 3)
+    kinds = {type(name).__name__ for name in names.tolist()}
+    return f"{shown} ({kinds.pop()})" if len(kinds) == 1 else shown
+
+
+def _nearest(name: object, known: Iterable[Hashable]) -> str:
+    """The id most like one that is not known, or the first that begins with it, as a question."""
+    texts = {str(each): each for each in known}
+    if str(name) in texts:
+        return f" Is {texts[str(name)]!r} meant?"  # of another type
+    if not isinstance(name, str) or len(texts) > _MOST_COMPARED:
+        return ""
+    starting = [each for text, each in texts.items() if name and text.startswith(name)]
+    words = [each for each in texts.values() if isinstance(each, str)]
+    return f" Is {starting[0]!r} meant?" if starting else meant(name, words, quoted=True)
 
 
 def counts_from_zero(index: object, size: int) -> bool:

@@ -34,6 +34,7 @@ from jaxmf.data.text_tables import (
     is_number,
     recode_option,
     recoded,
+    without_parentheses,
 )
 from jaxmf.user_warnings import warn
 
@@ -370,13 +371,19 @@ def _cell_error(
     if has_lines and are_ids and columns_read[column] > 0:
         ids_first = [name(column), *(name(k) for k in range(len(held)) if k != column)]
         remedies.append(f"name it first if it holds ids ({as_option(ids_first)})")
+    negative = without_parentheses(body[row][column].strip())
+    if negative != body[row][column].strip():
+        remedies.append(f"if parentheses stand for a minus, write {negative}")
     if not remedies:
         remedies.append("write it as numbers, and leave missing cells empty")
     shown_names = ", ".join(map(repr, further[:_MOST_ANSWERS]))
     more = f" and {len(further) - _MOST_ANSWERS} others" * (len(further) > _MOST_ANSWERS)
     others = f"; nor {'does' if len(further) == 1 else 'do'} {shown_names}{more}" * bool(further)
+    has_dates = any(held[index] == "dates" for index in odd)
+    dates = " Dates are no numbers of a matrix." * has_dates
     return ValueError(
-        f"{where} holds no numbers: {shown}{others}. To read it, {', or '.join(remedies)}."
+        f"{where} holds no numbers: {shown}{others}.{dates} To read the file, "
+        f"{', or '.join(remedies)}."
     )
 
 

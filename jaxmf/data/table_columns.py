@@ -1,7 +1,6 @@
 """Which columns of a table are read, and as what: as somebody says, or by what they hold."""
 
 import csv
-import difflib
 import io
 import shlex
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxmf.arguments import meant
 from jaxmf.data.dates import are_dates
 from jaxmf.data.headings import Roles, are_called_ids, assign_roles, kinds_of
 from jaxmf.data.suspects import are_times, count_lines
@@ -72,12 +72,10 @@ def positions(path: Path, headings: Sequence[str], names: Sequence[str], option:
             found.append(headings.index(name))
         else:
             there = f"stands {headings.count(name)} times" if name in headings else "is not there"
-            lowered = {heading.lower(): heading for heading in headings}
-            near = difflib.get_close_matches(name.lower(), lowered, n=1)
-            meant = f" Is {lowered[near[0]]!r} meant?" * (name not in headings) if near else ""
+            near = meant(name, headings, quoted=True) if name not in headings else ""
             raise ValueError(
                 f"{path}: {option}: the column {name!r} {there}; its first line is "
-                f"{_listed(headings)}.{meant} Commas stand between columns, and a number from 1 to "
+                f"{_listed(headings)}.{near} Commas stand between columns, and a number from 1 to "
                 f"{len(headings)} names one as well."
             )
     if len(set(found)) < len(found):

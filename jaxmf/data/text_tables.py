@@ -66,7 +66,10 @@ _WRITINGS = (
     _Writing("", "."), _Writing("", ","), _Writing(",", "."), _Writing(".", ","),
     _Writing("'", "."), _Writing("\u2019", "."), _Writing("\u00a0", ","), _Writing("\u202f", ","),
 )  # fmt: skip
-_MARKS = re.compile("[.,'\u2019\u00a0\u202f%" + _CURRENCY + "]")
+_MARKS = re.compile("[.,'(\u2019\u00a0\u202f%" + _CURRENCY + "]")
+_IN_PARENTHESES = re.compile(
+    rf"([{_CURRENCY}]?)\s*\(\s*([^()+-]*\d[^()]*?)\s*\)\s*([%{_CURRENCY}]?)"
+)
 
 
 def recoded(lines: list[list[str]], recode: Recode | None) -> list[list[str]]:
@@ -110,7 +113,8 @@ def numbered_lines(
 
     The separator is found by the file: comma, semicolon, tab, bar, two colons or, in files other
     than ``.csv`` and ``.tsv``, spaces. Columns whose numbers have a decimal comma, thousands
-    separators, a percent sign or a currency throughout are given as plain numbers.
+    separators, a percent sign or a currency throughout are given as plain numbers, and so are
+    negative ones in parentheses, as accounts have them, in columns that hold others too.
 
     Args: first: whether the first line that is not empty is enough; whole: whether lines are texts,
     each one cell.
@@ -128,7 +132,7 @@ def numbered_lines(
     lines = _rows(path, text, separator, most=1 if first else None)
     if stated:
         lines = [(line_number + 1, line) for line_number, line in lines]
-    if not first and (separator != "," or '"' in text or re.search(f"['%{_CURRENCY}]", text)):
+    if not first and (separator != "," or '"' in text or re.search(f"['(%{_CURRENCY}]", text)):
         _make_plain(path, lines, separator)
     return lines
 
@@ -221,7 +225,8 @@ def _has_only_values(path: Path, head: str, separator: str) -> bool:
     cells = {
         cell.strip() for _, line in _rows(path, head, separator, most=_LINES_SEEN) for cell in line
     }
-    return all(any(one.matches(x) for one in _WRITINGS) for x in cells if x.lower() not in MISSING)
+    cells = {without_parentheses(cell) for cell in cells if cell.lower() not in MISSING}
+    return all(any(one.matches(cell) for one in _WRITINGS) for cell in cells)
 
 
 def _width(path: Path, head: str, separator: str) -> int:
@@ -265,7 +270,8 @@ def _make_plain(path: Path, lines: list[tuple[int, list[str]]], separator: str) 
     full = [line for _, line in lines if any(cell.strip() for cell in line)]
     if not full or len({len(line) for line in full}) > 1:
         return
-    signs: dict[str, list[int]] = {}
+    signs: dict[str, list[str]] = {}
+    negative: list[str] = []
     found: dict[int, dict[str, str]] = {}
     fitting: dict[int, list[_Writing]] = {}
     for column in range(len(full[0])):
@@ -285,12 +291,20 @@ def _make_plain(path: Path, lines: list[tuple[int, list[str]]], separator: str) 
         if not fits:
             continue
         found[column], fitting[column] = bare, fits
+        name = str(column + 1) if not first or first in each else repr(first)
         if sign:
-            signs.setdefault(sign, []).append(column + 1)
+            signs.setdefault(sign, []).append(name)
+        if any(map(_IN_PARENTHESES.fullmatch, each)):
+            negative.append(name)
     _write_plain(path, full, found, fitting, separator)
     for sign, columns in signs.items():
-        which = ", ".join(map(str, columns[:3])) + ", ..." * (len(columns) > 3)
-        warn(f"{path}: the numbers of column {which} are read without their {sign!r}.")
+        warn(f"{path}: the numbers of {_columns(columns)} are read without their {sign!r}.")
+    if negative:
+        warn(f"{path}: numbers in parentheses are read as negative, in {_columns(negative)}.")
+
+
+def _columns(names: list[str]) -> str:
+    return f"column{'s' * (len(names) > 1)} {', '.join(names[:3])}" + ", ..." * (len(names) > 3)
 
 
 def _write_plain(
@@ -341,11 +355,31 @@ def _refuse_two_ways(
 
 
 def _without_sign(texts: set[str]) -> tuple[dict[str, str], str]:
-    """Numbers without a sign that all of them have, percent or a currency, and the sign."""
+    """Numbers without a sign that all of them have, percent or a currency, and the sign.
+
+    Those in parentheses have a minus, unless all are: then they may be errors, or notes.
+    """
+    bare = {text: without_parentheses(text) for text in texts}
+    if all(bare[text] != text for text in texts):
+        bare = {text: text for text in texts}
     for sign in "%" + _CURRENCY:
-        if all(text.startswith(("-" + sign, sign)) or text.endswith(sign) for text in texts):
-            return {text: text.replace(sign, "", 1).strip() for text in texts}, sign
-    return {text: text for text in texts}, ""
+        if all(
+            text.startswith(("-" + sign, sign)) or text.endswith(sign) for text in bare.values()
+        ):
+            return {text: cell.replace(sign, "", 1).strip() for text, cell in bare.items()}, sign
+    return bare, ""
+
+
+def are_written_values(texts: set[str]) -> bool:
+    """Whether all texts, one at least, are numbers in one of the writings that files may have."""
+    bare = list(_without_sign(texts)[0].values())
+    return bool(bare) and any(all(map(one.matches, bare)) for one in _WRITINGS)
+
+
+def without_parentheses(text: str) -> str:
+    """A cell such as ``(1,234)`` with a minus in front of its number; all others as they are."""
+    found = _IN_PARENTHESES.fullmatch(text)
+    return text if found is None else "-" + "".join(found.groups())
 
 
 def stripped_lines(path: Path, *, first: bool = False) -> tuple[list[list[str]], list[int]]:

@@ -54,7 +54,7 @@ def interrupted(posterior: Draws) -> Iterator[Alarm]:
     yield Alarm(
         "interrupted",
         f"The run was interrupted {done}. Take what it says as a first look: make it again, or go "
-        "on from its checkpoint with resume=True if it has one.",
+        "on from its checkpoint with resume=True if it has one",
     )
 
 

@@ -7,6 +7,7 @@ without JAX.
 
 from __future__ import annotations
 
+from jaxmf.arguments import meant
 from jaxmf.registry.entry import Entry
 
 ENTRIES: tuple[Entry, ...] = (
@@ -179,8 +180,9 @@ def get(name: str) -> Entry:
         for entry in all_entries():
             if same(name) in (same(entry.name), same(entry.class_name)):
                 return entry
-    known = ", ".join(entry.name for entry in all_entries())
-    raise ValueError(f"there is no model {name!r}; there are: {known}")
+    known = [entry.name for entry in all_entries()]
+    near = meant(name.replace("_", "-"), known)
+    raise ValueError(f"there is no model {name!r}; there are: {', '.join(known)}.{near}")
 
 
 def _without_dashes(name: str) -> str:

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jaxmf.arguments import check_count, check_flag, check_number
+from jaxmf.arguments import check_count, check_flag, check_number, meant
 
 if TYPE_CHECKING:
     from jaxmf.engine import Algorithm
@@ -153,7 +153,7 @@ def read_options(
         words = ", ".join(repr(name) for name in unknown)
         raise TypeError(
             f"{method} takes no option {words}; for {entry.class_name} it takes "
-            f"{', '.join(known + verb_settings)}"
+            f"{', '.join(known + verb_settings)}.{meant(unknown[0], known + verb_settings)}"
         )
     builder = getattr(entry.model, entry.methods[method])
     hints = typing.get_type_hints(builder)

@@ -18,6 +18,7 @@ from jaxmf.engine import files
 from jaxmf.plot import Plots, check_image_shape
 from jaxmf.posterior.records import sweep_note
 from jaxmf.posterior.run_alarms import cells_agree
+from jaxmf.posterior.topic_draws import has_topics
 from jaxmf.report import rows, user_data
 from jaxmf.report.parts import Picture, RunFacts, Section, Tiles, templates
 from jaxmf.samplers import move_schedule
@@ -198,7 +199,8 @@ def _duration(seconds: float) -> str:
 
 
 def _summary(posterior: Answers, summary: Summary) -> Section:
-    words = Markup("Quantities that do not depend on the labels of features. ")
+    parts = "topics" if has_topics(posterior) else "features"
+    words = Markup("Quantities that do not depend on the labels of {}. ").format(parts)
     if "z" in posterior.draws:
         words += Markup(
             "<code>shared[i, j]</code> is the number of features rows i and j have in common. "

@@ -53,7 +53,10 @@ def recommendations(posterior: Answers) -> Section | None:
         parts.append(Row(_row_id(posterior, top, index), has, Table(heading, lines)))
     scale = f"Lines on the right are drawn from {short(ends[0])} to {short(ends[1])}."
     words = f"{_words_of(top.scores)} {scale}"
-    return Section("Some rows, and the highest of what they lack", words, parts)
+    title = "Some rows, and the highest of what they lack"
+    if is_of_words:
+        title = "Some documents, their topics and likely next words"
+    return Section(title, words, parts)
 
 
 def _words_of(scores: Scores | ExpectedRatings | NextWords) -> str:

@@ -6,12 +6,13 @@ and attributes.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
+
+from jaxmf.arguments import meant
 
 # Priors of features, and parts of models, by the names they have on the command line; imported
 # when they are named.
@@ -164,9 +165,10 @@ def distribution_class(name: object, *, makers: bool = False) -> Callable[..., A
     """
     known = DISTRIBUTIONS | MAKERS if makers else DISTRIBUTIONS
     if not isinstance(name, str) or name not in known:
+        near = meant(name, [*DISTRIBUTIONS, *MAKERS, *PRIORS, *REGISTERED])
         raise ValueError(
             f"{_shown(name)} is not a numpyro distribution made of numbers, nor a likelihood or "
-            f"another part of a model.{_meant(name)} Write for example Gamma(1, 1), HalfNormal(1), "
+            f"another part of a model.{near} Write for example Gamma(1, 1), HalfNormal(1), "
             "LogNormal(0, 1), InverseGamma(2, 1) or Poisson(). One of your own is known once its "
             "module is imported (on the command line: jaxmf --import MODULE ...)"
         )
@@ -176,13 +178,6 @@ def distribution_class(name: object, *, makers: bool = False) -> Callable[..., A
     if found is None:
         raise ValueError(f"{name!r} is not a distribution of the numpyro that is installed")
     return found
-
-
-def _meant(name: object) -> str:
-    """The name most like one that is not known, as a question; nothing where none is like it."""
-    lowered = {each.lower(): each for each in [*DISTRIBUTIONS, *MAKERS, *PRIORS, *REGISTERED]}
-    near = difflib.get_close_matches(str(name).lower(), lowered, n=1)
-    return f" Is {lowered[near[0]]} meant?" if near else ""
 
 
 def function(name: object) -> Callable[..., object]:

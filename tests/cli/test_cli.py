@@ -15,6 +15,7 @@ import pytest
 import jaxmf as mf
 from jaxmf import cli, diagnostics, registry
 from jaxmf.cli import listing
+from jaxmf.cli.fitting import next_command
 from jaxmf.cli.inputs import hide
 from jaxmf.cli.new_rows import read_like
 from jaxmf.cli.options import read_ids
@@ -235,6 +236,8 @@ FIT = ["fit", NAME, "X.npy", "--out", "out"]
         (["fit", NAME, "X.npy"], "--out"),
         (["fit", NAME, "X.npy", "--out", "X.npy"], "--out X.npy is a file; name a folder"),
         ([*FIT, "--method", "smc", "--chains", "2"], "--chains belongs to sample; smc takes --par"),
+        (["fit", "bpfm", *FIT[2:]], "Is bpmf meant?"),
+        ([*FIT, "--set", "noise_scal=1"], "Is noise_scale meant?"),
         ([*FIT, "--method", "smc", "--set", "warmup=1"], "by smc has no setting of that name"),
         ([*FIT, "--method", "variational"], "has no method 'variational'; use jaxmf.sample or"),
         ([*FIT, "--set", "alpa=1"], "no setting of that name; there are alpha, noise_scale"),
@@ -347,6 +350,16 @@ def test_cells_of_other_data_are_not_hidden_and_the_words_say_what_is():
     _, ones = registry.get("sparse-binary").example()
     with pytest.raises(ValueError, match="not of SparseBinary data; use --validation ROWS"):
         hide(ones, 0.1, seed=0)
+
+
+def test_what_comes_next_is_said_by_what_was_read():
+    gaps, full = mf.Entries([0, 1], [0, 1], [1, 2], (2, 2)), mf.Entries.from_array(np.eye(2))
+    for data, is_matrix, words in [
+        (gaps, True, "predict out -o"),
+        (full, True, "report out -o"),
+        (full, False, "recommend out"),
+    ]:
+        assert words in next_command(mf.BPMF(1), data, Path("out"), is_matrix=is_matrix)
 
 
 def test_ratings_are_held_out_and_scored_in_the_report(tmp_path, capsys):

@@ -142,6 +142,6 @@ def test_none_is_a_level_and_the_advice_names_the_option(tmp_path, capsys):
     path.write_text("user,job\nu1,\nu2,writer\n")
     assert fit(tmp_path, "bpmf", ratings, "--user-features", str(path)) == 2
     printed = capsys.readouterr().err
-    assert "column 'job': is missing in line 2" in printed
+    assert "column 'job': the value in line 2, of 'u1', is missing" in printed
     assert "say --missing-features zero" in printed
     assert "missing=" not in printed

@@ -114,6 +114,8 @@ def test_advice_about_settings_is_that_of_the_command_line():
     assert as_options("split_merge=5 or bias=True, which") == (
         "--set split_merge=5 or --set bias=true, which"
     )
+    words = as_options("or go on\n  from its checkpoint with resume=True if it has one.")
+    assert words == "or go on\n  from its checkpoint with --resume."
     words = as_options("HDPLDA(word_concentration=dist.Gamma(1, 10)), which is\n  learned")
     assert words == "--set 'word_concentration=Gamma(1, 10)', which is\n  learned"
 

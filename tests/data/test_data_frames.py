@@ -142,7 +142,7 @@ def test_a_table_with_texts_is_no_matrix_of_features():
 def test_lines_of_features_are_numbered_as_in_the_file(tmp_path):
     path = tmp_path / "users.csv"
     path.write_text("id,age,job\n\na,20,x\n\nb,,y\n")
-    with pytest.raises(ValueError, match=r"column 'age': is missing in line 5"):
+    with pytest.raises(ValueError, match=r"column 'age': the value in line 5, of 'b', is missing"):
         mf.data.read_features(path)
     path.write_text("id,age\n\na,20\n,30\n")
     with pytest.raises(ValueError, match="line 4 has no id in column 'id'"):
@@ -161,3 +161,17 @@ def test_answers_in_words_are_refused_with_the_map_that_makes_them_numbers(cells
     frame = pd.DataFrame({"q0": [0, 1, 0, 1], "q1": cells})
     with pytest.raises(TypeError, match=says):
         mf.Dense.from_array(frame)
+
+
+def test_columns_of_a_matrix_without_numbers_are_named_at_once():
+    wide = pd.DataFrame({f"x{k}": [1.0, 2.0] for k in range(6)})
+    words = r"'Revenue'.*nor does 'end'.*str\.replace.*read_matrix"
+    money = wide.assign(
+        Revenue=["6,203,558,937", "(1,200)"], end=pd.to_datetime(["2020-01-02"] * 2)
+    )
+    for container in (mf.Dense, mf.Entries):
+        with pytest.raises(TypeError, match=words) as said:
+            as_container(money, container)
+        assert "set_index" not in str(said.value)
+    with pytest.raises(TypeError, match="Dates are no numbers of a matrix: drop"):
+        as_container(money.drop(columns="Revenue"), mf.Dense)

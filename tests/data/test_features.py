@@ -212,7 +212,7 @@ def test_dates_are_numbers_of_days(dates):
     np.testing.assert_allclose(plain.to_array()[:, 0], [18262, 18264])
     levels = mf.Features.from_columns({"joined": dates[:2]}, categorical=["joined"])
     assert levels.width == 2
-    with pytest.raises(ValueError, match="column 'joined': is missing at line 2"):
+    with pytest.raises(ValueError, match="column 'joined': the value at line 2 is missing"):
         mf.Features.from_columns({"joined": dates})
 
 
@@ -239,7 +239,7 @@ def test_pandas_frames():
     frame = frame.reset_index(names="who").convert_dtypes()
     assert mf.Features.from_pandas(frame, id="who").ids.tolist() == IDS
     frame.loc[1, "age"] = pd.NA
-    with pytest.raises(ValueError, match="column 'age': is missing at line 1"):
+    with pytest.raises(ValueError, match="column 'age': the value at line 1, of 'bo', is missing"):
         mf.Features.from_pandas(frame, id="who")
     zero = mf.Features.from_pandas(frame, id="who", missing="zero")
     assert zero.to_array()[1, 0] == 0
@@ -288,7 +288,10 @@ def test_products_of_dense_and_sparse_agree():
         (lambda: mf.Features(np.eye(2), missing="drop"), '"refuse" or "zero"'),
         (lambda: mf.Features.from_columns({}), "there is no column"),
         (lambda: mf.Features.from_columns({"a": [1, 2], "b": [1]}), "column 'b': has 1 values"),
-        (lambda: mf.Features.from_columns({"a": ["x", None]}), "'a': is missing at line 1"),
+        (
+            lambda: mf.Features.from_columns({"a": ["x", None]}),
+            "'a': the value at line 1 is missing",
+        ),
         (lambda: mf.Features.from_columns({"a": [1.0, np.inf]}), "column 'a': must be finite"),
         (lambda: mf.Features.from_columns({"a": [1]}, categorical=["b"]), "no column 'b'"),
         (lambda: mf.Features.from_columns({"a": [1]}, lists={"a": "|"}), "no text to be split"),
@@ -351,7 +354,9 @@ def test_features_from_files(tmp_path):
     assert films.to_array().tolist() == [[-1, 1, 1], [1, 1, 0]]
     path = tmp_path / "users.tsv"
     path.write_text("age\tid\tjob\n20\tann\t1\n\tbo\t2\n")
-    with pytest.raises(ValueError, match=r"users.tsv: column 'age': is missing in line 3"):
+    with pytest.raises(
+        ValueError, match=r"users.tsv: column 'age': the value in line 3, of 'bo', is missing"
+    ):
         read_features(path, id="id")
     people = read_features(path, id="id", categorical=["job"], missing="zero")
     assert people.labels == ("age", "job=1", "job=2")

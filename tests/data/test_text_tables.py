@@ -85,6 +85,48 @@ def test_signs_of_all_numbers_are_left_out_with_a_warning(name, sign, tmp_path):
         read_entries(mixed)
 
 
+ACCOUNTS = """firm,Revenue,EBIT,Net income,Margin,Debt
+a,"6,203,558,937","(37,324,127)","230,266,946",4.4%,0.62
+b,"456,328,460","75,652,178","(154,646,298)",(14.8%),0.21
+c,"328,460","(2,178)",n/a,-5.5%,(1.5)
+"""
+
+
+def test_numbers_in_parentheses_are_negative(tmp_path):
+    path = write(tmp_path / "a.csv", ACCOUNTS)
+    with pytest.warns(UserWarning, match="read (as|without)") as heard:
+        found = read_matrix(path)
+    np.testing.assert_allclose(
+        found.values,
+        [
+            [6203558937, -37324127, 230266946, 4.4, 0.62],
+            [456328460, 75652178, -154646298, -14.8, 0.21],
+            [328460, -2178, np.nan, -5.5, -1.5],
+        ],
+    )
+    assert [str(each.message).removeprefix(f"{path}: ") for each in heard] == [
+        "the numbers of column 'Margin' are read without their '%'.",
+        "numbers in parentheses are read as negative, in columns 'EBIT', 'Net income', 'Margin', "
+        "....",
+    ]
+    rated = write(tmp_path / "b.csv", table(";", ["(4,25)", "1,5", "3", "1234,5"]))
+    with pytest.warns(UserWarning, match="negative, in column 'rating'"):
+        values = read_entries(rated).values
+    np.testing.assert_allclose(values, [-4.25, 1.5, 3, 1234.5])
+
+
+def test_a_column_that_is_all_in_parentheses_may_be_errors_or_notes(tmp_path):
+    path = write(tmp_path / "a.csv", "id,b,se\nr1,1.5,(0.5)\nr2,2.5,(0.4)\nr3,3,(0.1)\n")
+    with pytest.raises(ValueError, match=r"stand for a minus, write -0\.5"):
+        read_matrix(path)
+
+
+def test_a_column_of_dates_is_no_column_of_a_matrix(tmp_path):
+    path = write(tmp_path / "a.csv", "id,b,end\nr1,1.5,08.09.2023\nr2,2,07.02.2023\nr3,3,\n")
+    with pytest.raises(ValueError, match=r"Dates are no numbers of a matrix\. To read the fil"):
+        read_matrix(path)
+
+
 @pytest.mark.parametrize("separator", [";", ","])
 def test_numbers_with_two_readings_are_refused(separator, tmp_path):
     texts = ['"4,250"', '"1,500"', "300", '"1,234"']

@@ -271,8 +271,9 @@ def test_the_map_lists_the_words_that_the_posterior_lists():
             [scores[word] for word in best], topics.relevant.weights[topic], atol=0.02
         )
     assert data["numTokens"] == 128
+    assert "do not depend on the labels of topics" in page
     assert "<th>± 1.645 sd</th>" in page
-    assert "Some rows, and the highest of what they lack" in headings(page)
+    assert "Some documents, their topics and likely next words" in headings(page)
 
 
 # --- features -------------------------------------------------------------------------------------

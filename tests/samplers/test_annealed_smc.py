@@ -256,7 +256,7 @@ def test_an_error_that_cannot_be_trusted_is_withheld_with_what_to_do(trace, mess
         ({"powers": [0.5]}, "powers must end at 1, the posterior, got 0.5"),
         ({"powers": []}, "powers must be a list of 1 to 1000 numbers"),
         ({"effective_share": 1.0}, "effective_share must be below 1"),
-        ({"capacitty": 3}, "smc takes no option 'capacitty'.* sweep, capacity"),
+        ({"capacitty": 3}, "smc takes no option 'capacitty'.* sweep, capacity.*Is capacity meant"),
         ({"sweep": "sideways"}, "sweep must be one of"),
     ],
 )
