@@ -39,6 +39,7 @@ _CHECKS = (
     run_alarms.unknown_evidence,
     run_alarms.agreeing_particles,
     run_alarms.poor_prediction,
+    run_alarms.poorly_predicted_rows,
     data_alarms.outside_support,
     run_alarms.unequal_errors,
 )
@@ -70,10 +71,11 @@ def alarms(posterior: Draws) -> tuple[Alarm, ...]:
     `cell_agreement`), no feature or one group in use, structure that the features leave in the
     residuals, noise above the sd of the data, a free energy that still changes, an evidence without
     a credible error, observed cells that simple means of the other cells predict better, or words
-    that their frequencies do (see `leave_one_out`), intervals that leave the scale of the data,
-    columns of unequal error that share their noise, a search for a start that ran out of slots,
-    numbers of a network far from their prior. A check that fails costs no draws: it is an alarm
-    "not checked" itself, the last, and a RuntimeWarning.
+    that their frequencies do (see `leave_one_out`), a filter whose particles have one path or that
+    predicts rows of zeros and ones worse than the frequencies of columns, intervals that leave the
+    scale of the data, columns of unequal error that share their noise, a search for a start that
+    ran out of slots, numbers of a network far from their prior. A check that fails costs no draws:
+    it is an alarm "not checked" itself, the last, and a RuntimeWarning.
     Kept once computed.
 
     Returns:

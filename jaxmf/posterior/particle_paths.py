@@ -1,9 +1,10 @@
 """Whether the particles of a filter say how sure their features are, or have one path in common.
 
 After some resampling all particles descend from one, and have the same features in all rows but the
-last ones. That is right where the data leave no doubt. Where they do, predictions are surer than
-they may be, and no weights of these particles can show it: what a particle with other features in a
-row would weigh is computed here, with everything else as it is.
+last ones; so rows of the earlier half are looked at. One path is right where the data leave no
+doubt. Where they do, predictions are surer than they may be, and no weights of these particles can
+show it: what a particle with other features in a row would weigh is computed here, with everything
+else as it is.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class PathDegeneracy(NamedTuple):
 def path_degeneracy(posterior: Draws) -> PathDegeneracy | None:
     """How much the particles of a filter differ in features of rows, and should differ.
 
-    By up to 32 rows of the heaviest run, see `Posterior.alarms`. Kept once computed.
+    By up to 32 rows of the earlier half, in the heaviest run; see `Posterior.alarms`. Kept once
+    computed.
 
     Returns:
         The probability that the features of a row are others than the commonest, by the weights
@@ -60,8 +62,9 @@ def path_degeneracy(posterior: Draws) -> PathDegeneracy | None:
         return None
     weights = posterior.weights[run] / posterior.weights[run].sum()
     random = np.random.default_rng(0)
-    count = min(_MOST_ROWS, num_rows, max(1, _MOST_CELLS // data.num_columns))
-    rows = np.sort(random.permutation(num_rows)[:count])
+    num_earlier = num_rows // 2
+    count = min(_MOST_ROWS, num_earlier, max(1, _MOST_CELLS // data.num_columns))
+    rows = np.sort(random.permutation(num_earlier)[:count])
     doubts = [
         _conditional_doubt(posterior, {name: x[at] for name, x in draws.items()}, known, rows)
         for at in random.choice(num_particles, _NUM_DRAWS, p=weights)

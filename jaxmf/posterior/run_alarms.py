@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.special import chdtrc
+from scipy.special import betaln, chdtrc
 
 from jaxmf import registry
 from jaxmf.blocks.split_merge import can_split
@@ -15,6 +15,7 @@ from jaxmf.data.checks import shown_id
 from jaxmf.model import Anneals, HasBias, HasNetwork, settings_of
 from jaxmf.posterior import leave_one_out, replicas
 from jaxmf.posterior.agreement import LARGEST_RHAT, cell_agreement
+from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.evidence import annealing_fault
 from jaxmf.posterior.particle_paths import path_degeneracy
@@ -32,6 +33,7 @@ _FALSE_COLUMNS = 1e-3  # the probability that chance alone ranks errors so uneve
 _UNEQUAL_ERRORS = 4.0  # the largest mean square of a column over the smallest, from which it counts
 _LEAST_DOUBT = 0.05  # probability of other features of a row, below which particles may agree
 _LEAST_SHARE_OF_DOUBT = 0.25  # of it that particles should have among them
+_WORSE_EVIDENCE = 4.0  # nats; of data from the model itself at most one set in e^4 is as far below
 _SEPARATE_CHAINS = 1.5  # R-hat of chains each of which stays with an answer of its own
 _FEW_CELLS = 2_000  # of which replicas of a chain are worth their cost
 _STEPS_OF_ROUND_TRIPS = 20  # for each replica, after which one should have come back
@@ -253,11 +255,11 @@ def agreeing_particles(posterior: Draws) -> Iterator[Alarm]:
         yield Alarm(
             "particles",
             f"The particles descend from few of the first ones{_fewest(posterior)}: in "
-            f"{doubt.num_rows} rows the "
+            f"{doubt.num_rows} of the earlier rows the "
             f"probability of other features than the commonest is {doubt.among_particles:.1%} by "
             f"the particles and {doubt.by_conditionals:.1%} given everything else. Predictions of "
             "cells are surer than they should be, and may be worse than simple means. Try "
-            "rejuvenate_every=10, or mf.sample",
+            "mf.sample, or rejuvenate_every=10 and num_runs=5",
         )
 
 
@@ -284,6 +286,33 @@ def poor_prediction(posterior: Draws) -> Iterator[Alarm]:
         f"Predictions are worse than {than}: {comparison.model.size} {cells}, each predicted from "
         f"all others, have {what}. {advice(posterior)}; if that does not help, the model does not "
         "suit these data",
+    )
+
+
+def poorly_predicted_rows(posterior: Draws) -> Iterator[Alarm]:
+    """A filter that predicts rows of zeros and ones worse than the frequencies of columns do.
+
+    The evidence is how well each row was predicted from the earlier ones, so that no cell of it was
+    known. Beside it are columns that are independent, with Beta(1/2, 1/2) priors of their ones.
+    """
+    evidence = posterior.evidence
+    if posterior.meta.method != "particle_filter" or evidence is None:
+        return
+    known = leave_one_out.known_cells(posterior.data)
+    if known is None or not known[2].size:
+        return
+    if cell_distribution(posterior.model) is not CELL_DISTRIBUTIONS["bernoulli"]:
+        return
+    ones, counts = np.bincount(known[1], known[2]), np.bincount(known[1])
+    columns = float(np.sum(betaln(ones + 0.5, counts - ones + 0.5) - betaln(0.5, 0.5)))
+    if evidence.value >= columns - _WORSE_EVIDENCE:
+        return
+    yield Alarm(
+        "prediction",
+        "Predictions are worse than the frequencies of columns: rows, each predicted from those "
+        f"before it, have a log score of {evidence.value:.1f}, and of {columns:.1f} by the "
+        f"frequencies of the columns in these. The filter has settled on a poor explanation"
+        f"{_fewest(posterior)}. Try mf.sample, or rejuvenate_every=10 and num_runs=5",
     )
 
 

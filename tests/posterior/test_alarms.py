@@ -408,6 +408,27 @@ def test_one_run_of_a_filter_has_no_error_of_its_evidence():
     assert [kinds(post) for post in posts] == [[], []]
 
 
+@pytest.mark.parametrize(("gain", "raises"), [(-5.0, True), (-3.0, False), (50.0, False)])
+def test_a_filter_that_predicts_rows_worse_than_frequencies_of_columns_is_said(gain, raises):
+    """Of one run too: the evidence is a prediction of each row from those before it."""
+    ones = (np.random.default_rng(0).random((25, 6)) < 0.3).astype(float)
+    ones[3, 2] = np.nan
+    columns = 0.0  # the next one given those before, one half added to zeros and ones each
+    for column in ones.T:
+        known = column[~np.isnan(column)]
+        earlier = np.concatenate([[0], np.cumsum(known)[:-1]])
+        chance = (earlier + 0.5) / (np.arange(known.size) + 1)
+        columns += np.log(np.where(known == 1, chance, 1 - chance)).sum()
+    post = posterior(
+        mf.NoisyOrIBP(), mf.Dense.from_array(ones), method="particle_filter",
+        evidence=Evidence(columns + gain, np.nan), num_features=RNG.integers(2, 5, (2, 250)),
+    )  # fmt: skip
+    found = [str(alarm) for alarm in post.alarms() if alarm.kind == "prediction"]
+    assert bool(found) is raises
+    if raises:
+        assert "Try mf.sample, or rejuvenate_every=10 and num_runs=5" in found[0]
+
+
 @pytest.mark.slow
 def test_runs_of_a_filter_that_one_of_them_dominates_have_no_error():
     data = RNG.normal(size=(40, 3)) @ RNG.normal(size=(3, 12))

@@ -13,12 +13,16 @@ ROWS, COLUMNS, PARTICLES = 40, 12, 60
 Y = np.kron(np.eye(2), np.ones((1, COLUMNS // 2))).astype(bool)
 
 
-def filtered(*, efficacy, leak, spread=0.0):
-    """A filter's posterior on cells of two causes; each particle has `spread` of the rows anew."""
+def filtered(*, efficacy, leak, spread=0.0, first=0):
+    """A filter's posterior on cells of two causes.
+
+    Each particle has `spread` of the rows from `first` on anew.
+    """
     random = np.random.default_rng(0)
     z = random.random((ROWS, 2)) < 0.4
     x = random.random((ROWS, COLUMNS)) < 1 - (1 - leak) * (1 - efficacy) ** (z @ Y.astype(int))
     differs = random.random((PARTICLES, ROWS, 1)) < spread
+    differs[:, :first] = False
     draws = {
         "z": np.where(differs, random.random((PARTICLES, ROWS, 2)) < 0.4, z)[None],
         "y": np.broadcast_to(Y, (1, PARTICLES, *Y.shape)),
@@ -54,13 +58,15 @@ def test_the_doubt_of_a_row_is_that_of_its_features_changed_one_at_a_time():
     ("settings", "raises"),
     [
         ({"efficacy": 0.5, "leak": 0.2}, True),
+        ({"efficacy": 0.5, "leak": 0.2, "spread": 0.6, "first": ROWS // 2}, True),
         ({"efficacy": 0.5, "leak": 0.2, "spread": 0.6}, False),
         ({"efficacy": 0.95, "leak": 0.01}, False),
     ],
-    ids=["one path", "particles that differ", "nothing to doubt"],
+    ids=["one path", "later rows differ", "particles that differ", "nothing to doubt"],
 )
 def test_particles_with_one_path_are_said_where_features_may_be_others(settings, raises):
     post = filtered(**settings)
     assert ("particles" in [alarm.kind for alarm in post.alarms()]) == raises
     doubt = post.path_degeneracy()
-    assert (doubt.among_particles < 1e-9) == ("spread" not in settings)
+    is_one_path = "spread" not in settings or "first" in settings
+    assert (doubt.among_particles < 1e-9) == is_one_path
