@@ -96,3 +96,25 @@ def test_births_find_a_feature_that_no_row_alone_would_begin():
     found = born.reference_draw()["z"]
     agreement = np.abs((found[:, found.any(axis=0)] == z[:, 2:]).mean(axis=0) - 0.5).max()
     assert agreement > 0.45  # or its complement
+
+
+def test_counts_whose_dispersion_stands_for_a_feature_are_said_and_others_are_not():
+    """By groups of rows on a logarithmic scale: the mean of counts adds up, and so their noise."""
+    model, num_false = mf.FeatureModel(likelihood=mf.NegativeBinomial()), 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        z = rng.random((60, 2)) < 0.4
+        loadings = rng.gamma(3.0, 3.0, (2, 30)) * (rng.random((2, 30)) < 0.4)
+        dispersion = (0.1, 0.5, 2.0)[seed % 3]
+        rates = (0.15 + z @ loadings) * rng.gamma(1 / dispersion, dispersion, (60, 30))
+        counts = rng.poisson(rates).astype(np.float32)
+        counts[rng.random(counts.shape) < 0.05] = np.nan
+        found = [
+            [str(alarm) for alarm in left_in_residuals(posterior(model, counts, **draws))]
+            for some in (z, z[:, :1])
+            for draws in [{"z": some[None, None], "dispersion": np.full((1, 1), dispersion)}]
+        ]
+        num_false += bool(found[0])
+        if dispersion < 2:
+            assert "the dispersion stands for it. See what mf.Poisson() finds" in found[1][0]
+    assert num_false <= 1
