@@ -37,6 +37,7 @@ _OURS = re.compile(r"(state|draws)-\d+(-\d+)?\.npz|.*\.partial")
 _FEWEST_MERGED = 16
 _MOST_MERGED = 64 * 2**20
 _LARGEST_PART = 1 / 8
+_MOST_SHOWN = 4  # numbers of an array that a difference prints
 
 
 class Saved(NamedTuple):
@@ -359,10 +360,17 @@ def _differences(saved: Mapping[str, object], current: Mapping[str, object]) -> 
             found += [f"{name} {line}" for line in _differences(before, now)]
         elif _is_digest(before) and _is_digest(now) and before != now:
             found.append(f"{name.replace('_', ' ')} differ in a value or an id")
+        elif before != now and any(_is_long(each) for each in (before, now)):
+            found.append(f"{name.replace('_', ' ')} has other numbers")
         elif before != now:
             was, is_now = (_seed(each) if name == "seed" else each for each in (before, now))
             found.append(f"{name.replace('_', ' ')} was {was!r} and is now {is_now!r}")
     return found
+
+
+def _is_long(value: object) -> bool:
+    """Whether it is an array, such as the offset of every column, which nobody compares by eye."""
+    return isinstance(value, list) and len(value) > _MOST_SHOWN
 
 
 def _is_digest(value: object) -> bool:

@@ -169,16 +169,26 @@ def trace_panels(quantities: dict[str, np.ndarray], *, along: str) -> Figure:
 
 
 def topics_over_panels(over: TopicsOver, titles: list[str]) -> Figure:
-    """A panel for each title, that of a topic: its part by bin with two standard deviations."""
+    """A panel for each title, that of a topic: its part by bin with two standard errors.
+
+    Where a bin has one document, whose variation is not seen, no shade is drawn.
+    """
     size, per_line = len(titles), min(3, len(titles))
+    is_of_dates = over.lower.dtype.kind == "M"
     figure, axes = figure_of_panels(
-        size, per_line, width=3.1, height=1.9, more=(0, 0.2), label="value"
+        size,
+        per_line,
+        width=3.1,
+        height=1.9,
+        more=(0, 0.2),
+        label="date, ± 2 standard errors" if is_of_dates else "value, ± 2 standard errors",
     )
     middles = over.lower + (over.upper - over.lower) / 2
-    highest = np.nanmax(np.minimum(over.mean + 2 * over.sd, 1)[:, : len(titles)])
+    error = np.where(np.isnan(over.error), over.sd, over.error)
+    highest = np.nanmax(np.minimum(over.mean + 2 * error, 1)[:, : len(titles)])
     for topic, (each, title) in enumerate(zip(axes, titles, strict=False)):
-        mean, sd = over.mean[:, topic], over.sd[:, topic]
-        low, high = np.maximum(mean - 2 * sd, 0), np.minimum(mean + 2 * sd, 1)
+        mean, width = over.mean[:, topic], 2 * over.error[:, topic]
+        low, high = np.maximum(mean - width, 0), np.minimum(mean + width, 1)
         each.fill_between(middles, low, high, color=CHAIN_COLOURS[0], alpha=0.2, linewidth=0)
         each.plot(middles, mean, color=CHAIN_COLOURS[0], linewidth=1.2, marker="o", markersize=3)
         each.set_title(title, loc="left", fontsize=8.5, color=INK, parse_math=False)

@@ -292,7 +292,8 @@ class Plots:
         """What part of the documents is of which topic over time, or another number they have.
 
         Lines are posterior means of the part in a bin, averaged over its documents, shades two
-        posterior standard deviations; see `Posterior.topics_over`.
+        standard errors, of the draws and of the documents of a bin together; none where it has one
+        document. See `Posterior.topics_over`.
 
         Args:
             values: a number or date of every document: a mapping or pandas Series by id, or a list

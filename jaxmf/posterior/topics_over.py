@@ -14,7 +14,7 @@ from jaxmf.data.dates import DATES, microseconds
 from jaxmf.data.names import series_as_mapping
 from jaxmf.posterior.document_topics import documents_of, mean_and_sd
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.topic_draws import DocumentCounts, match, topic_blocks
+from jaxmf.posterior.topic_draws import DocumentCounts, MatchedTopics, match, topic_blocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -31,6 +31,9 @@ class TopicsOver(Answer):
             there are none.
         sd: (B, G) its posterior standard deviation, for these documents: how documents vary
             within a bin is no part of it.
+        error: (B, G) standard error of the mean as one of further documents of such a date too:
+            the root of sd² plus the variance of the documents' posterior means in the bin, divided
+            by their number. NaN where a bin has fewer than two documents.
     """
 
     lower: np.ndarray
@@ -38,15 +41,16 @@ class TopicsOver(Answer):
     num_documents: np.ndarray
     mean: np.ndarray
     sd: np.ndarray
+    error: np.ndarray
 
-    _axes: ClassVar = {"mean sd": "bin topic", "lower upper num_documents": "bin"}
+    _axes: ClassVar = {"mean sd error": "bin topic", "lower upper num_documents": "bin"}
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line for each bin and topic."""
         return long_table(
             {name: getattr(self, name) for name in ("lower", "upper", "num_documents")},
             {"topic": np.arange(self.mean.shape[1])},
-            {"mean": self.mean, "sd": self.sd},
+            {"mean": self.mean, "sd": self.sd, "error": self.error},
         )
 
 
@@ -61,7 +65,8 @@ def topics_over(posterior: Draws, values: object, *, num_bins: int = 10) -> Topi
             left out.
         num_bins: bins of equal width; one for each value where there are no more values.
     Returns:
-        Means with posterior standard deviations by bin; `.to_pandas()` is the table.
+        Means by bin with posterior standard deviations, and with standard errors in which
+        documents vary too; `.to_pandas()` is the table.
     Raises:
         TypeError: a value that is no number, and dates beside other values.
         ValueError: a document without a value, all of them missing; the model has no topics.
@@ -92,7 +97,29 @@ def topics_over(posterior: Draws, values: object, *, num_bins: int = 10) -> Topi
         return np.asarray(total), 0.0
 
     mean, sd = mean_and_sd(matched, moments)
-    return TopicsOver(lower, upper, num_documents, mean, sd)
+    spread = _spread(matched, counts, average, num_documents)
+    error = np.sqrt(sd**2 + spread / num_documents[:, None])
+    return TopicsOver(lower, upper, num_documents, mean, sd, error)
+
+
+def _spread(
+    matched: MatchedTopics, counts: DocumentCounts, average: np.ndarray, num_documents: np.ndarray
+) -> np.ndarray:
+    """Variances (B, G) over the documents of a bin of their posterior means; NaN of fewer than two.
+
+    Means of documents are taken a block of these at a time, each from all draws.
+    """
+    num_bins, size = average.shape
+    sums = np.zeros((2, num_bins, matched.labels.shape[1]))
+    draws = list(zip(matched.chains, matched.draws, matched.weights, matched.labels, strict=True))
+    for here in counts.blocks(size):
+        mean: np.ndarray | float = 0.0
+        for chain, draw, weight, labels in draws:
+            part = np.nan_to_num(counts.parts(chain, draw, np.arange(here.start, here.stop)))
+            mean = mean + weight * np.where(labels >= 0, part[:, labels], 0)
+        sums += np.stack([average[:, here] @ mean, average[:, here] @ np.square(mean)])
+    freedom = np.where(num_documents > 1, num_documents - 1.0, np.nan)
+    return np.maximum(sums[1] - sums[0] ** 2, 0) * (num_documents / freedom)[:, None]
 
 
 def _checked_values(documents: np.ndarray, values: object) -> tuple[np.ndarray, bool]:

@@ -326,3 +326,12 @@ def test_leaves_survive_packing(tmp_path):
     np.testing.assert_array_equal(
         jax.random.key_data(back["key"]), jax.random.key_data(tree["key"])
     )
+
+
+def test_arrays_that_differ_are_named_and_not_printed(tmp_path):
+    saved = {"identity": {"data": "a" * 64, "model": {"offset": [0.123456789] * 12, "alpha": 1}}}
+    now = {"identity": {"data": "b" * 64, "model": {"offset": [0.5] * 12, "alpha": 2}}}
+    with pytest.raises(ValueError, match=r"data differ in .*offset has other") as error:
+        files.compare(tmp_path, saved, now)
+    assert "alpha was 1 and is now 2" in str(error.value)
+    assert "0.12" not in str(error.value)

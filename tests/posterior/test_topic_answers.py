@@ -443,6 +443,10 @@ def test_topics_over_a_number_follow_the_trend_of_the_documents(fitted):
         label[..., index] = parts[..., year == 2000 + index].mean(axis=-1)
     np.testing.assert_allclose(over.mean[:, 0], label.mean(axis=(0, 1)), rtol=1e-6)
     np.testing.assert_allclose(over.sd[:, 0], label.std(axis=(0, 1)), rtol=1e-4, atol=1e-7)
+    means = parts.mean(axis=(0, 1))
+    spread = [means[year == 2000 + index].var(ddof=1) / 2 for index in range(4)]
+    expected = np.sqrt(label.var(axis=(0, 1)) + spread)
+    np.testing.assert_allclose(over.error[:, 0], expected, rtol=1e-4)
     frame, arrays = over.to_pandas(), over.to_xarray()
     assert len(frame) == 4 * NUM_TOPICS
     assert set(arrays) <= set(frame), "one word for a thing in tables and in labelled arrays"
@@ -461,6 +465,7 @@ def test_bins_of_equal_width_leave_out_missing_values(fitted):
     np.testing.assert_allclose(over.lower, [0, 2.5, 5, 7.5])
     assert over.num_documents.tolist() == [4, 0, 1, 2]
     assert np.isnan(over.mean[1]).all()
+    assert np.isnan(over.error).all(axis=1).tolist() == [False, True, True, False]
     counts = draws_of(TOPICS)["topic_counts"][..., ORDER]
     shares = (counts / counts.sum(axis=-1, keepdims=True)).mean(axis=(0, 1))
     np.testing.assert_allclose(over.mean[0], shares[[0, 1, 2, 6]].mean(axis=0))
@@ -490,6 +495,7 @@ def test_topics_over_dates_have_dates_as_bins(fitted):
         pd.testing.assert_frame_equal(one, other)
     assert "2001-01-01" in repr(fitted.topics_over(dates))
     (axes, *_) = fitted.plot.topics_over(dates).axes
+    assert fitted.plot.topics_over(dates).axes[-1].get_xlabel().startswith("date")
     assert axes.lines[0].get_xdata()[0] == np.datetime64("2001-01-01")
 
 
