@@ -16,6 +16,7 @@ from jaxmf.blocks.density import log_joint
 from jaxmf.blocks.prediction import Draw, category_probabilities
 from jaxmf.blocks.simulation import simulate, simulate_more
 from jaxmf.blocks.sparse_by_word import can_be_sparse
+from jaxmf.blocks.split_merge_shared import can_split_shared
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.tile_layout import can_be_tiled
 from jaxmf.blocks.unobserved import check_coverage
@@ -23,6 +24,7 @@ from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.devices import AUTO, choose_sweep, default_platform
 from jaxmf.engine import Algorithm, algorithm
+from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.likelihoods.families.family import Family
 from jaxmf.model import Model, ModelData
 from jaxmf.priors.partition_prior import missing_hook
@@ -39,6 +41,12 @@ _MANY_CELLS = 2**28
 
 MOST_KEPT_TOKENS = 10_000
 """From more tokens or rows on, draws do not keep the group of each: 2,000 draws take 80 MB."""
+
+_FEW_TOKENS = 2**15
+"""Up to how many words topics of an HDP are split and merged by default: see `sampler`."""
+
+_SPLIT_MERGE = 2
+"""Proposals a sweep there."""
 
 _MANY_TOPICS = 1_000
 """From how many topics of documents on, of a fixed number, the sparse sweep is the faster one."""
@@ -132,7 +140,7 @@ class NetworkModel(Readable, Model[ModelData], ABC):
     def device_options(
         self, options: Mapping[str, object], *, platform: str, data: Any = None
     ) -> dict[str, object]:
-        """The sweep, and what draws keep: see `Model`.
+        """The sweep, splits and merges of groups, and what draws keep: see `Model`.
 
         They are compact where counts are many, and have the groups of few sets of tokens (`per`).
         """
@@ -142,6 +150,8 @@ class NetworkModel(Readable, Model[ModelData], ABC):
             found["keep"] = "compact"
         elif "keep" not in options and self._has_few_sets(data):
             found["keep"] = "assignments"
+        if "split_merge" not in options and platform == "cpu" and self._has_few_shared(data):
+            found["split_merge"] = _SPLIT_MERGE
         if (named := options.get("sweep", AUTO)) == AUTO:
             found["sweep"] = self._sweep_on(platform, data, num_counts)
         else:
@@ -196,6 +206,22 @@ class NetworkModel(Readable, Model[ModelData], ABC):
         sets_of_groups = network.tables.values()
         has_sets = any(b.per and n not in sets_of_groups for n, b in network.blocks.items())
         return has_sets and data is not None and self.over(data)[1].num_tokens <= MOST_KEPT_TOKENS
+
+    def _has_few_shared(self, data: object) -> bool:
+        """Whether documents share topics that can be split and merged, and words are few.
+
+        Other networks with an HDP were not measured.
+        """
+        network = self.network()
+        has_words = all(
+            isinstance(network.blocks[name].distribution, DirichletMultinomial)
+            for name in network.observed
+        )
+        if data is None or not has_words or len(network.indicators) != 1:
+            return False
+        (topic,) = network.indicators
+        few = self.over(data)[1].num_tokens <= _FEW_TOKENS
+        return few and can_split_shared(network, topic)
 
     def _has_many_topics(self) -> bool:
         """Whether a single indicator has a fixed number of groups, and many."""

@@ -30,6 +30,7 @@ _CHECKS = (
     structure_alarms.search_out_of_slots,
     data_alarms.noise_above_data,
     data_alarms.unlike_units,
+    run_alarms.no_gain,
     run_alarms.disagreement,
     structure_alarms.level_as_feature,
     residual_structure.left_in_residuals,
@@ -71,11 +72,11 @@ def alarms(posterior: Draws) -> tuple[Alarm, ...]:
     `cell_agreement`), no feature or one group in use, structure that the features leave in the
     residuals, noise above the sd of the data, a free energy that still changes, an evidence without
     a credible error, observed cells that simple means of the other cells predict better, or words
-    that their frequencies do (see `leave_one_out`), a filter whose particles have one path or that
-    predicts rows of zeros and ones worse than the frequencies of columns, intervals that leave the
-    scale of the data, columns of unequal error that share their noise, a search for a start that
-    ran out of slots, numbers of a network far from their prior. A check that fails costs no draws:
-    it is an alarm "not checked" itself, the last, and a RuntimeWarning.
+    that their frequencies do, or do as well (see `leave_one_out`), a filter whose particles have
+    one path or that predicts rows of zeros and ones worse than the frequencies of columns,
+    intervals that leave the scale of the data, columns of unequal error that share their noise, a
+    search for a start that ran out of slots, numbers of a network far from their prior. A check
+    that fails costs no draws: it is an alarm "not checked" itself, the last, and a RuntimeWarning.
     Kept once computed.
 
     Returns:

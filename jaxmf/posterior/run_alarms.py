@@ -28,6 +28,7 @@ _FEWEST_RUNS = 5  # of a filter
 _CONVERGED = 1e-4
 _SHORT_DOCUMENT = 20  # words
 _PREDICTION_ERRORS = 3.0
+_GAIN_ERRORS = 2.0  # standard errors by which groups predict tokens better, if they say anything
 _FEWEST_ERRORS = 8  # of a column whose errors are compared with those of others
 _FALSE_COLUMNS = 1e-3  # the probability that chance alone ranks errors so unevenly over columns
 _UNEQUAL_ERRORS = 4.0  # the largest mean square of a column over the smallest, from which it counts
@@ -313,6 +314,27 @@ def poorly_predicted_rows(posterior: Draws) -> Iterator[Alarm]:
         f"before it, have a log score of {evidence.value:.1f}, and of {columns:.1f} by the "
         f"frequencies of the columns in these. The filter has settled on a poor explanation"
         f"{_fewest(posterior)}. Try mf.sample, or rejuvenate_every=10 and num_runs=5",
+    )
+
+
+def no_gain(posterior: Draws) -> Iterator[Alarm]:
+    """Tokens that their groups predict as well as the frequencies of all tokens, and no better."""
+    comparison = leave_one_out.compare(posterior)
+    if comparison is None or comparison.unit != "log score of a token":
+        return
+    excess, error = comparison.excess, comparison.standard_error
+    if not -_GAIN_ERRORS * error < excess <= _PREDICTION_ERRORS * error:
+        return  # better, or worse, which another alarm says
+    if any(np.all(v == 1) for name, v in posterior.draws.items() if name.startswith("num_")):
+        return  # one group is no better than none, and an alarm of its own
+    model, baseline = float(comparison.model.mean()), float(comparison.baseline.mean())
+    yield Alarm(
+        "no gain",
+        f"The groups found predict no better than none: {comparison.model.size} tokens, each "
+        f"predicted from all others, have a mean log score of {-model:.3g}, the frequencies of "
+        f"all tokens {-baseline:.3g} (difference {0.0 - excess:+.2g} ± {error:.1g}). There may be "
+        "nothing to find: take groups for structure of the data only if they predict new ones "
+        "better",
     )
 
 

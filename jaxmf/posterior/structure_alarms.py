@@ -18,6 +18,7 @@ from jaxmf.posterior.run_alarms import can_split_groups, is_about_means
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.slots import FIRST_SLOTS
 
+_MOST_DRAWS = 0.5  # share of the draws with one group, from which on there may be no other
 _DRAWS_SEEN = 10  # of the groups of rows
 _ROWS_OF_A_GROUP = 10  # with known cells, from which on one value alone is no chance
 _DOCUMENTS_SEEN = 20  # fewer may have as many topics
@@ -27,7 +28,7 @@ _BLURRED = 10  # a prior sd over that of the values, from which on groups are bl
 
 
 def nothing_in_use(posterior: Draws) -> Iterator[Alarm]:
-    """No feature or factor, or one group, in all draws; or no feature in the draws of one chain."""
+    """No feature or factor in all draws, one group in most, or no feature in those of one chain."""
     for name, values in posterior.draws.items():
         if (
             not name.startswith("num_")
@@ -37,10 +38,12 @@ def nothing_in_use(posterior: Draws) -> Iterator[Alarm]:
             continue
         what = name.removeprefix("num_").replace("_", " ")
         if not name.endswith(("features", "factors")):
-            if np.all(values == 1):
+            share = np.mean(values == 1)
+            if share > _MOST_DRAWS:
+                draws = "All draws" if share == 1 else f"{share:.0%} of the draws"
                 yield Alarm(
                     "one group",
-                    f"All draws have one group ({name} is 1): no structure was found. If you "
+                    f"{draws} have one group ({name} is 1): no structure was found. If you "
                     f"expect some, {_how_to_find_groups(posterior)}",
                 )
         elif not values.any():

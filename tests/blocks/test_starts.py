@@ -75,6 +75,22 @@ def some(network, columns=(), *, num_tokens=400, **values):
     return num_first_groups(network.at(data), data)
 
 
+def test_topics_of_a_small_corpus_are_split_and_merged_by_default():
+    """And not where they are stated, of a fixed number, many tokens, or on an accelerator."""
+    few = mf.Tokens.from_counts(np.full((4, 5), 3))
+    many = mf.Tokens.from_counts(np.full((4, 5), 2_000))
+
+    def proposals(model, data, platform="cpu", **options):
+        return model.device_options(options, platform=platform, data=data).get("split_merge")
+
+    assert proposals(mf.HDPLDA(), few) == 2
+    assert proposals(mf.HDPLDA().network(), few) == 2
+    assert proposals(mf.HDPLDA(), many) is None
+    assert proposals(mf.HDPLDA(), few, platform="gpu") is None
+    assert proposals(mf.HDPLDA(), few, split_merge=0) is None
+    assert proposals(mf.LDA(3), few) is None
+
+
 def test_no_more_groups_than_values_can_tell_apart():
     process, normal = mf.Block(mf.DirichletProcess()), mf.NormalInverseWishart()
     words = mf.Block(mf.DirichletMultinomial(), by="group", observed=True)

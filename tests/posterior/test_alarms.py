@@ -91,7 +91,8 @@ def test_at_most_two_of_a_hundred_calibrated_runs_raise_a_false_alarm():
         ("units", "sd of column 1 .*divide each", {"noise_scale": 3.0 + 0.01 * chains()}),
         ("no features", "No draw has any features", {"num_features": np.zeros((2, 50))}),
         ("no features", "Chain 1 has no features", {"num_features": [[2, 3] * 25, [0, 0] * 25]}),
-        ("one group", "num_topic is 1", {"num_topic": np.ones((2, 50))}),
+        ("one group", "All draws .*num_topic is 1", {"num_topic": np.ones((2, 50))}),
+        ("one group", "60% of the draws", {"num_topic": [[1, 2, 1, 3, 1] * 10] * 2}),
     ],
 )
 def test_what_is_wrong_is_said(kind, says, case):

@@ -126,6 +126,19 @@ def test_topics_that_predict_words_worse_than_their_frequencies_are_said(model):
     assert good.leave_one_out().excess < -0.3
 
 
+def test_topics_that_predict_words_no_better_than_their_frequencies_are_said():
+    """Two topics at random of words that have nothing to do with documents; and one topic."""
+    rng = np.random.default_rng(1)
+    data = corpus(rng.integers(0, 20, (30, 8)))
+    labels = rng.integers(0, 2, 240)
+    (alarm,) = posterior(mf.LDA(2, 5.0, 5.0), data, {"topic": labels}).alarms()
+    assert alarm.kind == "no gain"
+    assert "predict no better than none: 240 tokens" in alarm.sentence
+    one = {"topic_concentration": 1.0, "topic_weights": np.array([0.5, 0]), "topic_rest": 0.5}
+    alone = posterior(mf.HDPLDA(), data, {"topic": 0 * labels}, num_topic=1, **one)
+    assert [alarm.kind for alarm in alone.alarms()] == ["one group"]
+
+
 def test_groups_that_predict_ratings_worse_than_row_and_column_means_are_said():
     rng = np.random.default_rng(2)
     rows, columns = (part.ravel() for part in np.indices((20, 12)))
