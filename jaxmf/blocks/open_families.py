@@ -77,7 +77,7 @@ def _tokens(values: dict[str, Array]) -> Tokens:
 
 def _are_equal(one: object, other: object) -> bool:
     leaves = [jax.tree.leaves(each) for each in (one, other)]
-    are_as_many = len(leaves[0]) == len(leaves[1])
+    are_as_many = 0 < len(leaves[0]) == len(leaves[1])
     return are_as_many and all(map(np.array_equal, *leaves))
 
 

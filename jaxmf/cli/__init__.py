@@ -69,13 +69,15 @@ def _import(module: str) -> None:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise ModuleNotFoundError(name=module)  # such as ./module, as shells complete it
         importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # what the module itself imports
         raise typer.BadParameter(
             f"--import {module}: this module is neither installed nor in this folder; "
-            "name it without .py, and run in the folder that has it or add that folder to "
+            "name it without .py and without its folder, and run in that folder or add it to "
             "PYTHONPATH"
         ) from error
 

@@ -236,8 +236,7 @@ def _check_one_reading(
         raise TypeError(
             f"{name}: a {type(data).__name__} has more than one reading here: {question}? "
             f"Say it with {_MAKE_ONE[container_type]}, or .from_array(x) for a matrix."
-            + f" It is none as it is: {odd}"
-            * bool(odd)
+            f"{f' It cannot be read as a matrix yet: {odd}' if odd else ''}"
         )
 
 

@@ -300,7 +300,10 @@ def _make_plain(path: Path, lines: list[tuple[int, list[str]]], separator: str) 
     for sign, columns in signs.items():
         warn(f"{path}: the numbers of {_columns(columns)} are read without their {sign!r}.")
     if negative:
-        warn(f"{path}: numbers in parentheses are read as negative, in {_columns(negative)}.")
+        warn(
+            f"{path}: numbers in parentheses are read as negative, in {_columns(negative)}; if "
+            "they are errors or notes, leave their lines out."
+        )
 
 
 def _columns(names: list[str]) -> str:

@@ -360,17 +360,24 @@ def _differences(saved: Mapping[str, object], current: Mapping[str, object]) -> 
             found += [f"{name} {line}" for line in _differences(before, now)]
         elif _is_digest(before) and _is_digest(now) and before != now:
             found.append(f"{name.replace('_', ' ')} differ in a value or an id")
-        elif before != now and any(_is_long(each) for each in (before, now)):
+        elif before != now and _is_long(before) and _is_long(now):
             found.append(f"{name.replace('_', ' ')} has other numbers")
         elif before != now:
-            was, is_now = (_seed(each) if name == "seed" else each for each in (before, now))
-            found.append(f"{name.replace('_', ' ')} was {was!r} and is now {is_now!r}")
+            was, is_now = (_shown(name, each) for each in (before, now))
+            found.append(f"{name.replace('_', ' ')} was {was} and is now {is_now}")
     return found
 
 
 def _is_long(value: object) -> bool:
     """Whether it is an array, such as the offset of every column, which nobody compares by eye."""
     return isinstance(value, list) and len(value) > _MOST_SHOWN
+
+
+def _shown(name: str, value: object) -> str:
+    """What a reader sees of one value of a setting."""
+    if _is_long(value):
+        return "an array"
+    return repr(_seed(value) if name == "seed" else value)
 
 
 def _is_digest(value: object) -> bool:

@@ -377,8 +377,11 @@ class Plots:
         real = self._real_cells(cells, values)
         if not real[1].size:
             found = posterior.probabilities(cells)
-            is_true = values[:, None] == found.levels
-            return reliability_picture(is_true.ravel(), found.values.ravel(), kind)
+            is_true, probabilities = values[:, None] == found.levels, found.values
+            may_be = probabilities > 0  # other columns have more categories
+            return reliability_picture(
+                is_true[may_be], probabilities[may_be], kind, of="a category"
+            )
         cells, values = real
         prediction = posterior.predict(cells, quantiles=QUANTILES)
         if np.isin(values, (0, 1)).all():

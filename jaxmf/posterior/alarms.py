@@ -56,8 +56,7 @@ _OF_CELLS = (
     run_alarms.unequal_errors,
 )
 
-
-NOT_CHECKED = "not checked"
+NOT_CHECKED = "not checked"  # the kind of the alarm that a check itself failed
 
 
 class RunWarning(UserWarning):

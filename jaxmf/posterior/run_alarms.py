@@ -28,6 +28,7 @@ _FEWEST_RUNS = 5  # of a filter
 _CONVERGED = 1e-4
 _SHORT_DOCUMENT = 20  # words
 _PREDICTION_ERRORS = 3.0
+MOSTLY_ONE = 0.5  # share of the draws with one group, from which on there may be no other
 _GAIN_ERRORS = 2.0  # standard errors by which groups predict tokens better, if they say anything
 _FEWEST_ERRORS = 8  # of a column whose errors are compared with those of others
 _FALSE_COLUMNS = 1e-3  # the probability that chance alone ranks errors so unevenly over columns
@@ -325,17 +326,28 @@ def no_gain(posterior: Draws) -> Iterator[Alarm]:
     excess, error = comparison.excess, comparison.standard_error
     if not -_GAIN_ERRORS * error < excess <= _PREDICTION_ERRORS * error:
         return  # better, or worse, which another alarm says
-    if any(np.all(v == 1) for name, v in posterior.draws.items() if name.startswith("num_")):
-        return  # one group is no better than none, and an alarm of its own
+    if _has_one_group(posterior):
+        return  # it is no better than none
     model, baseline = float(comparison.model.mean()), float(comparison.baseline.mean())
     yield Alarm(
         "no gain",
         f"The groups found predict no better than none: {comparison.model.size} tokens, each "
         f"predicted from all others, have a mean log score of {-model:.3g}, the frequencies of "
         f"all tokens {-baseline:.3g} (difference {0.0 - excess:+.2g} ± {error:.1g}). There may be "
-        "nothing to find: take groups for structure of the data only if they predict new ones "
+        "nothing to find: take groups for structure of the data only if they predict new tokens "
         "better",
     )
+
+
+def _has_one_group(posterior: Draws) -> bool:
+    """Whether the model has a single group, or most draws do, which is an alarm of its own."""
+    if isinstance(posterior.model, HasNetwork):
+        network = posterior.model.network()
+        priors = [network.blocks[name].distribution for name in network.indicators]
+        if all(not prior.grows and prior.num_groups(1) == 1 for prior in priors):
+            return True
+    counts = (v for name, v in posterior.draws.items() if name.startswith("num_"))
+    return any(bool(np.mean(count == 1) > MOSTLY_ONE) for count in counts)
 
 
 def unequal_errors(posterior: Draws) -> Iterator[Alarm]:

@@ -14,11 +14,10 @@ from jaxmf.model import HasGroups, HasNetwork, HasRowGroups, WarnsOfFits, settin
 from jaxmf.posterior.data_alarms import is_normal, named, observed_values
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.records import Alarm
-from jaxmf.posterior.run_alarms import can_split_groups, is_about_means
+from jaxmf.posterior.run_alarms import MOSTLY_ONE, can_split_groups, is_about_means
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.slots import FIRST_SLOTS
 
-_MOST_DRAWS = 0.5  # share of the draws with one group, from which on there may be no other
 _DRAWS_SEEN = 10  # of the groups of rows
 _ROWS_OF_A_GROUP = 10  # with known cells, from which on one value alone is no chance
 _DOCUMENTS_SEEN = 20  # fewer may have as many topics
@@ -39,7 +38,7 @@ def nothing_in_use(posterior: Draws) -> Iterator[Alarm]:
         what = name.removeprefix("num_").replace("_", " ")
         if not name.endswith(("features", "factors")):
             share = np.mean(values == 1)
-            if share > _MOST_DRAWS:
+            if share > MOSTLY_ONE:
                 draws = "All draws" if share == 1 else f"{share:.0%} of the draws"
                 yield Alarm(
                     "one group",

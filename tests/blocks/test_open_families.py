@@ -141,6 +141,25 @@ def test_a_mixture_takes_open_settings_of_a_stated_family():
     )
 
 
+def test_columns_with_a_stated_location_or_rate_take_the_rest_from_the_data():
+    rows = jnp.asarray(np.stack([1e3 * VALUES, VALUES], axis=1))
+    found = mf.IndependentColumns.from_data(rows)
+    placed = mf.IndependentColumns(mf.NormalInverseGamma(location=50.0)).known_from(rows)
+    assert placed.location == 50.0
+    np.testing.assert_array_equal(placed.scale, found.scale)
+    assert placed.family == found.family
+    rated = mf.IndependentColumns(mf.NormalInverseGamma(rate=7.0)).known_from(rows)
+    np.testing.assert_array_equal(rated.location, found.location)
+    assert (rated.scale, rated.family.rate) == (1.0, 7.0)
+
+
+def test_columns_in_stated_units_follow_from_no_data():
+    columns = mf.IndependentColumns(mf.NormalInverseGamma(), location=0.0, scale=2.0)
+    assert not columns.is_of_data
+    assert columns.known_from(jnp.asarray(VALUES[:, None])) == columns.standard()
+    assert columns.standard().family == mf.NormalInverseGamma().standard()
+
+
 @pytest.mark.parametrize("size", [1e30, 1e-30])
 def test_values_whose_squares_leave_the_range_are_refused(size):
     data = tokens(price=VALUES * (size**9 if jax.config.jax_enable_x64 else size))

@@ -107,7 +107,7 @@ def test_numbers_in_parentheses_are_negative(tmp_path):
     assert [str(each.message).removeprefix(f"{path}: ") for each in heard] == [
         "the numbers of column 'Margin' are read without their '%'.",
         "numbers in parentheses are read as negative, in columns 'EBIT', 'Net income', 'Margin', "
-        "....",
+        "...; if they are errors or notes, leave their lines out.",
     ]
     rated = write(tmp_path / "b.csv", table(";", ["(4,25)", "1,5", "3", "1234,5"]))
     with pytest.warns(UserWarning, match="negative, in column 'rating'"):

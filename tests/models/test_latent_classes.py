@@ -152,3 +152,9 @@ def test_the_report_says_how_many_categories_were_right(classes, tmp_path):
     assert "Root mean square error" not in text
     with pytest.raises(ValueError, match="all cells are of categories, see calibration"):
         Plots(classes).held_out(TRUTH[QUESTIONS])
+
+
+def test_the_calibration_of_categories_is_of_their_probabilities(classes):
+    axes = classes.plot.calibration().axes[0]
+    assert axes.get_xlabel() == "predicted probability of a category"
+    assert axes.get_ylabel() == "share of cells with that category, training cells"

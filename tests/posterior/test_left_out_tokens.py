@@ -137,6 +137,8 @@ def test_topics_that_predict_words_no_better_than_their_frequencies_are_said():
     one = {"topic_concentration": 1.0, "topic_weights": np.array([0.5, 0]), "topic_rest": 0.5}
     alone = posterior(mf.HDPLDA(), data, {"topic": 0 * labels}, num_topic=1, **one)
     assert [alarm.kind for alarm in alone.alarms()] == ["one group"]
+    # one topic is no better than none
+    assert not posterior(mf.LDA(1, 5.0, 5.0), data, {"topic": 0 * labels}).alarms()
 
 
 def test_groups_that_predict_ratings_worse_than_row_and_column_means_are_said():

@@ -340,6 +340,8 @@ def test_the_command_line_imports_a_module_of_the_present_folder(tmp_path, capsy
     said = capsys.readouterr().err
     assert "--import no_such_module: this module is neither installed" in said
     assert "PYTHONPATH" in said
+    assert run(["--import", "./my_part_of_this_folder", "models"]) == 2
+    assert "name it without .py and without its folder" in capsys.readouterr().err
     assert run(["--import", "my_broken_part", "models"]) == 2
     assert "No module named 'no_such_dependency'" in capsys.readouterr().err
     data = tmp_path / "X.npy"

@@ -155,16 +155,17 @@ class IndependentColumns(Family):
 
     @property
     def is_of_data(self) -> bool:
-        return self._has_open_units or (self.family is not None and self.family.is_of_data)
+        if isinstance(self.family, NormalInverseGamma | None):
+            return self._has_open_units
+        return self.family.is_of_data
 
     @property
     def _has_open_units(self) -> bool:
-        """Whether location and scale of every column follow from the data."""
+        """Whether columns are normal, with neither units nor all settings stated."""
         if self.location is not None or self.scale is not None:
             return False
         family = self.family
-        is_open = isinstance(family, NormalInverseGamma) and family.is_of_data
-        return family is None or (is_open and family.location is None and family.rate is None)  # type: ignore[attr-defined]
+        return family is None or (isinstance(family, NormalInverseGamma) and family.is_of_data)
 
     def known_from(self, values: Array, *, num_groups: float = 10) -> IndependentColumns:
         """The family with what is left open taken from the data: see `from_data`."""
@@ -172,7 +173,7 @@ class IndependentColumns(Family):
         if self._has_open_units:
             units = self.settings_from(values, num_groups=num_groups)
             return self._in_units(_NORMAL, size=values.shape[1], **units)
-        if self.family is None or isinstance(self.family, NormalInverseGamma):
+        if isinstance(self.family, NormalInverseGamma | None):
             return self.standard()
         known = self.family.known_from(jnp.ravel(values), num_groups=num_groups)
         return dataclasses.replace(self, family=known)
@@ -180,7 +181,8 @@ class IndependentColumns(Family):
     def standard(self) -> IndependentColumns:
         if self._has_open_units:
             return self._in_units(NormalInverseGamma.standard_settings, size=self.size, **_UNITS)
-        return dataclasses.replace(self, family=self._known()) if self.is_of_data else self
+        known = self._known()
+        return self if known is self.family else dataclasses.replace(self, family=known)
 
     def _in_units(
         self, settings: Mapping[str, float], *, size: int | None, location: object, scale: object
@@ -193,6 +195,9 @@ class IndependentColumns(Family):
         )
         # another shape keeps the mean of 1 / variance
         rate = settings["rate"] * shape / settings["shape"]
+        if stated.rate is not None:  # of the values as they are
+            rate, scale = stated.rate, 1.0
+        location = location if stated.location is None else stated.location
         family = NormalInverseGamma(0.0, weight, shape, rate)
         size = self.size if size is None else size
         return IndependentColumns(family, size, location=location, scale=scale)

@@ -56,8 +56,9 @@ class NormalInverseGamma(Family):
 
     What is left out a run chooses from the values, for G groups: as location their mean, which
     counts as .01 values, shape 1.5, and a rate with which the expected variance is that of the
-    values over G^2 (see `IndependentColumns.from_data`). Without data, as in `Network.simulate`,
-    it is location 0, weight 1, shape 2 and rate 1.
+    values over G^2 (see `IndependentColumns.from_data`); with another shape the mean of 1 /
+    variance is the same. Without data, as in `Network.simulate`, it is location 0, weight 1, shape
+    2 and rate 1.
 
     Args:
         location: prior mean of the means.

@@ -77,7 +77,10 @@ def _check_codes(values: np.ndarray, data: Dense, columns: np.ndarray) -> None:
             f"... to {_MOST_CATEGORIES:,}{missing}"
         )
     if np.nanmin(values, initial=np.inf) == 1:
-        raise ValueError(f"data: no cell of the columns of categories is 0{_FROM_ONE}")
+        raise ValueError(
+            f"data: no cell of the columns of categories is 0{_FROM_ONE}. If 0 is a category that "
+            "no row has, state their number, DirichletMultinomial(V)"
+        )
 
 
 def prior_count(family: Family, counts: Array, statistics: PyTree) -> Array:
