@@ -21,7 +21,8 @@ TOPICS = NETWORK | {"CompletesDocuments", "RanksWords", "ScoresDocuments"}
 TOPICS |= {"ShowsColumns", "TransformsDocuments"}
 MIXTURE = NETWORK | {"DrawsCells", "HasPointwiseLikelihood", "HasRowGroups"}
 MIXTURE |= {"PredictsCells", "TransformsRows"}
-ROWS = MIXTURE | {"DrawsNewRows", "HasColumnValues", "ScoresFurtherRows", "TakesNewRows"}
+ROWS = MIXTURE | {"DrawsNewRows", "HasColumnValues", "TakesNewRows"}
+ROWS |= {"ScoresCellsOfNewRows", "ScoresFurtherRows"}
 RATINGS = MIXTURE - {"HasRowGroups"} | {
     "HasCategories",
     "RanksColumns",
