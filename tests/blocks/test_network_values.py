@@ -136,7 +136,7 @@ def test_known_parents_and_functions_of_parents():
 def test_entries_of_mixtures_of_gaussians():
     centres = np.where(GENERATOR.random(30)[:, None] < 0.4, [0.0, 8.0], [5.0, -2.0])
     data = mf.Dense(centres + GENERATOR.normal(size=(30, 2)))
-    model = mf.MixtureOfGaussians(2, family=mf.NormalInverseWishart(2))
+    model = mf.MixtureOfGaussians(2, family=mf.NormalInverseWishart(2).standard())
     draw = first_draw(model.sampler(), data)
     counts, size = np.ravel(draw["group_counts"]) + 1, np.asarray(draw["x_number"])
     columns, values = np.array([0, 1, 0]), np.array([2.5, 3.0, -20.0])
