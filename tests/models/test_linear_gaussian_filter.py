@@ -22,7 +22,7 @@ from jaxmf.samplers.resampling import (
 from jaxmf.testing import check_means, enumerate_features
 from tests import LONG_RUNS
 
-NUM_RUNS = 4_000
+NUM_RUNS = 10_000
 NUM_ROWS = 3
 MOST_SHOWN = 4
 
@@ -177,7 +177,7 @@ def check(
     anneal_steps=0,
     num_runs=NUM_RUNS,
     capacity=12,
-    max_standard_error=0.005,
+    max_standard_error=0.003,
     **options,
 ):
     model = LinearGaussianIBP(**(PRIORS if hyper else FIXED), bias=bias)
@@ -260,7 +260,7 @@ def test_all_ways(way, hyper, every, missing):
             rejuvenate_every=every,
             num_particles=PARTICLES[way],
             capacity=8 if way == "optimal" else 12,
-            num_runs=1000 if way == "optimal" else NUM_RUNS,
+            num_runs=1000 if way == "optimal" else 4000,
             max_standard_error=0.01,
         )
 

@@ -312,7 +312,7 @@ def feature_model():
     )
 
 
-def runs_of_model(annealed, data, *, num_runs=4_000):
+def runs_of_model(annealed, data, *, num_runs=10_000):
     algorithm = annealed_smc(annealed, num_particles=8, chain_length=4, powers=[0.3, 1.0])
     state, trace, overflow = many_runs(
         algorithm, data, num_steps=3, num_runs=num_runs, compiler_options=LONG_RUNS

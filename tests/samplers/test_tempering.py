@@ -161,7 +161,7 @@ def test_a_tempered_chain_of_the_noisy_or_against_enumeration():
     check_means(jax.device_get(found), means, title="tempered noisy-OR")
 
 
-def check_missing_cells(*, redraws, num_chains=1_000):
+def check_missing_cells(*, redraws, num_chains=2_000):
     """Tempered linear-Gaussian chains with a missing cell, which exact draws of Z do not need."""
     case = linear_gaussian.FINITE
     path = case.model.annealed(case.data)
