@@ -185,8 +185,8 @@ def _check_options(entry: Entry, options: dict[str, object]) -> None:
     known = [setting.name for setting in registry.annealing_settings(entry)]
     unknown = [name for name in options if name not in known]
     if unknown:
-        own = inspect.signature(smc).parameters.values()
-        every = [*known, *(one.name for one in own if one.kind is one.KEYWORD_ONLY)]
+        parameters = inspect.signature(smc).parameters.values()
+        every = [*known, *(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)]
         raise TypeError(
             f"smc takes no option {', '.join(map(repr, unknown))}; for {entry.class_name} it takes "
             f"{', '.join(known)} beside its own arguments.{meant(unknown[0], every)}"

@@ -64,7 +64,7 @@ def _options(
 def _import(module: str) -> None:
     """Imports a module that the user names, of the present folder where none is installed.
 
-    The folder comes last, so that no file in it takes the place of what is installed.
+    The folder comes last, so that no file in it hides what is installed.
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())

@@ -231,8 +231,10 @@ def _check_one_reading(
     name: str, data: object, container_type: type, question: str, *refused: Callable[[object], bool]
 ) -> None:
     if any(test(data) for test in refused):
-        wide: Any = data if is_frame(data) and len(getattr(data, "columns", ())) > 4 else None
-        odd = "" if wide is None else odd_columns(wide)
+        frame: Any = data
+        # up to four columns may be those of a list: row, column, value, time
+        is_wide = is_frame(data) and len(frame.columns) > 4
+        odd = odd_columns(frame) if is_wide else ""
         raise TypeError(
             f"{name}: a {type(data).__name__} has more than one reading here: {question}? "
             f"Say it with {_MAKE_ONE[container_type]}, or .from_array(x) for a matrix."

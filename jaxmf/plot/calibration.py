@@ -98,11 +98,16 @@ def coverage_picture(values: np.ndarray, prediction: Prediction, kind: str) -> F
 
 
 def reliability_picture(
-    values: np.ndarray, probabilities: np.ndarray, kind: str, *, of: str = "a one"
+    values: np.ndarray,
+    probabilities: np.ndarray,
+    kind: str,
+    *,
+    of: str = "a one",
+    share: str = "share of ones",
 ) -> Figure:
     """How often cells are one where that has some probability: (M,) zeros and ones, (M,) float.
 
-    Args: of: what the probabilities are of, such as "a category", of cells that have it or not.
+    Args: of, share: what the probabilities and the shares are of, for the axes.
     """
     figure, (axes,) = figure_of(1, 1, width=4.2, height=3.3)
     order = np.argsort(probabilities, kind="stable")
@@ -110,8 +115,7 @@ def reliability_picture(
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle="--")
     _bars(axes, probabilities, values, bins)
     axes.set(xlabel=f"predicted probability of {of}", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-    share = "ones" if of == "a one" else f"cells with that {of.split()[-1]}"
-    axes.set_ylabel(f"share of {share}, {kind} cells")
+    axes.set_ylabel(f"{share}, {kind} cells")
     return figure
 
 

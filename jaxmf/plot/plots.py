@@ -379,9 +379,8 @@ class Plots:
             found = posterior.probabilities(cells)
             is_true, probabilities = values[:, None] == found.levels, found.values
             may_be = probabilities > 0  # other columns have more categories
-            return reliability_picture(
-                is_true[may_be], probabilities[may_be], kind, of="a category"
-            )
+            words = {"of": "a category", "share": "share of cells with that category"}
+            return reliability_picture(is_true[may_be], probabilities[may_be], kind, **words)
         cells, values = real
         prediction = posterior.predict(cells, quantiles=QUANTILES)
         if np.isin(values, (0, 1)).all():

@@ -164,8 +164,13 @@ def _tiles(posterior: Answers, error: HeldOutError | None, summary: Summary) -> 
         count = f"{low}" if low == high else f"{low}–{high}"
         tiles.append((count, "features, 90 % of the posterior"))
     if error is not None and error.num_categories:
-        category_words = error.category_words.partition(" ")
-        tiles.append((category_words[0], f"{category_words[2]} (held-out cells)"))
+        tiles.append(
+            (
+                f"{error.accuracy:.0%}",
+                f"of {error.num_categories:,} held-out categories right; by the most common one of "
+                f"the column {error.common_accuracy:.0%}",
+            )
+        )
     if error is not None and error.num_real:
         less = 100 * (1 - error.rmse / error.column_mean_rmse)
         better = f"{less:.0f} % less" if less >= 0 else f"{-less:.0f} % more"

@@ -353,7 +353,7 @@ def calibration(posterior: Answers, truth: object, error: HeldOutError | None) -
         return Section("Calibration on training cells", words, pictures)
     hidden = f"{error.num_cells:,} cells were hidden from the model. "
     if error.num_categories:
-        hidden += f"{error.category_words}. ".capitalize()
+        hidden += f"{error.category_words}. "
     density = f"mean log predictive density {error.log_likelihood:.3g}. "
     if not error.num_real:
         return Section("Held-out cells", hidden + density.capitalize(), pictures)

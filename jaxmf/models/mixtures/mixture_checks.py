@@ -11,7 +11,7 @@ from jaxmf.data import Dense
 from jaxmf.data.checks import show_position
 from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
 from jaxmf.likelihoods.families.columns import IndependentColumns
-from jaxmf.likelihoods.families.family import Family
+from jaxmf.likelihoods.families.family import Family, check_family
 from jaxmf.likelihoods.families.mixed_columns import MixedColumns
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
@@ -30,8 +30,14 @@ def is_of_data(family: Family | None) -> bool:
     return family is None or family.is_of_data
 
 
-def as_rows(family: Family | None) -> Family | None:
-    """The family of rows: one of categories is that of each column, independent in a group."""
+def family_of_rows(family: Family | None) -> Family | None:
+    """A family that was checked: one of categories is that of each column, independent in a group.
+
+    Raises:
+        TypeError: it is no family.
+    """
+    if family is not None:
+        check_family(family)
     if isinstance(family, BetaBinary | DirichletMultinomial):
         return IndependentColumns(family)
     return family

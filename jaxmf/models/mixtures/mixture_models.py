@@ -41,7 +41,7 @@ from jaxmf.data import Dense, Tokens
 from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
 from jaxmf.likelihoods.families.columns import IndependentColumns
-from jaxmf.likelihoods.families.family import Family, check_family
+from jaxmf.likelihoods.families.family import Family
 from jaxmf.likelihoods.families.mixed_columns import MixedColumns
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.model import GroupMoments, Pair
@@ -411,9 +411,7 @@ class MixtureOfGaussians(_SequentialMixture):
 
     def __post_init__(self) -> None:
         Dirichlet(self.num_components, self.concentration)
-        if self.family is not None:
-            check_family(self.family)
-            assign(self, family=mixture_checks.as_rows(self.family))
+        assign(self, family=mixture_checks.family_of_rows(self.family))
 
     def _prior(self) -> PartitionPrior:
         return Dirichlet(self.num_components, self.concentration)
@@ -447,9 +445,7 @@ class DPMixture(_SequentialMixture):
 
     def __post_init__(self) -> None:
         assign(self, concentration=self._prior().concentration)
-        if self.family is not None:
-            check_family(self.family)
-            assign(self, family=mixture_checks.as_rows(self.family))
+        assign(self, family=mixture_checks.family_of_rows(self.family))
 
     def _prior(self) -> DirichletProcess | PitmanYor:
         if self.discount is None:
@@ -484,9 +480,7 @@ class FlexibleMixture(_Mixture):
 
     def __post_init__(self) -> None:
         check_flexible("prior", self.prior)
-        if self.family is not None:
-            check_family(self.family)
-            assign(self, family=mixture_checks.as_rows(self.family))
+        assign(self, family=mixture_checks.family_of_rows(self.family))
 
     def _prior(self) -> PartitionPrior:
         return self.prior
