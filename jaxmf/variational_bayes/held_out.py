@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import SparseBinary
+from jaxmf.data.long_arrays import aligned_copy
 from jaxmf.types import Array
 from jaxmf.variational_bayes.parameters import Half, Parameters, half
 from jaxmf.variational_bayes.pieces import Layout, Pieces
@@ -83,7 +84,9 @@ def leave_out(layout: Layout, row: np.ndarray, column: np.ndarray) -> tuple[Layo
 
 
 def _last(pieces: Pieces, lines: np.ndarray, index: np.ndarray) -> tuple[Pieces, Array]:
-    all_indices, counts = np.array(pieces.indices), np.array(pieces.counts)
+    # JAX on a CPU takes an aligned array of its dtype over and does not copy it
+    all_indices = aligned_copy(np.asarray(pieces.indices), np.dtype(np.int32))
+    counts = np.array(pieces.counts)
     # of the few lines that lose a cell
     touched = np.isin(np.asarray(pieces.line), lines)
     indices, size = all_indices[touched], int(all_indices.max(initial=0)) + 1
@@ -94,7 +97,8 @@ def _last(pieces: Pieces, lines: np.ndarray, index: np.ndarray) -> tuple[Pieces,
     order = np.argsort(np.where(is_cell, is_out, 2), axis=-1, kind="stable")
     all_indices[touched] = np.take_along_axis(indices, order, axis=-1)
     counts[touched] -= is_out.sum(axis=-1)
-    return pieces._replace(indices=jnp.asarray(all_indices)), jnp.asarray(counts, jnp.int32)
+    pieces = pieces._replace(indices=jnp.asarray(all_indices, jnp.int32))
+    return pieces, jnp.asarray(counts, jnp.int32)
 
 
 def as_known(layout: Layout, held_out: HeldOut | None, is_known: Array) -> Layout:

@@ -84,8 +84,8 @@ def num_bytes(tree):
 def test_ones_are_laid_out_beside_little_of_their_size():
     """In the bytes of the ones: 2.7 are kept; all at once took 5.3, and 5.4 to leave some out.
 
-    Now 3.9 and 3.7 to 4.3: whether JAX copies an array of NumPy's, which is then counted no longer,
-    or takes it over depends on where it lies in memory. The limits hold for both.
+    Now 3.9 and 4.3. JAX copies an array of NumPy's that is not aligned, and may hold it for a while
+    until it has; so the large ones are aligned, and JAX takes them over.
     """
     shape, random = (30_000, 10_000), np.random.default_rng(0)
     cells = np.unique(random.integers(shape[0] * shape[1], size=300_000))
