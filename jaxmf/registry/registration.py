@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -237,3 +238,15 @@ def _check_free(
 def _is_same(first: Callable[..., object], second: Callable[..., object]) -> bool:
     """Whether two classes or functions are the same definition, perhaps made anew."""
     return (first.__module__, first.__qualname__) == (second.__module__, second.__qualname__)
+
+
+def module_that_failed(error: BaseException | None) -> str | None:
+    """The module of another package in whose code, or in what it called, an error arose, if any."""
+    things = [*names.REGISTERED.values(), *(entry.model for entry in REGISTERED.values())]
+    modules = {thing.__module__ for thing in things}
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if (name := frame.f_globals.get("__name__")) in modules:
+                return name
+        error = error.__cause__
+    return None

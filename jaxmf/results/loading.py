@@ -30,9 +30,10 @@ from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.posterior.replicas import check_temper
 from jaxmf.posterior.saving import FORMAT, MANIFEST
 from jaxmf.programs import refuse_in_fork
+from jaxmf.registry.registration import module_that_failed
 from jaxmf.results.posterior import Posterior
 from jaxmf.samplers import move_schedule
-from jaxmf.settings.names import NotRegisteredError
+from jaxmf.settings.names import NotRegisteredError, RegisteredCodeError
 
 _GROUPS = ("draws", "averages", "trace", "predicted_at", "weights", "state", "data", "features")
 _MAX_SIZE = 2**31 - 1
@@ -125,7 +126,9 @@ def load(folder: str | Path, *, data: object = None) -> Posterior:
         TypeError: `folder` is no path.
         ValueError: a file is damaged, a link, of another format or not what it should be (the
             message names file and key), or the data is another; or the model or a part of it is of
-            another package and its module was not imported (`NotRegisteredError`).
+            another package and its module was not imported (`NotRegisteredError`), or raises an
+            error itself (`RegisteredCodeError`, with that error as its cause).
+        ImportError: something that the model needs cannot be imported.
         RuntimeError: in a fork of a process that has run or loaded something.
     """
     refuse_in_fork()
@@ -171,7 +174,7 @@ def load(folder: str | Path, *, data: object = None) -> Posterior:
 
 @contextmanager
 def _part(manifest: Path, key: str) -> Iterator[None]:
-    """An error in a part of the manifest names it.
+    """An error in a part of the manifest names it; one of code does not call the file damaged.
 
     What was made on purpose, with the right check sum, can make any class fail that takes what it
     holds.
@@ -180,10 +183,18 @@ def _part(manifest: Path, key: str) -> Iterator[None]:
         yield
     except NotRegisteredError as error:
         raise NotRegisteredError(f"{manifest}: {error}") from None
+    except ImportError as error:  # of what is installed: a file names no module
+        words = f"{manifest}: {key!r} needs a module: {error}"
+        raise ImportError(words, name=error.name) from error
     except MemoryError:
         raise DamagedFileError(f"{manifest}: {key!r} needs more memory than there is") from None
     except Exception as error:
         words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        if module := module_that_failed(error):
+            raise RegisteredCodeError(
+                f"{manifest}: {module}, a module of another package, refused {key!r} or failed on "
+                f"it: {words}. See whether it is the version that the run was saved with"
+            ) from error
         raise DamagedFileError(f"{manifest}: {key!r} cannot be read: {words}") from error
 
 

@@ -207,7 +207,7 @@ def _make(
         return make(**values)
     except Exception as error:  # a class raises what it likes at arguments of a wrong kind
         words = str(error)[:200]
-        raise ValueError(f"{name}: {label} cannot be made of these parameters: {words}") from None
+        raise ValueError(f"{name}: {label} cannot be made of these parameters: {words}") from error
 
 
 def _check_parameter(name: str, value: object) -> None:

@@ -128,6 +128,10 @@ class NotRegisteredError(ValueError):
     """A saved run names a class or function of another package that was not imported."""
 
 
+class RegisteredCodeError(ValueError):
+    """Code of another package raised an error while a saved run was read; it is the cause."""
+
+
 def not_registered(name: object, module: object) -> NotRegisteredError:
     """What to do where a file names what is not registered."""
     return NotRegisteredError(

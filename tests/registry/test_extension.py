@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,10 @@ import pytest
 from jax.tree_util import Partial
 
 import jaxmf as mf
+from jaxmf import registry
 from jaxmf.data import Tokens
+from jaxmf.registry.entries import REGISTERED
+from jaxmf.settings.names import RegisteredCodeError
 from jaxmf.testing import check_model
 from tests import FAST_COMPILE
 from tests.extension.families import ZeroOrPoisson
@@ -180,6 +184,56 @@ def test_a_run_of_another_package_says_what_to_import(tmp_path, name, module):
     assert repr(module) in refused
     assert refused.startswith("NotRegisteredError")  # the file is not damaged
     assert loaded == type(model).__name__
+
+
+BRITTLE = """
+from dataclasses import dataclass
+import jax
+import jaxmf as mf
+from tests.extension.models import RobustMeans
+
+FAILS = set()
+
+@mf.register
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Brittle(RobustMeans):
+    def __post_init__(self):
+        if "settings" in FAILS:
+            raise RuntimeError("no room for these settings")
+
+    def sampler(self):
+        if "sampler" in FAILS:
+            raise KeyError("table")
+        return super().sampler()
+"""
+
+
+def test_code_of_another_package_that_fails_is_no_damage_of_the_file(tmp_path, monkeypatch):
+    (tmp_path / "brittle.py").write_text(BRITTLE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    brittle = importlib.import_module("brittle")
+    try:
+        mf.sample(brittle.Brittle(), matrix(), **SETTINGS).save(tmp_path / "run")
+        for part, cause, words in (
+            ("settings", RuntimeError, "'model' or failed on it: RuntimeError: no room for these"),
+            ("sampler", KeyError, "'run' or failed on it: KeyError: 'table'"),
+        ):
+            brittle.FAILS = {part}
+            with pytest.raises(RegisteredCodeError, match=f"brittle, .* refused {words}") as found:
+                mf.load(tmp_path / "run")
+            assert isinstance(found.value.__cause__, cause)
+        brittle.FAILS = set()
+        assert mf.load(tmp_path / "run").model == brittle.Brittle()
+        monkeypatch.setattr(registry, "decode_model", _import_what_is_missing)
+        with pytest.raises(ImportError, match="'model' needs a module: No module named 'no_such"):
+            mf.load(tmp_path / "run")
+    finally:
+        del REGISTERED["brittle"]
+
+
+def _import_what_is_missing(*arguments):
+    importlib.import_module("no_such_module")
 
 
 def test_a_module_that_a_file_names_is_never_imported(tmp_path):
