@@ -102,6 +102,11 @@ def _is_module(package: object, name: str) -> bool:
     return isinstance(getattr(package, name), types.ModuleType)
 
 
+def _without_new(owner: type, name: str, *default: object) -> object:
+    """`getattr`; classes show the signature of `__init__`, not the `__new__` before it."""
+    return None if name == "__new__" else getattr(owner, name, *default)
+
+
 def setup(app: object) -> None:
     """Called by sphinx."""
     _prepare_kernels()
@@ -111,4 +116,5 @@ def setup(app: object) -> None:
     app.connect("env-updated", _names_without_a_page)
     app.connect("source-read", _measured_tables)
     app.connect("source-read", _links_within_the_site)
+    app.add_autodoc_attrgetter(type, _without_new)
     app.connect("autodoc-process-docstring", docstrings.as_restructured_text, priority=100)

@@ -1,17 +1,20 @@
 """Checks of single values that users give: each names the argument and says what it must be.
 
-`assign` sets what was checked in a frozen description.
+`ChecksNames` is the base of what users construct; `assign` sets what was checked in a frozen
+description.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import math
 import numbers
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -61,6 +64,32 @@ def meant(name: object, known: Iterable[str], *, quoted: bool = False) -> str:
         return ""
     found = lowered[near[0]]
     return f" Is {found!r} meant?" if quoted else f" Is {found} meant?"
+
+
+class ChecksNames:
+    """A class whose constructor answers a name that it does not take with the one meant."""
+
+    def __new__(cls, *values: object, **settings: object) -> Self:
+        """An empty instance. Raises TypeError: `__init__` does not take one of these names."""
+        if cls.__init__ is object.__init__:
+            return super().__new__(cls, *values, **settings)  # which takes none
+        known = _names_of(cls.__init__) or tuple(settings)
+        unknown = [name for name in settings if name not in known]
+        if unknown:
+            raise TypeError(
+                f"{cls.__name__} takes no {', '.join(map(repr, unknown))}; it takes "
+                f"{', '.join(known)}.{meant(unknown[0], known)}"
+            )
+        return super().__new__(cls)
+
+
+@functools.cache
+def _names_of(constructor: Callable[..., None]) -> tuple[str, ...]:
+    """The names that a constructor takes; none where it takes any."""
+    parameters = list(inspect.signature(constructor).parameters.values())[1:]
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return ()
+    return tuple(each.name for each in parameters if each.kind is not each.VAR_POSITIONAL)
 
 
 def check_function(name: str, value: object) -> Callable[..., object] | None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxmf.arguments import ChecksNames
+
 if TYPE_CHECKING:
     import numpyro.distributions as dist
 
@@ -17,7 +19,7 @@ _MOST_VALUES = 8
 """Arrays with more numbers than this are shown by their shape."""
 
 
-class Readable:
+class Readable(ChecksNames):
     """Shows itself as the call that makes it again, settings at their defaults left out.
 
     Numpyro distributions are shown as they are written, `Gamma(concentration=1.0, rate=1.0)`, and

@@ -1,8 +1,15 @@
-"""Checks of single numbers."""
+"""Checks of single numbers, and of the names that constructors take."""
 
+import copy
+import dataclasses
+import inspect
+import pickle
+
+import jax
 import numpy as np
 import pytest
 
+import jaxmf as mf
 from jaxmf.arguments import check_count, check_number
 
 
@@ -43,3 +50,30 @@ def test_counts_that_are_none(value, error, words):
 def test_numbers_beyond_their_bounds(value, bounds, error, words):
     with pytest.raises(error, match=words):
         check_number("x", value, **bounds)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: mf.BPMF(factors=3), r"^BPMF takes no 'factors'.* Is num_factors meant\?$"),
+        (lambda: mf.Gaussian(sigma=1.0), r"^Gaussian takes no 'sigma'; it takes noise_scale\.$"),
+        (lambda: mf.IndianBuffet(alhpa=1.0), r"Is alpha meant\?$"),
+        (lambda: mf.Dense([[1.0]], names=["a"]), r"^Dense takes no 'names'.* Is row_names meant\?"),
+        (lambda: mf.Tokens(columns={}, size={}), r"Is sizes meant\?$"),
+        (lambda: mf.Features(matrx=[[1.0]]), r"^Features takes no 'matrx'.* Is matrix meant\?$"),
+        (lambda: mf.CellFeatures(rowz=[0]), r"^CellFeatures takes no 'rowz'.* Is rows meant\?$"),
+        (lambda: dataclasses.replace(mf.LDA(3), topics=4), r"Is num_topics meant\?$"),
+        (lambda: mf.Likelihood(3), "takes exactly one argument"),
+    ],
+)
+def test_a_name_that_a_constructor_does_not_take_is_answered_with_the_one_meant(make, words):
+    with pytest.raises(TypeError, match=words):
+        make()
+
+
+def test_classes_that_check_names_are_copied_and_shown_as_others():
+    model = mf.BPMF(3, offset=2.0)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), jax.tree.map(id, model)):  # noqa: S301
+        assert other.num_factors == 3
+    assert list(inspect.signature(mf.BPMF).parameters)[:2] == ["num_factors", "row_features"]
+    assert next(iter(inspect.signature(mf.Dense).parameters)) == "values"

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.arguments import assign
+from jaxmf.arguments import ChecksNames, assign
 from jaxmf.data import checks, names
 from jaxmf.data.container import bare, check_headings, checked_cells, digest, lookup
 from jaxmf.data.encoding import Column
@@ -26,7 +26,7 @@ _REMEDY = "Give the features of each cell once."
 
 @jax.tree_util.register_pytree_with_keys_class
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class CellFeatures:
+class CellFeatures(ChecksNames):
     """Side information about cells: M lines of F numbers, each with its row and its column.
 
     The cells are those of the data and those to be predicted, in any order; they are kept by rows,

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxmf.arguments import assign
+from jaxmf.arguments import ChecksNames, assign
 from jaxmf.data import alignment, names, process_cells
 from jaxmf.data.container import bare, digest
 from jaxmf.data.process_cells import ADVICE, CellPart, SpreadColumn
@@ -30,7 +30,7 @@ class Elsewhere(NamedTuple):
     missing: CellPart | None = None
 
 
-class SpansProcesses:
+class SpansProcesses(ChecksNames):
     """A container of which each process of `jax.distributed` may have a part."""
 
     @property

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.arguments import ChecksNames
 from jaxmf.types import Array
 
 
-class FeatureProducts:
+class FeatureProducts(ChecksNames):
     """The part of `Features` that multiplies: dense (N, F), or the list of what is not zero."""
 
     values: Array
