@@ -103,6 +103,13 @@ def num_mappings() -> int:
     return regions.read_bytes().count(b"\n") if regions.exists() else 0
 
 
+@pytest.fixture
+def double_precision():
+    """The test with 64-bit floats, whatever the default is."""
+    with jax.enable_x64(True):
+        yield
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder of real data sets named by JAXMF_DATA; the test skips when there is none."""

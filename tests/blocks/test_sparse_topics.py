@@ -1,7 +1,5 @@
 """`sweep="sparse"` of topics: enumeration, long lists of topics, joint distributions, refusals."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,65 +8,20 @@ import pytest
 
 import jaxmf as mf
 from jaxmf.blocks import sparse
-from jaxmf.blocks.state import NetworkState
-from jaxmf.data import Tokens
-from jaxmf.testing import check_means
 from tests import FAST_COMPILE
-from tests.support import network_oracles as oracles
 from tests.support.network_checks import GAMMA, check_step, observed, whole_step, words
-
-PRIOR = mf.Dirichlet(3, [0.4, 0.9, 0.6])
-FIVE = Tokens(  # of the documents one is empty and one has one token; one word does not occur
-    {"document": np.array([3, 0, 3, 2, 0]), "word": np.array([0, 0, 1, 0, 1])},
-    {"document": 4, "word": 3},
+from tests.support.sparse_checks import (
+    FIVE,
+    FLAT,
+    check_a_long_list,
+    check_five_tokens,
+    state_of,
+    topics,
 )
 
 
-def topics(prior, concentration, size=3):
-    word = observed(mf.DirichletMultinomial(size, concentration), "topic")
-    return mf.Network(topic=mf.Block(prior, by="document"), word=word)
-
-
-def state_of(network, labels):
-    hyperparameters = {name: network.blocks[name].distribution.start(0) for name in ("topic",)}
-    hyperparameters["word"] = network.blocks["word"].distribution.start()
-    return NetworkState({"topic": jnp.asarray(labels, jnp.int32)}, hyperparameters, {})
-
-
-def frequent(values, probabilities):
-    """Values at what is frequent enough for a comparison of means."""
-    return values[..., probabilities > 1e-3]
-
-
-def check_five_tokens():
-    """Three sweeps from draws of the exact posterior, against all 243 states of five tokens."""
-    network = topics(PRIOR, [0.3, 0.9, 0.5]).at(FIVE)
-    states = np.array(list(itertools.product(range(3), repeat=5)))
-    log_posterior = [
-        oracles.log_joint(network, {**FIVE.columns, "topic": labels}) for labels in states
-    ]
-    posterior = np.exp(np.array(log_posterior) - max(log_posterior))
-    posterior /= posterior.sum()
-    chosen = np.random.default_rng(0).choice(len(states), 20_000, p=posterior)
-
-    def run(key, labels):
-        def one(state, sweep_key):
-            return sparse.sweep(network, "topic", sweep_key, state, FIVE)[0], None
-
-        state, _ = jax.lax.scan(one, state_of(network, labels), jax.random.split(key, 3))
-        return state.values["topic"] @ (3 ** np.arange(5)[::-1])
-
-    keys = jax.random.split(jax.random.key(2), len(chosen))
-    indices = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys, states[chosen])
-    together = states[:, :, None] == states[:, None]
-    first, second = np.triu_indices(5, 1)
-    together = together[:, first, second]
-    exact = {"state": frequent(posterior, posterior), "pairs": posterior @ together}
-    drawn = {
-        "state": frequent(np.eye(len(states))[indices], posterior),
-        "pairs": together[indices],
-    }
-    check_means(drawn, exact, title="five tokens", max_standard_error=0.01)
+def sweep(network, key, state, data):
+    return sparse.sweep(network, "topic", key, state, data)
 
 
 def left_in(moved):
@@ -84,13 +37,13 @@ def left_in(moved):
 def test_sweeps_of_five_tokens_against_enumeration(monkeypatch):
     # an entry holds one token, so that topics with more have several
     monkeypatch.setattr(sparse.Packing, "of", lambda num_topics: sparse.Packing(1))
-    check_five_tokens()
+    check_five_tokens(FLAT, sweep)
 
 
 def test_a_token_that_is_not_taken_out_first_is_caught(monkeypatch):
     monkeypatch.setattr(sparse._Sweep, "moved", left_in(sparse._Sweep.moved))
     with pytest.raises(AssertionError, match="five tokens"):
-        check_five_tokens()
+        check_five_tokens(FLAT, sweep)
 
 
 def check_sums(num_moves=300):
@@ -132,28 +85,7 @@ def test_sums_that_a_token_leaves_behind_are_caught(monkeypatch):
 
 def test_the_first_token_of_a_word_with_forty_topics_among_150_has_its_conditional(monkeypatch):
     monkeypatch.setattr(sparse.Packing, "of", lambda num_topics: sparse.Packing(2))
-    generator = np.random.default_rng(1)
-    columns = {"document": np.repeat([0, 1, 2], 20), "word": generator.integers(0, 2, 60)}
-    columns["word"][0] = 0
-    data = Tokens(columns, {"document": 3, "word": 2})
-    labels = generator.permutation(150)[:60]
-    labels[2:5] = labels[0]
-    concentration, word_concentration = generator.gamma(1.0, size=150), np.array([0.3, 0.9])
-    network = topics(mf.Dirichlet(150, concentration), word_concentration, 2).at(data)
-    others, of_word, of_document = labels[1:], columns["word"][1:] == 0, np.arange(1, 60) < 20
-    count = [np.bincount(labels, minlength=150) for labels in (others, others[of_word])]
-    weights = np.bincount(others[of_document], minlength=150) + concentration
-    weights *= (count[1] + 0.3) / (count[0] + 1.2)
-
-    def run(key):
-        state, _ = sparse.sweep(network, "topic", key, state_of(network, labels), data)
-        return state.values["topic"][0]
-
-    keys = jax.random.split(jax.random.key(3), 10_000)
-    drawn = np.eye(150)[jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys)]
-    exact = weights / weights.sum()
-    drawn, exact = {"topic": frequent(drawn, exact)}, {"topic": frequent(exact, exact)}
-    check_means(drawn, exact, max_standard_error=0.01)
+    check_a_long_list(sweep)
 
 
 JOINT = {
@@ -181,11 +113,11 @@ def test_a_token_that_is_not_taken_out_first_is_caught_by_the_joint_distribution
         check_joint("fixed")
 
 
-@pytest.mark.parametrize("sweep", ["sequential", "sparse"])
-def test_five_thousand_topics_compile_to_one_kernel(sweep):
+@pytest.mark.parametrize("name", ["sequential", "sparse"])
+def test_five_thousand_topics_compile_to_one_kernel(name):
     network = topics(mf.Dirichlet(5_000, 0.1), 0.5).at(FIVE)
-    sampler = network.sampler(sweep=sweep)
-    state = state_of(network, [4_999, 0, 7, 7, 4_000])
+    sampler = network.sampler(sweep=name)
+    state = state_of(network, {"topic": [4_999, 0, 7, 7, 4_000]})
     after, _ = jax.jit(sampler.step)(jax.random.key(0), state, FIVE, jnp.ones(()))
     assert np.all((after.values["topic"] >= 0) & (after.values["topic"] < 5_000))
 

@@ -10,6 +10,8 @@ from jaxmf.likelihoods.spectrum import log_density
 from jaxmf.testing import check_means
 from tests.support.bilinear_oracle import cell_distributions, log_likelihood
 
+pytestmark = pytest.mark.usefixtures("double_precision")
+
 RNG = np.random.default_rng(3)
 U = np.concatenate([RNG.random((6, 3)) < 0.5, np.zeros((6, 1), bool)], axis=1)
 V = np.concatenate([RNG.random((5, 2)) < 0.5, np.zeros((5, 1), bool)], axis=1)
@@ -17,12 +19,6 @@ V = np.concatenate([V, V[:, :1]], axis=1)  # a column that depends on another, a
 X = RNG.normal(size=(6, 5))
 SCALES = {"noise_scale": 0.6, "weight_scale": 1.3}
 MEANS = {"zero": 0.0, "number": 0.4, "matrix": RNG.normal(size=(4, 4))}
-
-
-@pytest.fixture(autouse=True)
-def _double_precision():
-    with jax.enable_x64(True):
-        yield
 
 
 def arrays(weight_mean):

@@ -33,6 +33,7 @@ from tests.support.binary_mf_setups import (
     must_fail,
     whole_step,
 )
+from tests.support.containers import without_cells
 
 
 def move(model, name):
@@ -161,15 +162,10 @@ def test_the_prior_comes_back_with_the_likelihood_off(likelihood):
     """No cell is observed: everything follows its prior."""
     model = make(likelihood, priors=FREE, hyperparameters=PRIORS)
     setup = Setup(model)
-    nothing = Dense(jnp.zeros(SHAPE), jnp.ones(SHAPE, bool))
-    leaves = [jnp.zeros(SHAPE), jnp.zeros(SHAPE, bool)]
-    unseen = jax.tree_util.tree_unflatten(
-        jax.tree_util.tree_structure(Dense(nothing.values, OBSERVED)), leaves
-    )
     check_prior(
         whole_step(model, weights="explicit"),
         sample_prior=setup.sample_prior,
-        data=unseen,
+        data=without_cells(SHAPE),
         statistics=setup.statistics,
         key=jax.random.key(34),
         compiler_options=FAST_COMPILE,

@@ -20,6 +20,8 @@ from jaxmf.samplers import feature_rows
 from jaxmf.samplers.feature_layout import Scales, row_prior
 from tests.support.oracles import all_matrices, posterior_of_classes, posterior_of_matrices
 
+pytestmark = pytest.mark.usefixtures("double_precision")
+
 NUM_ROWS, NUM_SLOTS = 3, 3
 STATES = all_matrices(NUM_ROWS, NUM_SLOTS)
 POWERS = 2 ** np.arange(NUM_ROWS * NUM_SLOTS - 1, -1, -1)
@@ -195,54 +197,64 @@ def lump(matrix, classes, states):
     return lumped, np.abs(onto_classes[states] - lumped[classes[states]]).max()
 
 
-@pytest.fixture(autouse=True)
-def _double_precision():
-    with jax.enable_x64(True):
-        yield
+def over_classes(matrix, concentration=1.0):
+    """A kernel of the process as one over classes, as labels do not matter; and their posterior."""
+    classes = class_indices()
+    posterior = posterior_of_classes(
+        X, max_features=NUM_SLOTS, concentration=concentration, **SETTINGS
+    )
+    lumped, difference = lump(matrix, classes, np.arange(len(STATES)))
+    assert difference < TOLERANCE
+    np.testing.assert_allclose(lumped.sum(axis=1), 1, atol=TOLERANCE)
+    return lumped, exact_over_classes(classes, posterior)
+
+
+def check_with_a_bias_feature(matrix):
+    """That a kernel with `num_fixed=1` leaves the posterior of the process invariant."""
+    classes = class_indices(bias=True)
+    posterior = posterior_of_classes(X, max_features=NUM_SLOTS - 1, bias=True, **SETTINGS)
+    exact = exact_over_classes(classes, posterior)
+    states = np.flatnonzero(STATES[:, :, 0].all(axis=1))
+    np.testing.assert_allclose(matrix[states][:, states].sum(axis=1), 1, atol=TOLERANCE)
+    lumped, difference = lump(matrix, classes, states)
+    assert difference < TOLERANCE
+    np.testing.assert_allclose(exact @ lumped, exact, rtol=0, atol=TOLERANCE)
+
+
+FINITE = BetaBernoulli(SETTINGS["alpha"], 1.3, NUM_SLOTS)
+
+
+def check_in_the_finite_model(*matrices):
+    """That kernels of the prior `FINITE` leave the posterior invariant."""
+    posterior = posterior_of_matrices(X, num_features=NUM_SLOTS, concentration=1.3, **SETTINGS)
+    exact = np.zeros(len(STATES))
+    exact[state_index(posterior.z)] = posterior.probability
+    for matrix in matrices:
+        np.testing.assert_allclose(exact @ matrix, exact, rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("whole_rows", [False, True], ids=["bits", "whole rows"])
 @pytest.mark.parametrize("concentration", [1.0, 0.4])
 def test_sweeps_of_the_process_leave_the_posterior_invariant(whole_rows, concentration):
     table = process_conditionals(concentration)
-    posterior = posterior_of_classes(
-        X, max_features=NUM_SLOTS, concentration=concentration, **SETTINGS
-    )
-    classes = class_indices()
-    exact = exact_over_classes(classes, posterior)
-    everyone = np.arange(len(STATES))
     for matrix in sweep_matrices(table, whole_rows=whole_rows):
-        lumped, difference = lump(matrix, classes, everyone)
-        assert difference < TOLERANCE  # labels do not matter, so it is a kernel over classes
-        np.testing.assert_allclose(lumped.sum(axis=1), 1, atol=TOLERANCE)
+        lumped, exact = over_classes(matrix, concentration)
         np.testing.assert_allclose(exact @ lumped, exact, rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("whole_rows", [False, True], ids=["bits", "whole rows"])
 def test_sweeps_with_a_bias_feature(whole_rows):
     table = conditionals(IndianBuffet(SETTINGS["alpha"]), bias=True)
-    posterior = posterior_of_classes(X, max_features=NUM_SLOTS - 1, bias=True, **SETTINGS)
-    classes = class_indices(bias=True)
-    exact = exact_over_classes(classes, posterior)
-    states = np.flatnonzero(STATES[:, :, 0].all(axis=1))
     for matrix in sweep_matrices(table, whole_rows=whole_rows):
-        assert np.allclose(matrix[states][:, states].sum(axis=1), 1, atol=TOLERANCE)
-        lumped, difference = lump(matrix, classes, states)
-        assert difference < TOLERANCE
-        np.testing.assert_allclose(exact @ lumped, exact, rtol=0, atol=TOLERANCE)
+        check_with_a_bias_feature(matrix)
 
 
 @pytest.mark.parametrize("orders", [RANDOM_ORDER, LEFT_TO_RIGHT], ids=["random", "fixed"])
 def test_sweeps_of_the_finite_model(orders):
     """Labelled features have no age: here any order will do."""
-    table = conditionals(BetaBernoulli(SETTINGS["alpha"], 1.3, NUM_SLOTS))
-    posterior = posterior_of_matrices(X, num_features=NUM_SLOTS, concentration=1.3, **SETTINGS)
-    exact = np.zeros(len(STATES))
-    exact[state_index(posterior.z)] = posterior.probability
-    for matrix in sweep_matrices(table, orders=orders):
-        np.testing.assert_allclose(exact @ matrix, exact, rtol=0, atol=TOLERANCE)
-    for matrix in sweep_matrices(table, whole_rows=True):
-        np.testing.assert_allclose(exact @ matrix, exact, rtol=0, atol=TOLERANCE)
+    table = conditionals(FINITE)
+    check_in_the_finite_model(*sweep_matrices(table, orders=orders))
+    check_in_the_finite_model(*sweep_matrices(table, whole_rows=True))
 
 
 def stationary_distribution(matrix):
@@ -298,9 +310,7 @@ def test_a_wrong_conditional_is_seen():
             return jnp.asarray(self.alpha)
 
     table = conditionals(Twin(SETTINGS["alpha"]))
-    classes = class_indices()
-    exact = exact_over_classes(classes, posterior_of_classes(X, max_features=NUM_SLOTS, **SETTINGS))
-    lumped, _ = lump(sweep_matrices(table)[0], classes, np.arange(len(STATES)))
+    lumped, exact = over_classes(sweep_matrices(table)[0])
     assert np.abs(exact @ lumped - exact).max() > 1e-3
 
 

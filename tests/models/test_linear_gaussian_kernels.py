@@ -20,6 +20,7 @@ from jaxmf.samplers import parallel_sweep as parallel
 from jaxmf.samplers.feature_layout import num_features
 from jaxmf.testing import check_kernel, check_prior
 from tests import FAST_COMPILE
+from tests.support.containers import without_cells
 
 NUM_ROWS, NUM_COLUMNS = 4, 2
 OBSERVED = jnp.array([[True, True], [False, True], [True, True], [True, False]])
@@ -155,15 +156,10 @@ def test_the_prior_comes_back_with_the_likelihood_off(sweep):
     """No cell is observed: features, cells and hyperparameters follow their prior."""
     model = LinearGaussianIBP(**PRIORS)
     setup = Setup(model)
-    nothing = jax.tree.map(jnp.asarray, Dense(jnp.zeros((NUM_ROWS, NUM_COLUMNS)), OBSERVED))
-    unseen = jax.tree_util.tree_unflatten(
-        jax.tree_util.tree_structure(nothing),
-        [jnp.zeros((NUM_ROWS, NUM_COLUMNS)), jnp.zeros((NUM_ROWS, NUM_COLUMNS), bool)],
-    )
     check_prior(
         step_kernel(model, sweep),
         sample_prior=setup.sample_prior,
-        data=unseen,
+        data=without_cells((NUM_ROWS, NUM_COLUMNS)),
         statistics=setup.statistics,
         key=jax.random.key(24),
         compiler_options=FAST_COMPILE,

@@ -22,6 +22,8 @@ from jaxmf.samplers.noisy_or import moves
 from jaxmf.samplers.noisy_or.new_causes import count_table, new_cause_log_weights
 from jaxmf.samplers.noisy_or.sweep import flip_log_odds
 
+pytestmark = pytest.mark.usefixtures("double_precision")
+
 NUM_ROWS, NUM_COLUMNS, NUM_SLOTS = 2, 2, 3
 ALPHA, CONCENTRATION = 1.3, 0.7
 VALUES = {"cause_probability": 0.35, "efficacy": 0.85, "leak": 0.15}
@@ -261,12 +263,6 @@ def activity_matrix():
                 probability = distributions[0][first] * distributions[1][second] / len(orders)
                 matrix[index, state_index(z, new_y)] += probability
     return matrix
-
-
-@pytest.fixture(autouse=True)
-def _double_precision():
-    with jax.enable_x64(True):
-        yield
 
 
 def assert_invariant(matrix, exact):

@@ -25,6 +25,7 @@ from jaxmf.samplers.noisy_or import informed, moves, parallel
 from jaxmf.samplers.noisy_or import sweep as sequential
 from jaxmf.testing import check_kernel, check_prior
 from tests import FAST_COMPILE
+from tests.support.containers import without_cells
 
 NUM_ROWS, NUM_COLUMNS = 4, 3
 OBSERVED = jnp.array(
@@ -233,15 +234,10 @@ def test_the_prior_comes_back_with_the_likelihood_off(sweep):
     """No cell is observed: causes, their activity and hyperparameters follow their prior."""
     model = NoisyOrIBP(**PRIORS)
     setup = Setup(model)
-    seen = Dense(jnp.zeros((NUM_ROWS, NUM_COLUMNS)), OBSERVED)
-    unseen = jax.tree.unflatten(
-        jax.tree.structure(seen),
-        [jnp.ones((NUM_ROWS, NUM_COLUMNS)), jnp.zeros((NUM_ROWS, NUM_COLUMNS), bool)],
-    )
     check_prior(
         step_kernel(model, sweep=sweep),
         sample_prior=setup.sample_prior,
-        data=unseen,
+        data=without_cells((NUM_ROWS, NUM_COLUMNS), 1.0),
         statistics=setup.statistics,
         key=jax.random.key(37),
         compiler_options=FAST_COMPILE,

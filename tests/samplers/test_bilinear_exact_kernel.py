@@ -36,6 +36,8 @@ from tests.models.test_linear_gaussian_exact_kernel import (
 from tests.support.bilinear_oracle import finite_side, log_likelihood, process_side
 from tests.support.oracles import Posterior
 
+pytestmark = pytest.mark.usefixtures("double_precision")
+
 X = np.array([[1.3, -0.4, 0.7], [0.9, 0.8, -0.5], [-0.2, 1.1, 1.6]])
 SCALES = {"noise_scale": 0.5, "weight_scale": 1.1}
 ALPHA = 1.2
@@ -49,12 +51,6 @@ VS = np.array(
 MEAN = np.array([[0.3, -0.6, 0.2]])  # the same for every feature, so that slots carry no meaning
 MEANS = np.array([[0.3, -0.6, 0.1], [0.0, 0.8, -0.4], [-0.5, 0.2, 0.6]])
 HIDDEN = np.array([[True, False, False], [True, True, True], [True, True, True]])
-
-
-@pytest.fixture(autouse=True)
-def _double_precision():
-    with jax.enable_x64(True):
-        yield
 
 
 def conditionals(prior, *, weight_mean=0.0, num_fixed=0, observed=None, forget_singletons=False):

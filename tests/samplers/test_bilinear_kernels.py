@@ -14,6 +14,7 @@ from jaxmf.samplers.bilinear import rows as bilinear_rows
 from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
 from jaxmf.testing import check_kernel, check_prior
 from tests import FAST_COMPILE, LONG_RUNS
+from tests.support.containers import without_cells
 
 NUM_ROWS, NUM_COLUMNS, CAPACITY = 4, 3, 9
 OBSERVED = jnp.array([[1, 1, 0], [0, 1, 1], [1, 1, 1], [0, 0, 1]], bool)
@@ -153,13 +154,10 @@ def test_sweeps_of_processes(setup, options):
 def test_the_prior_comes_back_with_the_likelihood_off():
     """No cell is observed: features and cells follow their prior."""
     setup = PROCESSES
-    nothing = Dense(jnp.zeros((NUM_ROWS, NUM_COLUMNS)), OBSERVED)
-    leaves = [jnp.zeros((NUM_ROWS, NUM_COLUMNS)), jnp.zeros((NUM_ROWS, NUM_COLUMNS), bool)]
-    unseen = jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(nothing), leaves)
     check_prior(
         setup.kernel,
         sample_prior=setup.sample_prior,
-        data=unseen,
+        data=without_cells((NUM_ROWS, NUM_COLUMNS)),
         statistics=setup.statistics,
         key=jax.random.key(33),
         compiler_options=FAST_COMPILE,

@@ -12,22 +12,22 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.models.linear_gaussian.updates import update_by_change_of_basis, update_features
-from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers import change_of_basis as moves
 from jaxmf.samplers.split_merge_gaussian import linear_gaussian_columns
 from tests.models.test_linear_gaussian_exact_kernel import (
+    FINITE,
     NUM_SLOTS,
     SETTINGS,
     STATES,
     TOLERANCE,
     X,
-    class_indices,
-    exact_over_classes,
-    lump,
+    check_in_the_finite_model,
+    check_with_a_bias_feature,
+    over_classes,
     state_index,
 )
 from tests.models.test_linear_gaussian_kernels import FIXED, PRIORS, Setup
-from tests.support.oracles import posterior_of_classes, posterior_of_matrices
 
 PAIRS = np.array(list(itertools.permutations(range(NUM_SLOTS), 2)))
 
@@ -74,22 +74,9 @@ def transition_matrix(prior, *, num_fixed=0, twin=None):
     return matrix
 
 
-@pytest.fixture(name="double_precision")
-def _double_precision():
-    with jax.enable_x64(True):
-        yield
-
-
 def difference_over_classes(concentration=1.0, twin=None):
     matrix = transition_matrix(IndianBuffet(SETTINGS["alpha"], concentration), twin=twin)
-    classes = class_indices()
-    posterior = posterior_of_classes(
-        X, max_features=NUM_SLOTS, concentration=concentration, **SETTINGS
-    )
-    exact = exact_over_classes(classes, posterior)
-    lumped, difference = lump(matrix, classes, np.arange(len(STATES)))
-    assert difference < TOLERANCE
-    np.testing.assert_allclose(lumped.sum(axis=1), 1, atol=TOLERANCE)
+    lumped, exact = over_classes(matrix, concentration)
     assert np.abs(lumped - np.eye(len(lumped))).max() > 0.1
     return np.abs(exact @ lumped - exact).max()
 
@@ -107,23 +94,11 @@ def test_a_change_of_basis_with_wrong_weights_is_seen(twin, double_precision):
 
 
 def test_a_change_of_basis_with_a_bias_feature(double_precision):
-    matrix = transition_matrix(IndianBuffet(SETTINGS["alpha"]), num_fixed=1)
-    classes = class_indices(bias=True)
-    posterior = posterior_of_classes(X, max_features=NUM_SLOTS - 1, bias=True, **SETTINGS)
-    exact = exact_over_classes(classes, posterior)
-    states = np.flatnonzero(STATES[:, :, 0].all(axis=1))
-    np.testing.assert_allclose(matrix[states][:, states].sum(axis=1), 1, atol=TOLERANCE)
-    lumped, difference = lump(matrix, classes, states)
-    assert difference < TOLERANCE
-    np.testing.assert_allclose(exact @ lumped, exact, rtol=0, atol=TOLERANCE)
+    check_with_a_bias_feature(transition_matrix(IndianBuffet(SETTINGS["alpha"]), num_fixed=1))
 
 
 def test_a_change_of_basis_in_the_finite_model(double_precision):
-    matrix = transition_matrix(BetaBernoulli(SETTINGS["alpha"], 1.3, NUM_SLOTS))
-    posterior = posterior_of_matrices(X, num_features=NUM_SLOTS, concentration=1.3, **SETTINGS)
-    exact = np.zeros(len(STATES))
-    exact[state_index(posterior.z)] = posterior.probability
-    np.testing.assert_allclose(exact @ matrix, exact, rtol=0, atol=TOLERANCE)
+    check_in_the_finite_model(transition_matrix(FINITE))
 
 
 def test_columns_are_picked_equally_often_among_those_in_use():

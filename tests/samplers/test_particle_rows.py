@@ -15,6 +15,8 @@ from jaxmf.samplers import particle_rows
 from jaxmf.samplers.particle_rows import RowUniforms
 from tests import FAST_COMPILE
 
+pytestmark = pytest.mark.usefixtures("double_precision")
+
 NUM_SLOTS = 4
 MOVABLE = np.array([True, True, False, True])
 LOG_ODDS = np.array([-0.4, 0.3, 5.0, 0.8])
@@ -26,12 +28,6 @@ PATTERNS = np.array(list(itertools.product([False, True], repeat=3)))
 POWERS = np.array([4, 2, 0, 1])
 STARTS = np.insert(PATTERNS, 2, True, axis=1)
 TOLERANCE = 1e-12
-
-
-@pytest.fixture(autouse=True)
-def _double_precision():
-    with jax.enable_x64(True):
-        yield
 
 
 def conditional(log_likelihoods):

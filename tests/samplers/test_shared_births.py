@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmf.data import Dense
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.models.linear_gaussian.updates import update_by_shared_births
 from jaxmf.models.noisy_or import NoisyOrIBP
@@ -22,20 +21,20 @@ from jaxmf.testing import check_prior
 from tests import FAST_COMPILE
 from tests.models import test_noisy_or_kernels as noisy_or
 from tests.models.test_linear_gaussian_exact_kernel import (
+    FINITE,
     NUM_ROWS,
     NUM_SLOTS,
-    POWERS,
     SETTINGS,
     STATES,
     TOLERANCE,
     X,
-    class_indices,
-    exact_over_classes,
-    lump,
+    check_in_the_finite_model,
+    check_with_a_bias_feature,
+    over_classes,
     state_index,
 )
 from tests.models.test_linear_gaussian_kernels import FIXED, Setup
-from tests.support.oracles import posterior_of_classes, posterior_of_matrices
+from tests.support.containers import without_cells
 
 COLUMNS = np.array(list(itertools.product([False, True], repeat=NUM_ROWS)))
 
@@ -121,22 +120,9 @@ def transition_matrix(prior, *, num_fixed=0, twin=None):
     return matrix
 
 
-@pytest.fixture(name="double_precision")
-def _double_precision():
-    with jax.enable_x64(True):
-        yield
-
-
 def difference_over_classes(concentration=1.0, twin=None):
     matrix = transition_matrix(IndianBuffet(SETTINGS["alpha"], concentration), twin=twin)
-    classes = class_indices()
-    posterior = posterior_of_classes(
-        X, max_features=NUM_SLOTS, concentration=concentration, **SETTINGS
-    )
-    exact = exact_over_classes(classes, posterior)
-    lumped, difference = lump(matrix, classes, np.arange(len(STATES)))
-    assert difference < TOLERANCE
-    np.testing.assert_allclose(lumped.sum(axis=1), 1, atol=TOLERANCE)
+    lumped, exact = over_classes(matrix, concentration)
     assert lumped.min() >= 0
     assert 1 - exact @ np.diag(lumped) > 0.02, "the move hardly ever moves"
     return np.abs(exact @ lumped - exact).max()
@@ -154,23 +140,11 @@ def test_births_that_are_too_few_are_seen(double_precision):
 
 
 def test_a_birth_or_death_in_the_finite_model(double_precision):
-    matrix = transition_matrix(BetaBernoulli(SETTINGS["alpha"], 1.3, NUM_SLOTS))
-    posterior = posterior_of_matrices(X, num_features=NUM_SLOTS, concentration=1.3, **SETTINGS)
-    exact = np.zeros(len(STATES))
-    exact[posterior.z.reshape(len(posterior.z), -1) @ POWERS] = posterior.probability
-    np.testing.assert_allclose(exact @ matrix, exact, rtol=0, atol=TOLERANCE)
+    check_in_the_finite_model(transition_matrix(FINITE))
 
 
 def test_a_birth_or_death_beside_a_bias_feature(double_precision):
-    matrix = transition_matrix(IndianBuffet(SETTINGS["alpha"]), num_fixed=1)
-    classes = class_indices(bias=True)
-    posterior = posterior_of_classes(X, max_features=NUM_SLOTS - 1, bias=True, **SETTINGS)
-    exact = exact_over_classes(classes, posterior)
-    states = np.flatnonzero(STATES[:, :, 0].all(axis=1))
-    np.testing.assert_allclose(matrix[states][:, states].sum(axis=1), 1, atol=TOLERANCE)
-    lumped, difference = lump(matrix, classes, states)
-    assert difference < TOLERANCE
-    np.testing.assert_allclose(exact @ lumped, exact, rtol=0, atol=TOLERANCE)
+    check_with_a_bias_feature(transition_matrix(IndianBuffet(SETTINGS["alpha"]), num_fixed=1))
 
 
 # --- joint distributions -------------------------------------------------------------------------
@@ -226,15 +200,10 @@ def test_the_prior_comes_back_without_observed_cells():
     """The features that come and go are those of the prior, and so is their activity."""
     model = NoisyOrIBP(**noisy_or.PRIORS)
     setup = noisy_or.Setup(model)
-    seen = Dense(jnp.ones((4, 3)), jnp.ones((4, 3), bool).at[0, 0].set(False))
-    # a container without a single observed cell is refused
-    unseen = jax.tree.unflatten(
-        jax.tree.structure(seen), [jnp.ones((4, 3)), jnp.zeros((4, 3), bool)]
-    )
     check_prior(
         causes_kernel(model),
         sample_prior=setup.sample_prior,
-        data=unseen,
+        data=without_cells((4, 3), 1.0),
         statistics=setup.statistics,
         key=jax.random.key(74),
         compiler_options=FAST_COMPILE,

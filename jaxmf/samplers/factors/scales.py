@@ -18,6 +18,7 @@ center or not to center, whose draw in the ancillary parametrisation this is).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -47,16 +48,13 @@ def scale_of_part(
     them; noise_precision () float, of a cell.
     Returns c; omega is then omega / c^2.
     """
-
-    def log_density(log_scale: Array) -> Array:
-        return log_density_of_part(
-            log_scale,
-            value,
-            residuals=residuals,
-            noise_precision=noise_precision,
-            precision_prior=precision_prior,
-        )
-
+    log_density = partial(
+        log_density_of_part,
+        value=value,
+        residuals=residuals,
+        noise_precision=noise_precision,
+        precision_prior=precision_prior,
+    )
     # the slice ends where the likelihood does, for some parts at a few hundredths
     moved = slice_sample(key, log_density, jnp.zeros_like(value), width=0.25)
     return jnp.exp(jnp.where(precision_prior.support(value * jnp.exp(-2 * moved)), moved, 0))
@@ -102,17 +100,13 @@ def scale_of_factors(
     residuals: of the cells, and what factors have to do with them; noise_precision () float, of a
     cell.
     """
-    row_terms = terms(inverse, mean, prior)
-
-    def log_density(log_scale: Array) -> Array:
-        return log_density_of_factors(
-            log_scale,
-            row_terms,
-            num_factors=num_factors,
-            residuals=residuals,
-            noise_precision=noise_precision,
-        )
-
+    log_density = partial(
+        log_density_of_factors,
+        row_terms=terms(inverse, mean, prior),
+        num_factors=num_factors,
+        residuals=residuals,
+        noise_precision=noise_precision,
+    )
     # the posterior sd is that of a regression on the factors' part of the cells
     return slice_sample(key, log_density, jnp.zeros_like(residuals.part), width=0.1)
 
