@@ -33,8 +33,8 @@ class Summary(Answer):
     """A small table of values with a name to each row; prints well, also in a notebook.
 
     Args:
-        names: one a row.
-        columns: one a column.
+        names: one for each row.
+        columns: one for each column.
         values: (rows, columns) float.
         caption: a line below the table.
     Attributes:
@@ -244,9 +244,9 @@ def choose_draws(weights: ArrayLike, num_draws: int, seed: int = 0) -> np.ndarra
 
 
 def fewer_draws(weights: ArrayLike, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
-    """At most `num_draws` of weighted draws that stand for all of them.
+    """At most `num_draws` weighted draws in place of all.
 
-    Where more have weight, those that `choose_draws` takes, weighted by how often.
+    If more draws have weight, `choose_draws` takes some, and each is weighted by how often.
 
     Args:
         weights: (S,), summing to one.
@@ -262,7 +262,7 @@ def fewer_draws(weights: ArrayLike, num_draws: int) -> tuple[np.ndarray, np.ndar
 
 
 def evenly_spread(size: int, most: int) -> np.ndarray:
-    """Positions of at most `most` of `size` draws or rows at even distances, ascending."""
+    """At most `most` positions among `size` draws or rows, evenly spaced and ascending."""
     return np.unique(np.linspace(0, size - 1, min(most, size)).round().astype(int))
 
 
@@ -361,12 +361,12 @@ class HeldOutError(NamedTuple):
 
     Args:
         num_cells: how many were scored.
-        rmse: root mean square error of the posterior mean, of columns with units of their own in
-            these; of cells of categories nothing is in it, and NaN where all are.
+        rmse: root mean square error of the posterior mean; in the units of the columns, where
+            columns have different units. Without cells of categories; NaN if there are no others.
         column_mean_rmse: that of the mean of each column's observed cells, the baseline.
         coverage: share of cells inside their 90 % interval, categories apart.
         log_likelihood: mean log posterior predictive density of a cell.
-        unit: what errors are in, where it is not that of the data: " in units of the columns".
+        unit: of the errors, if it is not that of the data: " in units of the columns".
         num_categories: how many of the cells are of columns of categories.
         accuracy: share of these whose most probable category is the true one.
         common_accuracy: that of the most common category of each column's observed cells.
@@ -389,7 +389,7 @@ class HeldOutError(NamedTuple):
 
     @property
     def category_words(self) -> str:
-        """How well categories were predicted, a clause; empty where there are none."""
+        """A clause on how well categories were predicted; empty if there are none."""
         if not self.num_categories:
             return ""
         return (
@@ -408,7 +408,7 @@ class HeldOutError(NamedTuple):
 
 
 class PredictsHeldOut(Protocol):
-    """A `Posterior`, as its errors on held-out cells are found from it."""
+    """What `held_out_error` needs of a `Posterior`."""
 
     @property
     def model(self) -> object: ...
@@ -480,7 +480,7 @@ def _most_common(data: Dense | Entries, columns: np.ndarray) -> np.ndarray:
 def hidden_cells(
     data: PyTree, truth: object, *, argument: str = "truth"
 ) -> tuple[Positions, np.ndarray]:
-    """The cells that are missing in the data and known all the same, and their values (M,).
+    """The cells that are missing in the data and known in the truth, and their values (M,).
 
     Args:
         data: a container with cells.
@@ -527,7 +527,7 @@ def observed_cells(data: Entries | Dense, most: int) -> tuple[Positions, np.ndar
 
 
 def column_means(data: Dense | Entries) -> np.ndarray:
-    """Mean of the observed cells of each column, (D,); of all of them where a column has none."""
+    """Mean of the observed cells of each column, (D,); of all cells where a column has none."""
     if isinstance(data, Entries):
         columns, observed_values = np.asarray(data.columns), np.asarray(data.values, float)
         counts = np.bincount(columns, minlength=data.num_columns)

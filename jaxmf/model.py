@@ -136,7 +136,7 @@ class Model(Generic[ModelData]):
         return ""
 
     def for_method(self, method: str) -> Self:
-        """The model before `matched`, for a method: what that cannot learn is not left open."""
+        """The model with defaults that a method can handle; called before `matched`."""
         del method
         return self
 
@@ -163,7 +163,7 @@ class Model(Generic[ModelData]):
             data: the container.
             name: what the user calls it, for the message.
         Raises:
-            ValueError: with the first position that cannot be, and what to do.
+            ValueError: names the first position with such a value, and says what to do.
         """
         del data, name
 
@@ -198,10 +198,10 @@ class Model(Generic[ModelData]):
 
     @property
     def judged_by_cells(self) -> bool:
-        """Whether chains that agree on cells agree on what is asked of them.
+        """Whether chains count as converged once their predictions of cells agree.
 
-        So where features or groups are no answer in themselves; R-hat of numbers inside the model
-        then raises no alarm while predictions have settled.
+        True where features or groups are not interpreted by themselves. A large R-hat of
+        hyperparameters then raises no alarm if the predictions have converged.
         """
         return False
 
@@ -234,7 +234,7 @@ class PredictsCells(Protocol[Data]):
 
 @runtime_checkable
 class HasPointwiseLikelihood(Protocol[Data]):
-    """Knows the density of a cell, where mean and variance do not say it."""
+    """Knows the density of a cell, where mean and variance do not determine it."""
 
     def cell_log_density(
         self, draw: Draw, data: Data, rows: Array, columns: Array, values: Array, /
@@ -263,7 +263,7 @@ class ScoresFurtherRows(Protocol[Data]):
 
 @runtime_checkable
 class DrawsCells(Protocol[Data]):
-    """Draws cells, where mean and variance do not say their distribution."""
+    """Draws cells, where mean and variance do not determine their distribution."""
 
     def draw_cells(self, key: Key, draw: Draw, data: Data, rows: Array, columns: Array, /) -> Array:
         """One value of every cell given a draw: (M,) float."""
@@ -276,7 +276,8 @@ class DrawsNewRows(Protocol[Data]):
     def draw_rows(self, key: Key, draw: Draw, data: Data, new_data: Data, /) -> Array:
         """One value of every cell of N' new rows, (N', D) float.
 
-        They are given the features, or factors, drawn from the row's observed cells.
+        The features or factors of a row are drawn given its observed cells, and its values given
+        these.
         """
 
 
@@ -323,14 +324,14 @@ class ScoresCellsOfNewRows(Protocol[Data]):
 
 @runtime_checkable
 class KeepsLess(Protocol):
-    """May leave out of a draw what predictions need: `sample(keep_factors=False)`."""
+    """May keep draws without what predictions need: `sample(keep_factors=False)`."""
 
     @property
     def kept_for_cells(self) -> tuple[str, ...]:
         """The names in a draw that predictions need."""
 
     def whole_draw(self, key: Key, state: PyTree, data: object, /) -> Draw:
-        """What a draw keeps that keeps everything."""
+        """A draw of this state with nothing left out."""
 
 
 # --- new rows and columns -------------------------------------------------------------------------
@@ -427,7 +428,7 @@ class ScalesColumns(Protocol[SameData]):
 
 @runtime_checkable
 class RanksColumns(Protocol[Data]):
-    """Says what a row has already, so that the other columns can be ranked by predictive mean."""
+    """Says which cells of a row are known, so that its other columns can be ranked."""
 
     def known_cells(self, data: Data, /) -> tuple[np.ndarray, np.ndarray]:
         """Rows and columns of the cells that are not recommended, (M,) int each; on the host."""
@@ -443,7 +444,7 @@ class PredictsWholeRows(Protocol[Data]):
 
 @runtime_checkable
 class NarrowsDraws(Protocol):
-    """Answers for a few rows and columns without what draws know of all others."""
+    """Can answer questions about a few rows and columns from the parts of draws about these."""
 
     def narrowed(
         self,
@@ -454,16 +455,17 @@ class NarrowsDraws(Protocol):
     ) -> tuple[Self, dict[str, np.ndarray]] | None:
         """The model and the draws (S, ...) of the matrix of some rows and columns, for its cells.
 
-        Args: rows, columns: positions; None for all. Returns None where cells need the others.
+        Args: rows, columns: positions; None for all. Returns None where the cells depend on other
+        rows or columns.
         """
 
 
 @runtime_checkable
 class TrimsDraws(Protocol):
-    """Its chains reserve slots for more features than their draws have."""
+    """Has draws with slots for more features than any draw uses."""
 
     def trimmed(self, draws: Mapping[str, np.ndarray], /) -> dict[str, np.ndarray]:
-        """The draws (chains, draws, ...) without the last slots, those that no draw uses."""
+        """The draws (chains, draws, ...) without the last slots, which no draw uses."""
         ...
 
 
@@ -552,7 +554,7 @@ class ShowsColumns(Protocol):
 
 
 class GroupMoments(NamedTuple):
-    """What a draw says of groups of rows; groups in use have rows.
+    """What a draw says about groups of rows; a group is in use if it has rows.
 
     Attributes:
         counts: (K,) int, rows of each group.
@@ -727,18 +729,18 @@ class SolvesInClosedForm(Protocol[Data]):
 
 @runtime_checkable
 class WarnsOfFits(Protocol[Data]):
-    """Knows what a reader of a fit must hear."""
+    """Checks a fit for what makes it doubtful."""
 
     def alarms(self, draw: HostDraw, data: Data, /) -> list[tuple[str, str]]:
-        """Kind and sentence of each alarm; empty where all is well. On the host."""
+        """Kind and sentence of each alarm; empty if nothing is doubtful. On the host."""
 
 
 @runtime_checkable
 class HoldsOutOnes(Protocol[Data]):
-    """Leaves some ones out of a fit at first, to rank them: `variational(hold_out=)`."""
+    """Holds some ones out of the first epochs of a fit, to rank them: `variational(hold_out=)`."""
 
     def held_out_of(self, last: object, data: Data, /) -> dict[str, object]:
-        """Scores of these ones from the last state, by name; part of the draw. On the host."""
+        """How the last state ranks these ones: scores by name, kept in the draw. On the host."""
 
 
 @runtime_checkable
@@ -769,25 +771,25 @@ class SimulatesMatrices(Protocol):
 
 @runtime_checkable
 class SimulatesMore(Protocol[SameData]):
-    """Draws as many data again given a state: `simulation_based_calibration(data=)`."""
+    """Draws a second data set of the same size: `simulation_based_calibration(data=)`."""
 
     def simulate_more(
         self, key: Key, state: PyTree, data: SameData, /
     ) -> tuple[PyTree, SameData, dict[str, Array]]:
-        """The data with as many more below them, a state of the sampler for all of them, overflow.
+        """The data with new data of the same size below them, a state for both, and overflow.
 
-        The further data are drawn given the state, a draw from the posterior of `data`; what they
-        need besides, such as features of theirs, is drawn with them and added to the state. Cells
-        that are missing in a row of `data` are missing in that below it. Overflow is as in `Info`.
-        Jittable.
+        The new data are drawn given the state, which is a draw from the posterior of `data`. Latent
+        variables of new rows, such as their features, are drawn too and added to the state. A new
+        row has missing cells where the row of `data` in its position has them. Overflow is as in
+        `Info`. Jittable.
 
         Raises:
-            ValueError: the setting of the model takes something from its data, so that more data
-                would be of another model; or further data would need what is not known of them.
+            ValueError: a setting of the model depends on its data, so that more data would change
+                the model; or new data would need something that is not known, such as features.
         """
 
 
-# --- what is read of any model --------------------------------------------------------------------
+# --- functions of any model -----------------------------------------------------------------------
 
 
 def settings_of(model: object) -> dict[str, Any]:

@@ -33,24 +33,24 @@ class Features(FeatureProducts):
 
     Lines are matched to the rows or columns of a data set by their ids, of any type; without ids
     they stand in the order of the data. Lines about cells stand in the order of `Entries`' cells.
-    Columns of numbers are standardised where that is asked for, and levels become indicators, one
-    for each (none is left out: the priors of their coefficients settle what is shared). What is
-    not there is refused, or made zero, as `missing` says.
+    Columns of numbers are standardised if asked for. Levels become indicators, one for each level:
+    none is left out as a reference, since priors identify the coefficients. Missing values are
+    refused, or set to zero, as `missing` says.
 
-    A pytree of ``values`` (N, F), or where sparse of the list ``rows, columns, values`` (L,) of
-    what is not zero; the shape is static, and so are the widths of its ``parts``: a block of
-    `from_blocks`, or the levels of one heading, each; single numbers beside each other are one.
-    Ids and descriptions live on the host only.
+    A pytree of ``values`` (N, F), or if sparse of the lists ``rows, columns, values`` (L,) of
+    entries that are not zero. The shape is static, and so are the widths of its ``parts``: each is
+    a block of `from_blocks`, the levels of one heading, or single numbers side by side. Ids and
+    descriptions are kept on the host only.
 
     Args:
         matrix: (N, F) numbers, an array or a scipy.sparse matrix, taken as they are.
         ids: N ids of any type, or None.
         columns: what each column is, or their names; None numbers them.
-        missing: of a value, a level or a line that is not there: "refuse", or "zero", which is
-            the mean where numbers were standardised.
+        missing: what to do if a value, a level or a line is missing: "refuse", or "zero", which is
+            the mean of numbers that were standardised.
     Raises:
-        TypeError: no numbers.
-        ValueError: no lines or columns, values that are not finite, ids that do not fit.
+        TypeError: `matrix` does not hold numbers.
+        ValueError: there are no lines or no columns, values are not finite, or the ids do not fit.
     Example:
         >>> users = Features.from_columns({"age": [20, 40], "sex": ["F", "M"]}, ids=["ann", "bo"])
         >>> users.labels

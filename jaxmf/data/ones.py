@@ -55,38 +55,38 @@ def read_ones(
 ) -> SparseBinary:
     """A sparse matrix of zeros and ones from a file.
 
-    - "pairs": one line a one, with the id of its row and that of its column, below a line of
-      headings or without. Empty lines do not count.
-    - "baskets": one line a row, with the ids of its ones, as many as there are; no headings. Empty
-      cells at the end of a line do not count, nor do empty lines at the end of the file; others are
-      empty baskets. First cells that all differ from one another and from all others are ids of the
-      baskets, stated or not, in files of ten lines or more; shorter ones say it by ``items``.
+    - "pairs": each line is a one and holds the id of its row and the id of its column. The first
+      line may hold headings. Empty lines are skipped.
+    - "baskets": each line is a row and holds the ids of its ones; there are no headings. Empty
+      cells at the end of a line are ignored, and so are empty lines at the end of the file; other
+      empty lines are empty baskets. In files of ten lines or more, first cells are ids of baskets
+      if they all differ from one another and from all other cells; in shorter files pass ``items``.
     - "matrix": as `read_matrix`, of zeros and ones.
 
     Args:
         path: the file.
-        form: one of these; None for a matrix where the file is no .csv or .tsv, pairs where every
-            line has two cells or headings such as user, item, date say which two are meant, a
-            matrix where lines of one length hold numbers, else baskets.
+        form: one of these. None decides by the file: a matrix if it is not .csv or .tsv; pairs if
+            every line has two cells, or if headings such as user, item, date say which two cells
+            are meant; a matrix if all lines have one length and hold numbers; else baskets.
         key: which array of a ``.npz``.
-        headings: whether the first line of pairs holds headings. None sees them where it can: the
-            first line is a one where its ids are whole numbers as all below them are, or where one
-            of them stands in its column again; else it holds headings.
+        headings: whether the first line of pairs holds headings. None decides by the file: the
+            first line is a pair if its ids are whole numbers like all below them, or if one of them
+            occurs again in its column; else it holds headings.
         mask: a file that says which cells were observed, the others being missing: pairs of ids,
             one line a cell, or a matrix of ones (observed) and zeros.
-        items: ids of all items, if they are known: cells before them are ids of baskets, and a
-            first pair with one is no headings.
-        use_columns: headings (or numbers from 1) of the row and the column of pairs; of a matrix
-            the columns that are read.
-        drop_columns: of a matrix those that are not.
+        items: ids of all items, if they are known. First cells that are not among them are ids of
+            baskets, and a first line of pairs that has one of them holds no headings.
+        use_columns: headings (or numbers from 1) of the row and the column of pairs; for a matrix,
+            of the columns that are read.
+        drop_columns: for a matrix, headings of columns that are not read.
         recode: as of `read_matrix`, of the cells of a matrix.
-        noted: takes what is seen by the file, form and columns, for files that are to be read
-            likewise.
+        noted: a dict that receives the form and columns found, as options with which another file
+            is read in the same way.
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: what the form, or the matrix, says; lines of several lengths that hold nothing
-            but 0 and 1, which may be a matrix with gaps or baskets; a mask of another shape, or one
-            without a cell that is a one.
+        ValueError: lines that do not fit the form or are no zeros and ones; lines of several
+            lengths that hold only 0 and 1, which may be a matrix with gaps or baskets; a mask of
+            another shape, or one that lacks a cell of the data that is a one.
     """
     path = check_file(path)
     form = "matrix" if form is None and recode else form
@@ -116,13 +116,13 @@ def read_ones(
 
 
 class Listed(NamedTuple):
-    """What a text lists, by its form: pairs of texts, or baskets, by id or not; of a matrix none.
+    """The content of a text file: pairs or baskets of texts; neither if it is a matrix.
 
     Args:
         form: one of `FORMS`.
         pairs: id of row and column of each one, with repeats.
         baskets: for each row the ids of its ones.
-        columns: the headings of row and column of pairs, where these were chosen of more.
+        columns: the headings of row and column of pairs, where the file has more columns.
     """
 
     form: str
@@ -131,7 +131,7 @@ class Listed(NamedTuple):
     columns: list[str] | None = None
 
     def reading(self) -> dict[str, object]:
-        """How the file was read, as options of the command line, for files like it."""
+        """How the file was read, as options of the command line that read another like it."""
         columns = {} if self.columns is None else {"columns": written(self.columns)}
         return {"form": self.form, **columns}
 
@@ -200,10 +200,10 @@ def read_series(
     Args:
         path: a .csv or .tsv file, one line a one: ids of its row and its column, of any kind, and
             its time, a number or a date such as 2024-12-31, which becomes days since 1970-01-01.
-            With headings such as row, column and time, or user, item and timestamp, in any order,
-            and further columns do not count; with others, or none, in this order, or by what
-            columns hold where dates stand elsewhere.
-        headings: whether the first line holds headings; None sees it by its time.
+            If headings such as row, column and time, or user, item and timestamp, name them, they
+            may stand in any order and beside further columns. Otherwise they stand in this order,
+            unless dates in another column show which one is the time.
+        headings: whether the first line holds headings; None: it does if its third cell is no time.
         use_columns: headings (or numbers from 1) of the row, the column and the time.
     Raises:
         FileNotFoundError: the file does not exist.
@@ -259,7 +259,7 @@ def read_series(
 def _order_of_series(
     path: Path, lines: list[list[str]], use: Sequence[str] | None
 ) -> tuple[list[int], bool]:
-    """Where row, column and time stand, and whether somebody, headings or dates say so."""
+    """Positions of row, column and time, and whether the caller, headings or dates name them."""
     if use is not None:
         if len(use) != 3:
             raise ValueError(
@@ -302,13 +302,13 @@ def _texts_of(
 
 
 def by_ids(lines: list[list[str]]) -> list[tuple[object, ...]]:
-    """Lines with whole numbers where all ids of a column are such."""
+    """The lines, with ids as whole numbers in columns where all ids are whole numbers."""
     columns = [ids(list(column)).tolist() for column in zip(*lines, strict=True)]
     return list(zip(*columns, strict=True))
 
 
 def _has_headings(lines: list[list[str]]) -> bool:
-    """Whether the first of some pairs is none: see `read_ones`."""
+    """Whether the first of some lines of pairs holds headings: see `read_ones`."""
     for index, cell in enumerate(lines[0]):
         below = [line[index] for line in lines[1:]]
         if cell in below or (below and ids([cell, *below]).dtype.kind == "i"):
@@ -349,7 +349,7 @@ def _observed_only(data: SparseBinary, seen: list[tuple[object, ...]], mask: Pat
 
 
 def _with_mask(data: SparseBinary, mask: Path) -> SparseBinary:
-    """Data with the cells that a mask, of pairs or a matrix, does not have as missing."""
+    """The data with all cells missing that a mask, pairs or a matrix, does not name."""
     if _is_pairs(mask):
         seen = by_ids(_texts_of(mask, _cells_of(mask), None, _PAIR))
         return _observed_only(data, seen, mask)
@@ -465,13 +465,13 @@ def _pairs_of_log(path: Path, lines: list[list[str]]) -> list[list[str]] | None:
 
 
 def _are_answers(lines: list[list[str]]) -> bool:
-    """Whether the cells below the headings, but the first of lines, are 0 and 1, or yes and no."""
+    """Whether cells below the headings, without the first column, are 0 and 1, or yes and no."""
     cells = {cell.lower() for line in lines[1:] for cell in line[1:]}
     return cells != {""} and cells != set() and cells <= _ANSWERS
 
 
 def _is_table(lines: list[list[str]]) -> bool:
-    """Whether columns share no cells, or none is in the first line again, unlike in baskets."""
+    """Whether columns share no cells, or no cell of the first line occurs again: no baskets."""
     columns = [set(column) for column in zip(*lines[1:], strict=True)]
     there = set().union(*columns)
     is_like_one = sum(map(len, columns)) == len(there) or not there & set(lines[0])
@@ -481,7 +481,7 @@ def _is_table(lines: list[list[str]]) -> bool:
 def _without_numbered_headings(
     path: Path, lines: list[list[str]] | None, form: str
 ) -> list[list[str]] | None:
-    """Baskets below headings such as item1, item2, item3, which no line has as items."""
+    """The lines without a first line of headings such as item1, item2, item3."""
     if lines is None or form != "baskets":
         return lines
     first = [cell for cell in lines[0] if cell]
@@ -495,7 +495,7 @@ def _without_numbered_headings(
 def _baskets_with_ids(
     path: Path, lines: list[list[str]], form: str, known: set[str] | None
 ) -> dict[str, list[str]] | list[list[str]] | None:
-    """Baskets with their ids first, or below a heading; None where there is nothing of this.
+    """Baskets whose lines begin with their ids, or stand below a heading; None without either.
 
     Args: known: all items, if they are known.
     """
@@ -546,9 +546,9 @@ def _stated_headings(
     known: set[str] | None,
     use: Sequence[str] | None,
 ) -> bool | None:
-    """Whether pairs have headings, where that is stated or the first line has a known item.
+    """Whether pairs have headings, if that is stated or the first line has a known item.
 
-    It is stated by the columns that are read, where they are named by headings.
+    Columns that are chosen by headings state it too.
     """
     if headings is not None and form != "pairs":
         raise ValueError(f"headings belong to pairs, but {path} is read as {form}; leave them out")

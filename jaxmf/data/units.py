@@ -111,12 +111,12 @@ def column_counts(data: Dense | Entries) -> np.ndarray:
 
 
 def redundant_columns(data: Dense) -> np.ndarray:
-    """Columns of complete data, in their order, that hold one number or follow from the others.
+    """Columns of complete data, in their order, that are constant or follow from the others.
 
-    They follow where others predict them linearly, by least squares, up to a thousandth of their
-    standard deviation; of a set that does so the last ones count. At most 4,096 rows are looked at.
+    A column follows from those before it if these predict it linearly, by least squares, up to a
+    thousandth of its standard deviation. At most 4,096 rows are used.
 
-    Returns (R,) int; none where there are fewer than two rows a column, but those of one number.
+    Returns (R,) int; constant columns alone if there are fewer than two rows for each column.
     """
     step = -(-data.num_rows // ROWS_A_BLOCK)
     x = np.asarray(data.values[::step], float)
@@ -157,9 +157,9 @@ def graded_columns(data: Dense) -> np.ndarray:
 def skewed_columns(data: Dense) -> np.ndarray:
     """Columns with a long tail that logarithms take away: (R,) int.
 
-    Positive, with a skewness above 1.5 in twenty known cells or more, three times that of their
-    logarithms: a few cells far from the others, which may be a group, stay so on that scale. At
-    most 4,096 rows are looked at.
+    Columns of positive numbers with twenty known cells or more, a skewness above 1.5, and at least
+    three times that of their logarithms. (A few cells far from the others, which may be a group,
+    are far from them on the scale of logarithms too.) At most 4,096 rows are used.
     """
     columns, x = _known_columns(data)
     is_positive = ((x > 0) | np.isnan(x)).all(axis=0)
@@ -169,9 +169,9 @@ def skewed_columns(data: Dense) -> np.ndarray:
 
 
 def _known_columns(data: Dense) -> tuple[np.ndarray, np.ndarray]:
-    """Columns (R,) int that vary and have twenty known cells, and those (n, R), NaN where missing.
+    """Columns (R,) int that vary and have twenty known cells, and their values (n, R).
 
-    At most 4,096 rows are looked at.
+    Values are NaN where they are missing. At most 4,096 rows are used.
     """
     rows = slice(None, None, -(-data.num_rows // ROWS_A_BLOCK))
     x = np.asarray(data.values[rows], float)
@@ -223,16 +223,16 @@ def scale_about(data: Dense, offset: object = 0.0, scale: object = None) -> floa
 
 
 def least_noise(data: Dense) -> float:
-    """The smallest noise scale worth a look, in root mean squares of the data.
+    """The smallest noise scale to allow, as a share of the root mean square of the data.
 
-    Equal cells pull the noise to nothing, and what is left over needs ever more and smaller
-    features: a tenth where more than half of the observed cells are one number, a hundredth else.
+    Equal cells draw the noise towards zero, and then ever more and smaller features explain the
+    rest. A tenth if more than half of the observed cells are equal, else a hundredth.
     """
     return 0.1 if _common_value(data) is not None else 0.01
 
 
 def note_of_common_value(data: Dense) -> tuple[str, ...]:
-    """For `Model.notes`: that more than half of the cells are one number, where they are."""
+    """For `Model.notes`: a sentence if more than half of the cells are equal."""
     value = _common_value(data)
     if value is None:
         return ()
@@ -243,9 +243,9 @@ def note_of_common_value(data: Dense) -> tuple[str, ...]:
 
 
 def _common_value(data: Dense) -> float | None:
-    """The number that more than half of the observed cells are; None where all are, or none is.
+    """The number that more than half of the observed cells equal; None if all or none do.
 
-    That of the first block of rows is the only one looked for.
+    Only the median of the first block of rows is tried.
     """
     equal, count, middle = 0, 0, None
     for _, values, observed in blocks(data):
@@ -285,12 +285,12 @@ def check_magnitude(data: Dense, name: str) -> None:
 def are_different(data: Dense | Entries, scales: np.ndarray) -> bool:
     """Whether columns are so unequal that they must be in different units.
 
-    Either the largest standard deviation is more than 30 times that of half of the columns that
-    vary: in one scale for all, half of the columns have a thousandth of its variance or less. Or it
-    is more than 100 times that of a column of measurements, which has ten cells, no value in more
-    than half of them, and varies by more than floats are rounded.
+    They are if the largest standard deviation is more than 30 times the median of the columns that
+    vary, so that half of them have a thousandth of its variance or less. They also are if it is
+    more than 100 times that of a column of measurements: one with ten cells, no value in more than
+    half of them, and a variation above the rounding of floats.
 
-    Args: scales (D,) standard deviations of the columns; 0 of those that do not count.
+    Args: scales (D,) standard deviations of the columns; 0 for columns that do not count.
     """
     varied = np.sort(scales[scales > 0])
     if not varied.size:
@@ -303,7 +303,7 @@ def are_different(data: Dense | Entries, scales: np.ndarray) -> bool:
 
 
 def _are_measurements(cells: np.ndarray) -> bool:
-    """Whether cells (n,) are ten or more that are neither mostly equal nor equal up to rounding."""
+    """Whether there are ten cells (n,) or more, not mostly equal, and not equal up to rounding."""
     if cells.size < _FEWEST_CELLS:
         return False
     counts = np.unique(cells, return_counts=True)[1]
@@ -328,10 +328,11 @@ def different_units(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Means and units (D,) of columns in different units, of the dtype of the data; None if alike.
 
-    The unit of a column is its standard deviation. Of equal cells it is 1, but nothing is known of
-    how wide a column of one cell is but the size of that, and of one of none all other cells.
+    The unit of a column is its standard deviation. If its cells are equal, the unit is 1; for a
+    single cell it is the size of this cell, and for a column without cells that of all others.
 
-    Args: spreads: the `column_scales` of the data; always: also of columns alike.
+    Args: spreads: the `column_scales` of the data; always: whether units are wanted even if the
+    columns are alike.
     """
     if not (always or are_different(data, spreads)):
         return None
@@ -361,10 +362,10 @@ def note_of_units(
     *,
     spreads: np.ndarray | None = None,
 ) -> tuple[str, ...]:
-    """For `Model.notes`: that columns were taken in `different_units`, where they were.
+    """For `Model.notes`: a sentence if columns were taken in `different_units`.
 
-    Args: unit: those of a model; what: of it is in standard deviations then; spreads: what the
-    model takes for these, None for `column_scales`.
+    Args: unit: of the columns of a model; what: the parts of the model that are in standard
+    deviations then; spreads: the standard deviations that it uses, None for `column_scales`.
     """
     if unit is None or not np.ndim(unit):
         return ()
@@ -387,10 +388,10 @@ def note_of_units(
 
 
 def levels_differ(data: Dense) -> tuple[bool, bool]:
-    """Whether levels of rows, and of columns, spread more than what they leave of the cells.
+    """Whether means of rows, and means of columns, vary more than the residuals of cells.
 
-    The standard deviation of their means is more than 1.3 times that of the cells about the means
-    of their row and of their column. Fewer than ten lines say nothing about a spread.
+    The standard deviation of the means is more than 1.3 times that of the cells about the means of
+    their row and column. Fewer than ten rows, or columns, say nothing about a spread.
     """
     columns = column_means(data).astype(float)
     rows, total, squares = [], 0.0, 0.0
@@ -431,9 +432,9 @@ def is_more_than_noise(data: Dense, offset: object = 0.0, scale: object = None) 
 
 
 def scale_of_bulk(deviation: np.ndarray) -> float:
-    """The standard deviation of a normal distribution with as large a median deviation.
+    """The standard deviation of a normal distribution with the same median absolute deviation.
 
-    Args: deviation (n,) float from the middle, of which any sign is ignored.
+    Args: deviation (n,) float from the middle; signs are ignored.
     """
     return float(np.median(np.abs(deviation)) / _NORMAL_MEDIAN)
 

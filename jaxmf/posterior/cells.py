@@ -131,7 +131,7 @@ def predict(
 def _with_categories(
     posterior: Draws, where: Cells, new: MatrixContainer | None, mean: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which cells are of columns of categories, and the means with their most probable values."""
+    """Which cells are in columns of categories, and means with the most probable category there."""
     is_category = category_columns(posterior.model, posterior.data.num_columns)[where[1]]
     if is_category.any():
         cells = where[0][is_category], where[1][is_category]
@@ -149,7 +149,7 @@ def predict_columns(
     features: object,
     **options: Any,
 ) -> Prediction:
-    """Cells of new columns, as those of new rows of the transposed posterior."""
+    """Cells of new columns: they are cells of new rows of the transposed posterior."""
     turned = transposed.posterior(posterior)
     if features is not None:
         transposed.with_row_features(turned.model, features, "column_features")
@@ -192,7 +192,7 @@ def predict_columns(
 
 
 def _refuse_unknown(cells: object, data: MatrixContainer) -> None:
-    """Says what may be done about ids that the data lack, of a model that can.
+    """Refuses ids that the data lack, and says that `unknown="prior"` would predict these.
 
     Raises ValueError: a cell has such an id.
     """
@@ -223,7 +223,7 @@ def new_rows_of(
         row_features: of the new rows; without `new_rows` they are rows without a cell.
         unknown: of columns that the data lacks: "error" or "drop".
     Raises:
-        ValueError: "prior", which is of cells; a column that the data lacks.
+        ValueError: `unknown` is "prior", which is for cells; or the data lacks a column.
     """
     new_rows = transposed.rows_without_cells(posterior, row_features, new_rows)
     if new_rows is None:
@@ -241,7 +241,7 @@ def moments(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predictive mean and variance of cells, each (M,) float.
 
-    Of columns of categories the most probable value, and the variance of the codes.
+    In columns of categories, the most probable category and the variance of the codes.
 
     Args:
         posterior: with the model for questions about these rows.
@@ -259,9 +259,9 @@ def moments(
 
 
 def _chosen(posterior: Draws, cells: object, new: MatrixContainer | None, *, drop: bool) -> Cells:
-    """The cells asked for; else those missing, and of new rows without any all.
+    """The cells asked for; by default the missing ones, or all cells of new rows without these.
 
-    Without what predictions of others need, those that were named before the run.
+    If draws keep too little for other cells, the default is those of `predict_at`.
     """
     target = posterior.data if new is None else new
     where: Cells
@@ -324,24 +324,24 @@ def probabilities(
     unknown: str = "error",
     seed: int = 0,
 ) -> Probabilities:
-    """The probability of every value that a cell may have, of ratings and of categories.
+    """The probability of every value that a cell may have: of ratings and of categories.
 
-    Of mixtures whose columns have families of their own the cells of columns of categories
-    (`DirichletMultinomial`) and of zeros and ones (`BetaBinary`).
+    In mixtures with a family for each column: of columns of categories (`DirichletMultinomial`)
+    and of zeros and ones (`BetaBinary`).
 
     Args:
         cells: which cells, as in `predict`; by default those that are missing, in columns that
             have a finite set of values.
-        new_rows: data with the same columns that the cells lie in, as in `predict`.
-        row_features: `Features` of the new rows, of models that have such.
-        unknown: of ids that the data lacks: "error", or "drop" to leave out the cells that have
-            them, or the columns of new rows.
-        seed: of what is drawn of new rows.
+        new_rows: new rows that the cells are in, with the columns of the data, as in `predict`.
+        row_features: `Features` of the new rows, for models with features of rows.
+        unknown: what to do with ids that the data lacks: "error", or "drop" to leave out cells
+            that have them, and such columns of new rows.
+        seed: of the latent variables of new rows.
     Returns:
         (M, V) float, an array for numpy, with the values and the ids of the cells; `.to_pandas()`
         has one line a cell, with a column for each value.
     Raises:
-        ValueError: the cells are not of a finite set, or there are none.
+        ValueError: the cells do not have a finite set of values, or there are no cells.
     """
     check_seed("seed", seed)
     check_unknown(unknown, ("error", "drop"))
@@ -444,13 +444,13 @@ def held_out_log_likelihood(posterior: Draws, values: object, cells: object = No
     """Log posterior predictive density of cells whose values are now known.
 
     Each cell's density is averaged over the posterior draws before the log is taken. Mixtures
-    of rows, whose rows are complete, score whole new rows, by at most 1,000 draws.
+    of complete rows score whole new rows, with at most 1,000 draws.
 
     Args:
-        values: the whole matrix (N, D), of which the cells missing in training are scored, its
-            rows and columns matched by id where both sides have ids; the cells that are known as
-            `Entries`, likewise; or with `cells` one value a cell, (M,). Of mixtures new rows
-            (M, D), columns matched by id.
+        values: the whole matrix (N, D), of which the cells missing in training are scored; or the
+            known cells as `Entries`; rows and columns are matched by id if both sides have ids. Or
+            one value for each of `cells`, (M,). For mixtures new rows (M, D), columns matched by
+            id.
         cells: which cells, as in `predict`.
     Returns:
         The log density of each cell (of each new row) (M,), their mean, and its standard error
@@ -482,9 +482,9 @@ def score_held_out(
 
 
 def is_of_rows(posterior: Draws, cells: object) -> bool:
-    """Whether held-out values are further rows as wholes, of mixtures of rows.
+    """Whether held-out values are whole new rows, for mixtures of rows.
 
-    With cells that are missing in the data they are these, if the model predicts them.
+    If cells of the data are missing and the model predicts them, the values are of these cells.
     """
     if cells is not None or (posterior.model.predicts_its_rows and posterior.data.num_missing):
         return False

@@ -46,7 +46,7 @@ _FEWEST = 64  # cells up to which powers of two are fine enough
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Prediction(Answer):
-    """What the posterior says about M cells.
+    """Predictions of M cells.
 
     The predictive distribution of a cell is a mixture over posterior draws: the mean is the mean of
     the draws' conditional means, the variance the mean of their variances plus the variance of
@@ -56,11 +56,11 @@ class Prediction(Answer):
     Args:
         rows: (M,) int.
         columns: (M,) int.
-        mean: (M,) float; of a cell of a column of categories the most probable of its values.
-        sd: (M,) float, noise included; NaN of categories, whose values have no order.
-        quantiles: (Q, M) float, NaN of categories.
+        mean: (M,) float; in columns of categories the most probable category.
+        sd: (M,) float, noise included; NaN for categories, which have no order.
+        quantiles: (Q, M) float, NaN for categories.
         levels: (Q,) the levels of the quantiles.
-        draws: (S, M) float, equally weighted; of categories values of theirs.
+        draws: (S, M) float, equally weighted; categories in columns of categories.
         row_names: (M,) ids of the rows, or None.
         column_names: (M,) ids of the columns, or None.
         shape: rows and columns of the matrix whose cells these are; None where that is not known.
@@ -131,7 +131,7 @@ class Prediction(Answer):
 def _positions_in(
     adata: object, side: str, positions: np.ndarray, ids: np.ndarray | None, expected: int | None
 ) -> tuple[np.ndarray, int]:
-    """Where the rows, or columns, of cells (M,) are in an AnnData, by id or as they are; its size.
+    """Positions (M,) of rows or columns in an AnnData, by id if there are ids; and its size.
 
     Raises ValueError: it lacks one, or is of another size than `expected` and there are no ids.
     """
@@ -217,7 +217,7 @@ def model_draws(
     seed: int,
     new_data: Container | None = None,
 ) -> Callable[[int, int], np.ndarray] | None:
-    """Draws of cells from the distribution that a model itself has for them, None without one.
+    """A function that draws cells, for models that have their own; None for others.
 
     Args: draws: name -> (S, ...); cells: rows and columns, (M,) each; seed: draw number i given
     posterior draw s uses fold_in(fold_in(key(seed), s), i); new_data: the rows that the cells lie
@@ -230,7 +230,7 @@ def model_draws(
     def cells_of_draw(index: int, count: int) -> np.ndarray:
         draw = {name: values[index] for name, values in draws.items()}
         key = jax.random.fold_in(jax.random.key(seed), index)
-        # few counts of draws, so that few programs serve all
+        # only a few different counts of draws, so that few programs are compiled
         padded = jnp.arange(1 << (count - 1).bit_length())
         found = _sampled_cells(model, key, padded, draw, data, new_data, rows, columns)
         return np.asarray(found)[:count]
@@ -332,9 +332,9 @@ def filled_blocks(size: int, length: int) -> Iterator[tuple[slice, np.ndarray]]:
 
 
 def few_sizes(size: int) -> int:
-    """The size, at most an eighth larger, that stands for those near it: so few programs serve all.
+    """A size rounded up, by an eighth at most, so that programs are compiled for few sizes.
 
-    Eight a power of two.
+    There are eight sizes between successive powers of two.
     """
     step = 1 << max(0, (size - 1).bit_length() - 4)
     return max(-(-size // step) * step, min(_FEWEST, 1 << max(size - 1, 0).bit_length()))
@@ -347,7 +347,7 @@ def filled_cells(rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def filled_rows(model: object, new: Container) -> Container:
-    """New rows with rows after them whose cells bring their number to one of few.
+    """New rows, with rows added below so that the number of cells is one of a few sizes.
 
     So that a new user with four ratings is answered by the program of one with three. Of models
     with features of rows, which these lack, the rows as they are.
@@ -379,10 +379,11 @@ def draw_size(draws: dict[str, np.ndarray], num_columns: int, num_cells: int) ->
 def narrowed(
     model: PyTree, data: PyTree, draws: dict[str, np.ndarray], rows: np.ndarray, columns: PyTree
 ) -> tuple[PyTree, dict[str, np.ndarray], np.ndarray, PyTree]:
-    """What a question about few cells (M,), or all cells of few rows, needs of model and draws.
+    """The parts of model and draws that a few cells (M,), or all cells of a few rows, depend on.
 
     Args: columns: of the cells; None for all columns.
-    Returns the model and draws of the rows and columns asked for, and their positions in these.
+    Returns the model and draws of the rows and columns asked for, and the positions of the cells
+    in them.
     """
     few = 2 * rows.size <= data.num_rows + (0 if columns is None else data.num_columns)
     if not (few and isinstance(model, NarrowsDraws)):
@@ -393,7 +394,7 @@ def narrowed(
 
 
 def _lines(positions: np.ndarray | None) -> tuple[PyTree, PyTree]:
-    """The lines that occur, in few sizes so that few programs serve all, and where each is."""
+    """The distinct lines, filled up to a power of two, and where each position is among them."""
     if positions is None:
         return None, None
     lines, codes = np.unique(positions, return_inverse=True)
@@ -415,7 +416,8 @@ def predict_cells(
     Args:
         draws: name -> (S, ...).
         rows, columns: (M,) int.
-        once: whether nobody will ask again, so that compiling is what costs where these are few.
+        once: whether this is the only such question, so that for few cells a quickly compiled
+            program is faster.
     Yields:
         Which draws, their means and variances (B, M).
     """

@@ -45,12 +45,12 @@ Cells = tuple[np.ndarray, np.ndarray]
 
 
 class Score(NamedTuple):
-    """What one posterior says of M cells or words.
+    """Log predictive densities of M cells or words under one posterior.
 
     Attributes:
         each: (M,) log predictive density.
-        shapes: (M,) Pareto k of the weights of the draws; None where none were weighted.
-        num_parameters: (M,) summands of their effective number; None of held-out data.
+        shapes: (M,) Pareto k of the weights of the draws; None if draws were not weighted.
+        num_parameters: (M,) summands of the effective number of parameters; None for held-out data.
         largest_shape: the k up to which weights are reliable.
     """
 
@@ -80,7 +80,7 @@ class Score(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """The scores of all posteriors, and what they are of."""
+    """The scores of all posteriors, and of what cells or words they are."""
 
     scores: dict[str, Score]  # name -> score of the same M cells or words
     cells: Cells | None  # their rows and columns, (M,) int each; None of held-out rows and words
@@ -102,8 +102,8 @@ class ModelComparison(Summary):
     and the differences are zero or positive.
 
     Attributes:
-        conclusion: which posteriors are distinguishable, and whether the checks allow to trust it.
-        is_reliable: whether no check speaks against it.
+        conclusion: which posteriors are distinguishable, and which checks say not to trust this.
+        is_reliable: whether all checks were passed.
         differences: name -> (M,) difference of each scored cell to the best posterior.
         cells_scored: their rows and columns, (M,) int each; None of held-out rows and words.
     """
@@ -125,16 +125,15 @@ def compare(
     """Which of several models of the same data predicts best, and whether that can be known.
 
     By default every observed cell (word of a topic model, row of a mixture) is predicted from all
-    others: the draws of a run know the cell, so they are weighted to those given the other cells
-    alone by Pareto-smoothed importance sampling. The run is not repeated and nothing is hidden. The
-    latent variables of rows and columns are parameters, see `Posterior.log_likelihood`: the
-    question is how well a further cell of a known row is predicted, and not a new row. Of more than
-    20,000 cells a random 20,000 stand for all; of more than 1,000 draws 1,000 are used, of weighted
-    ones a systematic sample by their weights.
+    other cells. The draws of a run were made with the cell, so Pareto-smoothed importance sampling
+    weights them to draws made without it; no run is repeated. Latent variables of rows and columns
+    count as parameters, see `Posterior.log_likelihood`: the question is how well one more cell of a
+    known row is predicted, and not a new row. A random 20,000 cells are scored if there are more,
+    and 1,000 draws are used if there are more (of weighted draws a systematic sample).
 
-    Standard errors are the largest of those with cells, rows and columns as units (rows and columns
-    where there are twenty), as errors of cells in one row go together. Two posteriors are called
-    distinguishable where the difference is above two of its standard errors and above 4 nats
+    Errors of cells in one row or column are correlated. So the standard error is the largest of
+    three, with cells, rows or columns as units (rows and columns from twenty on). Two posteriors
+    are called distinguishable if their difference is above two standard errors and above 4 nats
     (Sivula, Magnusson, Matamoros & Vehtari 2020). The conclusion says that it should not be trusted
     where weights of more than 1 % of the cells are unreliable (with WAIC: where the posterior
     variance of more than 1 % of the log densities is above 0.4; Vehtari, Gelman & Gabry 2017),
@@ -142,22 +141,23 @@ def compare(
 
     Args:
         posteriors: name -> posterior, two or more, of the same data.
-        held_out: values that the runs did not see, to be scored instead: a whole matrix, `Entries`
-            of the known cells, or one value a cell, as in `Posterior.held_out_log_likelihood`; new
-            rows of mixtures; new documents of topic models.
-        cells: the cells to be scored: observed ones, or of `held_out` the missing ones. Named as in
-            `Posterior.predict`; by default all.
+        held_out: values that the runs did not see, which are scored instead: a whole matrix,
+            `Entries` of the known cells, or one value for each cell, as in
+            `Posterior.held_out_log_likelihood`; new rows for mixtures; new documents for topic
+            models.
+        cells: the cells to score, named as in `Posterior.predict`: observed cells, or with
+            `held_out` missing ones; by default all.
         criterion: ``"loo"``, or ``"waic"`` for models whose cells are independent given a draw; or
-            ``"squared_error"`` of the predicted means of `held_out` cells, which also compares
-            models of densities with those of probabilities (`Gaussian` with `Ordinal`): by the mean
-            over cells, in units of the columns where a model has such, with paired errors.
+            ``"squared_error"`` of the predicted means of `held_out` cells, averaged over cells,
+            which also compares models of densities with models of probabilities (`Gaussian` with
+            `Ordinal`). Errors are in units of the columns if a model has these.
         progress: whether to show a bar, as in `jaxmf.sample`.
     Returns:
         A table that prints itself and ends in a conclusion.
     Raises:
-        TypeError: no mapping of names to posteriors.
-        ValueError: fewer than two; other data than those of the first; densities beside
-            probabilities; a posterior without draws or likelihood, or with fewer than 25 draws.
+        TypeError: `posteriors` is no mapping of names to posteriors.
+        ValueError: there are fewer than two posteriors; they are of different data; some have
+            densities and others probabilities; one has no likelihood, or fewer than 25 draws.
     Example:
         >>> import numpy as np, jaxmf as mf
         >>> X = np.random.default_rng(0).normal(size=(30, 4))
@@ -186,7 +186,7 @@ def compare(
 
 
 def _check(posteriors: object) -> dict[str, Posterior]:
-    """The posteriors by name, of which the data are the same."""
+    """The posteriors by name; refuses those of different data."""
     if not isinstance(posteriors, Mapping):
         raise TypeError(
             f'posteriors must be a dict, such as {{"two": post2, "three": post3}}, got '
@@ -352,7 +352,7 @@ def _score_errors(
 ) -> Scored:
     """The squared errors of the means of cells that the runs did not see, their signs turned.
 
-    A cell that any of the models takes for one of categories has error 1 where it is wrong.
+    If any model has categories in a cell, its error is 1 where the category is wrong, else 0.
     """
     for posterior in posts.values():
         cell_questions.check_cells(posterior)

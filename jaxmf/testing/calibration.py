@@ -50,11 +50,11 @@ _COLUMNS = ("mean rank", "spread", "p-value", "autocorrelation")
 class Calibration(Summary):
     """Ranks of true values among posterior draws, and whether they are uniform.
 
-    ``table["alpha", "p-value"]`` is one number. Columns: ``mean rank``, the mean of rank / L, .5
-    where all is well, above it where draws are too small; ``spread``, the variance of ranks
-    relative to that of uniform ones, below one where posteriors are too wide and above one where
-    they are too narrow; ``p-value`` of the test of uniformity; ``autocorrelation`` of successive
-    draws, which by itself makes posteriors look too narrow.
+    ``table["alpha", "p-value"]`` is one number. Columns: ``mean rank``, the mean of rank / L, which
+    is .5 if the sampler is right and larger if draws are too small; ``spread``, the variance of
+    ranks over that of uniform ones, below one if posteriors are too wide and above one if they are
+    too narrow; ``p-value`` of the test of uniformity; ``autocorrelation`` of successive draws,
+    which alone makes posteriors look too narrow.
 
     Attributes:
         ranks: name -> (R,) int from 0 to `num_samples`, one a replicate.
@@ -73,13 +73,13 @@ class Calibration(Summary):
 
     @property
     def passed(self) -> bool:
-        """Whether the ranks of no quantity were found not to be uniform."""
+        """Whether the test found the ranks of no quantity to differ from uniform ones."""
         return not self.failures
 
     def plot(self) -> Figure:
-        """Empirical distribution functions of ranks less uniform ones, with their band.
+        """Empirical distribution functions of ranks minus the uniform one, with their band.
 
-        The band is left by one of all lines with probability `level` if all is right.
+        If the sampler is right, any of the lines leaves the band with probability `level`.
         """
         from jaxmf.plot.calibration import ecdf_differences
 
@@ -93,7 +93,7 @@ class Calibration(Summary):
 
 
 class _Schedule(NamedTuple):
-    """How long each replicate is run; numbers that programs are compiled for."""
+    """How long each replicate runs; programs are compiled for these numbers."""
 
     num_warmup: int
     num_samples: int
@@ -120,28 +120,29 @@ def simulation_based_calibration(
     on the matrix from its usual start, and notes the rank of every scalar of the truth
     (hyperparameters with a prior, the number of features, the log joint) among the draws. All
     replicates run side by side in one program. Ranks that are not uniform have three causes: a
-    sampler that is wrong, a warm-up that is too short, and draws that are not independent, for
-    which `thin` is; the table says how much successive draws are correlated.
+    sampler that is wrong, a warm-up that is too short, and draws that are not independent, against
+    which `thin` helps; the table shows how much successive draws are correlated.
 
     With `data`, data y, the prior is replaced by the posterior given y (Säilynoja et al. 2025):
     a replicate draws theta from p(theta | y), the end of a chain of `num_warmup` + `thin` steps of
     its own, and further data y' from p(y' | theta), as many as y has. One chain is run on (y, y')
     together, and the truth is theta: (theta, y') is a draw from p(theta, y' | y), so given y and y'
-    theta is a draw from p(theta | y, y'), and its rank is uniform where both runs are right. That
-    is asked where the posterior lies, which for wide priors the other check hardly visits.
-    Further data are new rows of a matrix, each with cells missing where the row above it has them
-    missing, or as many tokens again in the same documents. A sampler that is right for another
-    prior is not seen this way, as it is consistent with itself: leave `data` out for that.
+    theta is a draw from p(theta | y, y'), and its rank is uniform if both runs are right. This
+    tests the sampler where the posterior lies, a region that draws from a wide prior hardly visit.
+    Further data are new rows of a matrix, with missing cells where the rows of y have them, or as
+    many tokens again in the same documents. A sampler of another prior passes this check, as it is
+    consistent with itself: leave `data` out to find that.
 
     Settings of the model that are left open, such as an offset, are taken from y, or from one
     simulated matrix, and fixed before the replicates are drawn.
 
     Args:
-        model: with a `simulate_matrix`: `LinearGaussianIBP`, `NoisyOrIBP`, `BinaryMF`, `BPMF`,
-            `FeatureModel` with a likelihood, or one of yours. `BPMF` of real cells needs a `scale`
-            and an `offset`, which it would else take from every matrix. With `data` one with a
-            `simulate_more`: `LinearGaussianIBP`, `NoisyOrIBP`, `BPMF` without features of rows,
-            `FeatureModel`, `mf.Network` and the models of tokens, mixtures with a `family`.
+        model: one with a method `simulate_matrix`: `LinearGaussianIBP`, `NoisyOrIBP`, `BinaryMF`,
+            `BPMF`, `FeatureModel` with a likelihood, or your own. `BPMF` of real cells needs a
+            `scale` and an `offset`, since it would take these from every matrix. With `data` one
+            with a method `simulate_more`: `LinearGaussianIBP`, `NoisyOrIBP`, `BPMF` without
+            features of rows, `FeatureModel`, `mf.Network` and the models of tokens, mixtures with a
+            `family`.
         num_rows, num_columns: of the matrices; small ones make the check fast. Not with `data`.
         data: y, as `jaxmf.sample` takes it; None for data from the prior.
         num_replicates: R, at least 20.
@@ -154,10 +155,10 @@ def simulation_based_calibration(
     Returns:
         The ranks, with a table, a verdict in `passed`, and a picture by `plot()`.
     Raises:
-        TypeError: no model, or an option that its sampler does not have.
-        ValueError: a model without a sampler, without `simulate_matrix`, or with `data` without
-            `simulate_more`; neither or both of `data` and a size.
-        RuntimeError: a replicate that needs more than 1,024 features, or draws that are not finite.
+        TypeError: `model` is no model, or its sampler does not have an option.
+        ValueError: the model lacks a sampler, or `simulate_matrix`, or with `data` `simulate_more`;
+            neither `data` nor a size is passed, or both are.
+        RuntimeError: a replicate needs more than 1,024 features, or draws are not finite.
     Example:
         >>> import jaxmf as mf, numpyro.distributions as dist
         >>> model = mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=1.0)
@@ -231,8 +232,8 @@ def _continued(
     jax.eval_shape(further, key)
     keys = jax.random.split(key, num_replicates)
     ends, capacity = _until_room(partial(_ends, schedule), algorithm, keys, prepared)
-    # slots are doubled before more is drawn, so that running out, which would be a choice among
-    # replicates, is no more than a theoretical case
+    # slots are doubled before more is drawn, so that hardly ever any replicate runs out of them:
+    # to draw again where that happens selects among the replicates
     sizes = {axis: _doubled("the posterior", size) for axis, size in capacity.items()}
     while True:
         states, more, overflow = _more(tuple(sizes.items()), algorithm, model, keys, ends, data)
@@ -331,7 +332,7 @@ def _replicates(
 def _until_room(
     program: Callable[..., PyTree], algorithm: Algorithm, keys: Key, *rest: PyTree
 ) -> tuple[PyTree, dict[str, int]]:
-    """What a program of all chains returns with slots enough, and how many these are by axis."""
+    """The result of a program of all chains with enough slots, and the capacity it took."""
     sizes: dict[str, int] = {}
     while True:
         *found, overflow, capacity = program(tuple(sizes.items()), algorithm, keys, *rest)
@@ -339,7 +340,7 @@ def _until_room(
         present = {axis: int(size[0]) for axis, size in jax.device_get(capacity).items()}
         if not needed:
             return found[0] if len(found) == 1 else tuple(found), present
-        # all over again, as leaving out those that overflow would leave out large truths
+        # all replicates again: without those that overflow, large true values would be left out
         sizes = sizes | {axis: _doubled("a replicate", present[axis]) for axis in needed}
 
 

@@ -64,7 +64,7 @@ class _Mixture(NetworkModel[Dense]):
     def predicts_its_rows(self) -> bool:
         """Whether `predict_cells` is of the rows of the data, and not of one further row.
 
-        It is where columns are independent given the group, so that cells may be missing.
+        It is if columns are independent given the group, since then cells may be missing.
         """
         return self.family is not None and self.family.takes_missing
 
@@ -88,7 +88,7 @@ class _Mixture(NetworkModel[Dense]):
         return self.network().known_from(tokens).at(tokens), tokens
 
     def matched(self, data: Dense) -> Self:
-        """The model with the number of categories of each column, where that is left open."""
+        """The model with the number of categories of each column from the data, if left open."""
         model: Any = self
         family = mixture_checks.with_levels(self.family, data)
         found: Self = self if family is self.family else replace(model, family=family)
@@ -128,7 +128,7 @@ class _Mixture(NetworkModel[Dense]):
     def device_options(
         self, options: Mapping[str, object], *, platform: str, data: Dense | None = None
     ) -> dict[str, object]:
-        """The sweep, and that draws hold the group of every row where rows are few."""
+        """The sweep; and for few rows that draws keep the group of every row."""
         found = super().device_options(options, platform=platform, data=data)
         if "keep" not in options and data is not None and data.num_rows <= MOST_KEPT_TOKENS:
             found["keep"] = "assignments"
@@ -159,9 +159,9 @@ class _Mixture(NetworkModel[Dense]):
         return self.predict_rows_of_draw(draw, data, self.rows(new_data))[1]
 
     def predict_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> Pair:
-        """Mean and variance (N', D) of cells of further rows, which have the groups of their cells.
+        """Mean and variance (N', D) of cells of further rows, given the observed cells of each row.
 
-        Of an observed cell they are those of another row of these groups.
+        For an observed cell they are those of the same cell in another row of its groups.
         """
         del key
         shares = self.predict_rows_of_draw(draw, data, self.rows(new_data))[1]
@@ -185,7 +185,7 @@ class _Mixture(NetworkModel[Dense]):
         return distribution.moments(statistics, hyperparameters)
 
     def _family_of(self, draw: Draw, data: Dense) -> tuple[Family, PyTree, dict[str, Array]]:
-        """The family of the rows; of a draw the statistics of its groups and hyperparameters."""
+        """The family of the rows, and the statistics and hyperparameters of a draw's groups."""
         network, _ = self.over(data)
         statistics = family_statistics(network, draw, "x")[0]
         hyperparameters = hyperparameters_of(network, draw, "x")
@@ -201,8 +201,8 @@ class _Mixture(NetworkModel[Dense]):
     def _shares_of_rows(self, draw: Draw, data: Dense, rows: Array) -> Array:
         """Probabilities of the groups of rows of the data, (M, K) float.
 
-        Of a draw that has the groups of all rows they are one or zero; else those of a further row
-        with the same cells.
+        One or zero if the draw keeps the groups of all rows; else those of a further row with the
+        same cells.
         """
         num_groups = draw["group_counts"].size
         if "group_of_tokens" in draw:
@@ -228,7 +228,7 @@ class _Mixture(NetworkModel[Dense]):
     ) -> Array:
         """Log predictive density of cells, each by itself: (M,) float.
 
-        Of a further row, or of the rows of the data where columns are independent.
+        Cells of a further row, or of rows of the data if columns are independent given the group.
         """
         if self.predicts_its_rows:
             return self._log_density_in_rows(draw, data, rows, columns, values)
@@ -266,7 +266,7 @@ class _Mixture(NetworkModel[Dense]):
         return jax.nn.logsumexp(logs, axis=1, b=shares[rows])
 
     def column_values(self, column: int) -> tuple[float, ...] | None:
-        """0 to V - 1 of a column of V categories, 0 and 1 of a binary one; else None."""
+        """0 to V - 1 for a column of V categories, 0 and 1 for a binary column; else None."""
         family: Any = self.family
         if isinstance(family, MixedColumns):
             family = family.families[column]
@@ -278,8 +278,8 @@ class _Mixture(NetworkModel[Dense]):
     def group_moments(self, draw: Draw, data: Dense) -> GroupMoments:
         """Sizes, probabilities and means of the groups given a draw.
 
-        The mean of a value with a conjugate prior that counts as n_0 values has 1 / (n_0 + n + 1)
-        of the variance of the next value of a group of n; the rest is the variance of the values.
+        With a conjugate prior worth n_0 values, a share 1 / (n_0 + n + 1) of the predictive
+        variance of a group of n is the variance of its mean, and the rest that of values about it.
         """
         distribution, statistics, hyperparameters = self._family_of(draw, data)
         mean, variance = distribution.moments(statistics, hyperparameters)
@@ -377,7 +377,7 @@ class _SequentialMixture(_Mixture):
             capacity: slots of a growing number of groups to begin with; they double when a state
                 needs more.
         Raises:
-            ValueError: options that are none, or a family whose hyperparameters are learned.
+            ValueError: an option out of its range, or a family whose hyperparameters are learned.
         """
         del data
         return annealed(self, split_merge=split_merge, keep=keep, capacity=capacity)
@@ -467,7 +467,7 @@ class FlexibleMixture(_Mixture):
             `DirichletMultinomial()` and `BetaBinary()` are of columns of categories (codes 0, 1,
             ...) and of zeros and ones, independent within a group: latent classes.
     Raises:
-        TypeError: a prior that is no flexible one.
+        TypeError: `prior` is no `FlexiblePrior`.
     Example:
         >>> import jaxmf as mf
         >>> prior = mf.FlexiblePrior([0.0, 1.0, 2.0])
