@@ -11,7 +11,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
 import jaxlib
@@ -23,6 +23,9 @@ from jaxmf.engine.fixed_order import in_fixed_order, restored
 from jaxmf.engine.turns import Turns, batched_factorisations, batches_of
 from jaxmf.programs import jit
 from jaxmf.types import Array, PyTree
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MAX_EXECUTABLES = 256
 # settings of JAX that change what a program is
@@ -201,6 +204,23 @@ def quick_to_compile() -> dict[str, object]:
     where `XLA_FLAGS` names the option.
     """
     return _known(_OPTION, False)
+
+
+def jit_quickly(fn: Callable[P, R]) -> Callable[P, R]:
+    """`jit` of `fn` with the options of `quick_to_compile`, as they are at the first call.
+
+    For programs that are run a few times: not to be called inside of other programs.
+    """
+
+    @functools.cache
+    def program() -> Callable[P, R]:
+        return cast(Callable[P, R], jit(fn, compiler_options=quick_to_compile()))
+
+    @functools.wraps(fn)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return program()(*args, **kwargs)
+
+    return call
 
 
 def lower_level() -> dict[str, object]:

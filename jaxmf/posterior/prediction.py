@@ -16,6 +16,7 @@ from jaxmf.answers import Answer, positions_of_ids
 from jaxmf.data import Container, Entries, MatrixContainer
 from jaxmf.data.container import bare
 from jaxmf.data.names import encode
+from jaxmf.engine.executables import jit_quickly
 from jaxmf.model import (
     DrawsCells,
     DrawsNewRows,
@@ -41,6 +42,7 @@ from jaxmf.types import Array, Draw, Key, PyTree
 BLOCK_SIZE = 2**24
 _FEW_VALUES = 2**22  # in all draws
 _DRAWS_SIZE = 2**26
+_DRAWS_AT_ONCE = 16  # of the cells given one draw
 _FEWEST = 64  # cells up to which powers of two are fine enough
 
 
@@ -230,32 +232,41 @@ def model_draws(
     def cells_of_draw(index: int, count: int) -> np.ndarray:
         draw = {name: values[index] for name, values in draws.items()}
         key = jax.random.fold_in(jax.random.key(seed), index)
-        # only a few different counts of draws, so that few programs are compiled
-        padded = jnp.arange(1 << (count - 1).bit_length())
-        found = _sampled_cells(model, key, padded, draw, data, new_data, rows, columns)
-        return np.asarray(found)[:count]
+        found = []
+        for start in range(0, count, _DRAWS_AT_ONCE):
+            stop = min(start + _DRAWS_AT_ONCE, count)
+            args = model, key, (start, stop), draw, data, new_data, rows, columns
+            found.append(np.asarray(_sampled_cells(*args))[: stop - start])
+        return np.concatenate(found)
 
     return cells_of_draw
 
 
-@jit
+@jit_quickly
 def _sampled_cells(
     model: PyTree,
     key: Key,
-    indices: object,
+    between: tuple[int, int],
     draw: Draw,
     data: Container,
     new_data: Container | None,
     rows: Array,
     columns: Array,
 ) -> Array:
+    """Draws number start to stop of the cells, (_DRAWS_AT_ONCE, M): one program for any count."""
+    start, stop = between
+
     def one(index: Array) -> Array:
         one_key = jax.random.fold_in(key, index)
         if new_data is None:
             return model.draw_cells(one_key, draw, data, rows, columns)
         return model.draw_rows(one_key, draw, data, new_data)[rows, columns]
 
-    return jax.lax.map(one, indices)
+    like = jax.eval_shape(one, start)
+    empty = jnp.zeros((_DRAWS_AT_ONCE, *like.shape), like.dtype)
+    return jax.lax.fori_loop(
+        start, stop, lambda index, found: found.at[index - start].set(one(index)), empty
+    )
 
 
 def _moments_of_draws(
@@ -269,7 +280,7 @@ _cells_of_draws = jit(_moments_of_draws)
 _few_cells_of_draws = jit(_moments_of_draws, compiler_options={"xla_backend_optimization_level": 0})
 
 
-@jit
+@jit_quickly
 def _rows_of_draws(
     model: TakesNewRows[Container], draws: Draw, keys: Array, data: Container, new_data: Container
 ) -> PyTree:
@@ -447,7 +458,7 @@ def predict_rows(
     """The same for cells of new rows; draw s uses fold_in(key, s)."""
     new = filled_rows(model, new_data)
 
-    def evaluate(block: object, indices: np.ndarray) -> PyTree:
+    def evaluate(block: Draw, indices: np.ndarray) -> PyTree:
         keys = jax.vmap(partial(jax.random.fold_in, key))(indices)
         return _rows_of_draws(model, block, keys, data, new)
 

@@ -14,13 +14,14 @@ from jax.scipy.special import gammaln, logsumexp
 
 from jaxmf.samplers.feature_layout import RowPrior
 from jaxmf.samplers.feature_rows import all_patterns, draw_index
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 # the sum over the number of new features of one further row: what is beyond has a chance below 1e-9
 # up to a rate of 14, and a row of N + 1 expects alpha concentration / (concentration + N)
 MOST_NEW_FEATURES = 48
 _MOST_ENUMERATED = 10
 _NUM_SWEEPS = 40
+_ROWS_AT_ONCE = 16
 
 
 class NewRow(NamedTuple):
@@ -42,6 +43,20 @@ def log_prior_of_settings(z: Array, conditional: RowPrior) -> Array:
         -jnp.inf,
     )
     return jnp.sum(jnp.where(z & conditional.movable, conditional.log_odds, 0)) + log_count_prior
+
+
+def over_rows(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
+    """A function of every row, in blocks: leaves of `rows` and of the result are (M, ...).
+
+    The last block is filled up with the last row, as a shorter one would be compiled beside it.
+    """
+    num_rows = jax.tree.leaves(rows)[0].shape[0]
+    if num_rows <= _ROWS_AT_ONCE:
+        return jax.vmap(function)(rows)
+    filled = jnp.minimum(jnp.arange(-(-num_rows // _ROWS_AT_ONCE) * _ROWS_AT_ONCE), num_rows - 1)
+    rows = jax.tree.map(lambda leaf: leaf[filled], rows)
+    found = jax.lax.map(function, rows, batch_size=_ROWS_AT_ONCE)
+    return jax.tree.map(lambda leaf: leaf[:num_rows], found)
 
 
 def draw_new_row(

@@ -5,8 +5,11 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from scipy.special import softmax
 
+import jaxmf as mf
+from jaxmf.posterior import prediction
 from jaxmf.samplers import new_rows
 from jaxmf.testing import check_means
 
@@ -52,3 +55,42 @@ def test_many_bits_by_gibbs_sweeps(monkeypatch):
     bits, pairs = exact()
     exact_means = {"bits": bits, "pairs": pairs, "probabilities": bits}
     check_means(drawn(), exact_means, max_standard_error=0.004)
+
+
+def test_blocks_of_rows_are_one_program():
+    """A last block of another size would be a second copy of the function in the program."""
+
+    def function(row):
+        return row + 1, jnp.sum(row)
+
+    rows = jnp.arange(46.0).reshape(23, 2)
+    lowered = jax.jit(lambda rows: new_rows.over_rows(function, rows))
+    more, sums = lowered(rows)
+    np.testing.assert_array_equal(more, rows + 1)
+    np.testing.assert_array_equal(sums, rows.sum(axis=1))
+    assert lowered.lower(rows).as_text().count("stablehlo.reduce") == 1
+    for few in (1, 16):
+        np.testing.assert_array_equal(new_rows.over_rows(function, rows[:few])[0], rows[:few] + 1)
+
+
+def test_one_program_draws_however_often_a_draw_is_taken(caplog):
+    """Particles of unequal weights are taken 1, 2, 5, 40 times; more than 16 in several calls."""
+    model = mf.FeatureModel(
+        likelihood=mf.Gaussian(1.0), feature_prior=dist.Normal(0.0, 1.0).expand([3]).to_event(1)
+    )
+    rng = np.random.default_rng(0)
+    draws = {"z": rng.random((4, 6, 2)) < 0.5, "y": rng.normal(size=(4, 2, 3))}
+    cells = np.array([0, 1, 5]), np.array([0, 2, 1])
+    data = mf.Dense(rng.normal(size=(6, 3)))
+    sample = prediction.model_draws(model, data, draws, cells, 7)
+    caplog.clear()
+    with jax.log_compiles(), caplog.at_level("WARNING", logger="jax"):
+        found = [sample(index, count) for index, count in enumerate((1, 2, 5, 40))]
+    compiled = [r.getMessage() for r in caplog.records if "Finished XLA comp" in r.getMessage()]
+    assert sum("_sampled_cells" in message for message in compiled) == 1
+    assert [each.shape for each in found] == [(1, 3), (2, 3), (5, 3), (40, 3)]
+    key = jax.random.fold_in(jax.random.key(7), 3)
+    draw = {name: values[3] for name, values in draws.items()}
+    for index in (0, 15, 16, 39):
+        expected = model.draw_cells(jax.random.fold_in(key, index), draw, data, *cells)
+        np.testing.assert_allclose(found[3][index], expected, rtol=1e-5)

@@ -40,6 +40,8 @@ _PRIOR_METHODS = ("exists", "log_odds", "new_rate")
 _WITH_DEFAULTS = (Gaussian, StudentT, BinaryCells, CountCells, Ordinal)  # of features
 _MOST_ROWS = 64
 _NUM_TRIED = 3
+# compiled in a third of the time, for what is run once and is small
+_jit_once = jit(compiler_options={"xla_backend_optimization_level": 0})
 
 
 def sweep_option(sweep: object, likelihood: Likelihood | None = None) -> str:
@@ -273,7 +275,7 @@ def _check_missing(model: FeatureModelSpec, data: Dense, name: str) -> None:
         )
 
 
-@jit
+@_jit_once
 def _tried_rows(model: FeatureModelSpec, x: Array) -> Array:
     """Log likelihoods of cells of rows with all of a few features: (rows, D)."""
     y = model.draw_features(jax.random.key(0), _NUM_TRIED)
@@ -303,7 +305,7 @@ def _check_columns(model: FeatureModelSpec, x: Array, observed: Array | None) ->
         )
 
 
-@jit
+@_jit_once
 def _tried_columns(
     model: FeatureModelSpec, x: Array, observed: Array | None
 ) -> tuple[Array, Array, Array]:
@@ -317,7 +319,7 @@ def _tried_columns(
     return before, after, changed
 
 
-@jit
+@_jit_once
 def _tried(model: FeatureModelSpec, x: Array, observed: Array | None) -> Array:
     """Log likelihoods of the rows with the first 0, 1, ... of a few features: (patterns, rows)."""
     y = model.draw_features(jax.random.key(0), _NUM_TRIED)

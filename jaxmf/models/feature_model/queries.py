@@ -12,7 +12,7 @@ from jaxmf.data import Dense
 from jaxmf.likelihoods.cells.likelihood import sample_counts
 from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec
 from jaxmf.samplers.feature_layout import row_prior
-from jaxmf.samplers.new_rows import draw_bits
+from jaxmf.samplers.new_rows import draw_bits, over_rows
 from jaxmf.types import Array, Draw, Key
 
 # Numbers that are worked on at once, where a function of whole rows is asked for single cells.
@@ -140,4 +140,4 @@ def new_rows(model: FeatureModelSpec, key: Key, draw: Draw, new_data: Dense) -> 
         return draw_bits(key, log_weight, conditional.movable, always_on=always_on)
 
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(new_data.values.shape[0]))
-    return jax.lax.map(new_row, (keys, new_data.values, new_data.observed), batch_size=16)
+    return over_rows(new_row, (keys, new_data.values, new_data.observed))

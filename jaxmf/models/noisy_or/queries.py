@@ -74,4 +74,4 @@ def draw_new_rows(
 
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(new_data.values.shape[0]))
     cells = noisy_or.cells_of(new_data.values, new_data.observed)
-    return jax.lax.map(new_row, (keys, cells), batch_size=16)
+    return new_rows.over_rows(new_row, (keys, cells))
