@@ -72,7 +72,7 @@ def smc(
         chain_method: how runs are worked on: ``"vectorized"`` in one program, ``"sequential"`` or
             ``"auto"`` (sequential on CPU).
         mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread runs over devices.
-        progress, memory_limit: as of `sample`.
+        progress, memory_limit: as in `sample`.
         **options: those of the model's `annealed`, such as ``capacity``.
     Returns:
         The posterior, with weighted draws and `log_evidence`, for which see `Posterior`: with

@@ -155,7 +155,7 @@ class Answer(ABC):
         return [tuple(table), *zip(*columns, strict=True)]
 
     def footer(self) -> str:
-        """What is said below; empty for nothing."""
+        """The line below the table; empty if there is none."""
         if type(self).lines is not Answer.lines:
             return ""  # which show what they mean to
         hidden = len(np.asarray(next(iter(self.table().values())))) - _MOST_LINES

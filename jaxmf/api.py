@@ -241,7 +241,7 @@ def particle_filter(
         seed: int or typed key.
         chain_method: how runs are worked on: ``"vectorized"``, ``"sequential"`` or ``"auto"``.
         mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread runs over devices.
-        progress, checkpoint, checkpoint_seconds, resume, memory_limit: as of `sample`.
+        progress, checkpoint, checkpoint_seconds, resume, memory_limit: as in `sample`.
         **options: options of the model's filter.
     Returns:
         The posterior, with `log_weights` and `log_evidence`; `extend` takes in more rows. With
@@ -322,7 +322,7 @@ def variational(
         seed: int or typed key; of the start, of samples and of the validation rows.
         mesh: `jax.sharding.Mesh` with an axis ``"data"``, over which `SparseBinaryMF` spreads rows
             with their ones. Devices are those of this process or of all, as for `sample`.
-        progress, checkpoint, checkpoint_seconds, resume, memory_limit: as of `sample`. One optax
+        progress, checkpoint, checkpoint_seconds, resume, memory_limit: as in `sample`. One optax
             transformation cannot be distinguished from another, so resume with the same as before.
         **options: options of the model's method.
     Returns:

@@ -26,7 +26,7 @@ _MIXING = 0.11
 
 
 class SweepCosts(NamedTuple):
-    """What sweeps of a kind start on a GPU; `SWEEP_COSTS` says which numbers are counts."""
+    """Costs of a kind of sweep on a GPU; `SWEEP_COSTS` says which numbers are counts."""
 
     sequential: str  # the name of the sweep through items (rows or tokens) one after another
     # launches, rounds: of this sweep, an item

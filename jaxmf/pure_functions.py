@@ -128,7 +128,7 @@ class FreeEnergy:
 
         Args:
             key: typed PRNG key.
-            start: as of `SparseBinaryMF.ascent`: "svd", the leading singular vectors, which are
+            start: as in `SparseBinaryMF.ascent`: "svd", the leading singular vectors, which are
                 the same for all keys up to their accuracy; or "random", another for each key.
         Raises:
             ValueError: another `start`.

@@ -116,7 +116,7 @@ def is_share() -> bool:
 
 
 def num_shares() -> int:
-    """Of how many devices the rows are that a device sees its share of: 1 where it sees all."""
+    """Over how many devices the rows are spread: 1 if this device has all of them."""
     return int(jax.sharding.get_abstract_mesh().shape[DATA_AXIS]) if is_share() else 1
 
 

@@ -249,7 +249,7 @@ def log_rising_over_power(start: Array, amount: Array | float) -> Array:
     That of `log_rising` less amount log start would lose it in digits: at start = 1e8 and amount =
     10 both are 184, and their difference 5e-7.
 
-    Args: as of `log_rising`. Returns float, of the common shape.
+    Args: as in `log_rising`. Returns float, of the common shape.
     """
     first = 20.0  # as there
     large = jnp.maximum(start, first)

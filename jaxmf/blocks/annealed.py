@@ -67,7 +67,7 @@ def annealed(
         model: with one indicator of every token.
         keep, capacity, split_merge: as in `NetworkModel.sampler`.
     Raises:
-        ValueError: options that are none, or a family whose hyperparameters are learned.
+        ValueError: an option out of its range, or a family whose hyperparameters are learned.
     """
     network = model.network()
     for name in network.observed:

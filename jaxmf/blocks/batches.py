@@ -178,7 +178,7 @@ def _token(tokens: AllTokens, position: Array) -> dict[str, Array]:
 
 
 def _no_counts(turns: SetTurns) -> dict[str, Array]:
-    """Of the tokens of a batch, with each combination of the other parents' values: (P, K)."""
+    """Counts of zero for a batch, one for each combination of the other parents' values: (P, K)."""
     dtype, found = jnp.result_type(float), {}
     for role, size in zip(turns.drawn, turns.sizes, strict=True):
         if role.name in turns.collapsed:

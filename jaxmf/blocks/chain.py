@@ -81,7 +81,7 @@ def plan(
 ) -> NetworkPlan:
     """The plan of checked options.
 
-    Raises ValueError: options that are none.
+    Raises ValueError: an option has a value that does not exist or that the network cannot have.
     """
     check_word("keep", keep, KEEP)
     if capacity is not None:

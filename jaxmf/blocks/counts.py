@@ -18,7 +18,7 @@ from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import Array, PyTree
 
 MOST_CELLS = 2**24
-"""Of a table of counts that a log joint or, unless asked for, a draw makes: 64 MB."""
+"""Cells of a table of counts that a log joint makes, or a draw unless asked for: 64 MB."""
 
 
 def slot_sizes(state: NetworkState, network: Wiring) -> dict[str, int]:
@@ -103,7 +103,7 @@ def block_statistics(
 
 
 def num_cells(network: Wiring, data: Tokens, slots: Mapping[str, int]) -> int:
-    """Of the largest table of counts of an indicator."""
+    """The size of the largest table of counts of an indicator."""
     sizes = network.sizes(data, slots)
     parts = {name: network.parts(name, sizes).num_parts for name in network.indicators}
     return max((num_parts * slots[name] for name, num_parts in parts.items()), default=0)

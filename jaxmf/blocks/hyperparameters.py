@@ -122,7 +122,7 @@ def _update_other(
     hyperparameters: Hyperparameters,
     statistics: PyTree,
 ) -> Hyperparameters:
-    """By the prior's or family's `update_hyperparameters`, or slice sampling of its probability.
+    """Calls `update_hyperparameters` of the prior or family, or slice samples its probability.
 
     Raises TypeError: it has neither that method nor hyperparameters that are single positive
     numbers.
@@ -197,7 +197,7 @@ def _update_exchangeable(
     hyperparameters: Hyperparameters,
     counts: Array,
 ) -> Hyperparameters:
-    """By slice sampling of the exchangeable partition probability."""
+    """Hyperparameters drawn by slice sampling of the exchangeable partition probability."""
     for index, name in enumerate(distribution.hyperparameters):
         update = update_probability if name == "discount" else update_scale
 

@@ -169,7 +169,7 @@ def sweep_prior(
 
 
 class _Learning(NamedTuple):
-    """What is static."""
+    """The static arguments of the compiled programs."""
 
     plan: chain.NetworkPlan
     block: str

@@ -59,7 +59,7 @@ def log_probability(
     num_paths, num_steps = math.prod(grid), jnp.max(lengths)
 
     def path_weights(counts: Array, word: Array) -> Array:
-        """Of every path of topics for one more word, given counts (P, J) of paths: (P, J)."""
+        """Weights (P, J) of all paths of topics for one more word, given counts (P, J) of paths."""
         by_level = counts.reshape(-1, *grid)
         weights = jnp.broadcast_to(table[word], by_level.shape)
         for level, prior in enumerate(priors):

@@ -288,7 +288,7 @@ class NetworkModel(Readable, Model[ModelData], ABC):
         Returns:
             Algorithm, whose growing axes are the indicators with a growing prior.
         Raises:
-            ValueError: options that are none.
+            ValueError: an option has a value that does not exist or that the network cannot have.
         """
         network = self.network()
         if sweep == AUTO:

@@ -46,7 +46,7 @@ from jaxmf.types import Array, Key, PyTree
 
 
 class Problem(NamedTuple):
-    """What both sweeps work on."""
+    """The arrays that both sweeps work on."""
 
     distribution: Any  # the prior of the dishes
     below: Below  # the blocks that they partition

@@ -168,7 +168,7 @@ class _TokenChunk(NamedTuple):
 
 
 class _WordTable(NamedTuple):
-    """Of the word that is worked on; zeros at the end."""
+    """Q and sums of it for the word that is worked on; zeros at the end."""
 
     weights: Array  # (M,) float, Q_k; M is a power of two, see `tables.entries_at`
     smooth: Array  # (32 P,) float, a_k Q_k

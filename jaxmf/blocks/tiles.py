@@ -69,7 +69,7 @@ _SPREAD = ("documents", "words", "topics", "uniforms", "turns")
 
 
 class _WordTables(NamedTuple):
-    """Of the groups of words that a device has at the time."""
+    """Tables of the group of words that a device has at the time."""
 
     counts: Array  # (V', K) float
     totals: Array  # (G, K) int32
@@ -213,7 +213,7 @@ class _TileSweep(NamedTuple):
         return jax.lax.scan(half, carry, jnp.arange(2, dtype=jnp.int32))[0]
 
     def _rows_of(self, table: Array, block: Array) -> Array:
-        """Of the groups of a block, of all (P, ...)."""
+        """The rows of a table (P, ...) that belong to the groups of a block."""
         first = block * self.groups_of_block
         return jax.lax.dynamic_slice_in_dim(table, first, self.groups_of_block)
 

@@ -171,7 +171,7 @@ def cell_of(lists: TopicLists, span: ListSpan, entry: Array) -> tuple[Array, Arr
 
 
 def row_and_lane(entry: Array, num_lanes: int) -> tuple[Array, Array]:
-    """Of an entry, for lanes whose number is a power of two: `//` and `%` look at signs too."""
+    """Row and lane of an entry; `num_lanes` is a power of two, as `//` and `%` are slower."""
     return entry >> (num_lanes.bit_length() - 1), entry & (num_lanes - 1)
 
 

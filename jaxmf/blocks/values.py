@@ -90,7 +90,7 @@ def draw_values(
 
     Indicators are drawn one after the other, then parameters of the group and the value.
 
-    Args: network, draw, name, data, columns: as of `log_density`.
+    Args: network, draw, name, data, columns: as in `log_density`.
     """
     sizes = sizes_of(network, draw, name, data)
     length = next(iter(columns.values())).shape[0]

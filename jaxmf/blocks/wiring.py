@@ -328,7 +328,7 @@ class Wiring:
         return {parent for parent in self.blocks[name].by if parent in self.indicators}
 
     def _num_groups_guessed(self, name: str) -> int:
-        """Of an indicator, before a run."""
+        """A guess, before a run, of how many groups an indicator has."""
         prior = self.blocks[name].distribution
         num_groups: int = _GROUPS_GUESSED if prior.grows else prior.num_groups(1)
         return num_groups

@@ -25,7 +25,7 @@ def read_data(
 ) -> Any:
     """The data of a file; `reading` holds the options that say how, None where not given.
 
-    Args: noted: takes what was seen by the file, for files that are to be read likewise.
+    Args: noted: receives how the file was read, so that others can be read in the same way.
     """
     from jaxmf import data as containers
 

@@ -102,7 +102,7 @@ class CellFeatures(ChecksNames):
             row: its column with the ids of the rows.
             column: its column with the ids of the columns.
             features: its columns that are features.
-            options: as of `Features.from_columns`.
+            options: as in `Features.from_columns`.
         Raises:
             TypeError, ValueError: as the class; a column that the table lacks, a missing id.
         """

@@ -34,7 +34,7 @@ Container = Dense | Entries | SparseBinary | SparseSeries | Tokens
 """Any of the containers."""
 
 MatrixContainer = Dense | Entries | SparseBinary | SparseSeries
-"""Those with rows and columns."""
+"""The containers with rows and columns."""
 
 C = TypeVar("C", Dense, Entries, SparseBinary, SparseSeries, Tokens)
 

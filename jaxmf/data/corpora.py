@@ -80,10 +80,11 @@ def read_tokens(
         use_columns: headings (or numbers from 1) of the columns that are read as `columns` and
             `real`, in this order, and maybe of counts; of a matrix the columns that are read.
         drop_columns: of a matrix those that are not.
-        noted: takes the form where one is seen, for files that are to be read likewise.
+        noted: receives the form found, so that other files can be read in the same way.
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: a column is not there, counts that are none, a vocabulary of another length.
+        ValueError: a column is missing, a count is no whole number, or the vocabulary has another
+            length.
     """
     are_words = tuple(columns) == _WORDS and not real
     if Path(path).is_dir() and are_words:

@@ -126,7 +126,7 @@ class Features(FeatureProducts):
             standardise: whether numbers are brought to mean 0 and standard deviation 1 over the
                 lines; indicators never are.
             sparse: whether only what is not zero is held; for many levels.
-            missing: as of the class.
+            missing: as in the class.
         Raises:
             TypeError, ValueError: as the class; a heading that is not there, columns that differ in
                 length, a missing value.
@@ -156,7 +156,7 @@ class Features(FeatureProducts):
         Args:
             frame: a DataFrame of pandas, polars, pyarrow or any other that narwhals knows.
             id: its column with the ids; None takes its index.
-            options: as of `from_columns`. Columns of pandas' dtype category are levels too.
+            options: as in `from_columns`. Columns of pandas' dtype category are levels too.
         Raises:
             TypeError, ValueError: as `from_columns`; a column that the table lacks.
         Example:
@@ -305,7 +305,7 @@ class Features(FeatureProducts):
         return self._with(matrix[indices], ids)
 
     def _nothing(self, column: Column) -> float:
-        """Of a line that is not there: NaN where zero may not be the zero of other units."""
+        """The value of a missing line: 0, or NaN if 0 may mean something else in other units."""
         has_units = column.centre != 0 or column.scale != 1 or not self.is_sparse
         return np.nan if column.level is None and has_units else 0.0
 

@@ -79,7 +79,7 @@ def read_ones(
         use_columns: headings (or numbers from 1) of the row and the column of pairs; for a matrix,
             of the columns that are read.
         drop_columns: for a matrix, headings of columns that are not read.
-        recode: as of `read_matrix`, of the cells of a matrix.
+        recode: as in `read_matrix`, of the cells of a matrix.
         noted: a dict that receives the form and columns found, as options with which another file
             is read in the same way.
     Raises:

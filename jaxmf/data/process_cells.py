@@ -44,7 +44,7 @@ class CellPart(NamedTuple):
 
     @property
     def num_cells(self) -> int:
-        """Of all processes."""
+        """How many cells all processes have together."""
         return sum(self.counts)
 
     @property

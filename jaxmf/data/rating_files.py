@@ -75,24 +75,24 @@ def read_entries(
 ) -> Entries:
     """Observed cells from a file.
 
-    - "triples": one line a cell: the ids of its row and column, and its value, below a line of
-      headings or without. Headings such as user, item, rating, timestamp say which is which, in
-      any order. With others, or none, these are the first three, unless the third holds no numbers
-      or a date stands before it: then what columns hold says it, with a warning. Further cells do
-      not count, nor do lines whose value is missing. Of ``.parquet`` too.
-    - "matrix": as `read_matrix`; empty cells and NA were not seen.
+    - "triples": each line is a cell: the ids of its row and column, and its value. The first line
+      may hold headings; if they are such as user, item, rating, timestamp, columns may stand in any
+      order. Otherwise the first three columns are taken, unless the third holds no numbers or a
+      date stands before it: then the content of columns decides, with a warning. Further columns,
+      and lines without a value, are ignored. ``.parquet`` files are read too.
+    - "matrix": as `read_matrix`; empty cells and NA are not observed.
 
     Args:
         path: the file.
-        form: one of these; None for triples where a text has three or four cells a line, or such
-            headings.
+        form: one of these; None: triples if a text has three or four cells a line or such headings,
+            else a matrix.
         key: which array of an ``.npz``.
         use_columns: headings (or numbers from 1) of the row, the column, the value and maybe the
-            time of triples, in this order; of a matrix the columns that are read.
-        drop_columns: of a matrix those that are not.
-        recode: as of `read_matrix`, of values.
-        noted: takes what is seen by the file, form and columns, for files that are to be read
-            likewise.
+            time of triples, in this order; for a matrix, of the columns that are read.
+        drop_columns: for a matrix, headings of columns that are not read.
+        recode: as in `read_matrix`, of values.
+        noted: a dict that receives the form and columns found, as options with which another file
+            is read in the same way.
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: a value that is no number, lines that are no triples, no cells.

@@ -250,7 +250,7 @@ class SparseSeries(CellsById):
         return self.rows * self.num_times + self.steps, self.columns
 
     def missing_lines(self) -> tuple[Array, Array] | None:
-        """The same of the cells that were not observed; None where all were."""
+        """The same for cells that were not observed; None if all were observed."""
         if self.missing_rows is None or self.missing_steps is None or self.missing_columns is None:
             return None
         return self.missing_rows * self.num_times + self.missing_steps, self.missing_columns

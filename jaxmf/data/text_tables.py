@@ -1,7 +1,7 @@
 """Lines of text files as other programs write them: what stands between cells, letters, numbers.
 
-Everything that is read from text goes through `numbered_lines`. What a file can only mean one way
-is read so; where a person would have to ask, it is refused.
+Everything that is read from text goes through `numbered_lines`. A file that can be read in one way
+only is read in that way; one that is ambiguous is refused.
 """
 
 import csv
@@ -193,7 +193,7 @@ def _only_member(path: Path) -> str:
 
 
 def _separator(path: Path, text: str) -> str:
-    """What stands between cells: the separator by which nearly all lines have as many cells."""
+    """The separator of cells: that by which nearly all lines have the same number of cells."""
     if extension(path) == ".tsv":
         return "\t"
     head = text[:_LONGEST]
@@ -266,7 +266,7 @@ def _rows(
 
 
 def _make_plain(path: Path, lines: list[tuple[int, list[str]]], separator: str) -> None:
-    """Columns of numbers in other writings, as plain ones, in place."""
+    """Columns of numbers that are written in another way, made plain in place."""
     full = [line for _, line in lines if any(cell.strip() for cell in line)]
     if not full or len({len(line) for line in full}) > 1:
         return
@@ -317,7 +317,7 @@ def _write_plain(
     fitting: dict[int, list[_Writing]],
     separator: str,
 ) -> None:
-    """Columns of numbers as plain ones, in place, by the writings that fit them."""
+    """Columns of numbers made plain in place, by the ways of writing that fit them."""
     shared = [one for one in _WRITINGS if all(one in fits for fits in fitting.values())]
     decimals: list[int] = []
     for column, bare in found.items():

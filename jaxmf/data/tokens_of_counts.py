@@ -80,7 +80,7 @@ def _blocks(matrix: Any) -> Iterator[_CountedCells]:
 
 
 def _dense_cells(block: np.ndarray, start: int) -> Iterator[_CountedCells]:
-    """The same of one block of a dense matrix, some columns at a time: positions are large."""
+    """The same for one block of a dense matrix, some columns at a time: positions are large."""
     width = max(1, _CELLS // len(block))
     for first in range(0, block.shape[1], width):
         part = block[:, first : first + width]

@@ -190,7 +190,7 @@ def _skewness(x: np.ndarray) -> np.ndarray:
 def row_mean_squares(data: Dense, offset: object = 0.0, scale: object = None) -> np.ndarray:
     """Mean squares (N,) of each row's observed cells about an offset; 0 for an empty row.
 
-    Args: offset, scale: as of `scale_about`.
+    Args: offset, scale: as in `scale_about`.
     """
     pieces = []
     for _, values, observed in blocks(data):
@@ -416,7 +416,7 @@ def is_more_than_noise(data: Dense, offset: object = 0.0, scale: object = None) 
     The largest singular value of N x D cells of noise is about its standard deviation times
     sqrt(N) + sqrt(D). At most 4,096 rows are looked at, by a few steps of the power method.
 
-    Args: offset, scale: as of `scale_about`.
+    Args: offset, scale: as in `scale_about`.
     """
     rows = slice(None, None, -(-data.num_rows // ROWS_A_BLOCK))
     about = np.array(rows_on_host(data.values, rows))  # the one copy: rows may be wide

@@ -88,7 +88,7 @@ def turned_posterior(gram: Array, cross: Array, turned: Turned) -> TurnedPosteri
 
 
 def _posterior_of_any_strength(gram: Array, cross: Array, turned: Turned) -> TurnedPosterior:
-    """The same by the eigenvectors of U'U, which all turned columns share.
+    """The same posterior by the eigenvectors of U'U, which all turned columns share.
 
     I + q U'U has no inverse in single precision where q is 1e6; this has one: the zeros among the
     eigenvalues stand out from rounding.

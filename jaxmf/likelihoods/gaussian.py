@@ -113,7 +113,7 @@ def row_posterior(gram: Array, cross: Array, ratio: Array) -> RowPosterior:
 
 
 def _posterior_of_any_ratio(gram: Array, cross: Array, ratio: Array) -> RowPosterior:
-    """The same by the eigenvectors of Z'Z, which is of integers: its zeros stand out from rounding.
+    """The same posterior by the eigenvectors of Z'Z; its zero eigenvalues stand out from rounding.
 
     A Cholesky decomposition has errors of eps / r beside 1 where features depend on each other.
     """
@@ -265,7 +265,7 @@ def spectrum(z: Array, x: Array, gram_and_cross: tuple[Array, Array] | None = No
 def spectrum_of_statistics(
     gram: Array, cross: Array, penalised: Array, ratio: Array, num_rows: Array | int
 ) -> Spectrum:
-    """The same from Z'Z (K, K), Z'X (K, D) and the number of rows, where X is not at hand.
+    """The same spectrum from Z'Z (K, K), Z'X (K, D) and the number of rows, without X.
 
     Args:
       gram: (K, K) float, Z'Z.
@@ -356,7 +356,7 @@ def _sum_of_squares(z: Array, x: Array, coefficients: Array) -> Array:
 
 
 def _sums_of_squares(z: Array, x: Array, coefficients: Array) -> Array:
-    """Of every column of X - Z Y, (D,), in pieces so that no float copy of Z is made."""
+    """Sums of squares (D,) of the columns of X - Z Y, in pieces: no float copy of Z is made."""
     return row_shards.sum_over_rows(_squares_in_pieces, (z, x), coefficients)
 
 

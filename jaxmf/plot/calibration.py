@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _PER_LINE = 3
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
-"""Of central predictive intervals."""
+"""Levels of central predictive intervals."""
 QUANTILES = tuple(round((1 + sign * level) / 2, 4) for level in LEVELS for sign in (-1, 1))
 _NUM_BINS = 5
 _SHOWN_LEVEL = 0.9

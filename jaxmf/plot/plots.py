@@ -95,7 +95,7 @@ def _has_cells(posterior: Answers) -> bool:
 
 
 def shows(*capabilities: Capability) -> Callable[[Method], Method]:
-    """Says what a picture needs; refuses posteriors without it, and options that are none."""
+    """Says what a picture needs; refuses posteriors without it, and wrong options."""
 
     def with_checked_options(method: Method) -> Method:
         signature = inspect.signature(method)

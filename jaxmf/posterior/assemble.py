@@ -26,7 +26,7 @@ Paths = list[dict[str, np.ndarray]]
 
 
 def fields_of_chains(model: Model, run: Run) -> dict[str, PyTree]:
-    """Of a finished sampler.
+    """Fields of a posterior from a finished sampler.
 
     Chains reserve slots for features that they may pass through; questions cost what is in use.
     """
@@ -36,7 +36,7 @@ def fields_of_chains(model: Model, run: Run) -> dict[str, PyTree]:
 
 
 def fields_of_ascent(model: Model, data: Container, run: Run) -> dict[str, PyTree]:
-    """Of a finished variational fit: one draw, the parameters of Q."""
+    """Fields from a finished variational fit: one draw, the parameters of Q."""
     state = jax.tree.map(lambda leaf: leaf[0], run.state)
     assert isinstance(model, HasAscent)  # as the registry has seen to
     draw: dict[str, object] = dict(model.draw_of(state))
@@ -46,7 +46,7 @@ def fields_of_ascent(model: Model, data: Container, run: Run) -> dict[str, PyTre
 
 
 def fields_of_solution(draw: Mapping[str, object]) -> dict[str, PyTree]:
-    """Of a fit in closed form, given what an ascent keeps of its last state."""
+    """Fields from a fit in closed form, given as an ascent keeps its last state."""
     draws = _one_draw(draw)
     return {"draws": draws, "trace": {"free_energy": draws["free_energy"]}}
 
@@ -58,7 +58,7 @@ def _one_draw(draw: Mapping[str, object]) -> dict[str, np.ndarray]:
 def fields_of_filter(
     model: Model, data: Container, run: Run, *, before: Draws | None = None
 ) -> dict[str, PyTree]:
-    """Of a finished filter; the data are those up to the last row that it took in.
+    """Fields from a finished filter; the data end with the last row that it took in.
 
     Particles of several runs are pooled: a particle's weight is its share of its run times the
     run's evidence, which is what makes the pooled mean unbiased up to normalisation.
@@ -92,7 +92,7 @@ def fields_of_filter(
 def fields_of_annealing(
     model: Model, data: Container, run: Run, options: Mapping[str, object]
 ) -> dict[str, PyTree]:
-    """Of finished annealed runs: their particles at power one, pooled by evidence.
+    """Fields from finished annealed runs: particles at power one, pooled by evidence.
 
     Args: run: its draws are the scalars of every power, its state the last generation of each run.
     """

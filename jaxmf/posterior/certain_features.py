@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MIN_OVERLAP = 0.5
-"""Of the rows of a feature and of a cluster that it belongs to."""
+"""Least overlap of the rows of a feature with those of the cluster that it belongs to."""
 
 _MOST_CLUSTERS = 500
 _IDS_SHOWN = 4

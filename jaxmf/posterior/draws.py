@@ -198,7 +198,7 @@ class Draws:
 
     @cached_property
     def _cell_ranges(self) -> CellRanges | None:
-        """Of the data, so that a new row costs nothing that grows with them."""
+        """Ranges of the cells of the data, kept so that new rows need no pass over these."""
         return cell_ranges(self.data)
 
     def container(

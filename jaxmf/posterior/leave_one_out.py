@@ -89,7 +89,7 @@ class LeftOutLosses(Answer, _LeftOutLosses):
 
     @property
     def standard_error(self) -> float:
-        """Of `excess`: the largest of those with cells, rows or columns as the units.
+        """Standard error of `excess`: the largest with cells, rows or columns as units.
 
         Rows and columns count where there are twenty of them.
         """
@@ -97,7 +97,7 @@ class LeftOutLosses(Answer, _LeftOutLosses):
 
 
 def standard_error_of_mean(values: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> float:
-    """Of the mean of values of M cells: the largest of those with cells, rows, columns as units.
+    """Standard error of the mean over M cells: the largest with cells, rows or columns as units.
 
     Rows and columns count where there are twenty of them.
 

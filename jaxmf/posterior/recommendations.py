@@ -118,7 +118,7 @@ def _recommend_new_rows(
 
     Args:
         rows: which of them, ids or positions; None for all.
-        n, by, include_known, seed: as of `Posterior.recommend`.
+        n, by, include_known, seed: as in `Posterior.recommend`.
     """
     positions = np.arange(new.num_rows) if rows is None else named_cells.read_rows(rows, new)
     shape = new.num_rows, new.num_columns

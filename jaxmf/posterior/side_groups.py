@@ -135,7 +135,7 @@ def preferences(
     Args:
         side: "row", or "column" for what groups of columns are liked by.
         n: entries a group.
-        titles: of the entries, as of `top_entries`.
+        titles: of the entries, as in `top_entries`.
     Returns:
         Groups by size; weights are expected values (Porteous, section 6.2.7).
     Raises:

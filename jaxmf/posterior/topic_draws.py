@@ -25,7 +25,7 @@ from jaxmf.priors.partition_prior import is_kind
 
 _MOST_DOUBLES = 2**24  # words of topics, beyond which single precision does
 MIN_SIMILARITY = 0.5
-"""Of the words of two topics that count as one."""
+"""Least similarity of the words of two topics that count as one."""
 
 
 class TopicBlocks(NamedTuple):

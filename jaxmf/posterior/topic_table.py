@@ -27,7 +27,7 @@ _WORDS_SHOWN = 8
 _MOSTLY = 0.95
 
 WordScore = Callable[[int, np.ndarray], np.ndarray]
-"""Of a topic and the positions of some words: a number for each of them."""
+"""A function of a topic and positions of words, with a score for each word."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -294,7 +294,7 @@ class BetaBernoulli(_TwoParameters):
     def log_odds(self, counts_without_row: Array, num_rows: Array | int) -> Array:
         """Log odds that a row has each feature: (m_k + alpha beta / K) / (beta + N - 1 - m_k).
 
-        Arguments as of `IndianBuffet.log_odds`. (K,) float; -inf at slots that are not features.
+        Arguments as in `IndianBuffet.log_odds`. (K,) float; -inf at slots that are not features.
         """
         counts = counts_without_row.astype(jnp.result_type(float))
         log_odds = jnp.log(counts + self._pseudo_count) - jnp.log(
@@ -320,7 +320,7 @@ class BetaBernoulli(_TwoParameters):
 
         log P = sum_k log B(m_k + alpha beta / K, N - m_k + beta) - log B(alpha beta / K, beta)
 
-        Arguments as of `IndianBuffet.log_prob_labelled`. () float.
+        Arguments as in `IndianBuffet.log_prob_labelled`. () float.
         """
         dtype = jnp.result_type(float)
         counts = counts.astype(dtype)

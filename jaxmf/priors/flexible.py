@@ -2,11 +2,10 @@
 
     FP(g | N, lambda) ~ exp(sum_i lambda_i m_i + sum_a w_a phi_a(m)),    sum_i i m_i = N,
 
-m_i groups have i items (eq 7.2). Unlike the weights of a process these need not come from a
-distribution of
-infinitely many items, of which N were taken at random: groups may have a typical size. The
-weight of a group of b items for one more is exp(lambda_{b+1} - lambda_b), and exp(lambda_1) that of
-a new one (eq 7.5, without what all choices share), so a sweep keeps one table of weights by size.
+where m_i groups have i items (eq 7.2). A partition by a Dirichlet process is that of N items taken
+at random from infinitely many. Here it need not be, so that groups may have a typical size. One
+more item joins a group of b items with weight exp(lambda_{b+1} - lambda_b), and a new one with
+exp(lambda_1) (eq 7.5, without common factors), so a sweep keeps one table of weights by size.
 
 Source: Porteous (2010), chapter 7; Welling (2006), Flexible priors for infinite mixture models.
 """
@@ -48,21 +47,21 @@ from jaxmf.types import STATIC, PyTree
 class FlexiblePrior(PartitionPrior):
     """A log-linear prior of partitions, of one batch of items or of each.
 
-    Its distribution for fewer items differs from that of more items with some removed at random:
-    say how many there are in all. With `num_unobserved` there are further items, of which nothing
-    is known, in the sweep; their groups are drawn like those of the others.
+    Its distribution for fewer items differs from that for more items with some removed at random.
+    So state how many there are in all: with `num_unobserved` the sweep has further items without
+    data, whose groups are drawn like those of the others.
 
     Args:
         log_weights: (L,) lambda_1 to lambda_L, of groups of 1 to L items, finite; no batch may have
-            more than L items. They are known up to c i, which changes nothing.
+            more than L items. Adding c i to them, for any c, changes nothing.
         features: a function of m, (L,) float, to (F,): further features of the counts of groups.
             Without them a sweep costs what it does with a DirichletProcess; with them every choice
             asks for all features. jax.numpy only, as it is compiled.
-        feature_weights: (F,) theirs; ones by default.
-        num_unobserved: M, the number of items beside those of the data; of every batch alike, or a
-            number for each.
-        log_steps: in place of `log_weights`, (L,) lambda_i - lambda_{i-1} with lambda_0 = 0: of
-            many items the differences of large values would lose their digits.
+        feature_weights: (F,) weights of the features; ones by default.
+        num_unobserved: M, how many items there are beside those of the data; one number for all
+            batches, or one for each.
+        log_steps: in place of `log_weights`, (L,) lambda_i - lambda_{i-1} with lambda_0 = 0: for
+            many items, differences of the large log_weights would lose their digits.
     Raises:
         TypeError, ValueError: weights that are not finite, or lengths that do not agree.
     Example:
@@ -243,7 +242,7 @@ class FlexiblePrior(PartitionPrior):
 
         Args:
             groups: (N,) int, a label for each item.
-            normalised: without the normaliser where this is false.
+            normalised: whether to subtract the log normaliser.
         Raises:
             ValueError: as `log_normaliser`.
         """

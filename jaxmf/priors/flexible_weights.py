@@ -126,7 +126,7 @@ def joined(cache: PyTree, batch: Array, group: Array) -> PyTree:
 
 
 class RepresentativeCache(NamedTuple):
-    """Of every group how many representatives are at tables, and how many have none."""
+    """How many representatives of each group are at tables, and how many at none."""
 
     counts: Array  # (1, K) float
     unobserved: Array  # (1, K) float

@@ -50,7 +50,7 @@ def inline(figure: Figure) -> str:
 
 
 def _num_points(artist: Artist) -> int:
-    """Of a line, or of the shapes of a collection and where they stand."""
+    """Points of a line, or of the shapes of a collection and their positions."""
     from matplotlib.collections import Collection
     from matplotlib.lines import Line2D
 

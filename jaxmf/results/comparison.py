@@ -68,7 +68,7 @@ class Score(NamedTuple):
 
     @property
     def large_variance_share(self) -> float:
-        """Of WAIC the share of cells with a posterior variance above 0.4, else NaN."""
+        """For WAIC, the share of cells with a posterior variance above 0.4; else NaN."""
         if self.shapes is not None or self.num_parameters is None:
             return np.nan
         return float(np.mean(~(self.num_parameters <= _LARGEST_VARIANCE)))
@@ -486,7 +486,7 @@ def _table(posts: dict[str, Posterior], scored: Scored, worries: list[str]) -> M
 
 
 def _standard_error(values: np.ndarray, cells: Cells | None) -> float:
-    """Of the mean of values of cells; NaN of one cell, and where one is not finite."""
+    """Standard error of the mean over cells; NaN for one cell, or if a value is not finite."""
     if values.size < 2 or not np.isfinite(values).all():
         return np.nan
     if cells is None:

@@ -56,7 +56,7 @@ class CollapsedRows(Protocol):
         """(R, D) float: the cells themselves; asked for where some are missing."""
 
     def posterior(self, gram: Array, cross: Array) -> PyTree:
-        """Of the weights, from Z'Z (K, K) and Z' targets (K, P)."""
+        """Posterior of the weights, from Z'Z (K, K) and Z' targets (K, P)."""
 
     def remove(
         self,

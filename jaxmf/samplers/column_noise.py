@@ -55,7 +55,7 @@ def conditional(
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class ScaleWithFactors:
-    """Of a value v with the common scale s = v^power: its prior times p(f | s), given factors f."""
+    """The prior of v times p(f | s), for factors f and a common scale s = v^power."""
 
     prior: Hyperparameter
     noise: NoiseOfColumns

@@ -62,7 +62,7 @@ class ExplicitFeatures(Protocol):
 
     @property
     def prior(self) -> RowByRowPrior:
-        """Of Z."""
+        """The prior of Z."""
 
     def first_slot(self) -> int:
         """The slot of the first feature; what stands before it every row has."""

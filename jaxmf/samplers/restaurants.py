@@ -61,7 +61,7 @@ def count_ranks(batches: Array, groups: Array, *, num_batches: int, num_groups: 
     A rising factorial is a product over items, so that these ranks, which fall with t, say all
     that one concentration of all groups depends on; see `log_rising_of_ranks`.
 
-    Args: batches, groups (T,) int32, num_batches as of `count_tables`; num_groups: K.
+    Args: batches, groups (T,) int32, num_batches as in `count_tables`; num_groups: K.
     Returns (L,) int32, L the first multiple of `_WIDTH` that is not below T.
     """
     num_items, shape = batches.shape[0], (num_batches, num_groups)
@@ -156,7 +156,7 @@ def count_tables_of_sorted(key: Key, batches: Array, groups: Array, pseudo: Arra
 
     Sorted by cells the items stand as the customers there: a cell is where neighbours are alike.
 
-    Args: batches, groups (T,) int32, pseudo (K,) float, as of `count_tables`.
+    Args: batches, groups (T,) int32, pseudo (K,) float, as in `count_tables`.
     Returns (K,) int32.
     """
     batches, groups = jax.lax.sort((batches, groups), num_keys=2)
@@ -179,7 +179,7 @@ def _customers(counts: Array, index: Array) -> tuple[Array, Array, Array]:
 
 
 def _in_runs(sizes: Array, index: Array) -> tuple[Array, Array]:
-    """Of runs of some sizes (R,) int32, one after another: which run has a position, and where.
+    """Which of some runs, of sizes (R,) int32 one after another, a position is in, and where.
 
     Positions after the last run are counted to it.
 

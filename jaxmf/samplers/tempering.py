@@ -107,7 +107,7 @@ def tempered(
 
 
 def report(replicas: Replicas) -> SwapReport:
-    """Of the last state of all chains, whose leaves have the leading axis C."""
+    """The report on swaps, from the last state of all C chains (leading axis of the leaves)."""
     powers = jax.vmap(powers_of)(jnp.asarray(replicas.log_gaps))
     return SwapReport(*map(np.asarray, (powers, replicas.acceptance, replicas.round_trips)))
 

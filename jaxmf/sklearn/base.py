@@ -81,7 +81,7 @@ class CellsEstimator(SampledEstimator, ABC):
 
     @abstractmethod
     def _posterior(self, values: np.ndarray) -> Posterior:
-        """Of the model with the settings of this estimator, given X (N, D)."""
+        """The posterior of the model with the settings of this estimator, given X (N, D)."""
 
     def _take(self) -> None:
         """Sets the attributes that are read from the posterior."""

@@ -459,7 +459,7 @@ def _table(
 
 
 def _autocorrelation(values: np.ndarray) -> float:
-    """Of successive draws (R, L), over all replicates; NaN where every chain is constant."""
+    """Autocorrelation of successive draws (R, L), over all replicates; NaN if all are constant."""
     residual = values - values.mean(axis=1, keepdims=True)
     square = np.sum(residual**2)
     if square == 0:

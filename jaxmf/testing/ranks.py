@@ -104,7 +104,7 @@ def _probability_above(levels: np.ndarray, tails: np.ndarray, points: np.ndarray
 
 
 def _transitions(counts: np.ndarray, share: float) -> np.ndarray:
-    """Of k ranks below one point, how many are below the next: (R + 1, R + 1), row k sums to 1."""
+    """From k ranks below one point to how many below the next: (R + 1, R + 1), rows sum to 1."""
     rest = counts[-1] - counts[:, None]
     new = counts - counts[:, None]
     is_possible = new >= 0

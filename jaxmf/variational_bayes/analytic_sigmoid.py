@@ -159,7 +159,7 @@ def _means_of_ones(ones: sparray, solution: AnalyticSolution) -> np.ndarray:
 
 
 def _sum_of_variances(solution: AnalyticSolution) -> float:
-    """Of a_i . s_j, over all cells: O((N + D) K)."""
+    """Variances of a_i . s_j summed over all cells, in O((N + D) K)."""
     row_square = (solution.row_means**2).sum(axis=0)
     row_variance = solution.row_variances.sum(axis=0)
     column_square = (solution.column_means**2).sum(axis=0)

@@ -63,7 +63,7 @@ def probability(likelihood: Likelihood, mean: Array, variance: Array) -> Array:
 
 
 def _cell_mean(mean: Array) -> Array:
-    """Of a Gaussian cell as 0 or 1, from that of its score, where they are -1 and 1."""
+    """The mean of a Gaussian cell that is 0 or 1, from that of its score, which is -1 or 1."""
     return (1 + mean) / 2
 
 

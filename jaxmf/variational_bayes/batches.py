@@ -30,7 +30,7 @@ def make(
     batch_size: int,
     generator: np.random.Generator,
 ) -> Batches:
-    """Rows of a matrix cut into random batches, on the host; arguments as of `lay_out`."""
+    """Rows of a matrix cut into random batches, on the host; arguments as in `lay_out`."""
     order = generator.permutation(shape[0])
     num_batches = -(-shape[0] // batch_size)
     members = order[np.arange(num_batches * batch_size) % shape[0]].reshape(num_batches, -1)

@@ -147,7 +147,7 @@ def comparison(unknowing: Unknowing, data: SparseBinary) -> dict[str, np.ndarray
 
 
 def _scores(view: Half, rows: np.ndarray) -> np.ndarray:
-    """Of all columns of some rows, in the order of the probabilities of a one nearly: (M, D)."""
+    """Scores of all columns for some rows (M, D), in nearly the order of probabilities of a one."""
     a, a_variance = view.factors.mean[rows], view.factors.variance[rows]
     s, s_variance = view.others.mean, view.others.variance
     mean = a @ s.T + view.intercept.mean

@@ -76,7 +76,7 @@ def lay_out_shares(
     """The layouts of all devices one after another, made on the host, a share at a time.
 
     Args:
-      rows, columns, shape, missing: as of `pieces.lay_out`.
+      rows, columns, shape, missing: as in `pieces.lay_out`.
       held_out: positions (M,) of the ones that are left out at first.
     Raises ValueError: the devices cannot have equally many rows.
     """

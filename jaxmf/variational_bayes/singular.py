@@ -43,7 +43,7 @@ class SparsePlusConstant:
         )
 
     def sum_of_squares(self) -> float:
-        """Of all cells."""
+        """Sum of squares of all cells."""
         stored, constant = self.sparse.data.astype(float), self.constant
         stray = np.sum(stored**2) + 2 * constant * np.sum(stored)
         return float(stray + constant**2 * float(self.shape[0]) * float(self.shape[1]))

@@ -47,7 +47,7 @@ def gaussian_cost(mean: Array, variance: Array, noise: Array) -> Array:
 
 
 def tilted_slopes(mean: Array, variance: Array) -> CostSlopes:
-    """Of the tilted bound: p - 1/2 and p (1 - p) at p = t."""
+    """Slopes of the tilted bound: p - 1/2 and p (1 - p) at p = t."""
     tilt = _tilt(mean, variance)
     probability = jax.nn.sigmoid(mean + (0.5 - tilt) * variance)
     return CostSlopes(probability - 0.5, tilt**2 + (1 - 2 * tilt) * probability)
@@ -62,7 +62,7 @@ def tilted_cost(mean: Array, variance: Array) -> Array:
 
 
 def quadratic_slopes(mean: Array, variance: Array) -> CostSlopes:
-    """Of the quadratic bound: Lambda mean and Lambda."""
+    """Slopes of the quadratic bound: Lambda mean and Lambda."""
     zeta = _root(mean**2 + variance)
     weight = jnp.where(zeta > 1e-3, jnp.tanh(zeta / 2) / (2 * zeta), 0.25 - zeta**2 / 48)
     return CostSlopes(weight * mean, weight)

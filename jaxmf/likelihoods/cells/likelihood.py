@@ -169,7 +169,7 @@ class Tempered(Likelihood):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Unnormalised(Tempered):
-    """The same without terms that do not depend on the predictor, for moves of nothing else."""
+    """A likelihood without terms that do not depend on the predictor, for moves of this alone."""
 
     def log_density(self, x: Array, eta: Array) -> Array:
         """The power times log p(x | eta), up to terms of x and the hyperparameters."""

@@ -204,7 +204,7 @@ class IndependentColumns(Family):
 
     @property
     def single_families(self) -> tuple[Family, ...]:
-        """That of every column."""
+        """The family of every column."""
         return (self._known(),) * self.num_columns
 
     @property
@@ -282,7 +282,7 @@ class IndependentColumns(Family):
         return self._by_group(count)
 
     def _by_group(self, leaf: Array) -> Array:
-        """What is at d G + g, as (G, D, ...)."""
+        """Entries d G + g of a leaf, as (G, D, ...)."""
         return leaf.reshape(self.num_columns, -1, *leaf.shape[1:]).swapaxes(0, 1)
 
     def _cells(self, values: Array) -> tuple[Array, Array]:
@@ -368,7 +368,7 @@ class IndependentColumns(Family):
     def sample_parameters(
         self, key: Key, statistics: PyTree, hyperparameters: Hyperparameters
     ) -> PyTree:
-        """Those of the family of single numbers, (G, D, ...) each."""
+        """Parameters of the family of single numbers, (G, D, ...) each."""
         del hyperparameters
         family = self._known()
         drawn = family.sample_parameters(key, self.to_single(statistics), family.start())

@@ -136,7 +136,7 @@ class MixedColumns(Family):
 
     @property
     def single_families(self) -> tuple[Family, ...]:
-        """That of every column."""
+        """The family of every column."""
         normal = NormalInverseGamma() if self.normal is None else self.normal.single_families[0]
         return tuple((normal if one is None else one).standard() for one in self.families)
 
@@ -221,7 +221,7 @@ class MixedColumns(Family):
     def sample_parameters(
         self, key: Key, statistics: PyTree, hyperparameters: Hyperparameters
     ) -> list[PyTree]:
-        """Those of the parts."""
+        """Parameters of each part."""
         return [
             part.sample_parameters(jax.random.fold_in(key, index), of, hyperparameters)
             for index, (part, of) in enumerate(self._by_part(statistics))

@@ -108,7 +108,7 @@ class NormalInverseWishart(Family):
             assign(self, location=wide)
 
     def _check_single_settings(self) -> None:
-        """What can be said before the length of the vectors is known."""
+        """Checks settings as far as possible before the length of the vectors is known."""
         if not hyper.is_placeholder(self.weight):
             check_positive_fields(self, ("weight",))
         if self.degrees is not None and not hyper.is_placeholder(self.degrees):

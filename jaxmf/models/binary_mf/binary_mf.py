@@ -67,7 +67,7 @@ class BinaryMF(BinaryMFSpec):
         distributions. By default the shape is 1, and the rate has an exponential prior with mean
         1 / m, m the mean of the counts above 0 (without data 1).
       offset: mean of a Gaussian cell without features: a number, or (J,) one a column; of a pandas
-        Series by its index, as of `column_unit`. None: where `weight_scale` is left open and
+        Series by its index, as in `column_unit`. None: where `weight_scale` is left open and
         `weight_mean` is 0 the mean of the data, or of each column where `column_unit` is one a
         column (held fixed), 0 otherwise. With `noise_scale`, `column_unit` and `row_offset` open
         too, the median of each column where levels of columns spread more than 1.3 times as much

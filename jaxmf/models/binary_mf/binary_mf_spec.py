@@ -117,7 +117,7 @@ class BinaryMFSpec(ColumnUnits, SimulatedModel):
         return units.centred(data, self._offsets(self.row_offset), self.column_unit)
 
     def _offsets(self, row_offset: object) -> object:
-        """What cells are about: as `offset`, or (I, J) where rows have offsets too."""
+        """The offsets of cells: as `offset`, or (I, J) if rows have offsets too."""
         if row_offset is None:
             return self.offset
         rows = jnp.asarray(row_offset)

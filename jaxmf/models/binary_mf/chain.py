@@ -369,7 +369,7 @@ def grow(plan: BinaryMFPlan, state: BinaryMFState, sizes: dict[str, int]) -> Bin
 
 
 def row_arrays() -> tuple[str, ...]:
-    """What devices have their part of: of the data, the state and draws; V by its own rows."""
+    """Names of arrays (of data, state and draws) that are spread by rows; V by its own rows."""
     return ("values", "observed", "u", "v", "z")
 
 

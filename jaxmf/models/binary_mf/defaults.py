@@ -100,7 +100,7 @@ def _matched_to_counts(model: Spec, data: Dense) -> Spec:
 
 
 def notes(model: BinaryMFSpec, data: Dense) -> tuple[str, ...]:
-    """That columns in different units, or levels of lines, were taken out, where they were."""
+    """Notes that units of columns, or levels of rows and columns, were taken out of the data."""
     if not isinstance(model.likelihood, Gaussian):
         return ()
     unit: Any = model.column_unit
@@ -127,7 +127,7 @@ def _notes_of_levels(model: BinaryMFSpec, data: Dense) -> tuple[str, ...]:
 
 
 def _note_of_few_cells(model: BinaryMFSpec, data: Dense) -> tuple[str, ...]:
-    """That one cell in a hundred holds more than half of all squares about the offset."""
+    """A note if one cell in a hundred holds more than half of all squares about the offset."""
     centred = model.centred(data)
     some = slice(None, None, -(-centred.values.size // _MOST_CELLS))  # rows
     cells = rows_on_host(centred.values, some).astype(float)

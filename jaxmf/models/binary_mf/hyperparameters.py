@@ -73,7 +73,7 @@ def _update_scales(
 def _update_rates(
     model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense, power: Array | float
 ) -> BinaryMFState:
-    """Of Poisson cells: rate and shape of the Gamma prior of W given W, and the base rate.
+    """For Poisson cells: rate and shape of the Gamma prior of W given W, and the base rate.
 
     weight_rate | W ~ Gamma(a + n weight_shape, rate b + sum W) under a Gamma(a, b) prior, n weights
     being there; the other two by slices. The base rate sees the counts, not their split among base

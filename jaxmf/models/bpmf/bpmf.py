@@ -90,7 +90,7 @@ class BPMF(BPMFSpec):
     matched = bpmf_checks.matched
 
     def notes(self, data: Entries) -> tuple[str, ...]:
-        """That columns were taken in their own units, where they were."""
+        """A note if columns were taken in their own units."""
         return units.note_of_units(data, self.column_unit, "noise and factors")
 
     # --- densities and simulation -----------------------------------------------------------------

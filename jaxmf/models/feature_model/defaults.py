@@ -100,7 +100,7 @@ def _offset(likelihood: Likelihood, data: Dense) -> np.ndarray | None:
 
 
 def _prior_of_features(likelihood: Likelihood, data: Dense) -> dist.Distribution:
-    """Of rows of Y (D,), alike in all columns."""
+    """The prior of a row of Y (D,), the same for all columns."""
     import numpyro.distributions as dist
 
     one: dist.Distribution

@@ -193,7 +193,7 @@ class FeatureModelSpec(ColumnUnits, Readable, Model[Dense]):
 
     @property
     def has_discrete_cells(self) -> bool:
-        """Of a likelihood by its values, else by `cell_distribution`."""
+        """Whether cells are discrete, by the likelihood's values or else by `cell_distribution`."""
         if self.likelihood is not None:
             return self.likelihood.is_discrete
         return self.cell_distribution != "normal"

@@ -89,7 +89,7 @@ def over_cells(
 def draw_cells(
     model: FeatureModelSpec, key: Key, draw: Draw, data: Dense, cells: tuple[Array, Array]
 ) -> Array:
-    """One value of every cell given a draw, (M,) float; arguments as of `log_density`."""
+    """One value of every cell given a draw, (M,) float; arguments as in `log_density`."""
     rows, columns = cells
     if model.likelihood is not None:
         return model.sample_at(key, cell_predictors(model, draw, rows, columns), columns)

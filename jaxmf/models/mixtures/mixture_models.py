@@ -70,7 +70,7 @@ class _Mixture(NetworkModel[Dense]):
 
     @abstractmethod
     def _prior(self) -> PartitionPrior:
-        """Of the groups."""
+        """The prior of the groups."""
 
     @property
     def _takes_rows(self) -> bool:

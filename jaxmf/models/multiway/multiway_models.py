@@ -52,7 +52,7 @@ class _Multiway(NetworkModel[Tokens]):
 
     @abstractmethod
     def _priors(self) -> dict[str, PartitionPrior]:
-        """Of the groups of every modality."""
+        """The priors of the groups of each modality."""
 
     def network(self) -> Network:
         groups = {f"{name}_group": Block(p, by=name) for name, p in self._priors().items()}

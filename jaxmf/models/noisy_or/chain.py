@@ -54,7 +54,7 @@ class NoisyOrPlan:
     shared_births: int
 
     def start_schedule(self) -> MoveSchedule:
-        """Of the moves of `optional_moves`."""
+        """The schedule of the moves in `optional_moves`."""
         return start_schedule({"splits": self.split_merge, "births": self.shared_births})
 
 

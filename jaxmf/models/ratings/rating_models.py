@@ -252,7 +252,7 @@ class BiHDP(_Ratings):
 
     Args:
         users, items: `HDP` of either side, with its concentrations.
-        family: of the ratings of a pair of groups, as of `BiLDA`.
+        family: of the ratings of a pair of groups, as in `BiLDA`.
         values: of the ratings, in order; only with `DirichletMultinomial`.
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range, or settings that
@@ -293,7 +293,7 @@ class URP(_Ratings):
     Args:
         num_user_groups: J.
         user_concentration: of each group; a number, or a numpyro distribution.
-        family: of the ratings of a group and an item, as of `BiLDA`.
+        family: of the ratings of a group and an item, as in `BiLDA`.
         values: of the ratings, in order; only with `DirichletMultinomial`.
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range, or settings that

@@ -44,7 +44,7 @@ class _BilinearCells(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """Of rows with missing cells: which are observed (R, J) bool, B_o'B_o (R, L, L)."""
+    """For rows with missing cells: which are observed (R, J) bool, and B_o'B_o (R, L, L)."""
 
     observed: Array
     gram: Array

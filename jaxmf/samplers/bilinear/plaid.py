@@ -85,7 +85,7 @@ class _Design(NamedTuple):
 
 
 class _PlaidStatistics(NamedTuple):
-    """Of the other rows: H (K, K), and the products of the design with X (K,)."""
+    """Sums over the other rows: H (K, K), and products of the design with X (K,)."""
 
     gram: Array
     cross: Array

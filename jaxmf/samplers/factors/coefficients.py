@@ -26,7 +26,7 @@ from jaxmf.types import Array, Key
 
 
 class Coefficients(NamedTuple):
-    """Of the C coefficients of the vectors of a side, in P parts."""
+    """The C coefficients of the vectors of one side, in P parts."""
 
     mean: Array  # (C,) float, m; zero where `Parts.has_mean` is false
     precision: Array  # (P,) float, omega

@@ -126,7 +126,7 @@ def draw_rows(
 
 
 def _residuals(sums: Array) -> Residuals:
-    """Of sums (1,) or (3,)."""
+    """Residuals from their sums (1,) or (3,)."""
     zero = jnp.zeros((), sums.dtype)
     return Residuals(sums[0], *((sums[1], sums[2]) if sums.shape[0] > 1 else (zero, zero)))
 
@@ -144,7 +144,7 @@ def log_evidences(
     """log p(cells of a row | group), its factors summed out, up to what groups have in common.
 
     Args:
-      design, targets, chunks, precision: as of `draw_rows`.
+      design, targets, chunks, precision: as in `draw_rows`.
       means: (G, D) float, of the groups.
       precisions: (G, D, D) float.
       shifts: (N, D) float, of the rows, added to the means of whichever group; or zero.

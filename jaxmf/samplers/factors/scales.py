@@ -78,7 +78,7 @@ def log_density_of_part(
 
 
 def _log_likelihood(log_scale: Array, residuals: Residuals, noise_precision: Array) -> Array:
-    """Of the cells, with what a part adds to them multiplied, up to a constant: () float."""
+    """Log likelihood of the cells, the term of a part multiplied, up to a constant: () float."""
     change = jnp.expm1(log_scale)
     squares = change**2 * residuals.part - 2 * change * residuals.products
     return -noise_precision * squares / 2

@@ -33,7 +33,7 @@ from jaxmf.types import STATIC, Array, Key
 class SideShares(NamedTuple):
     """The cells of one side by rows: n times C chunks of W cells, device after device."""
 
-    # as of `Chunks`, of each device: others (n C, W), with M where there is no cell; rows (n C,)
+    # as in `Chunks`, of each device: others (n C, W), with M where there is no cell; rows (n C,)
     # and starts (n (R + 1),) count the R rows and C chunks of the device
     others: Array
     rows: Array
@@ -219,7 +219,7 @@ def draw_shared_rows(
 ) -> tuple[Array, Residuals]:
     """The vectors of all rows given the rest, each device drawing those of its rows.
 
-    Args: as of `rows.draw_rows`, without features of cells; normals have lines for all rows of the
+    Args: as in `rows.draw_rows`, without features of cells; normals have lines for all rows of the
     devices.
     Returns the new vectors (N, D), and what they leave of the targets.
     """

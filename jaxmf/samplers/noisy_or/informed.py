@@ -71,7 +71,7 @@ class NoisyOrColumns:
         return jnp.sum(jax.nn.logsumexp(log_weights, axis=-2), axis=-1)
 
     def log_weights(self, statistics: Array) -> Array:
-        """Of neither, a, b, and both being active in each column: (..., 4, D) float."""
+        """For neither, a, b, and both active in each column: (..., 4, D) float."""
         odds = self.parameters.log_odds * jnp.array([1.0, 1.0, 2.0], statistics.dtype)
         log_weights = statistics + odds[:, None]
         return jnp.concatenate([jnp.zeros_like(log_weights[..., :1, :]), log_weights], axis=-2)
