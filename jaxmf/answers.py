@@ -149,7 +149,7 @@ class Answer(ABC):
         return written
 
     def lines(self) -> Lines:
-        """What is shown: a heading, and the first lines of the table."""
+        """The lines shown: a heading, and the first lines of the table."""
         table = {name: np.asarray(column) for name, column in self.table().items()}
         columns = [[_shown(value) for value in each[:_MOST_LINES]] for each in table.values()]
         return [tuple(table), *zip(*columns, strict=True)]

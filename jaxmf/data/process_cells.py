@@ -90,7 +90,7 @@ def _blocks(part: CellPart) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def cells_where(part: CellPart, are_kept: Callable[..., np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Those cells of all processes that this one asks for, in their order; called by all of them.
+    """The cells, of all processes, that this one asks for, in their order; all processes call it.
 
     Args: are_kept: of a block of cells, by its arrays: (B,) bool.
     """

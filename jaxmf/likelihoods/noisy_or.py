@@ -180,7 +180,7 @@ def num_active(z: Array, y: Array, dtype: jnp.dtype) -> Array:
 
 
 def gain_table(size: int, parameters: AnyParameters, unseen: Array | float = 0.0) -> Array:
-    """What one more active cause adds to log P(x = 1), for 0 ... size - 1 of them: (size,) float.
+    """Change of log P(x = 1) by one more active cause, for 0 ... size - 1 of them: (size,) float.
 
     Numbers of active causes are few, so sweeps look this up instead of taking logs of every cell.
     """

@@ -289,11 +289,11 @@ class Plots:
 
     @shows(TOPICS)
     def topics_over(self, values: object, *, num_bins: int = 10, max_topics: int = 12) -> Figure:
-        """What part of the documents is of which topic over time, or another number they have.
+        """Shares of topics in documents over time, or over another number that documents have.
 
-        Lines are posterior means of the part in a bin, averaged over its documents, shades two
-        standard errors, of the draws and of the documents of a bin together; none where it has one
-        document. See `Posterior.topics_over`.
+        Lines are posterior means of the share in a bin, averaged over its documents. Shades are two
+        standard errors, of draws and documents together; a bin with one document has none. See
+        `Posterior.topics_over`.
 
         Args:
             values: a number or date of every document: a mapping or pandas Series by id, or a list

@@ -61,7 +61,7 @@ def named(data: MatrixContainer, where: Cells, values: np.ndarray, levels: objec
 
 
 def by_column(posterior: Draws, where: Cells, new: MatrixContainer | None = None) -> Probabilities:
-    """Those of cells of a model that `HasColumnValues`.
+    """Probabilities of the values of cells, for a model that `HasColumnValues`.
 
     Args:
         new: the rows that the cells lie in; None for those of the data.

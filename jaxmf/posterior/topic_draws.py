@@ -62,7 +62,7 @@ def has_topics(posterior: Draws) -> bool:
 
 
 def topic_blocks(posterior: Draws) -> TopicBlocks:
-    """What is word, topic and document in a model.
+    """Which blocks and columns of a model are word, topic and document.
 
     Raises ValueError: the model has no topics, or its draws do not have their counts.
     """
@@ -128,13 +128,13 @@ class DocumentCounts:
         return np.asarray(counts.sum(axis=tuple(range(1, counts.ndim - 1))))
 
     def parts(self, chain: int, draw: int, documents: np.ndarray) -> np.ndarray:
-        """What part of documents' tokens is of every topic: (n, K), NaN without tokens."""
+        """Shares of topics among the tokens of documents: (n, K), NaN without tokens."""
         counts = self.at(chain, draw, documents)
         sizes = counts.sum(axis=1, keepdims=True).astype(float)
         return np.asarray(counts / np.where(sizes > 0, sizes, np.nan))
 
     def arrays(self, chain: int, draw: int) -> KeptDraw:
-        """Those of a draw of its indicators."""
+        """The arrays of a draw that belong to its indicators."""
         return {
             name: values[chain, draw]
             for name, values in self._posterior.draws.items()

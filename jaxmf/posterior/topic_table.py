@@ -248,7 +248,7 @@ def _moments(weights: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """What part of some values is at most as large as each: (n,), in (0, 1]."""
+    """The share of values that are at most as large as each: (n,), in (0, 1]."""
     rank = np.searchsorted(np.sort(values), values, side="right")
     return np.asarray(np.maximum(rank, 1) / max(values.size, 1))
 

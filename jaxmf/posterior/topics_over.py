@@ -19,7 +19,7 @@ from jaxmf.posterior.topic_draws import DocumentCounts, MatchedTopics, match, to
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TopicsOver(Answer):
-    """What part of the tokens of documents is of which topic, in bins of a number or of dates.
+    """Shares of topics among the tokens of documents, in bins of a number or of dates.
 
     Topics are those of `Posterior.topics`, in its order; 0 counts where a draw lacks a topic.
 
@@ -55,7 +55,7 @@ class TopicsOver(Answer):
 
 
 def topics_over(posterior: Draws, values: object, *, num_bins: int = 10) -> TopicsOver:
-    """What part of the documents is of which topic over time, or another number they have.
+    """Shares of topics in documents over time, or over another number that documents have.
 
     The parts of their tokens, averaged over the documents of a bin in every draw.
 

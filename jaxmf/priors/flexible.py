@@ -141,7 +141,7 @@ class FlexiblePrior(PartitionPrior):
     def dirichlet_process(
         cls, concentration: Hyperparameter, *, num_items: int, **more: object
     ) -> FlexiblePrior:
-        """That of a Dirichlet process: lambda_i = log alpha + log Gamma(i) (eq 7.1).
+        """The prior of a Dirichlet process: lambda_i = log alpha + log Gamma(i) (eq 7.1).
 
         Raises:
             ValueError: a concentration that is not positive.
@@ -160,7 +160,7 @@ class FlexiblePrior(PartitionPrior):
         num_items: int,
         **more: int | Sequence[int] | None,
     ) -> FlexiblePrior:
-        """That of a Pitman-Yor process.
+        """The prior of a Pitman-Yor process.
 
         lambda_i = log Gamma(i - d) - log Gamma(1 - d), and one feature of the number of groups:
         phi_0(m) = sum_{0 < k < K} log(alpha + k d), without k = 0, so that alpha may be negative.

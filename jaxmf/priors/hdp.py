@@ -138,7 +138,7 @@ class HDP(PartitionPrior):
     def weight_shapes(
         self, counts: Array, hyperparameters: Hyperparameters
     ) -> tuple[Array, Array | None]:
-        """Those of Dirichlet(n_g1 + alpha tau_1, ..., n_gK + alpha tau_K, alpha tau_rest)."""
+        """Parameters of Dirichlet(n_g1 + alpha tau_1, ..., n_gK + alpha tau_K, alpha tau_rest)."""
         if not is_kind(self, HDP):
             return super().weight_shapes(counts, hyperparameters)
         concentration = hyperparameters["concentration"]

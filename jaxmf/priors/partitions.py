@@ -102,7 +102,7 @@ class Dirichlet(PartitionPrior):
     def weight_shapes(
         self, counts: Array, hyperparameters: Hyperparameters
     ) -> tuple[Array, Array | None]:
-        """Those of Dirichlet(n_g1 + a_1, ..., n_gK + a_K); there are no other groups."""
+        """Parameters of Dirichlet(n_g1 + a_1, ..., n_gK + a_K); there are no other groups."""
         if not is_kind(self, Dirichlet):
             return super().weight_shapes(counts, hyperparameters)
         return counts + hyperparameters["concentration"], None
@@ -146,7 +146,7 @@ class DirichletProcess(PartitionPrior):
     def weight_shapes(
         self, counts: Array, hyperparameters: Hyperparameters
     ) -> tuple[Array, Array | None]:
-        """Those of Dirichlet(n_g1, ..., n_gK, alpha)."""
+        """Parameters of Dirichlet(n_g1, ..., n_gK, alpha)."""
         if not is_kind(self, DirichletProcess):
             return super().weight_shapes(counts, hyperparameters)
         concentration = hyperparameters["concentration"]
@@ -194,7 +194,7 @@ class PitmanYor(PartitionPrior):
     def weight_shapes(
         self, counts: Array, hyperparameters: Hyperparameters
     ) -> tuple[Array, Array | None]:
-        """Those of Dirichlet(n_g1 - d, ..., n_gK - d, alpha + d K_g)."""
+        """Parameters of Dirichlet(n_g1 - d, ..., n_gK - d, alpha + d K_g)."""
         if not is_kind(self, PitmanYor):
             return super().weight_shapes(counts, hyperparameters)
         return _exchangeable_shapes(

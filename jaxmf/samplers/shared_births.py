@@ -50,7 +50,7 @@ NUM_PASSES = 2
 
 
 class BirthProposal(NamedTuple):
-    """What came of one proposal."""
+    """The result of one proposal."""
 
     z: Array  # (N, K) bool, as it was where it was refused
     slot: Array  # () int32, of the column

@@ -121,7 +121,7 @@ def split_merge(
 
 
 class Proposal(NamedTuple):
-    """What came of one proposal."""
+    """The result of one proposal."""
 
     z: Array  # (N, K) bool, as it was where it was refused
     slots: Array  # (2,) int32, those of the two columns; after a merge the second is empty

@@ -41,7 +41,7 @@ from jaxmf.types import Array
 
 
 class Fixed(NamedTuple):
-    """What does not change while the two columns do."""
+    """Quantities that do not depend on the two columns."""
 
     features: Array  # (N, K) float, R
     r_m: Array  # (N, G, K) float, R M
@@ -54,7 +54,7 @@ class Fixed(NamedTuple):
 
 
 class PairStatistics(NamedTuple):
-    """What changes with the two columns."""
+    """Quantities that depend on the two columns."""
 
     through: Array  # (K, 2) float, R'A
     gram: Array  # (G, 2, 2) float, A'PA

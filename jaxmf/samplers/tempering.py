@@ -44,7 +44,7 @@ _REFRESH_FOLD = np.uint32(2**32 - 2)
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class _TemperingSettings:
-    """What is fixed of a tempered sampler; runs of the same settings share their programs."""
+    """The static settings of a tempered sampler; runs with equal settings share programs."""
 
     num_replicas: int
     side_by_side: bool

@@ -13,7 +13,7 @@ from jaxmf.types import STATIC, Array
 from jaxmf.variational_bayes.zeros import ZerosSpec
 
 Likelihood = Gaussian | Bernoulli
-"""Those whose expected cost under Gaussian scores is known."""
+"""Likelihoods whose expected cost under Gaussian scores is known."""
 
 
 class LearnedHyperparameters(NamedTuple):

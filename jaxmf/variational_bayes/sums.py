@@ -128,7 +128,7 @@ def chosen_others(others: Normal, indices: Array, *, over_rows: bool) -> Normal:
 
 
 class _CellTerms(NamedTuple):
-    """What one cell adds to the sums."""
+    """The terms that one cell adds to the sums."""
 
     likelihood: Any
     noise: Array  # () float, variance

@@ -153,7 +153,7 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
         return features if self.link and features is not None and features.width else None
 
     def column_link(self) -> Features | None:
-        """Those of the columns'."""
+        """The features that the columns' vectors depend on, if any."""
         return self.transpose().row_link()
 
     @property

@@ -122,7 +122,7 @@ class FeatureModel(FeatureModelSpec):
         feature_model_checks.check_likelihood(self.at_start, data, name)
 
     def notes(self, data: Dense) -> tuple[str, ...]:
-        """That columns were taken in their own units."""
+        """A note if columns were taken in their own units."""
         if self.column_unit is None:
             return ()
         spreads = defaults.column_spreads(self.likelihood, data)

@@ -117,7 +117,7 @@ class FeatureModelSpec(ColumnUnits, Readable, Model[Dense]):
 
     @property
     def likelihood_hyperparameters(self) -> dict[str, Hyperparameter]:
-        """Those of the likelihood; none where it is a function."""
+        """Hyperparameters of the likelihood; none if it is a function."""
         if self.likelihood is None:
             return {}
         return {name: getattr(self.likelihood, name) for name in self.likelihood.hyperparameters}
@@ -200,7 +200,7 @@ class FeatureModelSpec(ColumnUnits, Readable, Model[Dense]):
 
     @property
     def cells_given_draw(self) -> str | None:
-        """Those of a likelihood object are independent; of a function it is not known."""
+        """Cells are independent under a likelihood object; under a function this is not known."""
         return None if self.likelihood is None else "independent"
 
     @property

@@ -73,7 +73,7 @@ class LinearGaussianSpec(ColumnUnits, BuffetModel):
                 check_flag(name, getattr(self, name))
 
     def notes(self, data: Dense) -> tuple[str, ...]:
-        """That columns were taken in their own units, or that most cells are one number."""
+        """Notes if columns were taken in their own units, or if most cells are one number."""
         notes = units.note_of_units(data, self.column_unit, "noise_scale and feature_scale")
         if notes and self.column_noise:
             notes = (f"{notes[0]}; each column has noise of its own",)

@@ -126,7 +126,7 @@ def powered_step(
 def optional_moves(
     plan: NoisyOrPlan, model: NoisyOrSpec, key: Key, data: Dense, power: Array | None
 ) -> list[OptionalMove]:
-    """Those that a schedule may leave out; `key` is that of the step."""
+    """The moves that a schedule may leave out; `key` is that of the step."""
     split_key = jax.random.fold_in(jax.random.fold_in(key, 1), plan.num_moves)
     birth_key = jax.random.fold_in(key, 3)
     splits = partial(propose, model, informed.split_or_merge, split_key, data=data, power=power)

@@ -108,7 +108,7 @@ def _propose_singletons(
 
 
 class _SingletonFit(NamedTuple):
-    """What is left of each row beside its shared features, seen through V."""
+    """Residuals of each row given its shared features, projected by V."""
 
     cross: Array  # (I, L) float, V'e over the observed cells
     # (I, L) float, or (L,) where nothing is missing, eigenvalues of V'V over the observed cells

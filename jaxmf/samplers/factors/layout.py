@@ -35,7 +35,7 @@ class Chunks(NamedTuple):
 
 
 class Design(NamedTuple):
-    """What meets the factors of a row, for rows of one side."""
+    """The vectors that multiply those of rows in the means of cells, for rows of one side."""
 
     # (M + 1, E + H) float, of every column: the E entries of w that are the column's, then the H of
     # g. The last line is zero: cells that do not exist lie there.
@@ -50,11 +50,11 @@ class Design(NamedTuple):
         return self.table.shape[1] - self.row_part.shape[1]
 
     def vectors(self, factors: Array) -> Array:
-        """What meets the table in the means, of rows with these factors: (N, E + H) float."""
+        """The vectors of rows with these factors that multiply the table: (N, E + H) float."""
         return jnp.concatenate([factors[:, : self.num_shared], self.row_part], axis=1)
 
     def over(self, factors: Array, columns: Array) -> Design:
-        """What meets them of cells divided by a factor of their column.
+        """The design for cells divided by a factor of their column.
 
         Args: factors (M,) float; columns (T,) int32, of the cells.
         """
@@ -77,7 +77,7 @@ class RowPriors(NamedTuple):
     precisions: Array  # (G, D, D) float, of the groups
 
     def over(self, factors: Array) -> RowPriors:
-        """Those with which rows of noise `factors` (N,) times as large are drawn as all others.
+        """Priors under which rows with `factors` (N,) times the noise are drawn like all others.
 
         (f^2 Lambda + tau S) is f^2 times the precision Lambda + tau S / f^2 of such a row, so its
         standard normals are f times as large.

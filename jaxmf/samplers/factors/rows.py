@@ -54,7 +54,7 @@ class Residuals(NamedTuple):
 
 
 class _FactorBlock(NamedTuple):
-    """What belongs to a block of R rows."""
+    """The arrays of a block of R rows."""
 
     factors: Array
     normals: Array
@@ -175,7 +175,7 @@ def log_evidences(
 def _blocks(
     normals: Array, factors: Array, design: Design, chunks: Chunks, priors: RowPriors
 ) -> _FactorBlock:
-    """What belongs to all blocks of rows, leaves with the blocks first."""
+    """The arrays of all blocks of rows; the first axis of each leaf is that of blocks."""
     num_rows, width = factors.shape
     size = block_size(num_rows, width)
     num_blocks = -(-num_rows // size)

@@ -55,7 +55,7 @@ def split(vectors: Array, num_factors: int, num_others: int, num_cells: int) -> 
 
 
 def design(v: Array, known: Known, num_factors: int) -> Design:
-    """What meets the vectors of the rows.
+    """The design for the vectors of the rows.
 
     Args: v (M, D) float, the columns' vectors.
     """
