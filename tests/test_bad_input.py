@@ -433,6 +433,20 @@ ONE_READING = [
         ("column 'a' has dtype object", "df.astype(float)"),
     ),
     Bad(
+        "answers beside numbers",  # df.map(...) would make the numbers missing
+        lambda _: as_container(
+            pd.DataFrame({"a": [1, 2], "b": ["no", "yes"], "c": list("xy")}), Dense
+        ),
+        TypeError,
+        ("column 'b' has dtype", "df[['b']] = df[['b']].map({'no': 0, 'yes': 1}.get)"),
+    ),
+    Bad(
+        "answers alone",
+        lambda _: as_container(pd.DataFrame({"a": ["no", "yes"], "b": ["yes", "no"]}), Dense),
+        TypeError,
+        (" by df.map({'no': 0, 'yes': 1}.get)",),
+    ),
+    Bad(
         "infinite with ids",
         lambda _: Dense([[1.0, -np.inf]], row_names=["s"], column_names=["HLA-A", "TP53"]),
         ValueError,

@@ -276,10 +276,11 @@ def odd_columns(frame: pd.DataFrame) -> str:
     others = [repr(frame.columns[position]) for position in odd[1:]]
     shown = ", ".join(others[:_MOST_SHOWN]) + ", ..." * (len(others) > _MOST_SHOWN)
     also = f", nor do {shown}" if len(others) > 1 else f", nor does {shown}" if others else ""
-    return _bad_column(frame.columns[odd[0]], frame.iloc[:, odd[0]], also)
+    return _bad_column(frame, odd, also)
 
 
-def _bad_column(label: object, column: pd.Series, also: str) -> str:
+def _bad_column(frame: pd.DataFrame, odd: list[int], also: str) -> str:
+    label, column = frame.columns[odd[0]], frame.iloc[:, odd[0]]
     first = next(
         (f", first {v!r} at row {i}" for i, v in enumerate(column) if isinstance(v, str)), ""
     )
@@ -296,7 +297,14 @@ def _bad_column(label: object, column: pd.Series, also: str) -> str:
         )
     answers = _two_answers(column)
     if answers is not None:
-        return f"{what} Answers become numbers, and all else missing, by df.map({answers}.get)."
+        alike = [frame.columns[k] for k in odd if _two_answers(frame.iloc[:, k]) == answers]
+        # a map of the whole table would make its numbers missing
+        these = "df" if len(alike) == len(frame.columns) else f"df[{alike!r}]"
+        changed = f"{these} = " * (these != "df")
+        return (
+            f"{what} Answers become numbers, and all else missing, by "
+            f"{changed}{these}.map({answers}.get)."
+        )
     if not first and _is_numeric(column):
         return f"{what} Its values are numbers: df.astype(float) has them as such."
     return (

@@ -26,6 +26,7 @@ from jaxmf.data.text_tables import (
     is_text,
     numbered_lines,
     stripped_lines,
+    texts_of_files,
 )
 from jaxmf.data.tokens import Tokens
 from jaxmf.user_warnings import warn
@@ -325,12 +326,7 @@ def _folder(path: Path) -> Tokens:
     files = sorted(path.glob("*.txt"))
     if not files:
         raise ValueError(f"{path}: the folder has no .txt file; a file for each text is needed.")
-    texts = [
-        " ".join(line for _, (line,) in numbered_lines(file, whole=True))
-        if file.stat().st_size
-        else ""
-        for file in files
-    ]
+    texts = texts_of_files(path, files)
     num_empty = sum(not text.strip() for text in texts)
     if num_empty:
         verb = "text is a document" if num_empty == 1 else "texts are documents"

@@ -57,8 +57,8 @@ def read_matrix(
 
     - ``.npy``: one array. ``.npz``: the array ``key`` (or the only one), or a matrix saved by
       ``scipy.sparse.save_npz``.
-    - ``.csv``, ``.tsv``, ``.txt``, ``.dat``, ``.data``: numbers, or answers that are all yes or
-      no, or true or false; empty cells, NA, ``-`` and ``?`` are missing (NaN). A first line that is
+    - ``.csv``, ``.tsv``, ``.txt``, ``.dat``, ``.data``: numbers, and columns of yes and no, or of
+      true and false; empty cells, NA, ``-`` and ``?`` are missing (NaN). A first line that is
       no numbers holds the ids of the columns. A first column that is no numbers, or whose heading
       is empty, ``id``, ``index`` or ends in ``_id``, holds the ids of the rows: ``007`` stays as
       it is. So does one of whole numbers that all differ if one begins with 0, if they are the
@@ -217,15 +217,34 @@ def _are_ids(path: Path, first: list[str], header: list[str] | None, *, counts_w
 
 
 def _as_zeros_and_ones(path: Path, lines: list[list[str]]) -> list[list[str]]:
-    """Cells with yes as 1 and no as 0, where there are no others but missing ones."""
-    there = {cell.strip().lower() for line in lines for cell in line} - MISSING
-    known = next((words for words in TRUTHS if there <= set(words)), None)
-    if known is None or not there:
+    """Cells with yes as 1 and no as 0, in columns that have no others but missing ones."""
+    columns: list[Sequence[str]] = []
+    read: dict[str, str] = {}
+    for cells in zip(*lines, strict=True):
+        known = _truths_of(cells)
+        column = [known.get(cell.strip().lower(), cell) for cell in cells] if known else cells
+        columns.append(column)
+        read |= known
+    if not read:
         return lines
-    shown = ", ".join(f"{word} as {known[word]}" for word in sorted(there))
-    if there & {"no", "n", "nein"}:
+    shown = ", ".join(f"{word} as {read[word]}" for word in sorted(read))
+    if read.keys() & {"no", "n", "nein"}:
         warn(f"{path}: answers are read as numbers: {shown}.")
-    return [[known.get(cell.strip().lower(), cell) for cell in line] for line in lines]
+    return [list(line) for line in zip(*columns, strict=True)]
+
+
+def _truths_of(cells: Sequence[str]) -> dict[str, str]:
+    """The answers of a column, in lower case, with 1 or 0 for each; none of other columns."""
+    there = set()
+    for cell in cells:
+        word = cell.strip().lower()
+        if word in MISSING:
+            continue
+        if not any(word in words for words in TRUTHS):
+            return {}
+        there.add(word)
+    known = next((words for words in TRUTHS if there <= set(words)), {})
+    return {word: known[word] for word in there if known}
 
 
 def _check_ids(path: Path, texts: Sequence[str], line_numbers: Sequence[int]) -> None:

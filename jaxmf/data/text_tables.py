@@ -11,7 +11,7 @@ import re
 import shlex
 import unicodedata
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,15 +137,47 @@ def numbered_lines(
     return lines
 
 
+def texts_of_files(folder: Path, files: Sequence[Path]) -> list[str]:
+    """The text of each file in a folder, its lines joined.
+
+    Warns UserWarning: of files that are read as Windows-1252, all of them in one sentence.
+    """
+    found = [_decode(check_file(file)) if file.stat().st_size else ("", "") for file in files]
+    odd = [(file, shown) for file, (_, shown) in zip(files, found, strict=True) if shown]
+    if odd:
+        many = f"{len(odd):,} of {len(files):,} texts are not in UTF-8 and are"
+        warn(
+            f"{folder}: {many if len(odd) > 1 else '1 text is not in UTF-8 and is'} read as "
+            f"Windows-1252 (Latin-1): of {odd[0][0].name} {odd[0][1]}. Save them in UTF-8 if "
+            "letters are wrong."
+        )
+    return [unicodedata.normalize("NFC", " ".join(text.splitlines())) for text, _ in found]
+
+
 def _decoded(path: Path) -> str:
-    """The text of a file, compressed or not, in UTF-8, UTF-16 or what Windows writes."""
+    """The text of a file, as `_decode`, with a warning where it is not in UTF-8."""
+    text, shown = _decode(path)
+    if shown:
+        warn(
+            f"{path}: is no text in UTF-8, it is read as Windows-1252 (Latin-1): {shown}. Save it "
+            "in UTF-8 if letters are wrong."
+        )
+    return text
+
+
+def _decode(path: Path) -> tuple[str, str]:
+    """The text of a file, compressed or not, in UTF-8, UTF-16 or what Windows writes.
+
+    What Windows writes comes with its first line that is not in UTF-8, as messages show it; other
+    texts come with "".
+    """
     content = _content(path)
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return content.decode("utf-16")
+        return content.decode("utf-16"), ""
     if b"\0" in content:
         raise ValueError(f"{path}: is no text, it has bytes that are 0. Save it as text in UTF-8.")
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-8-sig"), ""
     except UnicodeDecodeError as error:
         at = content.count(b"\n", 0, error.start) + 1
         try:
@@ -157,11 +189,7 @@ def _decoded(path: Path) -> str:
                 "CP932 is Japanese of Windows; GB18030 is Chinese, CP949 Korean, CP1251 Russian."
             ) from None
         line = content.splitlines()[at - 1].decode("cp1252", "replace")
-        warn(
-            f"{path}: is no text in UTF-8, it is read as Windows-1252 (Latin-1): line {at} is "
-            f"{line[:60]!r}. Save it in UTF-8 if letters are wrong."
-        )
-        return text
+        return text, f"line {at} is {line[:60]!r}"
 
 
 def _content(path: Path) -> bytes:

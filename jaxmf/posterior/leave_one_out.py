@@ -79,7 +79,7 @@ class LeftOutLosses(Answer, _LeftOutLosses):
 
     def footer(self) -> str:
         mean = f"{self.excess:+.4g} ± {self.standard_error:.2g}"
-        said = f"{self.unit}; mean of the model less the baseline {mean}"
+        said = f"{self.unit}, less is better; mean of the model less the baseline {mean}"
         return "; ".join(filter(None, [super().footer(), said]))
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.answers import Answer, positions_of_ids
-from jaxmf.data import Container, Entries, MatrixContainer
+from jaxmf.data import Container, Entries, MatrixContainer, SparseBinary
 from jaxmf.data.container import bare
 from jaxmf.data.names import encode
 from jaxmf.engine.executables import jit_quickly
@@ -44,6 +44,7 @@ _FEW_VALUES = 2**22  # in all draws
 _DRAWS_SIZE = 2**26
 _DRAWS_AT_ONCE = 16  # of the cells given one draw
 _FEWEST = 64  # cells up to which powers of two are fine enough
+_FEWEST_KNOWN = 16  # cells of new rows for which one program serves all numbers of them
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -227,7 +228,8 @@ def model_draws(
     """
     if not isinstance(model, DrawsCells if new_data is None else DrawsNewRows):
         return None
-    rows, columns = (jnp.asarray(index) for index in cells)
+    num_cells = cells[0].size
+    rows, columns = (jnp.asarray(index) for index in filled_cells(*cells))
 
     def cells_of_draw(index: int, count: int) -> np.ndarray:
         draw = {name: values[index] for name, values in draws.items()}
@@ -237,7 +239,7 @@ def model_draws(
             stop = min(start + _DRAWS_AT_ONCE, count)
             args = model, key, (start, stop), draw, data, new_data, rows, columns
             found.append(np.asarray(_sampled_cells(*args))[: stop - start])
-        return np.concatenate(found)
+        return np.concatenate(found)[:, :num_cells]
 
     return cells_of_draw
 
@@ -363,12 +365,14 @@ def filled_rows(model: object, new: Container) -> Container:
     So that a new user with four ratings is answered by the program of one with three. Of models
     with features of rows, which these lack, the rows as they are.
     """
+    if isinstance(new, SparseBinary):
+        return _filled_ones(new)
     if not (isinstance(new, Entries) and isinstance(model, TakesRowFeatures)):
         return new
     if model.row_features is not None or model.row_classes is not None:
         return new
     cells = np.asarray(new.rows), np.asarray(new.columns), np.asarray(new.values)
-    num_rows, num_cells = few_sizes(new.num_rows + 1), few_sizes(cells[0].size + 1)
+    num_rows, num_cells = few_sizes(new.num_rows + 1), _few_known(cells[0].size)
     more = num_cells - cells[0].size
     rows = np.concatenate([cells[0], np.full(more, new.num_rows, cells[0].dtype)])
     columns = np.concatenate([cells[1], np.zeros(more, cells[1].dtype)])
@@ -377,6 +381,32 @@ def filled_rows(model: object, new: Container) -> Container:
     arrays = {"rows": rows, "columns": columns, "values": values}
     shape = num_rows, new.num_columns
     return bare(Entries, **arrays, shape=shape, row_names=None, column_names=None)
+
+
+def _few_known(num_cells: int) -> int:
+    """How many known cells of new rows stand for this number of them, and one more."""
+    return few_sizes(max(num_cells + 1, _FEWEST_KNOWN))
+
+
+def _filled_ones(new: SparseBinary) -> SparseBinary:
+    """New rows of zeros and ones with rows after them, as `filled_rows`."""
+    rows, columns = np.asarray(new.rows), np.asarray(new.columns)
+    num_rows, num_ones = few_sizes(new.num_rows + 1), _few_known(rows.size)
+    more = np.arange(num_ones - rows.size)
+    has_gaps = new.missing_rows is not None
+    if has_gaps or more.size > (num_rows - new.num_rows) * new.num_columns:
+        return new
+    further, where = np.divmod(more, new.num_columns)
+    return bare(
+        SparseBinary,
+        rows=np.concatenate([rows, (new.num_rows + further).astype(rows.dtype)]),
+        columns=np.concatenate([columns, where.astype(columns.dtype)]),
+        shape=(num_rows, new.num_columns),
+        row_names=None,
+        column_names=None,
+        missing_rows=None,
+        missing_columns=None,
+    )
 
 
 def draw_size(draws: dict[str, np.ndarray], num_columns: int, num_cells: int) -> int:
@@ -481,18 +511,18 @@ def log_densities(
 
     Args: new_data: the rows that the cells lie in, where these are not those of the training data.
     """
-    rows, columns = (jnp.asarray(index) for index in cells)
+    rows, columns = (jnp.asarray(index) for index in filled_cells(*cells))
+    known = jnp.asarray(np.pad(values, (0, rows.size - values.size), mode="edge"))
 
     def evaluate(block: object, indices: np.ndarray) -> PyTree:
         if new_data is not None:
-            known = jnp.asarray(values)
             return _log_density_of_new_cells(model, block, data, new_data, rows, columns, known)
-        return _log_density_of_draws(model, block, data, rows, columns, jnp.asarray(values))
+        return _log_density_of_draws(model, block, data, rows, columns, known)
 
     for where, densities in over_draws(
-        evaluate, draws, draw_size(draws, data.num_columns, values.size)
+        evaluate, draws, draw_size(draws, data.num_columns, rows.size)
     ):
-        yield where, densities.astype(float)
+        yield where, densities[:, : values.size].astype(float)
 
 
 @jit

@@ -208,7 +208,8 @@ def recommend(
     known = None if include_known else known_cells(posterior.model, data)
     in_rows = isinstance(posterior.model, ScoresCells | PredictsWholeRows)
     num_cells = _BLOCK_CELLS if in_rows else _SCORED_CELLS
-    block = max(1, min(rows.size, num_cells // data.num_columns))
+    most = max(1, num_cells // data.num_columns)
+    block = min(1 << max(rows.size - 1, 0).bit_length(), most)  # few programs for all numbers
     for kept, index in prediction.filled_blocks(rows.size, block):
         here = rows[index]
         values = _values_of_rows(posterior, here, by)

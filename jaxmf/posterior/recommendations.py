@@ -12,7 +12,15 @@ from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.data.names import titled
 from jaxmf.model import RanksWords, ScoresCells, ScoresNewRows
-from jaxmf.posterior import cells, named_cells, next_words, ranking, transposed, unknown_ids
+from jaxmf.posterior import (
+    cells,
+    named_cells,
+    next_words,
+    prediction,
+    ranking,
+    transposed,
+    unknown_ids,
+)
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.ranking import ExpectedRatings, Recommendations, Scores
 from jaxmf.posterior.topic_draws import topic_blocks
@@ -125,8 +133,9 @@ def _recommend_new_rows(
     scores: Scores | ExpectedRatings
     model = posterior.model
     if isinstance(model, ScoresNewRows):
-        found = _score_new_rows(posterior.model, posterior.reference_draw(), new)
-        mean, variance, probability, plain = map(np.asarray, found)
+        filled = prediction.filled_rows(model, new)
+        found = _score_new_rows(model, posterior.reference_draw(), filled)
+        mean, variance, probability, plain = (np.asarray(part)[: new.num_rows] for part in found)
         scores = Scores(mean, np.sqrt(variance), probability, plain)
         is_plain = by == "score" or posterior.model.cell_distribution == "normal"
         values = scores.mean if is_plain else scores.probability

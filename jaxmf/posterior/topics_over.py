@@ -131,8 +131,10 @@ def _checked_values(documents: np.ndarray, values: object) -> tuple[np.ndarray, 
     if isinstance(values, Mapping):
         for document in documents.tolist():
             if document not in values:
+                ids = ", ".join(map(repr, list(values)[:3]))
                 raise ValueError(
-                    f"values: the document {document!r} has none; pass NaN to leave it out"
+                    f"values: the document {document!r} has none, the ids there are {ids}, ...; "
+                    "pass NaN to leave it out"
                 )
         values = [values[document] for document in documents.tolist()]
     dates = microseconds(values)

@@ -149,6 +149,17 @@ def test_command_line(tmp_path, capsys):
     assert "pairs have two cells a line" in capsys.readouterr().err
 
 
+def test_files_of_a_folder_that_are_not_in_utf_8_are_named_in_one_warning(tmp_path):
+    for name, encoding in {"a": "cp1252", "b": "utf-8", "c": "cp1252", "d": "utf-8-sig"}.items():
+        (tmp_path / f"{name}.txt").write_bytes("Käse und\nBrühe".encode(encoding))
+    expected = r"2 of 4 texts are not in UTF-8 and are .*: of a\.txt line 1 is 'Käse und'"
+    with pytest.warns(UserWarning, match=expected) as heard:
+        found = read_tokens(tmp_path)
+    assert len(heard) == 1
+    assert sorted(found.names["word"]) == ["brühe", "käse", "und"]
+    assert found.num_tokens == 12
+
+
 def test_an_empty_file_of_a_folder_is_a_document_without_words(tmp_path):
     for name, text in (("a", "tea and milk"), ("b", ""), ("c", "  \n"), ("d", "milk")):
         write(tmp_path / f"{name}.txt", text)

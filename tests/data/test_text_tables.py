@@ -529,8 +529,18 @@ def test_answers_in_words(tmp_path):
     np.testing.assert_array_equal(found.values, [[1, 0, np.nan], [0, 1, np.nan], [1, 1, 0]])
     found = read_matrix(write(tmp_path / "b.csv", "q1,q2\nTRUE,FALSE\nFALSE,FALSE\n"))
     np.testing.assert_array_equal(found.values, [[1, 0], [0, 0]])
-    with pytest.raises(ValueError, match="holds no numbers: 'yes'"):
-        read_matrix(write(tmp_path / "c.csv", text.replace("r3,yes", "r3,don't know")))
+    beside = "x,smokes,sex,ill\n1.5,yes,0,y\n,no,1,\n7e3,,1,n\n"
+    with pytest.warns(UserWarning, match="n as 0, no as 0, y as 1, yes as 1"):
+        found = read_matrix(write(tmp_path / "d.csv", beside))
+    nan = np.nan
+    expected = [[1.5, 1, 0, 1], [nan, 0, 1, nan], [7000, nan, 1, 0]]
+    np.testing.assert_array_equal(found.values, expected)
+    unclear = write(tmp_path / "c.csv", text.replace("r3,yes", "r3,don't know"))
+    with (
+        pytest.warns(UserWarning, match="no as 0, yes as 1"),
+        pytest.raises(ValueError, match=r"'q1'.* holds no numbers: 'yes'"),
+    ):
+        read_matrix(unclear)
 
 
 BASKETS = [["tea", "milk"], ["tea"], ["milk", "jam", "tea"], ["jam", "tea"]] * 3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior import prediction
+from jaxmf.posterior import prediction, recommendations
 
 NUM_ROWS, NUM_COLUMNS = 40, 30
 GENERATOR = np.random.default_rng(0)
@@ -59,7 +59,7 @@ def test_new_rows_are_answered_as_without_the_rows_that_fill_up_their_number(
     new = mf.Entries([0, 0, 1], [3, 9, 4], [5.0, 1.0, 4.0], (2, NUM_COLUMNS))
     more = mf.Entries([0, 0, 1, 1], [3, 9, 4, 5], [5.0, 1.0, 4.0, 2.0], (2, NUM_COLUMNS))
     sizes = [len(prediction.filled_rows(post.model, each).values) for each in (new, more)]
-    assert sizes == [4, 8]
+    assert sizes == [16, 16]
     filled = post.predict(new_rows=new)
     monkeypatch.setattr(prediction, "filled_rows", lambda model, rows: rows)
     whole = post.predict(new_rows=new)
@@ -67,6 +67,44 @@ def test_new_rows_are_answered_as_without_the_rows_that_fill_up_their_number(
     tolerance = {"rtol": 2e-5} if likelihood is None else {"atol": 0.1}
     np.testing.assert_allclose(filled.mean, whole.mean, **tolerance)
     np.testing.assert_allclose(filled.sd, whole.sd, **tolerance)
+
+
+def test_new_baskets_of_any_size_are_answered_by_one_program():
+    ones = mf.SparseBinary(ROWS, COLUMNS, SHAPE)
+    post = mf.variational(mf.SparseBinaryMF(2), ones, num_epochs=2, progress=False)
+    program, found = recommendations._score_new_rows.__wrapped__, []
+    num_programs = program._cache_size()
+    for size in (1, 2, 7, 14):
+        new = mf.SparseBinary([0] * size, np.arange(size), (1, NUM_COLUMNS))
+        found.append(post.recommend(new_rows=new, n=NUM_COLUMNS, include_known=True))
+    assert program._cache_size() == num_programs + 1
+    # as together, where a row of another size fills up
+    together = mf.SparseBinary([0, 1, 1], [0, 0, 1], (2, NUM_COLUMNS))
+    both = post.recommend(new_rows=together, n=NUM_COLUMNS, include_known=True)
+    for row in range(2):
+        np.testing.assert_allclose(both.scores.mean[row], found[row].scores.mean[0], rtol=1e-4)
+    assert both.rows.tolist() == [0, 1]
+    gaps = mf.SparseBinary([0], [1], (1, NUM_COLUMNS), missing_rows=[0], missing_columns=[2])
+    assert prediction.filled_rows(post.model, gaps) is gaps
+
+
+def test_cells_of_mixtures_are_drawn_by_few_programs(monkeypatch):
+    x = GENERATOR.normal(size=(12, 4))
+    run = {"num_warmup": 1, "num_samples": 3, "num_chains": 1, "progress": False}
+    model = mf.MixtureOfGaussians(2, family=mf.IndependentColumns())
+    post = mf.sample(model, x, **run)
+    shapes, program = set(), prediction._sampled_cells
+
+    def watched(*arguments):
+        shapes.add(arguments[-1].shape)
+        return program(*arguments)
+
+    monkeypatch.setattr(prediction, "_sampled_cells", watched)
+    few = post.predict(mf.Positions([3] * 5, [0, 1, 2, 3, 0]))
+    more = post.predict(mf.Positions([3] * 6, [0, 1, 2, 3, 0, 1]))
+    assert len(shapes) == 1
+    assert more.draws.shape == (1000, 6)
+    np.testing.assert_array_equal(few.draws, more.draws[:, :5])
 
 
 @pytest.mark.parametrize("num_cells", [1, 3, 64, 65, 1000, 6000, 60_000])

@@ -503,7 +503,7 @@ def test_topics_over_dates_have_dates_as_bins(fitted):
     ("values", "error", "message"),
     [
         ([*pd.to_datetime(["2001-01-01"] * 7), 2001], TypeError, "must be numbers, got Timestamp"),
-        ({"doc0": 1.0}, ValueError, "the document 'doc1' has none"),
+        ({"doc0": 1.0}, ValueError, "the document 'doc1' has none, the ids there are 'doc0'"),
         ([1.0, 2.0], ValueError, "values: are 2, and there are 8 documents"),
         ([np.nan] * 8, ValueError, "no document with tokens has a finite one"),
         (dict.fromkeys(NAMES, "May"), TypeError, "values must be numbers, got 'May'"),
