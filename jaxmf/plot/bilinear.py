@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jaxmf.posterior.answers import Answers
 
 _FAR_MEANS = 2  # times what rows differ by, beyond which column means would take all colours
+_FAR_SPREADS = 10  # times the smallest sd of a column, beyond which one column would take them
 
 
 def column_features(
@@ -87,6 +88,8 @@ def completed(
 ) -> Figure:
     """Rows with missing cells as they were shown, and completed by the posterior mean.
 
+    A matrix is shown in standard deviations of its columns where these differ tenfold.
+
     Args:
         rows: (R,) positions; those with missing cells by default.
         image_shape: (height, width) to draw rows as images; as rows of matrices otherwise.
@@ -110,6 +113,8 @@ def completed(
         lines["mode"] = np.where(np.isnan(shown), (mean > 0.5).astype(float), shown)
     for name, filled in (others or {}).items():
         lines[name] = np.asarray(filled, float)[: positions.size]
+    if image_shape is None:
+        lines = in_one_unit(lines, values)
     return draw_lines(posterior, lines, positions, image_shape)
 
 
@@ -125,6 +130,24 @@ def draw_lines(
         return image_lines(lines, row_titles(data.row_names, positions), image_shape)
     ids = None if data.row_names is None else np.asarray(data.row_names)[positions]
     return side_by_side(lines, ids, data.column_names)
+
+
+def in_one_unit(lines: dict[str, np.ndarray], values: np.ndarray) -> dict[str, np.ndarray]:
+    """Rows in several forms, name -> (R, J), in standard deviations from the means of the columns.
+
+    As they are where no column differs much more than another: colours then show all columns.
+
+    Args: values: (I, J) the data, NaN where missing.
+    """
+    is_known = np.isfinite(values)
+    counts = np.maximum(is_known.sum(axis=0), 1)
+    means = np.sum(values, axis=0, where=is_known) / counts
+    spreads = np.sqrt(np.sum((values - means) ** 2, axis=0, where=is_known) / counts)
+    varying = spreads[spreads > 0]
+    if varying.size == 0 or varying.max() <= _FAR_SPREADS * varying.min():
+        return lines
+    units = np.where(spreads > 0, spreads, 1)
+    return {f"{name}, in sd of columns": (each - means) / units for name, each in lines.items()}
 
 
 def less_column_means(lines: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -319,7 +319,8 @@ class Plots:
     ) -> Figure:
         """Some rows as observed, beside the posterior mean of the features added up.
 
-        As a matrix less the means of the columns where these are far from zero.
+        A matrix is shown less the means of the columns where these are far from zero, and in
+        standard deviations of the columns where these differ tenfold.
 
         Args:
             rows: which rows, eight spread over the data by default.
@@ -331,13 +332,14 @@ class Plots:
         positions = (
             evenly_spread(posterior.data.num_rows, num_rows) if rows is None else np.asarray(rows)
         )
-        observed = posterior.data.to_array()[positions]
+        values = posterior.data.to_array()
+        observed = values[positions]
         expected = posterior.reconstruction(Positions(positions))
         lines = {"observed": observed, "reconstructed": expected}
         if truth is not None:
             lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[positions]
         if image_shape is None:
-            lines = bilinear.less_column_means(lines)
+            lines = bilinear.less_column_means(bilinear.in_one_unit(lines, values))
         return bilinear.draw_lines(posterior, lines, positions, image_shape)
 
     @shows(CELLS, MISSING)

@@ -252,6 +252,25 @@ def test_observed_and_reconstructed_rows_have_the_ids_of_the_data(sampled):
     assert [each.get_title() for each in images[:2]] == ["patient 3", "patient 1"]
 
 
+def test_columns_of_unequal_spread_are_shown_in_their_standard_deviations(sampled):
+    """Else the column with the largest numbers would take all colours."""
+    import dataclasses
+
+    values = np.array(sampled.data.values)
+    values[0, 1] = np.nan
+    one_unit = dataclasses.replace(sampled, data=Dense(values))
+    units = np.array([1.0, 1.0, 1000.0, 1.0, 1.0], values.dtype)
+    several = dataclasses.replace(sampled, data=Dense(values * units))
+    for picture in ("completed", "reconstruction"):
+        plain, scaled = (getattr(each.plot, picture)([0, 1, 2]) for each in (one_unit, several))
+        titles = [axes.get_title(loc="left") or axes.get_title() for axes in scaled.axes[:2]]
+        assert all("in sd of columns" in title for title in titles)
+        assert "in sd" not in plain.axes[0].get_title(loc="left") + plain.axes[0].get_title()
+        shown = np.ma.filled(scaled.axes[0].images[0].get_array(), np.nan)
+        expected = ((values - np.nanmean(values, 0)) / np.nanstd(values, 0))[:3]
+        np.testing.assert_allclose(shown, expected, rtol=1e-4)
+
+
 def test_png_is_png(sampled):
     assert plot.png(sampled.plot.num_features()).startswith(b"\x89PNG")
 
