@@ -4,7 +4,7 @@ Columns, items and words are matched by id wherever both sides have ids, and by 
 of them has none. `align_columns` of the containers and `append_rows` of `Dense` stand on this.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -73,24 +73,22 @@ def check_complete(positions: np.ndarray, known: Names | None, size: int, *, arg
     )
 
 
-def warn_of_dropped(
-    kept: np.ndarray, new_levels: Mapping[str, np.ndarray], *, argument: str
-) -> None:
+def warn_of_dropped(kept: np.ndarray, documents: np.ndarray | None, *, argument: str) -> None:
     """Says how many tokens are left out, where that changes what an answer means.
 
     Args:
         kept: (T,) bool.
-        new_levels: for each column of new levels, such as documents, (T,) the level of each token.
+        documents: (T,) the document of each token, if there are documents.
 
     Warns:
-        UserWarning: more than half of the tokens are left out, or all those of a level.
+        UserWarning: more than half of the tokens are left out, or all those of a document.
     """
     num_dropped = int((~kept).sum())
     without = ""
-    for label, levels in new_levels.items():
-        count = np.unique(levels).size - np.unique(levels[kept]).size
+    if documents is not None:
+        count = np.unique(documents).size - np.unique(documents[kept]).size
         if count:
-            without += f"; {count:,} {label}{'s' * (count > 1)} had no other token"
+            without = f"; {count:,} document{'s' * (count > 1)} had no other token"
     if 2 * num_dropped > kept.size or without:
         warn(
             f"{argument}: {num_dropped:,} of {kept.size:,} tokens are unknown to the data and were "

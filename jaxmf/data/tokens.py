@@ -293,20 +293,18 @@ class Tokens(SpansProcesses):
         argument: str = "data",
         unknown: str = "error",
         can_drop: bool = True,
-        new: tuple[str, ...] = ("document",),
     ) -> Self:
         """The same tokens with the levels of the data that a model was fitted to.
 
-        In every column of the data levels are matched by id where both have ids, so that new
-        documents may use a part of the words; else by position. Tokens come out as
-        `from_counts` puts them, whatever the order of words was.
+        In every column of the data but that of documents, whose levels are new, levels are matched
+        by id if both have ids, so that new documents may use a part of the words; else by position.
+        Tokens are in the order in which `from_counts` puts them, whatever the order of words was.
 
         Args:
             known: the data.
             argument: how errors call these tokens.
             unknown: of levels that the data lacks: "error", or "drop" to leave their tokens out.
             can_drop: whether errors may advise the latter.
-            new: columns whose levels are new, and stay as they are.
         Returns:
             The tokens; with "drop" none may be left, a document then has the prior.
 
@@ -322,7 +320,7 @@ class Tokens(SpansProcesses):
         for label in known.columns:
             if label not in indices:
                 raise ValueError(f"{argument}: has no column {label!r}, which the data has")
-            if label in new:
+            if label == "document":
                 continue
             order = alignment.matched_positions(
                 self.names.get(label),
@@ -338,8 +336,7 @@ class Tokens(SpansProcesses):
             sizes[label] = known.sizes[label]
             if label in known.names:
                 names_of[label] = known.names[label]
-        new_levels = {label: np.asarray(self.columns[label]) for label in new if label in indices}
-        alignment.warn_of_dropped(there, new_levels, argument=argument)
+        alignment.warn_of_dropped(there, indices.get("document"), argument=argument)
         first, *others = (indices[label][there] for label in indices)
         kept = np.flatnonzero(there)[np.lexsort((first, *others, first // BLOCK))]
         columns = {label: jnp.asarray(index[kept]) for label, index in indices.items()}

@@ -47,14 +47,14 @@ def harmonic(num_rows: Array | int, concentration: Array | float) -> Array:
 
 
 def slots_of_prior(
-    alpha: hyper.Hyperparameter, concentration: hyper.Hyperparameter, num_rows: int, first: int = 8
+    alpha: hyper.Hyperparameter, concentration: hyper.Hyperparameter, num_rows: int
 ) -> int:
     """Slots for the features of most of a thousand draws of N rows from the Indian buffet process.
 
     `jaxmf.smc` starts from such draws, and whenever slots double its program is compiled anew. Of a
     prior the value ln(1,000) standard deviations above the mean is taken, the largest of as many
     draws of an exponential distribution. Slots that are not used cost time in every sweep, so this
-    is the nearest doubling of `first`.
+    is the nearest doubling of 8.
 
     Args: alpha, concentration: numbers or priors; num_rows: N.
 
@@ -70,8 +70,8 @@ def slots_of_prior(
             sd = jnp.zeros(())
         large = large + jnp.where(jnp.isfinite(sd), math.log(1_000) * sd, 0)
     expected = float(large * harmonic(num_rows, hyper.initial_value(concentration)))
-    num_doublings = round(math.log2(max(expected / first, 1)))
-    return int(min(first * 2**num_doublings, MOST_SLOTS))
+    num_doublings = round(math.log2(max(expected / 8, 1)))
+    return int(min(8 * 2**num_doublings, MOST_SLOTS))
 
 
 class RowByRowPrior(Protocol):
