@@ -25,11 +25,12 @@ MODELS = {
 }
 
 
+RUN = {"num_warmup": 2, "num_samples": 7, "num_chains": 1, "progress": False}
+
+
 @pytest.fixture(scope="module", params=MODELS)
 def post(request):
-    data = mf.Entries(ROWS, COLUMNS, STARS, SHAPE, *NAMES)
-    run = {"num_warmup": 2, "num_samples": 7, "num_chains": 1, "progress": False}
-    return mf.sample(MODELS[request.param], data, **run)
+    return mf.sample(MODELS[request.param], mf.Entries(ROWS, COLUMNS, STARS, SHAPE, *NAMES), **RUN)
 
 
 def answers(post):
@@ -49,13 +50,11 @@ def test_few_cells_are_answered_as_by_whole_draws(post, monkeypatch):
         np.testing.assert_allclose(few, whole, rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("likelihood", [None, mf.Ordinal((1, 2, 3, 4, 5))])
-def test_new_rows_are_answered_as_without_the_rows_that_fill_up_their_number(
-    likelihood, monkeypatch
-):
-    data = mf.Entries(ROWS, COLUMNS, STARS, SHAPE)
-    model = mf.BPMF(1) if likelihood is None else mf.BPMF(1, likelihood=likelihood)
-    post = mf.sample(model, data, num_warmup=1, num_samples=3, num_chains=1, progress=False)
+@pytest.mark.parametrize("name", ["plain", "grades"])
+def test_new_rows_are_answered_as_without_the_rows_that_fill_up_their_number(name, monkeypatch):
+    # grades by the program of those above
+    data, model = mf.Entries(ROWS, COLUMNS, STARS, SHAPE), MODELS.get(name, mf.BPMF(1))
+    post = mf.sample(model, data, **RUN)
     new = mf.Entries([0, 0, 1], [3, 9, 4], [5.0, 1.0, 4.0], (2, NUM_COLUMNS))
     more = mf.Entries([0, 0, 1, 1], [3, 9, 4, 5], [5.0, 1.0, 4.0, 2.0], (2, NUM_COLUMNS))
     sizes = [len(prediction.filled_rows(post.model, each).values) for each in (new, more)]
@@ -64,7 +63,7 @@ def test_new_rows_are_answered_as_without_the_rows_that_fill_up_their_number(
     monkeypatch.setattr(prediction, "filled_rows", lambda model, rows: rows)
     whole = post.predict(new_rows=new)
     # latent grades are drawn by other random numbers
-    tolerance = {"rtol": 2e-5} if likelihood is None else {"atol": 0.1}
+    tolerance = {"rtol": 2e-5} if name == "plain" else {"atol": 0.1}
     np.testing.assert_allclose(filled.mean, whole.mean, **tolerance)
     np.testing.assert_allclose(filled.sd, whole.sd, **tolerance)
 
@@ -115,8 +114,7 @@ def test_few_sizes_stand_for_all(num_cells):
 
 
 def test_programs_of_few_cells_see_no_other_rows(monkeypatch):
-    data = mf.Entries(ROWS, COLUMNS, STARS, SHAPE)
-    post = mf.sample(mf.BPMF(1), data, num_warmup=1, num_samples=3, num_chains=1, progress=False)
+    post = mf.sample(mf.BPMF(1), mf.Entries(ROWS, COLUMNS, STARS, SHAPE), **RUN)
     seen = []
     blocks = prediction.blocks_of_draws
 
