@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from jax.typing import DTypeLike
 
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.devices import block_size
+from jaxmf.programs import jit
 
 
 def poisson(key: Array, rate: Array) -> Array:
@@ -129,6 +131,7 @@ def _loggamma(key: Array, shape: Array) -> Array:
 _loggamma_fused = fused_on_cpu(_loggamma)
 
 
+@partial(jit, inline=True)  # outside of programs a loop is compiled at every call
 def loggammas(key: Array, shapes: Array) -> Array:
     """Logarithms of Gamma(shape, 1) draws, as `loggamma` makes one, all at the same time.
 

@@ -10,9 +10,12 @@ import jax.numpy as jnp
 from jaxmf._kernels import tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.programs import jit
 from jaxmf.types import Array, Key, PyTree
 
 
+# outside of programs a loop is compiled at every call
+@partial(jit, inline=True, static_argnames="shape")
 def assign_all(
     key: Key,
     distribution: PartitionPrior,

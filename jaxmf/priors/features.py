@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import jax
@@ -21,6 +22,7 @@ from jaxmf import slots
 from jaxmf._kernels.special import poisson
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.priors import hyper
+from jaxmf.programs import jit
 from jaxmf.readable import Readable
 from jaxmf.types import STATIC
 
@@ -122,7 +124,15 @@ def sample_by_rows(
     """
     if earlier is None:
         earlier = jnp.zeros((0, capacity), bool)
-    num_earlier = earlier.shape[0]
+    return _rows_after(prior, key, earlier, num_rows)
+
+
+# outside of programs a loop is compiled at every call
+@partial(jit, inline=True, static_argnames="num_rows")
+def _rows_after(
+    prior: RowByRowPrior, key: Array, earlier: Array, num_rows: int
+) -> tuple[Array, Array]:
+    num_earlier, capacity = earlier.shape
 
     def add_row(carry: tuple[Array, Array], row: Array) -> tuple[tuple[Array, Array], Array]:
         counts, overflow = carry
