@@ -140,7 +140,15 @@ def lowest(free: Array) -> Array:
     Returns () int32.
     """
     size = free.shape[0]
-    return jnp.min(jnp.where(free, jnp.arange(size, dtype=jnp.int32), size))
+    positions = jnp.where(free, jnp.arange(size, dtype=jnp.int32), size)
+    if size <= 8:
+        return jnp.min(positions)
+    # eight side by side: of a whole row the compiler makes a window that it walks through
+    positions = jnp.pad(positions, (0, -size % 8), constant_values=size)
+    lanes = _entries(jnp.min(positions.reshape(-1, 8), axis=0), 0, stride=1, count=8)
+    while len(lanes) > 1:
+        lanes = [jnp.minimum(*pair) for pair in zip(lanes[::2], lanes[1::2], strict=True)]
+    return lanes[0]
 
 
 def count_pairs(first: Array, second: Array, shape: tuple[int, int]) -> Array:
@@ -279,6 +287,11 @@ def sum_in_lanes(run: Array) -> Array:
     """
     lanes = jnp.sum(run.reshape(-1, 8), axis=0) if run.shape[0] > 8 else run
     return _running_sums(_entries(lanes, 0, stride=1, count=8))[-1]
+
+
+def total(run: Array) -> Array:
+    """The sum () of a run of entries (K,), in eight lanes as `sum_in_lanes`."""
+    return sum_in_lanes(jnp.pad(run, (0, -run.shape[0] % 8)))
 
 
 def sums_of_pieces(table: Array, size: int) -> Array:

@@ -150,25 +150,32 @@ class Below(NamedTuple):
             after[name] = same, tables.add(before, others, amount)
         return after
 
-    def log_predicted_after(
-        self, cache: Mapping[str, PyTree], token: Mapping[str, Array], joined: Mapping[str, PyTree]
-    ) -> Array:
-        """As `log_predicted`, where some tokens and this one have joined every group: (K,) float.
+    def predicted_after(
+        self,
+        cache: Mapping[str, PyTree],
+        token: Mapping[str, Array],
+        joined: Mapping[str, PyTree],
+        has_them: Array,
+    ) -> list[Array]:
+        """Probabilities of its values where some tokens and this one have joined every group.
 
-        The token itself does not count.
+        (K,) float for each block. The token itself does not count.
+
+        Args: has_them: (K,) bool, whether the group had them before and they have left it instead.
         """
-        total = jnp.zeros((self.num_groups,), jnp.result_type(float))
+        factors = []
         for name, distribution, parts, *_ in self.roles:
             others = parts.without(self.name).flat(token)
-            same = tables.entry(joined[name][0], token[name], others) - 1
-            before = tables.row(joined[name][1], others) - 1
+            same = tables.entry(joined[name][0], token[name], others)
+            before = tables.row(joined[name][1], others)
+            same, before = (jnp.where(has_them, -n, n - 1) for n in (same, before))
             lanes = parts.lanes(token, self.name, None)
-            total += jnp.log(
+            factors.append(
                 distribution.predictive_after(
                     cache[name], lanes, token[name], same=same, before=before
                 )
             )
-        return total
+        return factors
 
 
 def below(network: Wiring, name: str, sizes: Mapping[str, int]) -> Below:

@@ -39,13 +39,15 @@ def assign_all(
     uniforms = jax.random.uniform(key, (batches.shape[0], 2), jnp.result_type(float))
     counts = jnp.zeros(shape, jnp.int32) if counts is None else counts
     cache = distribution.begin(counts, hyperparameters, with_sizes=False)
-    first = jnp.arange(batches.shape[0], dtype=jnp.int32) if first is None else first
+    alone = jnp.arange(batches.shape[0], dtype=jnp.int32)
+    starts = alone if first is None else first
 
     loop = partial(_loop, distribution)
     run = fused_on_cpu(loop, sequential=True) if distribution.fuses else loop
-    drawn, cache = run(cache, batches if shape[0] > 1 else None, first, uniforms)
+    drawn, cache = run(cache, batches if shape[0] > 1 else None, starts, uniforms)
     counts, hyperparameters = distribution.end(cache)
-    return drawn, hyperparameters, counts
+    # those of sets are read after the loop: in it all would be copied for every token
+    return drawn if first is None else drawn[first], hyperparameters, counts
 
 
 def _loop(
@@ -60,7 +62,6 @@ def _loop(
         batch, first_of_set = batch_of(batches, index), tables.row(first, index)
         weights, _ = distribution.weights(cache, batch)
         value = tables.choose(weights, uniforms[index, 0])
-        value = jnp.where(first_of_set == index, value, tables.row(drawn, first_of_set))
         after = distribution.assign(cache, batch, value, uniforms[index, 1])
         return tables.put(drawn, index, value), tables.either(first_of_set == index, after, cache)
 

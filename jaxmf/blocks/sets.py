@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf._kernels import tables
+from jaxmf._kernels import special, tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.counts import (
     all_values,
@@ -127,7 +127,7 @@ def sweep_tokens(
     eaten = (
         jnp.zeros((parts.num_parts, width), jnp.int32).at[batches, values[table]].set(values[dish])
     )
-    uniforms = jax.random.uniform(key, (data.num_tokens, 4), jnp.result_type(float))
+    uniforms = special.uniforms(key, (data.num_tokens, 4))
     compiled = _TokenLoop(problem.distribution, problem.below, distribution)
     fuses = distribution.fuses and problem.distribution.fuses
     loop = fused_on_cpu(compiled.loop, sequential=True) if fuses else compiled.loop
@@ -147,6 +147,16 @@ def sweep_tokens(
     return state, Info(overflow=overflow)
 
 
+class _Dishes(NamedTuple):
+    """The dishes, and the probabilities of that of a new table, which seldom change."""
+
+    cache: Any
+    # () int32, the batch of dishes that the rest is of; -1 where dishes have changed since
+    batch: Array
+    shares: Array  # (K,) float, sum to one
+    has_room: Array  # () bool, for a new dish
+
+
 class _TokenLoop(NamedTuple):
     distribution: Any
     below: Below
@@ -164,7 +174,7 @@ class _TokenLoop(NamedTuple):
         cache, dish_cache, eaten, caches = start
 
         def one(index: Array, carry: PyTree) -> PyTree:
-            drawn, cache, dish_cache, eaten, caches, no_table, no_dish = carry
+            drawn, cache, dishes, eaten, caches, kept, no_table, no_dish = carry
             token = token_at(columns, index)
             batch, dish_batch = tables.row(batches, index), batch_of(dish_batches, index)
             chance = tables.row(uniforms, index)
@@ -173,66 +183,83 @@ class _TokenLoop(NamedTuple):
             caches = self.below.moved(caches, token, look_up, group=dish, amount=-1)
             cache = self.table_prior.unassign(cache, batch, table)
             is_gone = tables.entry(cache.counts, batch, table) == 0
-            dish_cache = self._without(is_gone, dish_cache, dish_batch, dish)
+            dishes = self._without(is_gone, dishes, dish_batch, dish)
+            dishes = self._weighed_now(dishes, dish_batch)
             likely = self.below.likely(caches, token, look_up)
-            dish_weights, room_dish = self.distribution.weights(dish_cache, dish_batch)
-            new_dish_weights = dish_weights * likely
+            new_dish_weights = dishes.shares * likely
             table_weights, room_table = self.table_prior.weights(cache, batch)
             taken = tables.row(cache.counts, batch) > 0
-            new_one = jnp.sum(new_dish_weights) / jnp.sum(dish_weights)
-            there = likely[tables.row(eaten, batch)]
-            table = tables.choose(table_weights * jnp.where(taken, there, new_one), chance[0])
+            # in a table, or the compiler computes it again for every table of the batch
+            kept = tables.put(kept, jnp.zeros((), jnp.int32), tables.to_power_of_two(likely))
+            there = tables.entries_at(kept[0], tables.row(eaten, batch))
+            weights = table_weights * jnp.where(taken, there, tables.total(new_dish_weights))
+            table = tables.choose(weights, chance[0])
             # changed first, then read, or the table is copied for every token
             cache = self.table_prior.assign(cache, batch, table, chance[3])
             is_new = tables.entry(cache.counts, batch, table) == 1
+            no_table, no_dish = no_table | ~room_table, no_dish | ~dishes.has_room
             dish = tables.entry(eaten, batch, table)
-            dish, dish_cache = self._drawn(
-                is_new, dish, dish_cache, dish_batch, new_dish_weights, chance
-            )
+            dish, dishes = self._drawn(is_new, dish, dishes, dish_batch, new_dish_weights, chance)
             eaten = tables.put_entry(eaten, batch, table, dish)
             caches = self.below.moved(caches, token, look_up, group=dish, amount=1)
             drawn = (tables.put(drawn[0], index, table), tables.put(drawn[1], index, dish))
-            no_table, no_dish = no_table | ~room_table, no_dish | ~room_dish
-            return drawn, cache, dish_cache, eaten, caches, no_table, no_dish
+            return drawn, cache, dishes, eaten, caches, kept, no_table, no_dish
 
         empty = (jnp.zeros_like(tables_now), jnp.zeros_like(tables_now))
-        no = jnp.zeros((), bool)
-        begin = (empty, cache, dish_cache, eaten, caches, no, no)
-        drawn, cache, dish_cache, _, _, no_table, no_dish = jax.lax.fori_loop(
+        no, stale = jnp.zeros((), bool), jnp.full((), -1, jnp.int32)
+        nothing = jnp.zeros((self.below.num_groups,), jnp.result_type(float))
+        kept = jnp.zeros((2, tables.to_power_of_two(nothing).shape[0]), nothing.dtype)
+        dishes = _Dishes(dish_cache, stale, nothing, no)
+        begin = (empty, cache, dishes, eaten, caches, kept, no, no)
+        drawn, cache, dishes, _, _, _, no_table, no_dish = jax.lax.fori_loop(
             0, uniforms.shape[0], one, begin
         )
-        return drawn, cache, dish_cache, no_table, no_dish
+        return drawn, cache, dishes.cache, no_table, no_dish
 
     # tables come and go seldom: loops that turn once or not at all, so that nothing is touched
     # where none does
 
-    def _without(self, is_gone: Array, dish_cache: PyTree, batch: Array, dish: Array) -> PyTree:
+    def _without(self, is_gone: Array, dishes: _Dishes, batch: Array, dish: Array) -> _Dishes:
         def leave(carry: PyTree) -> PyTree:
-            return jnp.zeros((), bool), self.distribution.unassign(carry[1], batch, dish)
+            _, cache, _ = carry
+            stale = jnp.full((), -1, jnp.int32)
+            return jnp.zeros((), bool), self.distribution.unassign(cache, batch, dish), stale
 
-        return jax.lax.while_loop(lambda carry: carry[0], leave, (is_gone, dish_cache))[1]
+        start = (is_gone, dishes.cache, dishes.batch)
+        _, cache, current = jax.lax.while_loop(lambda carry: carry[0], leave, start)
+        return dishes._replace(cache=cache, batch=current)
+
+    def _weighed_now(self, dishes: _Dishes, batch: Array) -> _Dishes:
+        """With the probabilities of a batch, as they are now."""
+
+        def weigh(carry: PyTree) -> PyTree:
+            weights, has_room = self.distribution.weights(dishes.cache, batch)
+            return jnp.zeros((), bool), weights / tables.total(weights), has_room
+
+        start = (dishes.batch != batch, dishes.shares, dishes.has_room)
+        _, shares, has_room = jax.lax.while_loop(lambda carry: carry[0], weigh, start)
+        return dishes._replace(batch=batch, shares=shares, has_room=has_room)
 
     def _drawn(
         self,
         is_new: Array,
         dish: Array,
-        dish_cache: PyTree,
+        dishes: _Dishes,
         batch: Array,
         weights: Array,
         chance: Array,
-    ) -> tuple[Array, PyTree]:
+    ) -> tuple[Array, _Dishes]:
         """The dish of a table, drawn if it is new, and the dishes with it."""
 
         def come(carry: PyTree) -> PyTree:
+            _, _, cache, _ = carry
             drawn = tables.choose(weights, chance[1])
-            return (
-                jnp.zeros((), bool),
-                drawn,
-                self.distribution.assign(carry[2], batch, drawn, chance[2]),
-            )
+            cache = self.distribution.assign(cache, batch, drawn, chance[2])
+            return jnp.zeros((), bool), drawn, cache, jnp.full((), -1, jnp.int32)
 
-        start = (is_new, dish, dish_cache)
-        return jax.lax.while_loop(lambda carry: carry[0], come, start)[1:]
+        start = (is_new, dish, dishes.cache, dishes.batch)
+        _, dish, cache, current = jax.lax.while_loop(lambda carry: carry[0], come, start)
+        return dish, dishes._replace(cache=cache, batch=current)
 
 
 def token_at(columns: Mapping[str, Array], index: Array) -> dict[str, Array]:

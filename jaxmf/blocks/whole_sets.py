@@ -1,19 +1,21 @@
 """Sets of tokens that choose a value together: the second sweep of `sets.py`.
 
 All tokens of a set leave, and the set chooses a dish with the prior of dishes times the ratio of
-log marginals f_v(tokens of the set | others with dish v), by the chain rule.
+log marginals f_v(tokens of the set | others with dish v), by the chain rule. Most sets choose the
+dish that they had: their tokens move where it is another one.
 
 Source: Teh, Jordan, Beal & Blei (2006), section 5.1.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxmf._kernels import tables
+from jaxmf._kernels import special, tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.counts import set_parts, slot_sizes
 from jaxmf.blocks.roles import Below
@@ -23,6 +25,7 @@ from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
+from jaxmf.priors.partition_prior import at
 from jaxmf.types import Array, Key, PyTree
 
 
@@ -45,7 +48,7 @@ def sweep_sets(
     starts = jnp.full((num_tokens + 1,), num_tokens, jnp.int32)
     starts = starts.at[position].set(jnp.cumsum(sizes) - sizes, mode="drop")
     starts, ends = starts[:-1], starts[1:]
-    uniforms = jax.random.uniform(key, (num_tokens, 2), jnp.result_type(float))
+    uniforms = special.uniforms(key, (num_tokens, 2))
     compiled = _SetLoop(problem.distribution, problem.below)
     loop = (
         fused_on_cpu(compiled.loop, sequential=True)
@@ -86,15 +89,14 @@ class _SetLoop(NamedTuple):
             batch = batch_of(batches, where[0])
             dish = tables.row(dishes, where[0])
             chance = tables.row(uniforms, index)
-            caches = tokens.moved(caches, dish, where, -1)
             cache = self.distribution.unassign(cache, batch, dish)
             weights, room = self.distribution.weights(cache, batch)
-            logs, caches, joined = tokens.weighed(caches, joined, weights, where)
+            logs, caches, joined = tokens.weighed(caches, joined, weights, where, dish)
             logs = jnp.where(weights > 0, logs, -jnp.inf)
-            dish = tables.choose(weights * jnp.exp(logs - jnp.max(logs)), chance[0])
-            cache = self.distribution.assign(cache, batch, dish, chance[1])
-            caches = tokens.moved(caches, dish, where, 1)
-            return tables.put(drawn, index, dish), cache, caches, joined, no_room | ~room
+            new = tables.choose(weights * jnp.exp(logs - jnp.max(logs)), chance[0])
+            cache = self.distribution.assign(cache, batch, new, chance[1])
+            caches = tokens.changed(caches, dish, new, where)
+            return tables.put(drawn, index, new), cache, caches, joined, no_room | ~room
 
         empty = (jnp.zeros_like(dishes), *start, self.below.no_tokens(), jnp.zeros((), bool))
         drawn, cache, _, _, no_room = jax.lax.fori_loop(0, num_used, one_set, empty)
@@ -108,7 +110,7 @@ class _SetTokens(NamedTuple):
     columns: Any  # name -> (T,) or (T, D)
     look_up: Any  # see there
 
-    def moved(self, caches: PyTree, dish: Array, where: tuple[Array, Array], amount: int) -> PyTree:
+    def moved(self, caches: PyTree, dish: Array, where: PyTree, amount: int) -> PyTree:
         """All tokens of a set to a dish (amount 1) or from it (-1)."""
 
         def one(index: Array, caches: PyTree) -> PyTree:
@@ -117,34 +119,53 @@ class _SetTokens(NamedTuple):
 
         return jax.lax.fori_loop(where[0], where[1], one, caches)
 
+    def changed(
+        self, caches: PyTree, dish: Array, new: Array, where: tuple[Array, Array]
+    ) -> PyTree:
+        """All tokens of a set from one dish to another, or where they are if it is the same."""
+        where = jnp.where(dish == new, where[1], where[0]), where[1]
+        return self.moved(self.moved(caches, dish, where, -1), new, where, 1)
+
     def weighed(
-        self, caches: PyTree, joined: PyTree, weights: Array, where: object
+        self, caches: PyTree, joined: PyTree, weights: Array, where: object, dish: Array
     ) -> tuple[Array, PyTree, PyTree]:
-        """The log marginal of a set's tokens with every dish that may be chosen: (K,)."""
+        """The log marginal of a set's tokens with every dish that may be chosen: (K,).
+
+        Args: dish: the one that they have now, whose other tokens count.
+        """
         if joined is None:
-            return (*self._dish_by_dish(caches, weights, where), None)
-        return self._all_dishes(caches, joined, weights, where)
+            caches = self.moved(caches, dish, where, -1)
+            logs, caches = self._dish_by_dish(caches, weights, where)
+            return logs, self.moved(caches, dish, where, 1), None
+        return self._all_dishes(caches, joined, weights, where, dish)
 
     def _all_dishes(
-        self, caches: PyTree, joined: object, weights: Array, where: PyTree
+        self, caches: PyTree, joined: object, weights: Array, where: PyTree, dish: Array
     ) -> tuple[Array, PyTree, PyTree]:
         """Each token predicted from what dishes have, and from those of the set before it.
 
-        What these change is the same for all dishes: counts of the set that are kept beside.
+        What these change is the same for all dishes: counts of the set that are kept beside. The
+        dish of the set has its tokens already: they leave one by one, as likely in any order.
         """
+        has_them = at(dish, weights.shape[0])
 
         def one(index: Array, carry: PyTree) -> PyTree:
-            logs, joined = carry
+            fraction, exponent, joined = carry
             token = token_at(self.columns, index)
             # changed first, then read, or the table is copied
             joined = self.below.with_token(joined, token, 1)
-            return logs + self.below.log_predicted_after(caches, token, joined), joined
+            for factor in self.below.predicted_after(caches, token, joined, has_them):
+                fraction, more = jnp.frexp(fraction * factor)
+                exponent += more
+            return fraction, exponent, joined
 
         def forget(index: Array, joined: PyTree) -> PyTree:
             return self.below.with_token(joined, token_at(self.columns, index), -1)
 
-        start = (jnp.zeros_like(weights), joined)
-        logs, joined = jax.lax.fori_loop(where[0], where[1], one, start)
+        # a product whose exponent is kept beside: one logarithm a set in place of one a token
+        start = (jnp.ones_like(weights), jnp.zeros(weights.shape, jnp.int32), joined)
+        fraction, exponent, joined = jax.lax.fori_loop(where[0], where[1], one, start)
+        logs = jnp.log(fraction) + exponent * math.log(2)
         return logs, caches, jax.lax.fori_loop(where[0], where[1], forget, joined)
 
     def _dish_by_dish(self, caches: PyTree, weights: Array, where: PyTree) -> tuple[Array, PyTree]:

@@ -13,6 +13,7 @@ from benchmarks import by_hand
 from jaxmf._kernels import fusion, tables
 from jaxmf.blocks import sparse_by_word
 from jaxmf.blocks.sequential import sweep
+from jaxmf.blocks.sequential_prior import assign_all
 from jaxmf.data import Tokens
 from jaxmf.priors.hdp import HDP
 
@@ -159,6 +160,28 @@ def test_the_sweep_word_by_word_draws_topics_in_their_place_and_copies_no_list()
     assert not copied_tables(text)
     # nor is there another array for the topics than that of the order, and what is passed
     assert not re.findall(rf"s32\[{NUM_TOKENS}\]\S* copy\(", text)
+
+
+@pytest.mark.skipif(
+    not fusion.is_available(), reason="one kernel only for releases it was tried with"
+)
+def test_values_of_sets_from_their_prior_are_not_copied_for_every_token():
+    documents = jnp.arange(NUM_TOKENS, dtype=jnp.int32) % NUM_DOCUMENTS
+    first = documents // 2  # a set of the tokens of two documents
+
+    def start(key, batches, first):
+        prior = mf.DirichletProcess(1.0)
+        shape = (NUM_DOCUMENTS, 8)
+        return assign_all(key, prior, prior.start(8), batches, shape, first=first)[0]
+
+    start = jax.jit(start)
+    arguments = jax.random.key(0), documents, first
+    text = start.lower(*arguments).compile().as_text()
+    loops = text[: text.index("ENTRY")]
+    assert "xla_cpu_small_call" in text
+    assert not re.findall(rf"s32\[{NUM_TOKENS}\]\S* copy\(", loops)
+    drawn = start(*arguments)
+    np.testing.assert_array_equal(drawn, drawn[first])
 
 
 def test_a_table_read_before_it_is_changed_is_found_out():

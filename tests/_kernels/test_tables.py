@@ -147,6 +147,16 @@ def test_cells_are_read_and_written():
     assert tables.lowest(jnp.asarray([False, False])) == 2
 
 
+@pytest.mark.parametrize("size", [8, 9, 16, 21])
+def test_the_lowest_of_many_and_their_total(size):
+    free = np.random.default_rng(size).random((8, size)) < np.linspace(0, 0.6, 8)[:, None]
+    expected = [int(np.argmax(one)) if one.any() else size for one in free]
+    assert expected[0] == size
+    np.testing.assert_array_equal(jax.jit(jax.vmap(tables.lowest))(jnp.asarray(free)), expected)
+    totals = jax.jit(jax.vmap(tables.total))(jnp.asarray(free, jnp.result_type(float)))
+    np.testing.assert_array_equal(totals, free.sum(axis=1))
+
+
 @pytest.mark.parametrize("most_flat", [tables.MOST_FLAT, 10])
 @pytest.mark.parametrize("piece", [BLOCK_SIZES["table entries"].cpu, 64])
 def test_pairs_are_counted(piece, most_flat, monkeypatch):

@@ -141,12 +141,15 @@ def test_documents_in_groups_against_enumeration():
 
 @pytest.mark.slow
 def test_sets_whose_tokens_are_weighed_each_alone_are_caught(monkeypatch):
-    def alone(self, cache, ahead, weights, where):
+    def alone(self, caches, joined, weights, where, dish):
+        without = self.moved(caches, dish, where, -1)
+
         def one(index, logs):
             token = {name: column[index] for name, column in self.columns.items()}
-            return logs + self.below.log_predicted(cache, token, self.look_up)
+            return logs + self.below.log_predicted(without, token, self.look_up)
 
-        return jax.lax.fori_loop(*where, one, jnp.zeros_like(weights)), cache, ahead
+        logs = jax.lax.fori_loop(*where, one, jnp.zeros_like(weights))
+        return logs, self.moved(without, dish, where, 1), joined
 
     monkeypatch.setattr(whole_sets._SetTokens, "weighed", alone)
     with pytest.raises(AssertionError, match="FAILED"):

@@ -119,19 +119,18 @@ class _Categories(Family):
 
         Args:
             cache, lanes, value: as in `predictive`.
-            same: () float, how many of these values are this one.
-            before: () float, how many there are.
+            same: (lanes.size,) float, how many of these values are this one; below 0 of values
+                that have left.
+            before: (lanes.size,) float, how many there are.
         Returns:
             (lanes.size,) float.
         """
         concentration = cache.concentration
         if concentration.ndim:
             concentration = tables.row(concentration, value)
-        counts = tables.take_from_row(cache.cells, value, lanes) + (same + concentration)
-        last = jnp.asarray(self.size, jnp.int32)
-        inverse = tables.take_from_row(cache.cells, last, lanes)
-        # 1 / (n + V b + before), from what is kept of those without
-        return counts * inverse / (1 + before * inverse)
+        counts = tables.take_from_row(cache.cells, value, lanes) + same
+        totals = tables.take(cache.totals, lanes) + before  # both exact, whatever has left
+        return (counts + concentration) / (totals + cache.whole)
 
     def log_marginal(self, statistics: Counts, hyperparameters: Hyperparameters) -> Array:
         concentration = jnp.broadcast_to(hyperparameters["concentration"], (self.size,))
