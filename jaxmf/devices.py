@@ -15,10 +15,11 @@ import jax
 
 AUTO = "auto"
 
-# Estimates, taken from what is known of CUDA; no GPU was timed: 2 to 5 microseconds a kernel that
-# is started, and 8 to 12 more for a round of a loop whose end the host has to ask for.
-_LAUNCH_SECONDS = 3.5e-6
-_ROUND_SECONDS = 10e-6
+# A kernel that is started, and what a round of a loop takes beside it whose end the host has to ask
+# for. Their ratio is an estimate, taken from what is known of CUDA; their size is that of the 79
+# microseconds that a row of "linear_gaussian" took on an H100 (1,280 rows, four chains).
+_LAUNCH_SECONDS = 0.53e-6
+_ROUND_SECONDS = 1.5e-6
 # Measured on a CPU, and an estimate for other devices: effective samples a second of a parallel
 # sweep for one of a sequential sweep, the least of all: topics with everything drawn, as they are
 # on accelerators. By tiles, on a CPU, it is much more (`blocks/effective` in benchmarks/results).

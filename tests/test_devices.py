@@ -89,6 +89,15 @@ def test_weights_that_are_named_stay_on_every_device():
     assert poisson.device_options({}, platform="gpu") == {"sweep": "bits"}
 
 
+def test_rows_and_columns_together_decide_whether_weights_are_kept_on_a_gpu():
+    tall, small = (mf.Dense.from_array(np.zeros(shape)) for shape in ((200, 30), (60, 30)))
+    model = mf.BinaryMF()
+    kept = {"sweep": "bits", "weights": "explicit"}
+    assert model.device_options({}, platform="gpu", data=tall) == kept
+    summed_out = {"sweep": "bits", "weights": "collapsed"}
+    assert model.device_options({}, platform="gpu", data=small) == summed_out
+
+
 def test_weights_are_kept_on_a_cpu_where_a_sweep_without_them_would_take_too_long():
     genes, few = (mf.Dense.from_array(np.zeros(shape)) for shape in ((3051, 38), (50, 50)))
     model = mf.BinaryMF()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -78,8 +79,8 @@ def _tokens(size: int) -> mf.Tokens:
     return mf.Tokens(columns, {"document": documents, "word": 20_000})
 
 
-def _ratings(size: int) -> mf.Entries:
-    generator, shape = np.random.default_rng(0), (6_040, 3_706)
+def _ratings(size: int, shape: tuple[int, int] = (6_040, 3_706)) -> mf.Entries:
+    generator = np.random.default_rng(0)
     flat = np.unique(generator.integers(0, shape[0] * shape[1], size))
     rows, columns = np.divmod(flat, shape[1])
     return mf.Entries(rows, columns, generator.integers(1, 6, flat.size), shape)
@@ -122,8 +123,15 @@ def _problems() -> dict[str, Problem]:
             "hdp", mf.HDPLDA, _tokens, sizes, {**kept, "capacity": 256}
         )
         found[f"pam-16-64/{sweep}"] = Problem("pam", lambda: mf.PAM((16, 64)), _tokens, sizes, kept)
-    found["bpmf-32"] = Problem(
-        "bpmf", lambda: mf.BPMF(32), _ratings, (100_000, 1_000_000), {"keep_factors": False}
+    summed = {"keep_factors": False}
+    found["bpmf-32"] = Problem("bpmf", lambda: mf.BPMF(32), _ratings, (100_000, 1_000_000), summed)
+    # the shape of MovieLens-20M
+    found["bpmf-64-20m"] = Problem(
+        "bpmf",
+        lambda: mf.BPMF(64),
+        partial(_ratings, shape=(138_493, 26_744)),
+        (2_000_000, 20_000_000),
+        summed,
     )
     return found
 

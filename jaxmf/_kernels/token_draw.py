@@ -11,8 +11,8 @@ would be some kernels that the host starts. A token reads the row of its word, a
 and takes the first topic whose running sum passes its uniform number times the whole. Where topics
 come and go a token may be refused some, or have to stay (`blocks/parallel.py`).
 
-Written in Pallas for Triton. It was interpreted on CPUs and compiled for an H100; it never ran on a
-GPU. So `trouble` tries it there before it is used: it is compiled for the device, and `num_wrong`
+Written in Pallas for Triton. It was interpreted on CPUs and ran on an H100; on other GPUs it never
+was. So `trouble` tries it there before it is used: it is compiled for the device, and `num_wrong`
 asks of every topic, given those drawn before it, whether it is where the uniform number points.
 Pallas has a newer backend, Mosaic GPU, which has no running sum and no such reads of a row.
 

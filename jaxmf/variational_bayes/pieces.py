@@ -268,4 +268,4 @@ def _piece_sums_jvp(
 
 def add_lines(total: Array, line: Array, part: Array) -> Array:
     """Adds a part (B, F) to lines of a total (N, F); that of an empty piece is dropped."""
-    return total.at[line].add(part, mode="drop", indices_are_sorted=True)
+    return total.at[line].add(part, mode="drop")

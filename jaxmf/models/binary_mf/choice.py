@@ -41,8 +41,9 @@ def sampler_options(
             # each doubling compiles the step once more, which costs more than empty slots do here
             kept["capacity"] = _GROWN_SLOTS
         return kept
-    num_lines = None if data is None else min(data.shape)
-    return {"sweep": "bits", "weights": choose_sweep("bilinear", platform, num_lines)}
+    # a sweep is one of the rows and one of the columns
+    mean_lines = None if data is None else sum(data.shape) // 2
+    return {"sweep": "bits", "weights": choose_sweep("bilinear", platform, mean_lines)}
 
 
 def step_work(model: BinaryMFSpec, data: Dense) -> int:
