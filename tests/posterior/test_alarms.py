@@ -473,7 +473,9 @@ def test_run_summary_and_report_say_the_same_alarms_which_are_computed_once(monk
 
 @pytest.mark.tiers(exhaustive=["DPMixture"])
 @pytest.mark.parametrize(
-    "model", [mf.LinearGaussianIBP(), mf.DPMixture()], ids=lambda model: type(model).__name__
+    "model",
+    [mf.LinearGaussianIBP(alpha=1.0, noise_scale=1.0, feature_scale=1.0), mf.DPMixture()],
+    ids=lambda model: type(model).__name__,
 )
 def test_a_run_interrupted_in_its_warm_up_says_that_it_has_no_draws(model, tmp_path):
     def stop(report):

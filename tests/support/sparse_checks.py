@@ -1,5 +1,6 @@
 """What the tests of both sparse sweeps share: enumeration of five tokens, and a long list."""
 
+import functools
 import itertools
 
 import jax
@@ -40,18 +41,26 @@ def frequent(values, probabilities):
     return values[..., probabilities > 1e-3]
 
 
-def check_five_tokens(network, sweep):
-    """Three sweeps from draws of the exact posterior, against all states of five tokens."""
-    network, names = network.at(FIVE), network.indicators
+@functools.cache
+def all_states(network):
+    """Every state of five tokens (S, 5, levels), and its exact probability (S,)."""
+    names = network.indicators
     sizes = [network.blocks[name].distribution.num_components for name in names]
     each = np.array(list(itertools.product(*map(range, sizes))))
-    states = each[np.array(list(itertools.product(range(len(each)), repeat=5)))]  # (S, 5, levels)
+    states = each[np.array(list(itertools.product(range(len(each)), repeat=5)))]
     log_posterior = [
         oracles.log_joint(network, {**FIVE.columns, **dict(zip(names, labels.T, strict=True))})
         for labels in states
     ]
     posterior = np.exp(np.array(log_posterior) - max(log_posterior))
-    posterior /= posterior.sum()
+    return states, posterior / posterior.sum()
+
+
+def check_five_tokens(network, sweep):
+    """Three sweeps from draws of the exact posterior, against all states of five tokens."""
+    network, names = network.at(FIVE), network.indicators
+    sizes = [network.blocks[name].distribution.num_components for name in names]
+    states, posterior = all_states(network)
     chosen = np.random.default_rng(0).choice(len(states), 20_000, p=posterior)
 
     def run(key, labels):
@@ -70,7 +79,7 @@ def check_five_tokens(network, sweep):
         return (labels[:, :, None] == labels[:, None])[:, first, second].reshape(len(labels), -1)
 
     indices = (drawn @ [[sizes[1]], [1]])[..., 0] if len(sizes) == 2 else drawn[..., 0]
-    indices = indices @ (len(each) ** np.arange(5)[::-1])
+    indices = indices @ (np.prod(sizes) ** np.arange(5)[::-1])
     check_means(
         {"state": frequent(np.eye(len(states))[indices], posterior), "pairs": together(drawn)},
         {"state": frequent(posterior, posterior), "pairs": posterior @ together(states)},
