@@ -44,6 +44,7 @@ _FEW_VALUES = 2**22  # in all draws
 _DRAWS_SIZE = 2**26
 _DRAWS_AT_ONCE = 16  # of the cells given one draw
 _FEWEST = 64  # cells up to which powers of two are fine enough
+_FEWEST_ASKED = 16  # cells up to which one program serves all numbers of them
 _FEWEST_KNOWN = 16  # cells of new rows for which one program serves all numbers of them
 
 
@@ -355,7 +356,7 @@ def few_sizes(size: int) -> int:
 
 def filled_cells(rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Cells (M,), the last one repeated up to one of few sizes."""
-    more = (0, few_sizes(rows.size) - rows.size)
+    more = (0, few_sizes(max(rows.size, _FEWEST_ASKED)) - rows.size)
     return np.pad(rows, more, mode="edge"), np.pad(columns, more, mode="edge")
 
 

@@ -100,9 +100,9 @@ def test_cells_of_mixtures_are_drawn_by_few_programs(monkeypatch):
 
     monkeypatch.setattr(prediction, "_sampled_cells", watched)
     few = post.predict(mf.Positions([3] * 5, [0, 1, 2, 3, 0]))
-    more = post.predict(mf.Positions([3] * 6, [0, 1, 2, 3, 0, 1]))
-    assert len(shapes) == 1
-    assert more.draws.shape == (1000, 6)
+    more = post.predict(mf.Positions([3] * 14, [0, 1, 2, 3, 0, *[1] * 9]))
+    assert shapes == {(16,)}
+    assert more.draws.shape == (1000, 14)
     np.testing.assert_array_equal(few.draws, more.draws[:, :5])
 
 
