@@ -100,6 +100,16 @@ def counts(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
     return mf.Dense.from_array(x), {"z": z, "y": y}
 
 
+def spread_counts(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
+    """Counts of dispersion .2 in 60 x 20 cells of three features, half of their entries 0."""
+    generator = np.random.default_rng(seed)
+    z, y = generator.random((60, 3)) < 0.4, generator.gamma(2.0, 3.0, (3, 20))
+    y *= generator.random((3, 20)) < 0.5
+    rates = 0.3 + z.astype(float) @ y
+    x = generator.poisson(rates * generator.gamma(5.0, 0.2, rates.shape)).astype(np.float32)
+    return mf.Dense.from_array(x), {"z": z, "y": np.maximum(y, 0.01)}
+
+
 def open_blocks(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
     """A matrix of 60 x 40 of three features a side, noise 0.5."""
     generator = np.random.default_rng(seed)
@@ -155,6 +165,13 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "feature-model/120x30/poisson": lambda: Problem(
         _model_of_rows(mf.Poisson(0.1), dist.Exponential(1 / 3), 30), counts,
         {"default": {}}, 300, 200,
+    ),
+    "feature-model/60x20/negative binomial": lambda: Problem(
+        _model_of_rows(
+            mf.NegativeBinomial(dist.Exponential(1.0), dist.Exponential(1 / 3)),
+            dist.Gamma(1.0, 1 / 7), 20,
+        ),
+        spread_counts, {"default": {}}, 300, 200,
     ),
     "binary-mf/50x50": lambda: Problem(
         _finite_sides(), blocks,

@@ -12,7 +12,9 @@ data begin to stand out: a matrix of noise alone has a largest singular value of
 deviation times sqrt(I) + sqrt(J).
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 
@@ -21,10 +23,15 @@ from jaxmf.data import Dense
 from jaxmf.priors.hyper import Hyperparameter, is_fixed
 from jaxmf.types import Array
 
+if TYPE_CHECKING:
+    import numpyro.distributions as dist
+
 ANNEALED_START = 0.2
 _SHARE = 0.75
 _ENDING = 0.9  # of the annealing, from which on equal features are left out and scales let go
 _LEAST_SHARE_KEPT = 0.8
+_DISPERSION_RELEASED = 0.9  # of the warm-up: some features begin at its power one
+_MOST_DISPERSION = 0.1  # cells spread by a third of their means
 # how many features the start of the annealing lets the largest row take
 _MOST_NEW_FEATURES = 25
 _POWER_STEPS = 6  # the singular value is then known to a few per cent, which is enough here
@@ -151,6 +158,24 @@ def noise_while_annealed(
     floor = jnp.where(prior.support(lowest / factor), lowest / factor, lowest)
     bounded = is_annealed(progress) & (floor > 0) & prior.support(floor)
     return jnp.where(bounded, jnp.maximum(free, floor), free)
+
+
+def features_begin(progress: Array) -> Array:
+    """() bool, whether features of counts still begin at this share of the warm-up, () float."""
+    return progress < _DISPERSION_RELEASED
+
+
+def bounded_dispersion(prior: dist.Distribution, free: Array, *, shown: Array) -> Array:
+    """The dispersion of counts while features begin: at most .1, or what the data show if more.
+
+    Without features it has to be large, and then says what features would: with it free chains end
+    with one feature of three. Bounded near 0 it lets features of single large counts begin.
+
+    Args: prior: where it does not reach as far down, the dispersion stays free; free, shown ()
+    float: after its update, and about what the singular vectors of the data say.
+    """
+    most = jnp.maximum(shown, _MOST_DISPERSION)
+    return jnp.where(prior.support(most), jnp.minimum(free, most), free)
 
 
 def leading_direction(x: Array, observed: Array | None) -> LeadingDirection:

@@ -12,6 +12,8 @@ from jaxmf.models.feature_model import chain
 from jaxmf.samplers.annealing import (
     ANNEALED_START,
     annealed_factor,
+    bounded_dispersion,
+    features_begin,
     hold_while_annealed,
     leading_direction,
     noise_while_annealed,
@@ -39,6 +41,73 @@ def test_scale_is_held_until_the_factor_is_one():
     progress = jnp.linspace(0, 1, 41)
     scale = np.asarray(hold_while_annealed(progress, jnp.asarray(1.0), jnp.asarray(2.0)))
     np.testing.assert_array_equal(scale, np.where(np.asarray(annealed_factor(progress)) < 1, 1, 2))
+
+
+def test_the_dispersion_of_counts_is_bounded_while_features_begin():
+    """A tenth is the most, or what the data show; free where its prior does not reach that."""
+    free, shown = jnp.array([2.0, 0.05, 2.0, 0.3]), jnp.array([0.0, 0.0, 0.7, 0.7])
+    bounded = bounded_dispersion(dist.Exponential(1.0), free, shown=shown)
+    np.testing.assert_allclose(bounded, [0.1, 0.05, 0.7, 0.3], rtol=1e-6)
+    above = bounded_dispersion(dist.Uniform(0.5, 3.0), free, shown=shown)
+    np.testing.assert_allclose(above, [2.0, 0.05, 0.7, 0.3], rtol=1e-6)
+    progress = jnp.array([0.0, 0.75, 0.89, 0.9, 1.0])
+    assert features_begin(progress).tolist() == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_dispersion_is_seen_in_counts_of_one_mean_and_not_in_those_of_features(is_missing):
+    rng = np.random.default_rng(0)
+    observed = rng.random((60, 20)) < 0.8 if is_missing else None
+    dispersion = jax.jit(chain.dispersion_beside_directions)
+    for rates, least, most in (
+        (20.0 * np.ones((60, 20)), 0.4, 1.4),
+        (0.3 + (rng.random((60, 3)) < 0.4) @ rng.gamma(2.0, 3.0, (3, 20)), 0.0, 0.2),
+    ):
+        spread = 1.0 if least else 0.1
+        x = rng.poisson(rates * rng.gamma(1 / spread, spread, rates.shape)).astype(np.float32)
+        if observed is not None:
+            x[~observed] = 1e6
+        found = dispersion(mf.Dense(jnp.asarray(x), observed))
+        assert least <= found <= most
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "seen"),
+    [(mf.NegativeBinomial(dist.Exponential(1.0), 0.3), 0.1), (mf.NegativeBinomial(2.0, 0.3), None)],
+)
+def test_steps_of_an_annealed_chain_see_the_bounded_dispersion(likelihood, seen, monkeypatch):
+    """A number of the user's stays, and so does the dispersion without annealing."""
+    prior = dist.Gamma(1.0, 1.0).expand([3]).to_event(1)
+    model = mf.FeatureModel(likelihood=likelihood, feature_prior=prior)
+    data = mf.Dense(jnp.ones((4, 3)))
+    state = model.sampler().init(jax.random.key(0), data)
+    found = []
+
+    def update(plan, model, key, state, *_):
+        found.append(state.hyperparameters.get("dispersion"))
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(chain, "_update_features", update)
+    for anneal in (True, False):
+        step = model.sampler(anneal=anneal).step
+        with pytest.raises(ZeroDivisionError):
+            step(jax.random.key(1), state, data, jnp.asarray(0.5))
+    free = state.hyperparameters.get("dispersion")
+    np.testing.assert_array_equal(found, [free if seen is None else jnp.float32(seen), free])
+
+
+@pytest.mark.slow
+def test_features_of_counts_are_found_though_a_dispersion_could_stand_for_them():
+    """The default chain: with the dispersion free from the start one feature was left of three."""
+    rng = np.random.default_rng(100)
+    z, loadings = rng.random((60, 3)) < 0.4, rng.gamma(2.0, 3.0, (3, 20))
+    rates = 0.3 + z @ (loadings * (rng.random((3, 20)) < 0.5))
+    counts = rng.poisson(rates * rng.gamma(10.0, 0.1, rates.shape)).astype(np.float32)
+    model = mf.FeatureModel(likelihood=mf.NegativeBinomial())
+    post = mf.sample(model, counts, num_warmup=300, num_samples=40, progress=False, seed=0)
+    draws = post.draws
+    assert np.median(draws["num_features"]) == 3
+    assert np.mean(draws["dispersion"]) < 0.2
 
 
 def test_a_scale_is_let_go_by_steps_as_the_annealing_ends():

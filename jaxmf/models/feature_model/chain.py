@@ -18,6 +18,7 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit
 from jaxmf.likelihoods.cells.likelihood import CountCells
+from jaxmf.likelihoods.cells.negative_binomial import NegativeBinomial
 from jaxmf.models.feature_model import feature_model_spec
 from jaxmf.models.feature_model.feature_model_spec import FeatureModelSpec, FeatureState
 from jaxmf.priors import hyper
@@ -25,10 +26,13 @@ from jaxmf.priors.features import BetaBernoulli, IndianBuffet, sample_by_rows
 from jaxmf.samplers import explicit_rows, feature_values
 from jaxmf.samplers.annealing import (
     annealed_factor,
+    bounded_dispersion,
+    features_begin,
     leading_direction,
     row_mean_squares,
     start_with_few_features,
 )
+from jaxmf.samplers.bilinear.start import directions_above_noise
 from jaxmf.samplers.feature_layout import capacity, num_features
 from jaxmf.samplers.feature_rows import features_limit
 from jaxmf.samplers.feature_values import Values
@@ -81,6 +85,7 @@ def step(
     """Rows of Z, moves of Y, hyperparameters."""
     annealed = WHOLE
     if plan.anneal:
+        state = with_bounded_dispersion(model, state, data, progress)
         fixed = model.at_values(state.hyperparameters)
         if isinstance(fixed.likelihood, CountCells):
             annealed = Annealed(power_at(fixed.likelihood, data, progress))
@@ -112,6 +117,42 @@ def annealing_at(prior: dist.Distribution, data: Dense, progress: Array) -> Anne
     return Annealed((full / weight) ** 2, weight)
 
 
+def with_bounded_dispersion(
+    model: FeatureModelSpec, state: FeatureState, data: Dense, progress: Array
+) -> FeatureState:
+    """The state with a dispersion of counts that leaves features something to explain."""
+    if not isinstance(model.likelihood, NegativeBinomial):
+        return state
+    prior, values = model.likelihood.dispersion, state.hyperparameters
+    if prior is None or hyper.is_fixed(prior):
+        return state
+    free = values["dispersion"]
+    bounded = jax.lax.cond(
+        features_begin(progress),
+        lambda: bounded_dispersion(prior, free, shown=dispersion_beside_directions(data)),
+        lambda: free,
+    )
+    return state._replace(hyperparameters=values | {"dispersion": bounded})
+
+
+def dispersion_beside_directions(data: Dense) -> Array:
+    """The dispersion () float of counts about what their singular vectors above noise say.
+
+    Counts of one mean have theirs. Features have singular vectors, and little is left beside them.
+    """
+    cells, mean = _observed_cells(data)
+    _, values, _, noise = directions_above_noise(jax.random.key(0), cells, data.observed)
+    squares = jnp.maximum(jnp.sum(values**2) / cells.size, mean**2)
+    return jnp.maximum(noise**2 - mean, 0) / jnp.where(squares > 0, squares, 1)
+
+
+def _observed_cells(data: Dense) -> tuple[Array, Array]:
+    """The cells (N, D), missing ones 0, and the mean of the others, () float."""
+    cells = data.values if data.observed is None else jnp.where(data.observed, data.values, 0)
+    share = 1.0 if data.observed is None else jnp.mean(data.observed, dtype=cells.dtype)
+    return cells, jnp.mean(cells) / share
+
+
 def power_at(likelihood: CountCells, data: Dense, progress: Array) -> Array:
     """The power () float of the likelihood of counts at a step of the warm-up.
 
@@ -120,9 +161,7 @@ def power_at(likelihood: CountCells, data: Dense, progress: Array) -> Array:
     noise, as counts of about one do.
     """
     hidden = leading_direction(data.values, data.observed).noise_scale
-    cells = data.values if data.observed is None else jnp.where(data.observed, data.values, 0)
-    share = 1.0 if data.observed is None else jnp.mean(data.observed, dtype=cells.dtype)
-    mean = jnp.mean(cells) / share
+    _, mean = _observed_cells(data)
     variance = likelihood.variance(mean - likelihood.base_rate)
     start = jnp.where(hidden > 0, variance / jnp.where(hidden > 0, hidden, 1) ** 2, 1)
     return annealed_factor(progress, jnp.clip(start, jnp.finfo(mean.dtype).eps, 1))

@@ -190,7 +190,8 @@ class FeatureModel(FeatureModelSpec):
                 rises to one after three quarters of it. Where a fifth of Y is outside the support
                 of its prior, or rows would need too many of such features, it starts with the
                 likelihood to the power 1/25; counts under a likelihood object with a power at
-                which their first singular vectors begin to show.
+                which their first singular vectors begin to show. A dispersion that is learned is
+                at most .1 for nine tenths of the warm-up, or what the data show if that is more.
             num_value_moves: moves of all rows of Y a step.
             capacity: slots for features to begin with, by default 16; they double when a step needs
                 more.

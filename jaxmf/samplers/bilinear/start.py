@@ -64,7 +64,7 @@ def start_from_data(
     unit = largest * jnp.sqrt(jnp.sum((x / largest) ** 2) / num_cells)
     unit = jnp.where(unit > 0, unit, 1)
     x = x / unit
-    left, values, right, noise = _directions(keys[0], x, observed)
+    left, values, right, noise = directions_above_noise(keys[0], x, observed)
     u = _features(keys[1], left * values, noise, fixed[0], slots[0])
     rows = u.astype(x.dtype)
     # one decomposition at a time, see `after`
@@ -86,8 +86,13 @@ def _solve(features: Array, values: Array) -> Array:
     return solved
 
 
-def _directions(key: Key, x: Array, observed: Array | None) -> tuple[Array, Array, Array, Array]:
-    """Singular vectors (I, R), (J, R) and values (R,) above noise, others 0; and the noise's sd."""
+def directions_above_noise(
+    key: Key, x: Array, observed: Array | None
+) -> tuple[Array, Array, Array, Array]:
+    """Singular vectors (I, R), (J, R) and values (R,) above noise, others 0; and the noise's sd.
+
+    Args: x (I, J) float, 0 where it is missing; observed (I, J) bool, or None.
+    """
     share = 1.0 if observed is None else jnp.mean(observed, dtype=x.dtype)
 
     def once(_: int | Array, found: tuple[Array, ...]) -> tuple[Array, ...]:
