@@ -7,7 +7,6 @@ description.
 from __future__ import annotations
 
 import difflib
-import functools
 import inspect
 import math
 import numbers
@@ -71,25 +70,33 @@ class ChecksNames:
 
     def __new__(cls, *values: object, **settings: object) -> Self:
         """An empty instance. Raises TypeError: `__init__` does not take one of these names."""
-        if cls.__init__ is object.__init__:
-            return super().__new__(cls, *values, **settings)  # which takes none
-        known = _names_of(cls.__init__) or tuple(settings)
-        unknown = [name for name in settings if name not in known]
-        if unknown:
+        make = super().__new__
+        if make is not object.__new__:  # that of another base class
+            return make(cls, *values, **settings)
+        known = _names_of(cls.__init__)
+        if known == () and (values or settings):
+            raise TypeError(f"{cls.__name__} takes no arguments")
+        unknown = [name for name in settings if known is not None and name not in known]
+        if known and unknown:
             raise TypeError(
                 f"{cls.__name__} takes no {', '.join(map(repr, unknown))}; it takes "
                 f"{', '.join(known)}.{meant(unknown[0], known)}"
             )
-        return super().__new__(cls)
+        return make(cls)
 
 
-@functools.cache
-def _names_of(constructor: Callable[..., None]) -> tuple[str, ...]:
-    """The names that a constructor takes; none where it takes any."""
-    parameters = list(inspect.signature(constructor).parameters.values())[1:]
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+def _names_of(constructor: Callable[..., None]) -> tuple[str, ...] | None:
+    """The names that a constructor takes; None where it takes any, or is no function of Python.
+
+    They are those of the function as it is called: a signature would be that of what a decorator is
+    around, and Python 3.14 evaluates annotations for it.
+    """
+    if constructor is object.__init__:
         return ()
-    return tuple(each.name for each in parameters if each.kind is not each.VAR_POSITIONAL)
+    code = getattr(constructor, "__code__", None)
+    if code is None or code.co_flags & (inspect.CO_VARKEYWORDS | inspect.CO_VARARGS):
+        return None
+    return tuple(code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
 
 
 def check_function(name: str, value: object) -> Callable[..., object] | None:

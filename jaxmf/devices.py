@@ -97,7 +97,8 @@ class BlockSize(NamedTuple):
 
 # On a CPU what a block needs stays in a cache of 1 to 4 MB. Elsewhere a block is a few kernels that
 # the host starts, and each is to be worth its start. The sizes for accelerators are estimates: by
-# the bytes that a block needs, some 100 MB a chain. None was tried on a device.
+# the bytes that a block needs, some 100 MB a chain. LDA and BPMF ran with them on an H100; other
+# sizes were not tried.
 BLOCK_SIZES = {
     "factor cells": BlockSize(2**12, 2**20),  # cells whose products are summed, BPMF
     "factor numbers": BlockSize(2**20, 2**26),  # entries of the matrices of a block of rows, BPMF

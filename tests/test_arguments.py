@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import inspect
 import pickle
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.arguments import check_count, check_number
+from jaxmf.arguments import ChecksNames, check_count, check_number
 
 
 def test_numbers_that_are_right_come_back_as_python_numbers():
@@ -63,12 +64,48 @@ def test_numbers_beyond_their_bounds(value, bounds, error, words):
         (lambda: mf.Features(matrx=[[1.0]]), r"^Features takes no 'matrx'.* Is matrix meant\?$"),
         (lambda: mf.CellFeatures(rowz=[0]), r"^CellFeatures takes no 'rowz'.* Is rows meant\?$"),
         (lambda: dataclasses.replace(mf.LDA(3), topics=4), r"Is num_topics meant\?$"),
-        (lambda: mf.Likelihood(3), "takes exactly one argument"),
+        (lambda: mf.Likelihood(3), "^Likelihood takes no arguments$"),
+        (lambda: mf.Probit(x=1), "^Probit takes no arguments$"),
     ],
 )
 def test_a_name_that_a_constructor_does_not_take_is_answered_with_the_one_meant(make, words):
     with pytest.raises(TypeError, match=words):
         make()
+
+
+def test_constructors_of_users_take_what_they_took():
+    def with_old_names(constructor):
+        @functools.wraps(constructor)
+        def renamed(self, **settings):
+            constructor(self, **{"scale" if k == "old" else k: v for k, v in settings.items()})
+
+        return renamed
+
+    class Renamed(ChecksNames):
+        @with_old_names
+        def __init__(self, scale):
+            self.scale = scale
+
+    class Remembers:
+        def __new__(cls, *values, **settings):
+            made = super().__new__(cls)
+            made.seen = values, settings
+            return made
+
+    class Mixed(ChecksNames, Remembers):
+        def __init__(self, scale, *, shift=0.0):
+            self.scale = scale, shift
+
+    assert Renamed(old=2.0).scale == 2.0
+    assert Mixed(1.0, shift=3.0).seen == ((1.0,), {"shift": 3.0})
+
+    class Strict(ChecksNames):
+        def __init__(self, scale: "UnknownName", *, shift=0.0):  # noqa: F821
+            self.scale = scale, shift
+
+    assert Strict(1.0, shift=2.0).scale == (1.0, 2.0)
+    with pytest.raises(TypeError, match="Is shift meant"):
+        Strict(1.0, shif=2.0)
 
 
 def test_classes_that_check_names_are_copied_and_shown_as_others():

@@ -89,6 +89,18 @@ def sorted_scatters(texts):
     return [line for text in texts for line in re.findall(pattern, text, re.M)]
 
 
+def test_a_scatter_that_is_declared_sorted_is_found():
+    def lowered(is_sorted):
+        def add(x, i, y):
+            return x.at[i].add(y, indices_are_sorted=is_sorted)
+
+        arguments = jnp.zeros((9, 2)), jnp.arange(3), jnp.ones((3, 2))
+        return jax.jit(add).trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
+
+    assert len(sorted_scatters([lowered(True)])) == 1
+    assert not sorted_scatters([lowered(False)])
+
+
 @pytest.mark.tiers(
     exhaustive=[
         "bi-hdp/sample",

@@ -11,9 +11,9 @@ would be some kernels that the host starts. A token reads the row of its word, a
 and takes the first topic whose running sum passes its uniform number times the whole. Where topics
 come and go a token may be refused some, or have to stay (`blocks/parallel.py`).
 
-Written in Pallas for Triton. It was interpreted on CPUs and ran on an H100; on other GPUs it never
-was. So `trouble` tries it there before it is used: it is compiled for the device, and `num_wrong`
-asks of every topic, given those drawn before it, whether it is where the uniform number points.
+Written in Pallas for Triton. It was right on an H100, and has not run on other GPUs. So `trouble`
+tries it on a device before it is used: it is compiled for the device, and `num_wrong` asks of every
+topic, given those drawn before it, whether it is where the uniform number points.
 Pallas has a newer backend, Mosaic GPU, which has no running sum and no such reads of a row.
 
 Source: Magnusson, Jonsson, Villani & Broman (2018), Sparse partially collapsed MCMC for parallel

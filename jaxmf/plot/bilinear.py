@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jaxmf.posterior.answers import Answers
 
 _FAR_MEANS = 2  # times what rows differ by, beyond which column means would take all colours
+_ROUNDING = 1e-6  # of a number in single precision
 _FAR_SPREADS = 10  # times the smallest sd of a column, beyond which one column would take them
 
 
@@ -135,7 +136,8 @@ def draw_lines(
 def in_one_unit(lines: dict[str, np.ndarray], values: np.ndarray) -> dict[str, np.ndarray]:
     """Rows in several forms, name -> (R, J), in standard deviations from the means of the columns.
 
-    As they are where no column differs much more than another: colours then show all columns.
+    As they are where no column of measurements differs much more than another, for colours then
+    show all columns. Columns of one or two values, such as yes and no, do not count.
 
     Args: values: (I, J) the data, NaN where missing.
     """
@@ -143,10 +145,15 @@ def in_one_unit(lines: dict[str, np.ndarray], values: np.ndarray) -> dict[str, n
     counts = np.maximum(is_known.sum(axis=0), 1)
     means = np.sum(values, axis=0, where=is_known) / counts
     spreads = np.sqrt(np.sum((values - means) ** 2, axis=0, where=is_known) / counts)
-    varying = spreads[spreads > 0]
-    if varying.size == 0 or varying.max() <= _FAR_SPREADS * varying.min():
+    # sums of equal numbers are rounded
+    varies = spreads > _ROUNDING * np.abs(np.where(is_known, values, 0)).max(axis=0)
+    several = [
+        np.unique(cells[known]).size > 2 for cells, known in zip(values.T, is_known.T, strict=True)
+    ]
+    measured = spreads[varies & several]
+    if measured.size == 0 or measured.max() <= _FAR_SPREADS * measured.min():
         return lines
-    units = np.where(spreads > 0, spreads, 1)
+    units = np.where(varies, spreads, 1)
     return {f"{name}, in sd of columns": (each - means) / units for name, each in lines.items()}
 
 

@@ -185,7 +185,8 @@ def _part(manifest: Path, key: str) -> Iterator[None]:
         raise NotRegisteredError(f"{manifest}: {error}") from None
     except ImportError as error:  # of what is installed: a file names no module
         words = f"{manifest}: {key!r} needs a module: {error}"
-        raise ImportError(words, name=error.name) from error
+        kind = ModuleNotFoundError if isinstance(error, ModuleNotFoundError) else ImportError
+        raise kind(words, name=error.name) from error
     except MemoryError:
         raise DamagedFileError(f"{manifest}: {key!r} needs more memory than there is") from None
     except Exception as error:

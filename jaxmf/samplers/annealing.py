@@ -168,11 +168,12 @@ def features_begin(progress: Array) -> Array:
 def bounded_dispersion(prior: dist.Distribution, free: Array, *, shown: Array) -> Array:
     """The dispersion of counts while features begin: at most .1, or what the data show if more.
 
-    Without features it has to be large, and then says what features would: with it free chains end
-    with one feature of three. Bounded near 0 it lets features of single large counts begin.
+    A large dispersion explains the variance that features should explain, and a chain begins
+    without features: with it free chains end with one feature of three. Bounded near 0 it lets
+    features of single large counts begin.
 
     Args: prior: where it does not reach as far down, the dispersion stays free; free, shown ()
-    float: after its update, and about what the singular vectors of the data say.
+    float: after its update, and of the residuals after the first singular vectors of the data.
     """
     most = jnp.maximum(shown, _MOST_DISPERSION)
     return jnp.where(prior.support(most), jnp.minimum(free, most), free)

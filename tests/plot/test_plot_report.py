@@ -271,6 +271,19 @@ def test_columns_of_unequal_spread_are_shown_in_their_standard_deviations(sample
         np.testing.assert_allclose(shown, expected, rtol=1e-4)
 
 
+def test_equal_numbers_and_two_values_do_not_decide_the_unit_of_a_picture():
+    generator = np.random.default_rng(0)
+    values = np.column_stack(
+        [generator.normal(size=(60, 2)), np.full(60, np.float32(0.1)), np.arange(60) < 1]
+    )
+    lines = {"observed": values}
+    assert bilinear.in_one_unit(lines, values) is lines
+    values[:, 0] *= 100
+    scaled = bilinear.in_one_unit(lines, values)["observed, in sd of columns"]
+    np.testing.assert_allclose(scaled[:, 2], 0, atol=1e-6)
+    np.testing.assert_allclose(np.std(scaled[:, [0, 1, 3]], axis=0), 1)
+
+
 def test_png_is_png(sampled):
     assert plot.png(sampled.plot.num_features()).startswith(b"\x89PNG")
 

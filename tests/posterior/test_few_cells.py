@@ -59,6 +59,11 @@ def test_new_rows_are_answered_as_without_the_rows_that_fill_up_their_number(nam
     more = mf.Entries([0, 0, 1, 1], [3, 9, 4, 5], [5.0, 1.0, 4.0, 2.0], (2, NUM_COLUMNS))
     sizes = [len(prediction.filled_rows(post.model, each).values) for each in (new, more)]
     assert sizes == [16, 16]
+    for count in (20, 23):
+        where = np.divmod(np.arange(count), 10)
+        many = mf.Entries(*where, np.ones(count), (3, NUM_COLUMNS))
+        sizes.append(len(prediction.filled_rows(post.model, many).values))
+    assert sizes[2] == sizes[3] >= 23
     filled = post.predict(new_rows=new)
     monkeypatch.setattr(prediction, "filled_rows", lambda model, rows: rows)
     whole = post.predict(new_rows=new)

@@ -136,9 +136,10 @@ def with_bounded_dispersion(
 
 
 def dispersion_beside_directions(data: Dense) -> Array:
-    """The dispersion () float of counts about what their singular vectors above noise say.
+    """The dispersion () float of the residuals of counts after their singular vectors above noise.
 
-    Counts of one mean have theirs. Features have singular vectors, and little is left beside them.
+    Of counts with one mean it is their dispersion. Features have singular vectors, which leave
+    little.
     """
     cells, mean = _observed_cells(data)
     _, values, _, noise = directions_above_noise(jax.random.key(0), cells, data.observed)
