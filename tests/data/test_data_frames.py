@@ -152,8 +152,8 @@ def test_lines_of_features_are_numbered_as_in_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("cells", "says"),
     [
-        (["no", "yes", "n/a", "no"], r"df\.map\(\{'no': 0, 'yes': 1\}\.get\)"),
-        (["Ja", "", "nein", "-"], r"df\.map\(\{'nein': 0, 'Ja': 1\}\.get\)"),
+        (["no", "yes", "n/a", "no"], r"df\[\['q1'\]\]\.map\(\{'no': 0, 'yes': 1\}\.get\)"),
+        (["Ja", "", "nein", "-"], r"df\[\['q1'\]\]\.map\(\{'nein': 0, 'Ja': 1\}\.get\)"),
         (["no", "yes", "maybe", "no"], r"pandas\.to_numeric"),
     ],
 )
