@@ -244,7 +244,7 @@ def choose_draws(weights: ArrayLike, num_draws: int, seed: int = 0) -> np.ndarra
 
 
 def fewer_draws(weights: ArrayLike, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
-    """At most `num_draws` weighted draws in place of all.
+    """At most `num_draws` weighted draws instead of all.
 
     If more draws have weight, `choose_draws` takes some, and each is weighted by how often.
 

@@ -144,8 +144,8 @@ class _SetTokens(NamedTuple):
     ) -> tuple[Array, PyTree, PyTree]:
         """Each token predicted from what dishes have, and from those of the set before it.
 
-        What these change is the same for all dishes: counts of the set that are kept beside. The
-        dish of the set has its tokens already: they leave one by one, as likely in any order.
+        What these change is the same for all dishes: separate counts of the set. The dish of the
+        set counts its tokens already: they leave it sequentially, and the order does not matter.
         """
         has_them = at(dish, weights.shape[0])
 
@@ -162,7 +162,7 @@ class _SetTokens(NamedTuple):
         def forget(index: Array, joined: PyTree) -> PyTree:
             return self.below.with_token(joined, token_at(self.columns, index), -1)
 
-        # a product whose exponent is kept beside: one logarithm a set in place of one a token
+        # a product of fraction and exponent: one logarithm for each set, not for each token
         start = (jnp.ones_like(weights), jnp.zeros(weights.shape, jnp.int32), joined)
         fraction, exponent, joined = jax.lax.fori_loop(where[0], where[1], one, start)
         logs = jnp.log(fraction) + exponent * math.log(2)

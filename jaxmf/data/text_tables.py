@@ -294,7 +294,7 @@ def _rows(
 
 
 def _make_plain(path: Path, lines: list[tuple[int, list[str]]], separator: str) -> None:
-    """Columns of numbers that are written in another way, made plain in place."""
+    """Rewrites numbers such as 1.234,5 or (3) as 1234.5 and -3, in the lines that are passed."""
     full = [line for _, line in lines if any(cell.strip() for cell in line)]
     if not full or len({len(line) for line in full}) > 1:
         return
@@ -345,7 +345,7 @@ def _write_plain(
     fitting: dict[int, list[_Writing]],
     separator: str,
 ) -> None:
-    """Columns of numbers made plain in place, by the ways of writing that fit them."""
+    """Rewrites columns of numbers, in the lines that are passed, by the notations that fit them."""
     shared = [one for one in _WRITINGS if all(one in fits for fits in fitting.values())]
     decimals: list[int] = []
     for column, bare in found.items():

@@ -60,7 +60,7 @@ class FlexiblePrior(PartitionPrior):
         feature_weights: (F,) weights of the features; ones by default.
         num_unobserved: M, how many items there are beside those of the data; one number for all
             batches, or one for each.
-        log_steps: in place of `log_weights`, (L,) lambda_i - lambda_{i-1} with lambda_0 = 0: for
+        log_steps: instead of `log_weights`, (L,) lambda_i - lambda_{i-1} with lambda_0 = 0: for
             many items, differences of the large log_weights would lose their digits.
     Raises:
         TypeError, ValueError: weights that are not finite, or lengths that do not agree.

@@ -101,7 +101,7 @@ class Setup(NamedTuple):
         return self.model.simulate_like(key, Dense(jnp.zeros((NUM_ROWS, NUM_COLUMNS))))[0]
 
     def simulate(self, key, state):
-        """Missing cells hold what they would have been; nobody must look."""
+        """Missing cells hold the value that they would have; it must not be used."""
         draw = {"z": state.z, "y": state.y, **state.hyperparameters}
         return Dense(self.model.simulate_data(key, draw), OBSERVED)
 

@@ -56,7 +56,7 @@ class Setup(NamedTuple):
         return self.model.simulate_state(z_key, hyper_key, (NUM_ROWS, NUM_COLUMNS), num_slots)[0]
 
     def simulate(self, key, state):
-        """Missing cells hold what they would have been; nobody must look."""
+        """Missing cells hold the value that they would have; it must not be used."""
         x = self.model.simulate_data(key, state)
         return Dense(x, OBSERVED) if self.missing else Dense(x)
 

@@ -101,9 +101,9 @@ def check_a_long_list(sweep):
     labels[2:5] = labels[0]
     concentration, word_concentration = generator.gamma(1.0, size=150), np.array([0.3, 0.9])
     network = topics(mf.Dirichlet(150, concentration), word_concentration, 2).at(data)
-    others, of_word, of_document = labels[1:], columns["word"][1:] == 0, np.arange(1, 60) < 20
-    count = [np.bincount(labels, minlength=150) for labels in (others, others[of_word])]
-    weights = np.bincount(others[of_document], minlength=150) + concentration
+    rest, has_word, in_document = labels[1:], columns["word"][1:] == 0, np.arange(1, 60) < 20
+    count = [np.bincount(labels, minlength=150) for labels in (rest, rest[has_word])]
+    weights = np.bincount(rest[in_document], minlength=150) + concentration
     weights *= (count[1] + 0.3) / (count[0] + 1.2)
 
     def run(key):
