@@ -23,6 +23,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
+# compiled in a third of the time, for what is small and run once
+LOWEST_LEVEL = {"xla_backend_optimization_level": 0}
+
 # the process that JAX was first used in
 _FIRST: list[int] = []
 

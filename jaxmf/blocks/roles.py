@@ -121,7 +121,7 @@ class Below(NamedTuple):
     # --- tokens that are predicted one after the other without being moved ---
 
     def no_tokens(self) -> dict[str, tuple[Array, Array]] | None:
-        """For `log_predicted_after`, before any token; None where a family does not know it.
+        """For `predicted_after`, before any token; None where a family does not know it.
 
         Returns by block, of every combination of the other parents: how often a value has come (V,
         P) float, and how many have (P,).

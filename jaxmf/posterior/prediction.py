@@ -35,7 +35,7 @@ from jaxmf.posterior.cell_distributions import (
     CellDistribution,
     cell_distribution,
 )
-from jaxmf.programs import jit
+from jaxmf.programs import LOWEST_LEVEL, jit
 from jaxmf.types import Array, Draw, Key, PyTree
 
 # Numbers a block of draws may hold on the device, and predictive draws may hold on the host.
@@ -280,7 +280,7 @@ def _moments_of_draws(
 
 _cells_of_draws = jit(_moments_of_draws)
 # compiled in two thirds of the time, for what is run once and is small
-_few_cells_of_draws = jit(_moments_of_draws, compiler_options={"xla_backend_optimization_level": 0})
+_few_cells_of_draws = jit(_moments_of_draws, compiler_options=LOWEST_LEVEL)
 
 
 @jit_quickly

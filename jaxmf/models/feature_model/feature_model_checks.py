@@ -27,7 +27,7 @@ from jaxmf.models.feature_model.queries import BY_MOMENTS
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import is_placeholder
-from jaxmf.programs import jit
+from jaxmf.programs import LOWEST_LEVEL, jit
 from jaxmf.types import Array
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ _PRIOR_METHODS = ("exists", "log_odds", "new_rate")
 _WITH_DEFAULTS = (Gaussian, StudentT, BinaryCells, CountCells, Ordinal)  # of features
 _MOST_ROWS = 64
 _NUM_TRIED = 3
-# compiled in a third of the time, for what is run once and is small
-_jit_once = jit(compiler_options={"xla_backend_optimization_level": 0})
+_jit_once = jit(compiler_options=LOWEST_LEVEL)
 
 
 def sweep_option(sweep: object, likelihood: Likelihood | None = None) -> str:
