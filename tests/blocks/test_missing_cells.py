@@ -224,6 +224,7 @@ def test_predictive_distributions_are_those_of_the_group_of_the_row(fitted):
     np.testing.assert_allclose(found_means, means, rtol=2e-3, atol=5)
 
 
+@pytest.mark.slow
 def test_new_rows_may_have_missing_cells(fitted):
     new = np.array([[14.0, np.nan, np.nan], [np.nan, 13.0, 0.0], [np.nan, 20.0, np.nan]])
     with warnings.catch_warnings():

@@ -72,6 +72,7 @@ def check_partitions(blocks, data, *, num_chains=20_000):
     return check_means(found, exact, title="five tokens", max_standard_error=0.01)
 
 
+@pytest.mark.slow
 def test_splits_and_merges_against_enumeration():
     check_partitions(blocks(PITMAN_YOR), FIVE)
 

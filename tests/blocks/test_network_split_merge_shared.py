@@ -128,7 +128,8 @@ def check_partitions(*, num_scans, num_chains=20_000):
     return check_means(found, exact, title="five tokens", max_standard_error=0.01)
 
 
-@pytest.mark.parametrize("num_scans", [1, pytest.param(0, marks=pytest.mark.exhaustive)])
+@pytest.mark.tiers(slow=["1"], exhaustive=["0"])
+@pytest.mark.parametrize("num_scans", [1, 0])
 def test_splits_and_merges_of_shared_groups_against_enumeration(num_scans):
     check_partitions(num_scans=num_scans)
 

@@ -43,6 +43,7 @@ def left_in(moved):
     return moved_without_leaving
 
 
+@pytest.mark.tiers(slow=["paths"])
 @pytest.mark.parametrize("network", [FLAT, PATHS], ids=["topics", "paths"])
 def test_sweeps_of_five_tokens_against_enumeration(network, monkeypatch):
     if network is FLAT:  # an entry holds one token, so that topics with more have several
@@ -56,6 +57,7 @@ def test_a_token_that_is_not_taken_out_first_is_caught(monkeypatch):
         check_five_tokens(FLAT, sparse.sweep)
 
 
+@pytest.mark.slow
 def test_counts_of_the_first_level_that_stay_behind_are_caught(monkeypatch):
     monkeypatch.setattr(sparse._SweepByWord, "moved_first", lambda self, first, *moved: first)
     with pytest.raises(AssertionError, match="five tokens"):

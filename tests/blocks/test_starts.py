@@ -52,6 +52,7 @@ def test_topics_of_an_hdp_start_evenly_over_many_with_room_for_more(capacity):
     )
 
 
+@pytest.mark.slow
 def test_a_dozen_sweeps_find_the_topics_of_a_clear_corpus():
     """Thirty topics; a chain that started in turn has eleven then, which mix them: purity .28."""
     sampler = mf.HDPLDA().sampler(keep="scalars")

@@ -23,6 +23,7 @@ print([float(leaf) for leaf in jax.tree.leaves(in_fixed_order(model))])
 """
 
 
+@pytest.mark.slow
 def test_the_order_does_not_depend_on_the_hashes_of_a_process():
     printed = {
         subprocess.run(

@@ -91,6 +91,7 @@ CASES = {
 }
 
 
+@pytest.mark.tiers(slow=["features"])
 @pytest.mark.parametrize("name", CASES)
 def test_moves_have_their_conditional_and_change_no_cell(name):
     make, move, degrees = CASES[name]

@@ -243,6 +243,7 @@ def test_answers_are_those_of_columns_divided_by_their_factors():
     assert np.all(np.asarray(pairs[0][0][1]) > 0.25 * (UNIT * FACTORS)[columns] ** 2)
 
 
+@pytest.mark.slow
 def test_a_run_knows_the_noise_of_its_columns(tmp_path):
     x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     x[:, 1] += 3 * x[:, 0]

@@ -142,6 +142,7 @@ def test_the_step_of_factors_with_noise_by_column(monkeypatch, is_broken):
         check(num_replicates=2_048, num_steps=6)
 
 
+@pytest.mark.slow
 def test_a_run_of_factors_knows_the_noise_of_its_columns(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 1)) @ np.ones((1, 4)) + rng.normal(size=(40, 4)) * [0.1, 0.1, 1, 1]

@@ -286,6 +286,7 @@ def check_answers(wide, plain):
                                change.shape), atol=1e-3)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_in_units_of_columns_is_the_run_on_the_scaled_matrix():
     wide, plain = both_in_units("linear", mf.sample, **RUN)
     check_answers(wide, plain)

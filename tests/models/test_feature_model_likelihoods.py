@@ -180,7 +180,7 @@ SKEWED = {
 }
 
 
-@pytest.mark.tiers(exhaustive=["negative binomial-True"])
+@pytest.mark.tiers(exhaustive=["negative binomial-True", "student t-False"])
 @pytest.mark.parametrize("by_functions", [False, True])
 @pytest.mark.parametrize("name", SKEWED)
 def test_intervals_are_those_of_the_likelihood(name, by_functions):

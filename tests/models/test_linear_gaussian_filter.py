@@ -205,6 +205,7 @@ def check(
 # --- every proposal, scheme, kind of hyperparameter, with and without the rest ------------------
 
 
+@pytest.mark.slow
 def test_prior_proposal():
     check(num_particles=16)
 
@@ -271,6 +272,7 @@ def test_bias_feature():
     check(bias=True, missing=True, num_particles=8, rejuvenate_every=2, proposal="exact")
 
 
+@pytest.mark.slow
 def test_counting_imputed_cells_is_caught(monkeypatch):
     def fit_of(particle, features, x, observed):
         squared_error, inflation, _ = honest(particle, features, x, observed)

@@ -245,7 +245,7 @@ SOME_UNITS = [(0.0, 1e8), (1e3, 1.0), (1e5, 1e-8)]
 OTHER_UNITS = sorted({*itertools.product((0.0, 1e3, 1e5), (1e-8, 1.0, 1e8))} - {*SOME_UNITS})
 
 
-@pytest.mark.tiers(exhaustive=["others"])
+@pytest.mark.tiers(slow=["some"], exhaustive=["others"])
 @pytest.mark.parametrize("scales", [SOME_UNITS, OTHER_UNITS], ids=["some", "others"])
 def test_fuzzed_matrices_end_with_finite_answers_or_an_error_that_says_why(scales):
     generator = np.random.default_rng(3)

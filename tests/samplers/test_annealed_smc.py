@@ -157,6 +157,7 @@ def test_the_evidence_of_fixed_powers_is_unbiased_and_so_are_weighted_means():
     check_evidence(trace, EXACT, **mean_of_normal(state))
 
 
+@pytest.mark.slow
 def test_a_move_at_the_wrong_power_is_caught():
     state, trace = runs_of(normal_mean(fault="power"))
     with pytest.raises(AssertionError, match="evidence"):
@@ -175,12 +176,14 @@ def test_the_evidence_is_unbiased_where_parameters_are_summed_out():
     check_noise()
 
 
+@pytest.mark.slow
 def test_a_noise_scale_drawn_without_the_constant_of_the_power_is_caught():
     # Left out of weights and moves alike it would be another path with the same ends.
     with pytest.raises(AssertionError, match="evidence"):
         check_noise(fault="constant")
 
 
+@pytest.mark.slow
 def test_the_variance_of_one_run_is_that_between_runs_where_chains_mix():
     _, trace = runs_of(normal_mean(keep=0.0), num_particles=180, chain_length=12, num_runs=4_000)
     log_evidence = trace["log_evidence"][:, -1].astype(float)

@@ -105,6 +105,7 @@ def data_of(seed=0):
 # A sweep and these moves alone: with all others a program takes twice as long to compile.
 
 
+@pytest.mark.slow
 def test_the_schedule_of_a_chain_is_constant_after_the_warm_up():
     model, data = NoisyOrIBP(**noisy_or.FIXED), mf.Dense(data_of())
     sampler = model.sampler(num_moves=0, shared_births=2, capacity=16)
@@ -119,6 +120,7 @@ def test_the_schedule_of_a_chain_is_constant_after_the_warm_up():
     assert all(schedule == schedules[29] for schedule in schedules[30:])
 
 
+@pytest.mark.slow
 def test_a_run_its_files_and_its_report_say_what_was_kept(tmp_path):
     post = mf.sample(
         NoisyOrIBP(**noisy_or.FIXED), data_of(), num_moves=0, shared_births=2, num_warmup=20,

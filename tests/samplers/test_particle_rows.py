@@ -177,6 +177,7 @@ def largest_z(num_particles, num_rows=100_000):
     return np.abs((found.mean(axis=0) - exact) / found.std(axis=0) * num_rows**0.5).max()
 
 
+@pytest.mark.tiers(exhaustive=["5"])
 @pytest.mark.parametrize("num_particles", [2, 5])
 def test_many_resamplings_keep_the_conditional_distribution(num_particles):
     assert largest_z(num_particles) < 5  # of 64 normal deviates: 4e-5

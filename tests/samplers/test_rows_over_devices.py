@@ -71,7 +71,8 @@ print("sums alone are exchanged")
 """
 
 
-@pytest.mark.parametrize("cells", ["complete", pytest.param("missing", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("cells", ["complete", "missing"])
 def test_rows_on_one_two_and_eight_devices_have_the_same_features(cells):
     assert run_on_eight_devices(PROGRAM, cells) == [
         "same draws",

@@ -45,6 +45,8 @@ FURTHER_SHAPES = {
     "check_dict_unchanged",
     "check_fit_idempotent",
     "check_fit_check_is_fitted",
+    "check_n_features_in",
+    "check_transformer_data_not_an_array",
 }
 # Of these, the ones whose likes are among the others: before a release.
 FURTHER = {
