@@ -59,7 +59,7 @@ test: $(VENV)/.stamp-dev
 	$(PY) $(PYTEST) $(PYTEST_WORKERS) --dist loadfile --durations 15 $(PYTEST_ARGS)
 
 slow: $(VENV)/.stamp-dev
-	$(PY) $(PYTEST) $(PYTEST_WORKERS) --dist load --durations 15 -m "slow and not exhaustive" -o testpaths=tests $(PYTEST_ARGS)
+	$(PY) $(PYTEST) $(PYTEST_WORKERS) --dist load --durations 15 -m "slow and not exhaustive" $(PYTEST_ARGS)
 
 exhaustive: $(VENV)/.stamp-dev
 	$(PY) $(PYTEST) $(PYTEST_WORKERS) --dist load --durations 15 -m exhaustive -o testpaths=tests $(PYTEST_ARGS)

@@ -25,6 +25,20 @@ FAST_COMPILE = "--xla_backend_optimization_level=0"
 FASTER_COMPILE = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 # Linux admits 65,530 a process; a compiled program takes about 47 of them, and 3 MB.
 MOST_MAPPINGS = 32_000
+# Examples of docstrings that take more than five seconds, most of them to compile a chain.
+SLOW_EXAMPLES = {
+    "jaxmf.api.fit",
+    "jaxmf.likelihoods.families.columns.IndependentColumns",
+    "jaxmf.likelihoods.families.mixed_columns.MixedColumns",
+    "jaxmf.posterior.cell_answers.at",
+    "jaxmf.results.comparison.compare",
+    "jaxmf.sklearn.biclusters.BiclusterMF",
+    "jaxmf.sklearn.imputer.FactorImputer",
+    "jaxmf.sklearn.linear_gaussian.LinearGaussianIBPTransformer",
+    "jaxmf.sklearn.noisy_or.NoisyOrTransformer",
+    "jaxmf.sklearn.ratings.RatingRecommender",
+    "jaxmf.testing.calibration.simulation_based_calibration",
+}
 # Objects made between two looks for garbage; tracing makes them by the million.
 GARBAGE = 20_000
 
@@ -124,9 +138,11 @@ def data_dir() -> Path:
 
 @pytest.hookimpl(tryfirst=True)  # before the markers are looked at
 def pytest_collection_modifyitems(config, items):
-    """Marks the settings of a parametrised test that its mark `tiers` names."""
+    """Marks slow examples, and the settings of a parametrised test that its mark `tiers` names."""
     settings = {}  # of each test with such a mark: those named, those there are
     for item in items:
+        if item.name in SLOW_EXAMPLES:
+            item.add_marker(pytest.mark.slow)
         mark = item.get_closest_marker("tiers")
         if mark is None:
             continue

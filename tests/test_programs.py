@@ -252,6 +252,7 @@ def test_a_strict_caller_can_have_a_chain_of_every_model(entry, strict_caller):
     assert jax.eval_shape(kernel.read, jax.random.key(2), after)
 
 
+@pytest.mark.slow
 def test_a_strict_caller_can_run_and_ask(strict_caller):
     model, data = registry.get("linear-gaussian-ibp").example()
     few = {"num_warmup": 2, "num_samples": 2, "num_chains": 1, "progress": False}

@@ -104,6 +104,9 @@ def marks(name):
     return [pytest.mark.slow, *([pytest.mark.exhaustive] if name in COUNTS else [])]
 
 
+@pytest.mark.tiers(
+    slow=["linear-gaussian-ibp-particle_filter-options0", "binary-mf-sample-options1"]
+)
 @pytest.mark.parametrize(
     ("name", "method", "options"),
     [

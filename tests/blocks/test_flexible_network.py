@@ -67,6 +67,7 @@ def check_posterior(prior, num_items):
     check_means(found, expected, title="mixture", max_standard_error=0.02)
 
 
+@pytest.mark.slow
 def test_unobserved_items_are_summed_out():
     check_posterior(mf.FlexiblePrior(WEIGHTS, num_unobserved=2), 7)
 
@@ -178,6 +179,7 @@ def one_more_by_size(groups):
     return weights / weights.sum()
 
 
+@pytest.mark.slow
 def test_topics_of_new_documents_are_the_sum_over_tables_and_their_topics():
     cells = np.array([[5, 1, 0], [1, 6, 0], [2, 2, 0]])  # the last topic is one that has no table
     draw = {

@@ -180,6 +180,7 @@ def fitted():
     return mf.sample(mf.DPMixture(family=COLUMNS), TABLE, split_merge=1, **RUN)
 
 
+@pytest.mark.slow
 def test_missing_cells_are_predicted_in_their_groups(fitted):
     prediction = fitted.predict(quantiles=(0.05, 0.95))
     truth = WHOLE[prediction.rows, prediction.columns]

@@ -100,7 +100,7 @@ def choose_platform(platform, monkeypatch, *, cells=6, sums=2):
 LATER = [pytest.param(name, marks=pytest.mark.slow) for name in ("paths", "hierarchy")]
 
 
-@pytest.mark.tiers(exhaustive=["cpu-hierarchy", "gpu-paths"])
+@pytest.mark.tiers(slow=["gpu-topics"], exhaustive=["cpu-hierarchy", "gpu-paths"])
 @pytest.mark.parametrize("model", ["topics", *LATER])
 def test_a_sweep_of_batches_against_enumeration(model, platform):
     del platform

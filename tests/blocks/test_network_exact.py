@@ -375,6 +375,7 @@ def assert_no_underflow(blocks, labels, data):
     np.testing.assert_allclose(found[False], found[True], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_many_children_do_not_underflow():
     """Eight words of probability 1e-5 each, together 1e-40."""
     names = [f"word_{index}" for index in range(8)]

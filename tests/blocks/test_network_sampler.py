@@ -65,6 +65,7 @@ def some_groups(network, num_slots, num_groups=1):
     return NetworkState(values, hyperparameters, slots)
 
 
+@pytest.mark.slow
 def test_growing_gives_the_assignments_of_large_capacity():
     with jax.enable_x64(True):
         data, sampler = some_tokens(0), GROWING.sampler()
@@ -106,7 +107,7 @@ def test_the_engine_grows_a_chain():
     np.testing.assert_allclose(weights, 1, atol=1e-5)
 
 
-@pytest.mark.tiers(slow=["mixed"])
+@pytest.mark.tiers(slow=["mixed", "topics"])
 @pytest.mark.parametrize("network", [TOPICS, MIXED], ids=["topics", "mixed"])
 def test_fused_plain_and_vectorized_chains_agree(network, monkeypatch):
     def fresh_step():

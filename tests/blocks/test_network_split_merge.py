@@ -146,10 +146,12 @@ def check_particles(monkeypatch, *, num_chains=20_000):
     check_means(found, expected, title="eight tokens", max_standard_error=0.05)
 
 
+@pytest.mark.slow
 def test_particles_against_enumeration(monkeypatch):
     check_particles(monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_filter_that_does_not_keep_the_present_state_is_caught(monkeypatch):
     right = split_merge._resampled
     monkeypatch.setattr(
@@ -159,6 +161,7 @@ def test_a_filter_that_does_not_keep_the_present_state_is_caught(monkeypatch):
         check_particles(monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_filter_that_forgets_the_weights_before_is_caught(monkeypatch):
     right = split_merge._resampled
 

@@ -51,6 +51,7 @@ def test_sweeps_of_five_tokens_against_enumeration(network, monkeypatch):
     check_five_tokens(network, sparse.sweep)
 
 
+@pytest.mark.slow
 def test_a_token_that_is_not_taken_out_first_is_caught(monkeypatch):
     monkeypatch.setattr(sparse._SweepByWord, "moved", left_in(sparse._SweepByWord.moved))
     with pytest.raises(AssertionError, match="five tokens"):
@@ -69,6 +70,7 @@ def test_a_token_whose_document_has_18_topics_among_150_has_its_conditional(monk
     check_a_long_list(sparse.sweep)
 
 
+@pytest.mark.slow
 def test_a_path_among_60_in_a_long_document_has_its_conditional():
     generator = np.random.default_rng(2)
     columns = {"document": np.repeat([0, 1], [80, 20]), "word": generator.integers(0, 3, 100)}

@@ -40,6 +40,7 @@ def test_sweeps_of_five_tokens_against_enumeration(monkeypatch):
     check_five_tokens(FLAT, sweep)
 
 
+@pytest.mark.slow
 def test_a_token_that_is_not_taken_out_first_is_caught(monkeypatch):
     monkeypatch.setattr(sparse._Sweep, "moved", left_in(sparse._Sweep.moved))
     with pytest.raises(AssertionError, match="five tokens"):

@@ -207,6 +207,7 @@ def test_settings_are_split_between_model_and_method():
     assert options["resample_fn"] == "stratified"  # the verb takes the name
 
 
+@pytest.mark.slow
 def test_a_model_of_functions_is_fitted_with_a_likelihood(tmp_path):
     np.save(tmp_path / "counts.npy", np.random.default_rng(0).poisson(2.0, (12, 3)))
     arguments = ["fit", "feature-model", str(tmp_path / "counts.npy"), "--out"]
@@ -362,6 +363,7 @@ def test_what_comes_next_is_said_by_what_was_read():
         assert words in next_command(mf.BPMF(1), data, Path("out"), is_matrix=is_matrix)
 
 
+@pytest.mark.slow
 def test_ratings_are_held_out_and_scored_in_the_report(tmp_path, capsys):
     _, data = registry.get("bpmf").example()
     lines = [

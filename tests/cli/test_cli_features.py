@@ -65,6 +65,7 @@ def small_run(tmp_path):
     return post, str(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_features_of_new_users_are_read_as_those_in_training(tmp_path, capsys):
     post, run = small_run(tmp_path)
     new, cells, first = (tmp_path / name for name in ("new.csv", "cells.csv", "first.csv"))

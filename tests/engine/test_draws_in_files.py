@@ -36,6 +36,7 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path):
         run(growing(), np.zeros(()), draws_folder=3, **SETTINGS)
 
 
+@pytest.mark.slow
 def test_a_posterior_of_draws_in_files_answers_and_is_saved(tmp_path, monkeypatch):
     x = np.random.default_rng(0).normal(size=(12, 3))
     settings = {"num_warmup": 5, "num_samples": 5, "num_chains": 2, "seed": 1}

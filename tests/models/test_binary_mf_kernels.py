@@ -176,6 +176,7 @@ def test_the_prior_comes_back_with_the_likelihood_off(likelihood):
 # --- broken twins: each must be seen -----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_columns_that_may_be_emptied_are_caught(monkeypatch):
     """Bits drawn without refusing a change that empties a column: features die out."""
     right = explicit.row_prior

@@ -91,7 +91,7 @@ CASES = {
 }
 
 
-@pytest.mark.tiers(slow=["features"])
+@pytest.mark.tiers(slow=["features", "part of indicators"])
 @pytest.mark.parametrize("name", CASES)
 def test_moves_have_their_conditional_and_change_no_cell(name):
     make, move, degrees = CASES[name]
@@ -158,6 +158,7 @@ def of_factors(model, state, prepared):
     return lambda t: scales.log_density_of_factor(t, *terms), joint, volumes
 
 
+@pytest.mark.slow
 def test_terms_of_a_factor_follow_the_scales_of_the_others():
     with jax.enable_x64(True):
         _, state, _ = simulated(turned)

@@ -180,7 +180,10 @@ SKEWED = {
 }
 
 
-@pytest.mark.tiers(exhaustive=["negative binomial-True", "student t-False"])
+@pytest.mark.tiers(
+    slow=["negative binomial-False"],
+    exhaustive=["negative binomial-True", "student t-False"],
+)
 @pytest.mark.parametrize("by_functions", [False, True])
 @pytest.mark.parametrize("name", SKEWED)
 def test_intervals_are_those_of_the_likelihood(name, by_functions):
@@ -450,6 +453,7 @@ def test_features_of_discrete_cells_have_a_prior_by_default(likelihood):
         assert matched.likelihood.dispersion.mean == 1
 
 
+@pytest.mark.tiers(exhaustive=["None"])
 @pytest.mark.parametrize("unit", [None, 10.0 ** np.arange(-2, 3)])
 def test_an_offset_is_what_a_cell_has_without_features(unit):
     """Densities and predictions of x about an offset are those of x without it, moved."""

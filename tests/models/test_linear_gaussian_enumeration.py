@@ -149,6 +149,7 @@ FINITE = Case(alpha=1.5, concentration=1.3, num_features=3, missing=True)
 FEW = Case(alpha=0.15, missing=True, max_features=6)  # whole rows cost 2^capacity
 
 
+@pytest.mark.slow
 def test_the_default_sweep_quickly():
     """The case with the most code in it, at a standard error that seconds allow."""
     check_case(PROCESS, "collapsed", num_chains=2_000, num_steps=20, max_standard_error=0.01)

@@ -36,6 +36,7 @@ SIMULATIONS = {
 }
 
 
+@pytest.mark.tiers(slow=["bpmf"])
 @pytest.mark.parametrize("name", SIMULATIONS)
 def test_a_second_simulation_compiles_nothing(name, caplog):
     simulate = SIMULATIONS[name]

@@ -19,6 +19,7 @@ ONE_COLUMN = mf.Entries([0, 1], [0, 0], [5.0, 1.0], (NUM_ROWS, 1), NAMES[0], ["n
 USERS = mf.Features(GENERATOR.normal(size=(NUM_ROWS, 3)))
 ITEMS = mf.Features.from_columns({"kind": [f"k{j % 7}" for j in range(NUM_COLUMNS)]})
 MODELS = {
+    "plain": mf.BPMF(1),
     "features": mf.BPMF(2, row_features=USERS, column_features=ITEMS),
     "grades": mf.BPMF(2, bias=False, column_features=ITEMS, likelihood=mf.Ordinal((1, 2, 3, 4, 5))),
     "features of cells": mf.BPMF(2, cell_features=mf.CellFeatures(*EVERYWHERE, DAYS, SHAPE, **IDS)),
@@ -42,7 +43,7 @@ def answers(post):
     return [*found, unknown.mean, unknown.sd, column.mean]
 
 
-@pytest.mark.tiers(slow=["features", "features of cells"])
+@pytest.mark.tiers(slow=["features", "features of cells", "grades"])
 def test_few_cells_are_answered_as_by_whole_draws(post, monkeypatch):
     narrow = answers(post)
     monkeypatch.setattr(prediction, "narrowed", lambda model, data, *whole: (model, *whole))
@@ -50,11 +51,11 @@ def test_few_cells_are_answered_as_by_whole_draws(post, monkeypatch):
         np.testing.assert_allclose(few, whole, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.tiers(slow=["grades"])
 @pytest.mark.parametrize("name", ["plain", "grades"])
 def test_new_rows_are_answered_as_without_the_rows_that_fill_up_their_number(name, monkeypatch):
-    # grades by the program of those above
-    data, model = mf.Entries(ROWS, COLUMNS, STARS, SHAPE), MODELS.get(name, mf.BPMF(1))
-    post = mf.sample(model, data, **RUN)
+    # by the programs of those above
+    post = mf.sample(MODELS[name], mf.Entries(ROWS, COLUMNS, STARS, SHAPE), **RUN)
     new = mf.Entries([0, 0, 1], [3, 9, 4], [5.0, 1.0, 4.0], (2, NUM_COLUMNS))
     more = mf.Entries([0, 0, 1, 1], [3, 9, 4, 5], [5.0, 1.0, 4.0, 2.0], (2, NUM_COLUMNS))
     sizes = [len(prediction.filled_rows(post.model, each).values) for each in (new, more)]

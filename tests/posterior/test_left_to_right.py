@@ -1,6 +1,7 @@
 """Log probability of whole documents, from left to right, against sums over all topics."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -23,13 +24,10 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    data = mf.Tokens.from_lists(TRAINING)
-    more = {"hdp": {"split_merge": 0}}  # draws are asked, however they were made
-    return {
-        name: mf.sample(model, data, **more.get(name, {}), **RUN) for name, model in MODELS.items()
-    }
+@functools.cache
+def fitted(name):
+    more = {"split_merge": 0} if name == "hdp" else {}  # draws are asked, however they were made
+    return mf.sample(MODELS[name], mf.Tokens.from_lists(TRAINING), **more, **RUN)
 
 
 def concentrations(name, draw):
@@ -79,19 +77,21 @@ def off_by(posterior, name, num_particles=2):
     return abs(ratios.mean() - 1) / (ratios.std() / np.sqrt(NUM_COPIES))
 
 
+@pytest.mark.tiers(slow=["hdp", "pam"])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_mean_of_estimates_is_the_sum_over_all_topics(fitted, name):
-    assert off_by(fitted[name], name) < 4
+def test_the_mean_of_estimates_is_the_sum_over_all_topics(name):
+    assert off_by(fitted(name), name) < 4
 
 
-def test_without_moves_particles_must_be_resampled(fitted, monkeypatch):
+def test_without_moves_particles_must_be_resampled(monkeypatch):
     monkeypatch.setattr(left_to_right, "NUM_MOVES", 0)
-    assert off_by(fitted["lda"], "lda") < 4
+    assert off_by(fitted("lda"), "lda") < 4
     not_resampled = lambda key, log_weights, num: (jnp.arange(num), None)  # noqa: E731
     monkeypatch.setattr(left_to_right, "systematic", not_resampled)
-    assert off_by(fitted["lda"], "lda") > 6
+    assert off_by(fitted("lda"), "lda") > 6
 
 
+@pytest.mark.tiers(slow=["removes another word"])
 @pytest.mark.parametrize(
     ("function", "broken"),
     [
@@ -105,13 +105,13 @@ def test_without_moves_particles_must_be_resampled(fitted, monkeypatch):
     ],
     ids=["removes another word", "removes no word"],
 )
-def test_broken_twins_are_noticed(fitted, monkeypatch, function, broken):
+def test_broken_twins_are_noticed(monkeypatch, function, broken):
     monkeypatch.setattr(left_to_right, function, broken)
-    assert off_by(fitted["lda"], "lda") > 6
+    assert off_by(fitted("lda"), "lda") > 6
 
 
-def test_documents_have_the_mean_over_draws_and_errors(fitted):
-    post = fitted["lda"]
+def test_documents_have_the_mean_over_draws_and_errors():
+    post = fitted("lda")
     lists = [["c"], ["a", "b", "strange"], ["b", "a"]]
     new = mf.Tokens.from_lists(lists, documents=["x", "y", "z"])
     with pytest.raises(ValueError, match="strange"):
@@ -143,7 +143,7 @@ def test_one_draw_that_carries_the_probability_is_named():
     assert "of 1 a single draw carries most of the probability" in repr(score)
 
 
-def test_models_without_documents_are_refused(fitted):
-    post = dataclasses.replace(fitted["lda"], model=mf.BPMF(1))
+def test_models_without_documents_are_refused():
+    post = dataclasses.replace(fitted("lda"), model=mf.BPMF(1))
     with pytest.raises(ValueError, match="BPMF knows no probability of whole documents"):
         post.document_log_likelihood([["a"]])

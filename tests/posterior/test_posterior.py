@@ -450,11 +450,9 @@ def test_what_a_continued_run_does_not_take_is_named(sampled, settings, says):
         sampled.extend(num_samples=2, **settings)
 
 
-def test_models_without_times_have_no_time_to_ask_for():
-    model, data = registry.get("network").example()
-    posterior = mf.sample(model, data, **SHORT)
-    with pytest.raises(ValueError, match=r"Network knows no times; leave at\(\) out"):
-        posterior.at(2.0)
+def test_models_without_times_have_no_time_to_ask_for(sampled):
+    with pytest.raises(ValueError, match=r"LinearGaussianIBP knows no times; leave at\(\) out"):
+        sampled.at(2.0)
 
 
 def test_a_filter_goes_on_with_rows_only(filtered):

@@ -61,6 +61,7 @@ def test_new_rows_by_their_first_ratings(stars):
     check_new_rows(stars)
 
 
+@pytest.mark.slow
 def test_new_rows_of_groups_by_their_first_ratings():
     check_new_rows(rated(mf.BiLDA(2, 2)))
 

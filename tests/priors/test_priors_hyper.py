@@ -270,6 +270,7 @@ def conjugate_twin(slip):
     return kernel
 
 
+@pytest.mark.tiers(slow=["scale for rate", "rows for their harmonic number"])
 @pytest.mark.parametrize(
     "slip", ["bits for features", "rows for their harmonic number", "scale for rate"]
 )

@@ -13,6 +13,7 @@ A folder is listed once its words have been replaced; from then on this test hol
 """
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -139,10 +140,20 @@ def is_old_name(name: str) -> bool:
     return re.match(r"_*of_", name) is not None or any(map(WORDS.fullmatch, words_of(name)))
 
 
+@functools.cache
+def tokens(source: str) -> list[tokenize.TokenInfo]:
+    """The names, comments and texts of a module."""
+    every = tokenize.generate_tokens(io.StringIO(source).readline)
+    kinds = {tokenize.NAME, tokenize.COMMENT}
+    return [
+        token for token in every if token.type in kinds or "STRING" in tokenize.tok_name[token.type]
+    ]
+
+
 def old_words(source: str) -> Iterator[tuple[int, str]]:
     """(line, word) of every old word in a module."""
     yield from ((line, name) for line, name in names(source) if is_old_name(name))
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    for token in tokens(source):
         if token.type == tokenize.COMMENT or "STRING" in tokenize.tok_name[token.type]:
             for match in PROSE.finditer(token.string):
                 line = token.start[0] + token.string[: match.start()].count("\n")
@@ -151,7 +162,7 @@ def old_words(source: str) -> Iterator[tuple[int, str]]:
 
 def names(source: str) -> Iterator[tuple[int, str]]:
     """(line, name) of every name in a module."""
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    for token in tokens(source):
         if token.type == tokenize.NAME:
             yield token.start[0], token.string
 

@@ -279,6 +279,7 @@ def test_the_map_lists_the_words_that_the_posterior_lists():
 # --- features -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_feature_are_listed_by_id():
     """Causes of questions: which questions, by name, and not only which persons."""
     active = np.random.default_rng(0).random((60, 2)) < 0.4

@@ -183,6 +183,7 @@ def test_many_resamplings_keep_the_conditional_distribution(num_particles):
     assert largest_z(num_particles) < 5  # of 64 normal deviates: 4e-5
 
 
+@pytest.mark.slow
 def test_weights_that_forget_how_likely_a_choice_was_are_seen(monkeypatch):
     right = particle_rows._resample
 

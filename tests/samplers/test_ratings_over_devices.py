@@ -220,6 +220,7 @@ for model in (
 """
 
 
+@pytest.mark.slow
 def test_what_cannot_be_spread_is_refused_in_words():
     sided, ordered = run_on_eight_devices(REFUSED)
     assert sided.startswith("mesh: BPMF cannot use the axis 'data'")

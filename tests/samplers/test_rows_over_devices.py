@@ -119,6 +119,7 @@ for num_rows in (20, 22, 23):
 """
 
 
+@pytest.mark.slow
 def test_rows_that_devices_cannot_share_evenly_are_refused():
     refusal = "rows of the data cannot be spread evenly over the 8 devices of its axis 'data'; "
     assert run_on_eight_devices(UNEVEN) == [

@@ -128,6 +128,7 @@ def difference_over_classes(concentration=1.0, twin=None):
     return np.abs(exact @ lumped - exact).max()
 
 
+@pytest.mark.tiers(exhaustive=["1.0"])
 @pytest.mark.parametrize("concentration", [1.0, 0.4])
 def test_a_birth_or_death_leaves_the_posterior_of_the_process_invariant(
     concentration, double_precision

@@ -205,6 +205,7 @@ def keeps_the_weights(key, log_weights, num):
     return ancestors, log_weights[ancestors]
 
 
+@pytest.mark.slow
 def test_weights_counted_twice_are_caught():
     algorithm = particle_filter(hmm_model(twice=True), num_particles=8)
     with pytest.raises(AssertionError):
@@ -324,7 +325,7 @@ def tempered_model(num_tempering):
     )
 
 
-@pytest.mark.tiers(exhaustive=["0"])
+@pytest.mark.tiers(slow=["2"], exhaustive=["0"])
 @pytest.mark.parametrize("every", [0, 2])
 def test_tempering_reaches_the_evidence(every):
     values = np.array([1.5, 2.5, 1.0, 2.0])
@@ -460,6 +461,7 @@ def test_long_sums_keep_their_digits():
     assert float(total) == pytest.approx(increments.astype(float).sum(), rel=2e-7)
 
 
+@pytest.mark.slow
 def test_variance_of_the_log_evidence():
     algorithm = particle_filter(
         hmm_model(), num_particles=128, resample_fn=multinomial, ess_threshold=1.0

@@ -270,6 +270,7 @@ def test_biclusters_of_rows_and_columns():
     assert -1 < model.score(values) < 0
 
 
+@pytest.mark.slow
 def test_clusters_of_rows_with_missing_cells():
     random = np.random.default_rng(5)
     kinds = np.arange(40) % 2

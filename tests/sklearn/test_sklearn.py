@@ -147,6 +147,7 @@ def test_fit_transform_clone_and_seed_agree(images, fitted):
     np.testing.assert_array_equal(clone(fitted).fit_transform(x), fitted.transform(x))
 
 
+@pytest.mark.slow
 def test_it_stands_in_a_pipeline():
     x = np.random.default_rng(0).normal(size=(30, 3))  # a shape that the checks have too
     pipeline = make_pipeline(StandardScaler(), clone(QUICK))

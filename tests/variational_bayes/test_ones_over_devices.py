@@ -168,6 +168,7 @@ refusal(mf.SparseBinarySeries(2), mf.SparseSeries([0], [0], [1], [0.0], (8, 1, 2
 )
 
 
+@pytest.mark.slow
 def test_what_cannot_be_spread_is_refused_in_words():
     chains, batches, gradient, uneven, series = run_on_eight_devices(REFUSED)
     start = "mesh: variational of SparseBinaryMF cannot use the axis"

@@ -84,7 +84,8 @@ def derivatives(parameters, layout, zeros, likelihood):
 
 
 @pytest.mark.tiers(
-    exhaustive=["columns-few-own-gaussian", "rows-few-own-gaussian", "rows-few-shared-sigmoid"]
+    slow=["rows-exact-sigmoid", "rows-few-own-sigmoid"],
+    exhaustive=["columns-few-own-gaussian", "rows-few-own-gaussian", "rows-few-shared-sigmoid"],
 )
 @pytest.mark.parametrize(
     ("spec", "likelihood"),
