@@ -448,7 +448,7 @@ def _as_written(value: object) -> object:
 def _identity(
     model: Model, data: Container, method: str, options: Mapping[str, object]
 ) -> dict[str, object]:
-    """What a run must share with the checkpoint it continues, beside settings of the run."""
+    """Fingerprint that a run must share with the checkpoint it continues, beside its settings."""
     return {
         "model": registry.encode_model(model),
         "method": method,

@@ -66,37 +66,55 @@ def meant(name: object, known: Iterable[str], *, quoted: bool = False) -> str:
 
 
 class ChecksNames:
-    """A class whose constructor answers a name that it does not take with the one meant."""
+    """A class whose constructor answers arguments that it does not take with those it does."""
 
     def __new__(cls, *values: object, **settings: object) -> Self:
-        """An empty instance. Raises TypeError: `__init__` does not take one of these names."""
+        """An empty instance. Raises TypeError: arguments that `__init__` does not take."""
         make = super().__new__
         if make is not object.__new__:  # that of another base class
             return make(cls, *values, **settings)
-        known = _names_of(cls.__init__)
-        if known == () and (values or settings):
+        names = _names_of(cls.__init__)
+        if names is None:
+            return make(cls)
+        known, by_position = names
+        if not known and (values or settings):
             raise TypeError(f"{cls.__name__} takes no arguments")
-        unknown = [name for name in settings if known is not None and name not in known]
-        if known and unknown:
+        unknown = [name for name in settings if name not in known]
+        if unknown:
             raise TypeError(
                 f"{cls.__name__} takes no {', '.join(map(repr, unknown))}; it takes "
                 f"{', '.join(known)}.{meant(unknown[0], known)}"
             )
+        if len(values) > by_position:
+            most = f"at most {by_position}" if by_position else "no"
+            first = f" ({', '.join(known[:by_position])})" if by_position else ""
+            others = known[by_position:]
+            raise TypeError(
+                f"{cls.__name__} takes {most} values by position{first}, got "
+                f"{len(values)}" + (f"; pass by name: {', '.join(others)}" if others else "")
+            )
+        twice = [name for name in known[: len(values)] if name in settings]
+        if twice:
+            raise TypeError(
+                f"{cls.__name__}: {', '.join(twice)} is passed twice, without its name and with it"
+            )
         return make(cls)
 
 
-def _names_of(constructor: Callable[..., None]) -> tuple[str, ...] | None:
-    """The names that a constructor takes; None where it takes any, or is no function of Python.
+def _names_of(constructor: Callable[..., None]) -> tuple[tuple[str, ...], int] | None:
+    """The names that a constructor takes, and how many of them without the name.
 
-    They are those of the function as it is called: a signature would be that of what a decorator is
-    around, and Python 3.14 evaluates annotations for it.
+    None where it takes any, or is no function of Python. They are those of the function as it is
+    called: a signature would be that of what a decorator is around, and Python 3.14 evaluates
+    annotations for it.
     """
     if constructor is object.__init__:
-        return ()
+        return (), 0
     code = getattr(constructor, "__code__", None)
     if code is None or code.co_flags & (inspect.CO_VARKEYWORDS | inspect.CO_VARARGS):
         return None
-    return tuple(code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
+    names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    return tuple(names), code.co_argcount - 1
 
 
 def check_function(name: str, value: object) -> Callable[..., object] | None:

@@ -408,7 +408,7 @@ class HeldOutError(NamedTuple):
 
 
 class PredictsHeldOut(Protocol):
-    """What `held_out_error` needs of a `Posterior`."""
+    """The methods of a `Posterior` that `held_out_error` calls."""
 
     @property
     def model(self) -> object: ...

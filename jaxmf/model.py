@@ -109,7 +109,7 @@ class Model(Generic[ModelData]):
     def device_notes(
         self, passed: Mapping[str, object], options: Mapping[str, object], *, platform: str
     ) -> tuple[str, ...]:
-        """What `device_options` could not use on the device, and why: a clause each, for `notes`.
+        """Options that `device_options` could not use on the device, each a clause with the reason.
 
         Args:
             passed: options as passed.
@@ -149,7 +149,7 @@ class Model(Generic[ModelData]):
         return self
 
     def notes(self, data: Any) -> tuple[str, ...]:
-        """What `matched` chose for these data that affects the answers: a clause each.
+        """Choices of `matched` for these data that affect the answers, a clause each.
 
         They stand in `post.meta.notes`, below the summary and in the report.
         """
@@ -554,7 +554,7 @@ class ShowsColumns(Protocol):
 
 
 class GroupMoments(NamedTuple):
-    """What a draw says about groups of rows; a group is in use if it has rows.
+    """Moments of the groups of rows in a draw; a group is in use if it has rows.
 
     Attributes:
         counts: (K,) int, rows of each group.
@@ -688,7 +688,7 @@ class HasParticles(Protocol[Data]):
     """Is filtered: `jaxmf.particle_filter`."""
 
     def particle_draw(self, particle: PyTree, path: PyTree, data: Data, /) -> Draw:
-        """What is kept of a particle and its path, as `Algorithm.record` keeps a draw."""
+        """The draw recorded from a particle and its path, as by `Algorithm.record`."""
 
 
 @runtime_checkable
@@ -713,7 +713,7 @@ class HasAscent(Protocol[Data]):
         """The data as the ascent goes through them; on the host."""
 
     def draw_of(self, last: object, /) -> Draw:
-        """What is kept of the last state."""
+        """The draw recorded from the last state."""
 
     def summary_of(self, draw: Draw, /) -> dict[str, tuple[float, float]]:
         """Scalars of a fit by name: mean and sd, NaN where there is none."""

@@ -108,7 +108,7 @@ def notes_of(
     options: Mapping[str, object],
     mesh: object,
 ) -> tuple[str, ...]:
-    """What the model chose for the data, and what it could not use on their device."""
+    """Choices of the model for the data, and those that it could not make on their device."""
     platform = devices.platform_of(data, mesh)
     return (*model.notes(data), *model.device_notes(passed, options, platform=platform))
 

@@ -66,6 +66,9 @@ def test_numbers_beyond_their_bounds(value, bounds, error, words):
         (lambda: dataclasses.replace(mf.LDA(3), topics=4), r"Is num_topics meant\?$"),
         (lambda: mf.Likelihood(3), "^Likelihood takes no arguments$"),
         (lambda: mf.Probit(x=1), "^Probit takes no arguments$"),
+        (lambda: mf.Gaussian(1.0, 2.0), r"^Gaussian takes at most 1 .*\(noise_scale\), got 2$"),
+        (lambda: mf.BinaryMF(2, 2), r"^BinaryMF takes no .*, got 2; pass by name: row_prior"),
+        (lambda: mf.LDA(3, num_topics=4), "^LDA: num_topics is passed twice"),
     ],
 )
 def test_a_name_that_a_constructor_does_not_take_is_answered_with_the_one_meant(make, words):

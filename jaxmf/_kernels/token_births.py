@@ -29,7 +29,7 @@ from jaxmf.types import Array
 
 
 class BirthInput(NamedTuple):
-    """What a draw of S tokens reads. Documents and words have rows of their own here.
+    """Inputs of a draw of S tokens. Documents and words have rows of their own here.
 
     K is a power of two; of its slots those from `num_slots` on do not exist.
     """
@@ -50,7 +50,7 @@ class BirthInput(NamedTuple):
 
 
 class Births(NamedTuple):
-    """What a draw leaves."""
+    """Results of a draw."""
 
     topics: Array  # (S,) int32
     totals: Array  # (K,) int32

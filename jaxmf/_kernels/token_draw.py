@@ -44,7 +44,7 @@ _ROUNDING = 1e-5  # of a share
 
 
 class TokenInput(NamedTuple):
-    """What a draw reads. With S topics above, a topic below is a path: s K + k; else S is 1."""
+    """Inputs of a draw. With S topics above, a topic below is a path: s K + k; else S is 1."""
 
     order: Array  # (T,) int32, the tokens of a document side by side
     starts: Array  # (D,) int32, where those of a document start in it
@@ -159,7 +159,7 @@ def trouble(platform: str, num_above: int, num_topics: int) -> str:
 
 
 def try_on_device(platform: str, num_topics: int, num_wrong: Callable[[], int]) -> str:
-    """What is wrong with a kernel for so many topics on a platform, empty where nothing is.
+    """Reason why no kernel for `num_topics` runs on a platform, empty where one does.
 
     Args: num_wrong: runs it on the default device and counts what is wrong.
     """

@@ -203,7 +203,7 @@ def _entry(model: str, method: str | None, texts: list[str]) -> tuple[Entry, str
 def _run(
     call: Callable[[], Posterior], out: Path, overwrite: bool
 ) -> tuple[Posterior, Signals | None]:
-    """What a call returns, and the signal that stopped it; leaves where no draw was kept."""
+    """Result of a call, and the signal that stopped it; exits where no draw was kept."""
     from jaxmf.engine.interrupt import Interrupts
     from jaxmf.engine.lock import refuse_if_locked
 
@@ -232,7 +232,7 @@ def _print_result(posterior: Posterior, out: Path, truth: object, *, is_matrix: 
 
 
 def next_command(model: Model, data: object, out: Path, *, is_matrix: bool) -> str:
-    """What to do after a run.
+    """Advice on what to do after a run.
 
     Args: is_matrix: whether a matrix was read and no list; cells of a model of ratings are then
     figures, which `predict` fills in, rather than ratings to choose by.

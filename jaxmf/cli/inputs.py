@@ -90,7 +90,7 @@ def _read(
 
 
 def describe(data: Container) -> str:
-    """What was read, to be compared with what the file is."""
+    """The data as they were read, to be compared with the file."""
     from jaxmf.data import Dense, Entries, SparseBinary, Tokens
 
     if isinstance(data, Tokens):

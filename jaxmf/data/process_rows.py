@@ -84,7 +84,7 @@ SomeFacts = TypeVar("SomeFacts", bound=tuple[object, ...])
 
 
 class Facts(NamedTuple):
-    """What a process says of its rows; all but the last two must be the same in all."""
+    """Description of a process's rows; all but the last two fields must agree in all processes."""
 
     num_rows: int
     num_columns: int
@@ -103,7 +103,7 @@ def agree(
     what: str,
     remedy: str,
 ) -> list[SomeFacts]:
-    """What the processes say of their parts of the data, once all of them fit each other.
+    """Descriptions of the processes' parts of the data, once all of them fit each other.
 
     Args:
       facts: a named tuple, of this process; None with the error that its part raised.
@@ -151,7 +151,7 @@ def ids_to_pass(argument: str, names: Names | None) -> list[str | float] | None:
 
 
 def facts_of(values: Array, observed: Array | None, *ids: Names | None) -> Facts:
-    """What a process says of its rows to the others.
+    """Description of a process's rows for the others.
 
     Args: values (n, D) float; observed (n, D) bool, or None; ids of rows, and of columns.
     Raises TypeError: ids of rows that are neither texts nor numbers.

@@ -130,7 +130,7 @@ def written(names: Sequence[str]) -> str:
 
 
 def roles_by_content(lines: list[list[str]], *, with_value: bool = True) -> Roles | None:
-    """What the columns are by their headings and, where these do not say, by what they hold.
+    """Roles of the columns by their headings and, where these do not say, by their contents.
 
     Dates are times, empty columns and numbers of lines do not count, and the only column of
     numbers, or the last of three columns, holds values; without values the two columns of texts
@@ -205,12 +205,12 @@ def refuse_listed(path: Path, lines: list[list[str]], *, is_measured: bool) -> N
 
 
 def held_by(lines: list[list[str]]) -> list[str]:
-    """What each column holds; see `what_is_held`."""
+    """Kind of the values of each column; see `what_is_held`."""
     return [what_is_held(column) for column in zip(*_body(lines), strict=True)]
 
 
 def what_is_held(cells: Sequence[str]) -> str:
-    """What a column holds: nothing, numbers (of lines; seconds), dates, or texts."""
+    """Kind of the values of a column: nothing, numbers (of lines; seconds), dates, or texts."""
     there = [cell for cell in cells if cell.lower() not in MISSING]
     if not there:
         return "nothing"
@@ -224,7 +224,7 @@ def what_is_held(cells: Sequence[str]) -> str:
 
 
 def describe(lines: list[list[str]]) -> str:
-    """What each column holds, for a message."""
+    """Kind of the values of each column, for a message."""
     shown = [
         f"{heading!r} {what_is_held(column)}" + (f" such as {column[0]!r}" if column[0] else "")
         for heading, column in zip(_names(lines[0]), zip(*_body(lines), strict=True), strict=True)
@@ -261,7 +261,7 @@ def _body(lines: list[list[str]]) -> list[list[str]]:
 
 
 def _names(first: Sequence[str]) -> list[str]:
-    """What columns are called: by their headings, else by numbers from 1."""
+    """Names of the columns: their headings, else numbers from 1."""
     are_headings = kinds_of(first) is not None
     return [
         heading if are_headings and heading and first.count(heading) == 1 else str(k)

@@ -46,7 +46,7 @@ class Limit(NamedTuple):
 
 
 class Exceeded(NamedTuple):
-    """What a step needed and may not have."""
+    """Capacity that a step needed and may not have."""
 
     axis: str  # the growing axis
     size: int  # its capacity when it could not grow any more
@@ -101,7 +101,7 @@ def next_size(size: int, limit: int) -> int | None:
 
 
 class Info(NamedTuple):
-    """What a kernel reports beside the new state.
+    """Report of a kernel beside the new state.
 
     Attributes:
         overflow: axis name -> () bool; True where the step needed more slots than there are.

@@ -56,7 +56,7 @@ class Group:
 
 
 class Failure(NamedTuple):
-    """What was not finite, in which chain and at which step (counted from 0)."""
+    """Name of an array that was not finite, its chain and step (counted from 0)."""
 
     quantity: str
     chain: int
@@ -65,7 +65,7 @@ class Failure(NamedTuple):
 
 @dataclass
 class ChunkResult:
-    """What a group did in a chunk."""
+    """Result of a chunk of one group of chains."""
 
     # pieces of kept draws in order, each name -> (chains, rows, ...)
     draws: list[dict[str, np.ndarray]] = field(default_factory=list)

@@ -105,7 +105,7 @@ class ChainKernel:
 
     @full_products
     def read(self, key: Key, state: ChainState) -> dict[str, Array]:
-        """What a draw of `jaxmf.sample` keeps of the chain, name -> array.
+        """Arrays that a draw of `jaxmf.sample` records of the chain, by name.
 
         Args:
             key: typed PRNG key, for what is drawn given the state.

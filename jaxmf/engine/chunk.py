@@ -23,7 +23,7 @@ MAY_BE_MINUS_INFINITY = "log_weights"
 
 
 class ChunkPlan(NamedTuple):
-    """What the host asks for, all () int32: steps from `step` up to `end`."""
+    """Request of the host, all () int32: steps from `step` up to `end`."""
 
     step: object
     end: Any
@@ -32,7 +32,7 @@ class ChunkPlan(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a chunk returns; C is there for vectorized chains only."""
+    """Result of a chunk; C is there for vectorized chains only."""
 
     state: PyTree  # state before step `step`, (C, ...); of no use where `bad`
     averages: dict[str, Array]  # running means over the kept draws, (C, ...)
@@ -77,7 +77,7 @@ def one_step(
 
 
 def read_draw(algorithm: Algorithm, data: PyTree, key: Key, state: PyTree) -> dict[str, Array]:
-    """What a draw of one chain keeps."""
+    """Arrays that a draw of one chain records."""
     draw = algorithm.record(key, state, data)
     return {name: _strong(value) for name, value in draw.items()}
 
@@ -197,7 +197,7 @@ def run_chunk(
 def record_draw(
     algorithm: Algorithm, data: PyTree, chain_keys: Key, state: PyTree, *, batch: Batch
 ) -> dict[str, Array]:
-    """What a draw keeps of all chains of a program; traced for its shapes alone."""
+    """Arrays that a draw records of all chains of a program; traced for its shapes alone."""
     keys = _step_keys(chain_keys, jnp.zeros((), jnp.int32), batch)
     return _record(algorithm, data, batch)(keys, state)
 

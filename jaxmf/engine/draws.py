@@ -68,7 +68,7 @@ class DrawStore:
                 room.flush()
 
     def _written(self, name: str, room: np.ndarray) -> np.ndarray:
-        """What another process has written, changed in memory alone."""
+        """Draws that another process has written, changed in memory alone."""
         if room.size == 0:
             return np.zeros(room.shape, room.dtype)
         return np.load(self._path(name), mmap_mode="c")

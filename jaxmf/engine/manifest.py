@@ -44,7 +44,7 @@ def check_sum(content: Mapping[str, object]) -> str:
 
 
 def read(path: Path, *, version: int) -> dict[str, object]:
-    """What a manifest says, its check sum compared and left out.
+    """Contents of a manifest, its check sum compared and left out.
 
     Raises FileNotFoundError: the file does not exist. DamagedFileError: it is a link, no JSON, or
     its check sum differs. OtherFormatError: it is of another format.

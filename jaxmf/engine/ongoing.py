@@ -86,7 +86,7 @@ def start_from(
 
 
 def finish(bound: BoundAlgorithm, ongoing: OngoingRun) -> Run:
-    """What a run returns, complete or interrupted."""
+    """The `Run`, complete or interrupted."""
     seconds = ongoing.seconds
     groups, schedule = ongoing.groups, ongoing.schedule
     sizes = [group.capacity for group in groups]

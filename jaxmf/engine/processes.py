@@ -63,14 +63,14 @@ class Processes:
         return jax.tree.map(_on_host, whole)
 
     def from_all(self, value: float) -> list[float]:
-        """What each process passes, in order."""
+        """The values that the processes pass, in order."""
         if not self.are_several:
             return [value]
         words = np.asarray(value, np.float64).reshape(1).view(np.uint8)
         return _gathered(words).view(np.float64).ravel().tolist()
 
     def first_value(self, value: float) -> float:
-        """What the first process passes."""
+        """The value that the first process passes."""
         return self.from_all(value)[0]
 
     def any_of(self, flag: bool) -> bool:
@@ -80,7 +80,7 @@ class Processes:
     def from_first(
         self, call: Callable[[], tuple[PyTree, dict[str, np.ndarray]]]
     ) -> tuple[PyTree, dict[str, np.ndarray]]:
-        """What a call gives in the first process, which alone makes it: a JSON value and arrays.
+        """Result of a call made by the first process alone: a JSON value and arrays.
 
         Raises RuntimeError: in the others, where it raised something in the first.
         """
@@ -188,7 +188,7 @@ def from_process(arrays: tuple[np.ndarray, ...], process: int) -> tuple[np.ndarr
 
 
 def gather_texts(text: str) -> list[str]:
-    """What each process passes, in order; all of them call it."""
+    """The values that the processes pass, in order; all of them call it."""
     if jax.process_count() == 1:
         return [text]
     words = np.frombuffer(text.encode(), np.uint8)

@@ -1,4 +1,4 @@
-"""What is shown during a run."""
+"""Progress of a run, as it is shown."""
 
 from __future__ import annotations
 

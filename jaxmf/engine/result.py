@@ -34,7 +34,7 @@ class NonFiniteError(RuntimeError):
 
 @dataclass(frozen=True)
 class Run:
-    """What a run returns.
+    """Result of a run.
 
     Attributes:
         draws: name -> (chains, draws, ...), zero-padded where capacity grew.

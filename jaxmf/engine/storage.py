@@ -243,7 +243,7 @@ class Storage:
 
 
 def _saved(manifest: dict[str, PyTree], arrays: dict[str, np.ndarray]) -> checkpoint.Saved:
-    """What was read, from its arrays by the names that `Storage` gave them."""
+    """The object that was stored, from its arrays by the names that `Storage` gave them."""
     parts: dict[str, dict[str, np.ndarray]] = {}
     for label, array in arrays.items():
         part, _, name = label.partition("/")

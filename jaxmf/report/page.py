@@ -134,7 +134,7 @@ def write_notes(folder: Path, *, image_shape: tuple[int, int] | None, truth: obj
 def read_notes(
     folder: Path,
 ) -> tuple[tuple[int, int] | None, Entries | np.ndarray | None]:
-    """What `write_notes` kept: image shape, and complete matrix or hidden cells; None for none."""
+    """Notes of `write_notes`: image shape, and complete matrix or hidden cells; None for none."""
     shape, truth = None, None
     if (folder / _NOTES).exists():
         kept = json.loads((folder / _NOTES).read_text(encoding="utf-8"))["image_shape"]

@@ -91,7 +91,7 @@ class Interval(PagePart):
 
     @property
     def label(self) -> str:
-        """What is seen."""
+        """The point and the bounds as a text."""
         low, middle, high = map(short, self.bounds)
         return f"{middle}, {self.kind}: {low} to {high}"
 
@@ -142,7 +142,7 @@ class TopicMap(PagePart):
 
 @dataclass(frozen=True)
 class RunFacts(PagePart):
-    """What is needed to do a run again: name -> value."""
+    """Settings and versions with which a run can be repeated, by name."""
 
     facts: Mapping[str, object]
 

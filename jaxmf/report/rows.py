@@ -118,7 +118,7 @@ def _row_id(posterior: Answers, top: Recommendations, index: int) -> str:
 
 
 def _has(known: _Known, row: int) -> str:
-    """What a row has: its highest values, or most frequent words."""
+    """Description of a row: its highest values, or most frequent words."""
     here = np.flatnonzero(known.rows == row)
     columns, index, counts = np.unique(known.columns[here], return_inverse=True, return_counts=True)
     values = counts if known.values is None else np.bincount(index, known.values[here])

@@ -101,7 +101,7 @@ def topics(posterior: Answers) -> Section | None:
 
 
 def _map_data(posterior: Answers, found: Topics) -> dict[str, object]:
-    """What the script of the page draws: positions of topics, and words that it may list."""
+    """Data of the topic map for the page's script: positions of topics, and words to list."""
     shown = min(len(found), _MAPPED)
     tokens = posterior.model.over(posterior.data)[1]
     column = np.asarray(tokens.columns[topic_blocks(posterior).word])

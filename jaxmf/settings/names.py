@@ -133,7 +133,7 @@ class RegisteredCodeError(ValueError):
 
 
 def not_registered(name: object, module: object) -> NotRegisteredError:
-    """What to do where a file names what is not registered."""
+    """Error for a file that names a class which is not registered."""
     return NotRegisteredError(
         f"{_shown(name)} is of another package and is not registered in this session; import the "
         f"module that calls jaxmf.register for it, which was {_shown(module)}, and load again (on "

@@ -37,7 +37,7 @@ def coded_ones(ones: sparray, *, zero: float = -1.0) -> SparsePlusConstant:
 
 
 class Components(NamedTuple):
-    """What the posterior has of each factor: lengths of the mean vectors, variances of entries."""
+    """Posterior of each factor: lengths of the mean vectors, variances of entries."""
 
     row_length: np.ndarray  # (K,), of the mean of column k of A
     column_length: np.ndarray  # (K,), of the mean of column k of S

@@ -14,7 +14,7 @@ from jaxmf.types import Array, PyTree
 
 
 class PartialNewtonState(NamedTuple):
-    """What a partial-Newton step carries."""
+    """State of a partial-Newton search."""
 
     step_size: Array  # () float, gamma
     value: Array  # () float, the objective at the last step that passed it

@@ -69,7 +69,7 @@ def drift(weight: Array, correlations: Array, variance: Array) -> Array:
 
 
 class Spread(NamedTuple):
-    """What the covariance of Q says."""
+    """Moments that follow from the covariance of Q."""
 
     variance: Array  # (B, T, L) float, of the values
     divergence: Array  # (B,) float, the part of KL(Q || prior) that the covariance makes

@@ -170,14 +170,14 @@ def validation_score(parameters: Parameters, validation: Validation) -> Array:
 
 
 def record(key: Key, state: AscentState, data: PreparedOnes) -> Draw:
-    """What is kept of every epoch: scalars alone."""
+    """Scalars recorded at every epoch."""
     del key, data
     kept = {"free_energy": state.free_energy, "num_epochs": state.epoch}
     return kept if state.best is None else kept | {"validation_score": state.score}
 
 
 def draw_of(state: AscentState, named: Callable[[PyTree], dict[str, Array]]) -> Draw:
-    """What is kept of the last state: the parameters, or the best ones by validation.
+    """Parameters of the last state, or the best ones by validation.
 
     Args: named: from the model's parameters to arrays by name.
     """

@@ -33,7 +33,7 @@ _SMALLEST_STEP, _LARGEST_STEP = 1e-3, 1.0
 
 
 class SeriesParameters(NamedTuple):
-    """What is fitted to a series."""
+    """Parameters fitted to a series."""
 
     paths: Paths  # of the rows' factors and, with biases, of the row's bias as the last: (N, T, L)
     columns: Normal  # factors of the columns, (D, K) each

@@ -38,7 +38,7 @@ class PreparedOnes(NamedTuple):
 
 
 class Best(NamedTuple):
-    """What an ascent returns where it was validated: the parameters of the best score."""
+    """Parameters of the best validation score, for an ascent that was validated."""
 
     parameters: object  # see `jaxmf.variational_bayes.Parameters`
     free_energy: Array  # () float, theirs

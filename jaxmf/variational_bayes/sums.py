@@ -203,7 +203,7 @@ def shared_moments(factors: Normal, others: Normal, intercept: Normal) -> tuple[
 
 
 class Gathered(NamedTuple):
-    """What the sums need of the others of cells (B, p), each (B, L, p) float."""
+    """Moments of the other side's factors at cells (B, p), each (B, L, p) float."""
 
     mean: Array  # s
     variance: Array  # of s

@@ -27,7 +27,7 @@ from jaxmf.types import Array, Key
 
 
 class BilinearTerms(NamedTuple):
-    """What the likelihood at any power needs of a state without W."""
+    """Statistics of a state without W for the likelihood at any power."""
 
     spectrum: Spectrum
     noise_scale: Array

@@ -275,7 +275,7 @@ class BinaryMF(BinaryMFSpec):
         several: int | None = None,
         capacity: int | None = None,
     ) -> AnnealedModel:
-        """What `jaxmf.smc` does with one state of the chain.
+        """Kernels and densities of one state for `jaxmf.smc`.
 
         Args:
           data: (I, J); missing cells have no factor in the likelihood.

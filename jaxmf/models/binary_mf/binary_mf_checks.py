@@ -1,4 +1,4 @@
-"""What `BinaryMF` refuses."""
+"""Checks of the settings of `BinaryMF`."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ def _direction(model: BinaryMFSpec, data: Dense, progress: Array) -> LeadingDire
 def _noise_factor(
     state: BinaryMFState, progress: Array, direction: LeadingDirection | None
 ) -> Array:
-    """What the sweeps' noise is multiplied by."""
+    """Factor of the sweeps' noise."""
     if direction is None:
         return 1 / annealed_factor(progress)
     return 1 / annealed_factor(progress, start_that_shows(direction, state.noise_scale))
@@ -345,7 +345,7 @@ def _move_to_front(model: BinaryMFSpec, state: BinaryMFState, progress: Array) -
 
 
 def record(model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense) -> Draw:
-    """What a draw keeps; U under the name `z`, as posteriors know row features."""
+    """Arrays of a draw; U under the name `z`, as posteriors know row features."""
     del key
     draw = {
         name: getattr(state, name)

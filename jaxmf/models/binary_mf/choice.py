@@ -60,7 +60,7 @@ def step_work(model: BinaryMFSpec, data: Dense) -> int:
 
 
 def whole_because(model: BinaryMFSpec, options: Mapping[str, object]) -> str:
-    """What keeps rows from being spread over devices, a clause for messages; or empty.
+    """Reason why rows cannot be spread over devices, a clause for messages; empty where they can.
 
     They are where W is kept and nothing is drawn row by row.
     """

@@ -51,7 +51,7 @@ HYPERPARAMETERS = BinaryMFState._fields[4:]
 
 
 class Hyperparameters(NamedTuple):
-    """What the distributions of cells and of W depend on; a state has it under the same names."""
+    """Parameters of the distributions of cells and of W; a state has them under the same names."""
 
     # noise_scale, weight_scale, weight_shape, weight_rate, base_rate: () float
     noise_scale: Array

@@ -108,7 +108,7 @@ def transposed(data: Dense) -> Dense:
 
 
 def for_columns(info: Info) -> Info:
-    """What a kernel of the rows of X' reports, said of the columns of X."""
+    """Report of a kernel of the rows of X', in terms of the columns of X."""
     return Info(overflow={"column_features": info.overflow["row_features"]})
 
 

@@ -1,4 +1,4 @@
-"""What `BPMF` refuses."""
+"""Checks of the settings of `BPMF`."""
 
 from __future__ import annotations
 

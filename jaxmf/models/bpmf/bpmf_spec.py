@@ -101,7 +101,7 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
 
     @property
     def kept_for_cells(self) -> tuple[str, ...]:
-        """What a draw must have for predictions."""
+        """Names of the arrays of a draw that predictions need."""
         return ("u", "v")
 
     @property
@@ -110,7 +110,7 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
         return None if isinstance(self.likelihood, Gaussian) else self.likelihood.levels
 
     def cell_noise(self, unit: ArrayLike = 1.0) -> Any:
-        """What a state knows of the noise of cells; `unit` is the spread of the default prior."""
+        """Noise of cells in a state; `unit` is the spread of the default prior."""
         if isinstance(self.likelihood, Probit):
             return ProbitNoise(self.likelihood)
         if isinstance(self.likelihood, Ordinal):
@@ -201,7 +201,7 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
         return NormalInverseWishart(width, scale=np.diag(scale)).standard()
 
     def noise_draw(self, noise: PyTree) -> Draw:
-        """What a draw keeps of the noise."""
+        """Arrays of a draw about the noise."""
         if self.is_normal:
             return {"noise_scale": jnp.sqrt(noise)}
         return {"thresholds": noise} if noise.size else {}
@@ -262,7 +262,7 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
         return PreparedRatings(cells, *self._taken_out(data), known)
 
     def _taken_out(self, data: Entries) -> tuple[Array, Array, Array]:
-        """What a chain's cells have lost: centre, unit, and the sum of logs of columns' units."""
+        """Centre and unit of a chain's cells, and the sum of the logs of the columns' units."""
         return self.centre(data), self.unit(data), jnp.asarray(self.log_unit(data))
 
     def known(self, num_rows: int, num_columns: int, cells: Array) -> Known:
@@ -277,7 +277,7 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
         return features.take_columns([index for part in chosen for index in range(*part)])
 
     def centre(self, data: Observed) -> Array:
-        """What is subtracted from the cells, in units of columns: () float."""
+        """Number subtracted from the cells, in units of columns: () float."""
         if isinstance(data, PreparedRatings):
             return data.centre
         if not self.is_normal or self.has_column_units:
@@ -285,7 +285,7 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
         return mean_of(data.values) if self.offset is None else jnp.asarray(self.offset)
 
     def unit(self, data: Observed) -> Array:
-        """What cells without their offset, in units of columns, are divided by: () float.
+        """Divisor of the cells without their offset, in units of columns: () float.
 
         Of constant cells their size: nothing else is known of how wide such cells may be.
         """
@@ -325,7 +325,7 @@ def mean_of(values: Array) -> Array:
 
 
 def unit_of(mean: Array, spread: Array) -> Array:
-    """What values of this mean and standard deviation are divided by; see `BPMF.unit`."""
+    """Divisor of values of this mean and standard deviation; see `BPMF.unit`."""
     size = jnp.where(mean == 0, 1, jnp.abs(mean))
     rounding = 4 * jnp.finfo(mean.dtype).eps * jnp.abs(mean)
     return jnp.where(spread > rounding, spread, size)

@@ -238,7 +238,7 @@ def _normals(key: Key, shapes: list[tuple[int, ...]], data: PreparedRatings) -> 
 
 
 def row_arrays() -> tuple[str, ...]:
-    """What is spread over devices: of the data, the state and draws."""
+    """Arrays of data, state and draws whose rows are spread over devices."""
     cells = tuple(f"cells.{name}" for name in ROW_ARRAYS)
     return ("u", "v", "row_side.groups", "column_side.groups", *cells)
 
@@ -246,7 +246,7 @@ def row_arrays() -> tuple[str, ...]:
 def record(
     plan: BPMFPlan, model: BPMFSpec, key: Key, state: BPMFState, data: Entries | PreparedRatings
 ) -> Draw:
-    """What a draw keeps: priors, noise, and the vectors unless they are left out."""
+    """Arrays of a draw: priors, noise, and the vectors unless they are left out."""
     del key
     data = model.prepare(data)
     draw = {

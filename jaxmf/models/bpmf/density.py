@@ -124,7 +124,7 @@ def simulate_state(
 
 
 def _unit(model: BPMFSpec) -> Array | float:
-    """What means of cells are multiplied by: without data to be like it is one."""
+    """Unit of the cells; one where it was not taken from data."""
     return 1.0 if model.scale is None or not model.is_normal else model.scale
 
 

@@ -166,7 +166,7 @@ def grow(side: SidePrior, size: int) -> SidePrior:
 
 
 def recorded(model: BPMFSpec, name: str, side: SidePrior) -> dict[str, Array]:
-    """What a draw keeps of groups: of every vector, how probable each is, hyperparameters."""
+    """Arrays of a draw about groups: their probabilities for every vector, hyperparameters."""
     size = side.moments.mean.shape[0]
     counts = jnp.zeros((size,), jnp.int32).at[side.groups].add(1)
     draw = {

@@ -16,7 +16,7 @@ from jaxmf.types import Array
 
 
 class GroupMixture(NamedTuple):
-    """What the prior of the groups keeps beside the groups themselves."""
+    """State of the prior of the groups beside the groups themselves."""
 
     hyperparameters: dict[str, dict[str, Array]]  # block -> hyperparameters of its prior
     # (K,) bool by indicator, groups that some vector has; of growing priors

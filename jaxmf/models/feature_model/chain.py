@@ -232,7 +232,7 @@ def measure(model: FeatureModelSpec, state: FeatureState, data: Dense) -> Array:
 
 
 def record(model: FeatureModelSpec, key: Key, state: FeatureState, data: Dense) -> Draw:
-    """What a draw keeps; zeros in slots without a feature, as in slots that another chain added."""
+    """Arrays of a draw; zeros in slots without a feature, as in slots that another chain added."""
     del key
     draw = {"z": state.z, "y": state.y, **state.hyperparameters}
     exists = model.exists(jnp.sum(state.z, axis=0, dtype=jnp.result_type(float)))
@@ -251,7 +251,7 @@ def grow(model: FeatureModelSpec, state: FeatureState, sizes: dict[str, int]) ->
 
 
 def shared(model: FeatureModelSpec) -> dict[str, Callable[..., PyTree]]:
-    """What a chain and `jaxmf.smc` both do with a state."""
+    """Functions of a state that a chain and `jaxmf.smc` share."""
     return {
         "record": Partial(record, model),
         "grow": Partial(grow, model),

@@ -86,7 +86,7 @@ def _counts(likelihood: Poisson | NegativeBinomial, data: Dense) -> Likelihood:
 
 
 def _offset(likelihood: Likelihood, data: Dense) -> np.ndarray | None:
-    """What a column has without features, (D,): its mean, its median, or the score of its ones."""
+    """Level of a column without features, (D,): its mean, its median, or the score of its ones."""
     match likelihood:
         case Gaussian():
             return units.column_means(data)

@@ -228,7 +228,7 @@ class FeatureModel(FeatureModelSpec):
         num_value_moves: int = 2,
         capacity: int | None = None,
     ) -> AnnealedModel:
-        """What `jaxmf.smc` does with one state of the chain.
+        """Kernels and densities of one state for `jaxmf.smc`.
 
         Args:
             data: (N, D); missing cells have no factor in the likelihood.
@@ -286,7 +286,7 @@ class FeatureModel(FeatureModelSpec):
         )
 
     def particle_draw(self, particle: FeatureParticle, path: dict[str, Array], data: Dense) -> Draw:
-        """What a draw keeps of one particle of the filter: all of Z, Y, and the log joint."""
+        """The draw recorded from one particle of the filter: all of Z, Y, and the log joint."""
         z = whole_z(particle, path)
         num_found = num_features(z[:, self.first_slot() :])
         draw = {"z": z, "y": particle.y, "num_features": num_found}

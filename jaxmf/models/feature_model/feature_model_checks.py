@@ -1,4 +1,4 @@
-"""What can be said against the parts of a `FeatureModel`, before a filter is compiled."""
+"""Checks of the parts of a `FeatureModel`, before a filter is compiled."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _check_parameters(model: FeatureModelSpec) -> None:
 
 
 def _made_prior(model: FeatureModelSpec) -> dist.Distribution:
-    """What the function `feature_prior` returns with the parameters where a chain starts."""
+    """The value of the function `feature_prior` at the parameters where a chain starts."""
     try:
         return model.at_start.feature_prior
     except TypeError as error:

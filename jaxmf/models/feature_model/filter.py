@@ -58,7 +58,7 @@ class FeatureFilterPlan:
 
 
 def filter_of_rows(model: FeatureModelSpec, plan: FeatureFilterPlan) -> ParticleModel:
-    """What a particle does with a row."""
+    """Functions of the filter: how a particle takes a row."""
     return ParticleModel(
         init=Partial(init, plan, model),
         propose=Partial(propose, model),

@@ -1,4 +1,4 @@
-"""What can be said against the likelihood object of a `FeatureModel`."""
+"""Checks of the likelihood object of a `FeatureModel`."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from jaxmf.types import Array, Draw, Key
 
 
 class LinearTerms(NamedTuple):
-    """What the likelihood at any power needs of a state; of missing cells a spectrum a column."""
+    """Statistics for the likelihood at any power; with missing cells one spectrum a column."""
 
     spectrum: Spectrum
     noise_scale: Array
@@ -139,7 +139,7 @@ def draw_missing(
 
 
 def record(model: LinearGaussianSpec, key: Key, state: LinearGaussianState, data: Dense) -> Draw:
-    """What a draw keeps, of a state at power one; missing cells may be those of a lower power."""
+    """Arrays of a draw, of a state at power one; missing cells may be those of a lower power."""
     refresh_key, record_key = jax.random.split(key)
     state = draw_missing(model, refresh_key, state, data, jnp.ones(()))
     return chain.record(model, record_key, state, data)

@@ -195,7 +195,7 @@ def _move_features(
 
 
 def record(model: LinearGaussianSpec, key: Key, state: LinearGaussianState, data: Dense) -> Draw:
-    """What a draw keeps."""
+    """Arrays of a draw, by name."""
     del key
     draw = {
         "z": state.z,
@@ -215,7 +215,7 @@ def grow(state: LinearGaussianState, sizes: dict[str, int]) -> LinearGaussianSta
 
 
 def shared(plan: LinearGaussianPlan, model: LinearGaussianSpec) -> dict[str, Callable[..., PyTree]]:
-    """What a chain and `jaxmf.smc` both do with a state."""
+    """Functions of a state that a chain and `jaxmf.smc` share."""
     return {
         "record": Partial(record, model),
         "grow": grow,
@@ -225,7 +225,7 @@ def shared(plan: LinearGaussianPlan, model: LinearGaussianSpec) -> dict[str, Cal
 
 
 def row_arrays() -> tuple[str, ...]:
-    """What the parallel sweep can have spread over devices: of the data, the state and draws."""
+    """Arrays of data, state and draws whose rows the parallel sweep can spread over devices."""
     return ("values", "observed", "z", "x")
 
 

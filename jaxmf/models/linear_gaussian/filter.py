@@ -52,7 +52,7 @@ PROPOSALS = ("prior", "exact")
 
 
 def filter_of_rows(model: LinearGaussianSpec, plan: GaussianFilterPlan) -> ParticleModel:
-    """What a particle does with a row.
+    """Functions of the filter: how a particle takes a row.
 
     Raises ValueError: an unknown proposal, options that do not go together, too many slots for the
     exact proposal.

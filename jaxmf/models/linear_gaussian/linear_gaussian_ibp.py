@@ -180,7 +180,7 @@ class LinearGaussianIBP(LinearGaussianSpec):
     def annealed(
         self, data: Dense, *, sweep: str = AUTO, capacity: int | None = None
     ) -> AnnealedModel:
-        """What `jaxmf.smc` does with one state of the chain; Y is summed out at every power.
+        """Kernels and densities of one state for `jaxmf.smc`; Y is summed out at every power.
 
         Args:
           data: (N, D); missing cells are summed out of the weights, and drawn for the sweeps.
@@ -335,5 +335,5 @@ class LinearGaussianIBP(LinearGaussianSpec):
             )
 
     def particle_draw(self, particle: PyTree, path: dict[str, Array], data: Dense) -> Draw:
-        """What a draw keeps of one particle of the filter: as a chain records it, with all of Z."""
+        """The draw recorded from one particle of the filter: that of a chain, with all of Z."""
         return particle_draw(self, particle, path, data)

@@ -147,7 +147,7 @@ def add_row(particle: GaussianParticle, z_row: Array, x: Array, row: Array) -> G
 def particle_draw(
     model: LinearGaussianSpec, particle: GaussianParticle, path: dict[str, Array], data: Dense
 ) -> Draw:
-    """What a draw keeps of one particle, all of Z included.
+    """The draw recorded from one particle, with all of Z.
 
     Args:
         path: what the history kept, "z" (N, K) bool; empty where the particle carries Z.
@@ -199,7 +199,7 @@ def _pad_posterior(particle: GaussianParticle, size: int) -> RowPosterior:
 
 
 def spectrum_of(particle: GaussianParticle, num_rows: Array | int) -> Spectrum:
-    """What the collapsed likelihood of the rows so far needs."""
+    """Spectrum for the collapsed likelihood of the rows so far."""
     assert particle.statistics is not None
     return gaussian.spectrum_of_statistics(
         *particle.statistics, particle.scales.ratio, jnp.asarray(num_rows)

@@ -1,4 +1,4 @@
-"""What mixtures of rows check of their family and of a table."""
+"""Checks of the family of a mixture of rows, and of its table."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _in_support(family: Any, values: np.ndarray) -> np.ndarray:
 
 
 def _advice_on_missing(family: Family | None, data: Dense, name: str) -> str:
-    """What to do where cells are missing and the family leaves none out."""
+    """Advice for cells that are missing under a family which leaves none out."""
     has_covariances = family is None or isinstance(family, NormalInverseWishart)
     who = "a group with covariances" if has_covariances else type(family).__name__
     inside = "" if has_covariances else f"{who}(...)"

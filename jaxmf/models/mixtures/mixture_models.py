@@ -367,7 +367,7 @@ class _SequentialMixture(_Mixture):
         keep: str = "assignments",
         capacity: int | None = None,
     ) -> AnnealedModel:
-        """What `jaxmf.smc` does with one state: p(z) p(rows | z)^b, the parameters summed out.
+        """One state for `jaxmf.smc`, with density p(z) p(rows | z)^b, the parameters summed out.
 
         Args:
             data: (N, D).

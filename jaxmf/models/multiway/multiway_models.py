@@ -63,7 +63,7 @@ class _Multiway(NetworkModel[Tokens]):
         return data
 
     def shown_columns(self) -> tuple[str, ...]:
-        """What a report shows the heaviest entries of."""
+        """Distributions whose heaviest entries a report shows."""
         return tuple(self._priors())
 
     def entries(self, draw: Draw, data: Tokens) -> Array:

@@ -144,7 +144,7 @@ def measure(state: NoisyOrState, data: Dense) -> Array:
 
 
 def record(model: NoisyOrSpec, key: Key, state: NoisyOrState, data: Dense) -> Draw:
-    """What a draw keeps."""
+    """Arrays of a draw, by name."""
     del key
     return {
         "z": state.z,
@@ -162,12 +162,12 @@ def grow(state: NoisyOrState, sizes: dict[str, int]) -> NoisyOrState:
 
 
 def shared(model: NoisyOrSpec) -> dict[str, Callable[..., PyTree]]:
-    """What a chain and `jaxmf.smc` both do with a state."""
+    """Functions of a state that a chain and `jaxmf.smc` share."""
     return {"record": Partial(record, model), "grow": grow, "capacity": capacity, "limit": limit}
 
 
 def row_arrays() -> tuple[str, ...]:
-    """What the parallel sweep can have spread over devices: of the data, the state and draws."""
+    """Arrays of data, state and draws whose rows the parallel sweep can spread over devices."""
     return ("values", "observed", "z")
 
 

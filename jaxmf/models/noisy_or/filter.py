@@ -114,7 +114,7 @@ def add_row(
 def particle_draw(
     model: NoisyOrSpec, particle: NoisyOrParticle, path: dict[str, Array], data: Dense
 ) -> Draw:
-    """What a draw keeps of one particle, all of Z included.
+    """The draw recorded from one particle, with all of Z.
 
     Args:
         path: what the history kept, "z" (N, K) bool; empty where the particle carries Z.
@@ -149,7 +149,7 @@ _SHARE_OF_PRIOR = 0.05
 
 
 def filter_of_rows(model: NoisyOrSpec, plan: NoisyOrFilterPlan) -> ParticleModel:
-    """What a particle does with a row.
+    """Functions of the filter: how a particle takes a row.
 
     Raises ValueError: an unknown proposal.
     """

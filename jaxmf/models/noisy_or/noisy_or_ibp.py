@@ -107,7 +107,7 @@ class NoisyOrIBP(NoisyOrSpec):
         return (DATA_AXIS,) if is_parallel else ()
 
     def mesh_advice(self, options: Mapping[str, object]) -> str:
-        """What keeps rows from being spread over devices."""
+        """Settings without which rows are spread over devices; empty where they are."""
         names = " and ".join(_row_by_row(options))
         return f"without {names} it spreads rows over {DATA_AXIS!r}" if names else ""
 
@@ -121,7 +121,7 @@ class NoisyOrIBP(NoisyOrSpec):
         shared_births: int = 0,
         capacity: int | None = None,
     ) -> AnnealedModel:
-        """What `jaxmf.smc` does with one state of the chain.
+        """Kernels and densities of one state for `jaxmf.smc`.
 
         Args:
           data: (N, D); missing cells have no factor in the likelihood.
@@ -240,7 +240,7 @@ class NoisyOrIBP(NoisyOrSpec):
         )
 
     def particle_draw(self, particle: PyTree, path: dict[str, Array], data: Dense) -> Draw:
-        """What a draw keeps of one particle of the filter: as a chain records it, with all of Z."""
+        """The draw recorded from one particle of the filter: that of a chain, with all of Z."""
         return particle_draw(self, particle, path, data)
 
 

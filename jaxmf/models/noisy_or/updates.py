@@ -56,7 +56,7 @@ def update_features(
 def target_of(
     model: NoisyOrSpec, state: NoisyOrState, data: Dense, power: Array | None
 ) -> NoisyOrTarget:
-    """What kernels of Z and Y leave invariant, with the likelihood to a power if there is one."""
+    """Target of the kernels of Z and Y, with the likelihood to a power if there is one."""
     parameters = powered(state, power)
     return NoisyOrTarget(data.values, data.observed, model.prior(state), parameters)
 

@@ -101,7 +101,7 @@ class _Ratings(NetworkModel[Entries]):
         return found
 
     def notes(self, data: Entries) -> tuple[str, ...]:
-        """What `matched` took from the ratings."""
+        """Choices that `matched` took from the ratings."""
         return notes_of_families(self.network(), self.tokens(data))
 
     def tokens(self, data: Entries) -> Tokens:
@@ -146,7 +146,7 @@ class _Ratings(NetworkModel[Entries]):
         return rows[has], columns[has]
 
     def shown_columns(self) -> tuple[str, ...]:
-        """What a report shows the heaviest entries of."""
+        """Distributions whose heaviest entries a report shows."""
         network = self.network()
         parents = [network.blocks[name].by[0] for name in network.indicators]
         return tuple(parents)

@@ -205,7 +205,7 @@ def _one_side(
 
 
 def _moved_of(parameters: Parameters) -> PyTree:
-    """What gradients move; priors and noise stay."""
+    """Parameters that gradients move; priors and noise stay."""
     p = parameters
     return unbounded((p.rows, p.columns, p.row_bias, p.column_bias, p.intercept))
 

@@ -19,7 +19,7 @@ _TOLERANCE = 1e-6
 
 
 def closed_form(model: SparseBinaryMFSpec, data: SparseBinary) -> Draw:
-    """What is kept of the solution, by name, as of an ascent.
+    """Arrays recorded of the solution, by name, as of an ascent.
 
     Raises ValueError: the model or the data are not what the solution is for.
     """

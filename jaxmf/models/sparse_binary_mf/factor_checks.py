@@ -1,4 +1,4 @@
-"""What `SparseBinaryMF` refuses."""
+"""Checks of the settings of `SparseBinaryMF`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def options(
 
 
 def not_spread(model: SparseBinaryMFSpec, options: Mapping[str, object]) -> list[str]:
-    """What keeps the rows of a fit from being spread over devices, as settings."""
+    """Settings that keep the rows of a fit from being spread over devices."""
     found = ["zeros=RowSample"] if isinstance(model.zeros, RowSample) else []
     found += [name for name in ("batch_size", "optimizer") if options.get(name) is not None]
     return found + ["update='gradient'"] * (options.get("update") == "gradient")

@@ -182,7 +182,7 @@ class SparseBinaryMF(SparseBinaryMFSpec):
         return () if factor_checks.not_spread(self, options) else (DATA_AXIS,)
 
     def mesh_advice(self, options: Mapping[str, object]) -> str:
-        """What keeps rows from being spread over devices."""
+        """Settings without which rows are spread over devices; empty where they are."""
         names = " and ".join(factor_checks.not_spread(self, options))
         return f"without {names} it spreads rows over {DATA_AXIS!r}" if names else ""
 
@@ -221,7 +221,7 @@ class SparseBinaryMF(SparseBinaryMFSpec):
         return answers.summary(self, draw)
 
     def alarms(self, draw: Draw, data: SparseBinary) -> list[tuple[str, str]]:
-        """What a reader of the answers must know: kinds and sentences; empty where all is well."""
+        """Alarms of a fit, a kind and a sentence each; empty where all is well."""
         del data
         return answers.alarms(self, draw)
 
@@ -234,7 +234,7 @@ class SparseBinaryMF(SparseBinaryMFSpec):
         return closed_form.closed_form(self, data)
 
     def draw_of(self, last: state.AscentState) -> Draw:
-        """What is kept of the last state of an ascent, by name."""
+        """Arrays recorded of the last state of an ascent, by name."""
         return progress.draw_of(last, state.as_draw)
 
     def held_out_of(self, last: state.AscentState, data: SparseBinary) -> Mapping[str, object]:

@@ -159,7 +159,7 @@ def _columns(
 
 @jit
 def named(model: SparseBinarySeriesSpec, parameters: SeriesParameters) -> Draw:
-    """What a draw keeps: values of the paths (N, T, K), and what they are anywhere else."""
+    """Arrays of a draw: values of the paths (N, T, K), and the weights for any other time."""
     row_values, _ = series.values(parameters, kernel=model.kernel)
     draw = as_draw(series.stacked(parameters, row_values))
     lines = row_values.mean.shape[:2]

@@ -1,4 +1,4 @@
-"""What `SparseBinarySeries` refuses."""
+"""Checks of the settings of `SparseBinarySeries`."""
 
 from __future__ import annotations
 

@@ -126,11 +126,11 @@ class SparseBinarySeries(SparseBinarySeriesSpec):
         return prepared._replace(gaps=jnp.asarray(data.gaps(), jnp.result_type(float)))
 
     def draw_of(self, last: state.AscentState) -> Draw:
-        """What is kept of the last state of an ascent, by name."""
+        """Arrays recorded of the last state of an ascent, by name."""
         return progress.draw_of(last, partial(ascent.named, self))
 
     def alarms(self, draw: Draw, data: SparseSeries) -> list[tuple[str, str]]:
-        """What a reader of the answers must know: kinds and sentences; empty where all is well."""
+        """Alarms of a fit, a kind and a sentence each; empty where all is well."""
         del data
         return answers.alarms(self, queries.below_each_other(draw))
 

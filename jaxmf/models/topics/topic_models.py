@@ -93,7 +93,7 @@ class WordModel(NetworkModel[Tokens]):
         return category_probabilities(network, draw, "word")
 
     def shown_columns(self) -> tuple[str, ...]:
-        """What a report shows the heaviest entries of."""
+        """Distributions whose heaviest entries a report shows."""
         return ("word",)
 
     def shares(self, draw: Draw, data: Tokens) -> Array:
