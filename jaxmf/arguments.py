@@ -65,6 +65,12 @@ def meant(name: object, known: Iterable[str], *, quoted: bool = False) -> str:
     return f" Is {found!r} meant?" if quoted else f" Is {found} meant?"
 
 
+def shown(value: object) -> str:
+    """A value as a message shows it, cut to a readable length."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 class ChecksNames:
     """A class whose constructor answers arguments that it does not take with those it does."""
 

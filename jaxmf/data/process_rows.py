@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmf import row_shards
+from jaxmf.arguments import shown
 from jaxmf.engine.processes import gather_texts
 from jaxmf.engine.sharding import refuse_uneven_rows
 from jaxmf.programs import jit
@@ -128,14 +129,9 @@ def agree(
             if found != first:
                 raise ValueError(
                     f"data: process {process} of jax.distributed has other {what} than process 0: "
-                    f"{name} is {_shown(found)}, not {_shown(first)}. {remedy}"
+                    f"{name} is {shown(found)}, not {shown(first)}. {remedy}"
                 )
     return every
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def ids_to_pass(argument: str, names: Names | None) -> list[str | float] | None:

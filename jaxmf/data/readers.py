@@ -317,13 +317,7 @@ def _are_headings(path: Path, first: list[str], body: list[list[str]]) -> bool:
 
 def _is_cell(text: str) -> bool:
     """Whether a cell is a number or missing."""
-    if text.strip().lower() in MISSING:
-        return True
-    try:
-        as_number(text)
-    except ValueError:
-        return False
-    return True
+    return text.strip().lower() in MISSING or is_number(text)
 
 
 def _cell_error(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxmf.arguments import shown
 from jaxmf.engine import manifest as json_file
 from jaxmf.engine.files import DamagedFileError, is_record
 from jaxmf.engine.result import Schedule
@@ -122,9 +123,7 @@ def _check_parts(path: Path, arrays: Mapping[str, object], num_groups: int) -> N
     for name in arrays:
         part = _PART.fullmatch(name)
         if part is None or int(part[2]) not in groups:
-            raise DamagedFileError(
-                f"{path}: 'state' has a part {json_file.shown(name)}, which no state has"
-            )
+            raise DamagedFileError(f"{path}: 'state' has a part {shown(name)}, which no state has")
         groups[int(part[2])].add(f"{part[1]}.{part[3]}")
     for group, names in groups.items():
         for name in sorted(groups[0] ^ names):
@@ -141,7 +140,7 @@ def _check_capacity(path: Path, arrays: Mapping[str, Any], capacity: list[dict[s
         for axis, size in sizes.items():
             if size > total:
                 raise DamagedFileError(
-                    f"{path}: 'capacity' says {json_file.shown(size)} for {axis!r}, and the whole "
+                    f"{path}: 'capacity' says {shown(size)} for {axis!r}, and the whole "
                     f"state has {total} numbers"
                 )
 
@@ -149,5 +148,5 @@ def _check_capacity(path: Path, arrays: Mapping[str, Any], capacity: list[dict[s
 def _agree(path: Path, key: str, found: object, expected: object, by: str) -> None:
     if found != expected:
         raise DamagedFileError(
-            f"{path}: {key} is {json_file.shown(found)} and should be {expected!r} by {by}"
+            f"{path}: {key} is {shown(found)} and should be {expected!r} by {by}"
         )

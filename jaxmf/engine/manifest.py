@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxmf.arguments import shown
 from jaxmf.engine import files
 
 MAX_DEPTH = 64
@@ -115,12 +116,6 @@ def check_fields(
         if not known[key](value):
             raise files.DamagedFileError(f"{where}: {key!r} cannot be {shown(value)}")
     return content
-
-
-def shown(value: object) -> str:
-    """A value of a file as a message shows it, cut to a readable length."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 # --- what a value may be --------------------------------------------------------------------------

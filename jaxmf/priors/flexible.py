@@ -338,13 +338,6 @@ class FlexiblePrior(PartitionPrior):
             hyperparameters["unobserved"] = cache.unobserved.astype(jnp.int32)
         return cache.counts.astype(jnp.int32), hyperparameters
 
-    def unassign(self, cache: PyTree, batch: Array, group: Array) -> PyTree:
-        return self.move(cache, batch, group, -1)
-
-    def assign(self, cache: PyTree, batch: Array, group: Array, uniform: Array) -> PyTree:
-        del uniform
-        return self.move(cache, batch, group, 1)
-
     def move(self, cache: PyTree, batch: Array, group: Array, amount: Array | int) -> PyTree:
         counts = tables.add_entry(cache.counts, batch, group, amount)
         return joined(cache._replace(counts=counts), batch, group)

@@ -162,13 +162,6 @@ class Representatives(PartitionPrior):
             tables.add_entry(cache.unobserved, batch, group, -amount),
         )
 
-    def unassign(self, cache: PyTree, batch: Array, group: Array) -> PyTree:
-        return self.move(cache, batch, group, -1)
-
-    def assign(self, cache: PyTree, batch: Array, group: Array, uniform: Array) -> PyTree:
-        del uniform
-        return self.move(cache, batch, group, 1)
-
     def log_prob(self, counts: Array, hyperparameters: Hyperparameters) -> Array:
         """Every choice of the representatives at tables is as likely as any other."""
         del hyperparameters

@@ -116,12 +116,12 @@ class PartitionPrior(Readable, ABC):
 
     def unassign(self, cache: CountCache, batch: Array, group: Array) -> CountCache:
         """Takes an item of a batch out of its group."""
-        return moved(cache, batch, group, -1)
+        return self.move(cache, batch, group, -1)
 
     def assign(self, cache: CountCache, batch: Array, group: Array, uniform: Array) -> CountCache:
         """Puts an item into a group; `uniform` () in [0, 1) decides how large a new group is."""
         del uniform
-        return moved(cache, batch, group, 1)
+        return self.move(cache, batch, group, 1)
 
     def move(self, cache: CountCache, batch: Array, group: Array, amount: int) -> CountCache:
         """An item of a known group joins a batch (amount 1) or leaves it (-1)."""

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from jaxmf import registry, settings
-from jaxmf.arguments import check_path
+from jaxmf.arguments import check_path, shown
 from jaxmf.data import Container, feature_parts
 from jaxmf.engine import Run, files
 from jaxmf.engine import manifest as json_file
@@ -234,10 +234,10 @@ def _read_meta(model: Model, written: Mapping[str, object]) -> Meta:
     known = {setting.name for setting in registry.method_settings(entry, method)}
     unknown = [name for name in values["options"] if name not in known]
     if unknown:
-        raise ValueError(f"{method} takes no option {json_file.shown(unknown[0])}")
+        raise ValueError(f"{method} takes no option {shown(unknown[0])}")
     for name in _COUNTS.get(method, ()):
         if not json_file.is_count(values["run"].get(name)):
-            raise ValueError(f"{name} cannot be {json_file.shown(values['run'].get(name))}")
+            raise ValueError(f"{name} cannot be {shown(values['run'].get(name))}")
     if "temper" in values["run"]:
         num_replicas = check_temper(model, values["run"]["temper"])
         _check_replicas(values["run"], num_replicas)
@@ -250,20 +250,20 @@ def _check_replicas(run: Mapping[str, object], num_replicas: int) -> None:
     for name, length in {**lengths, "round_trips": run["num_chains"]}.items():
         values = run.get(name)
         if not isinstance(values, list) or len(values) != length:
-            raise ValueError(f"{name} of a run with temper cannot be {json_file.shown(values)}")
+            raise ValueError(f"{name} of a run with temper cannot be {shown(values)}")
 
 
 def _check_moves(run: Mapping[str, object]) -> None:
     try:
         move_schedule.describe(run.get("moves", {}))  # type: ignore[arg-type]
     except (TypeError, ValueError, KeyError, AttributeError):
-        raise ValueError(f"moves of a run cannot be {json_file.shown(run['moves'])}") from None
+        raise ValueError(f"moves of a run cannot be {shown(run['moves'])}") from None
 
 
 def _read_evidence(written: list[object]) -> Evidence:
     value, error = settings.decode(written, name="evidence")
     if not all(type(part) in (int, float) for part in (value, error)):
-        raise ValueError(f"{json_file.shown(written)} are no run")
+        raise ValueError(f"{shown(written)} are no run")
     return Evidence(value, error)
 
 
@@ -289,9 +289,7 @@ def _read_data(
 ) -> Container:
     container = registry.entry_of(model).container
     if written["container"] != container.__name__:
-        raise ValueError(
-            f"a {json_file.shown(written['container'])} is no data of {type(model).__name__}"
-        )
+        raise ValueError(f"a {shown(written['container'])} is no data of {type(model).__name__}")
     ids = {
         name: feature_parts.read_ids(name, held) for name, held in written.get("ids", {}).items()
     }
@@ -354,7 +352,7 @@ def _check_run(posterior: Posterior, run: Mapping[str, Any]) -> None:
         agree |= {name: meta.run[name] for name in ("num_warmup", "thin")}
     for name, expected in agree.items():
         if run[name] != expected:
-            raise ValueError(f"{name} is {json_file.shown(run[name])} and should be {expected!r}")
+            raise ValueError(f"{name} is {shown(run[name])} and should be {expected!r}")
     num_kept = max((values.shape[1] for values in posterior.draws.values()), default=0)
     if meta.method == "sample" and num_kept > run["num_draws"]:
         raise ValueError(f"there are {num_kept} draws of a run of {run['num_draws']}")

@@ -27,7 +27,7 @@ from jax.tree_util import Partial
 
 from jaxmf._kernels import compensated
 from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
-from jaxmf.samplers.cloud import when
+from jaxmf.samplers.cloud import in_any_particle, particle_keys, when
 from jaxmf.samplers.resampling import effective_sample_size, log_mean_weight, systematic
 from jaxmf.types import STATIC, PyTree
 
@@ -217,9 +217,9 @@ def _draw_from_prior(
     options: Options, model: AnnealedModel, key: Array, state: Generation, *, data: PyTree
 ) -> tuple[Generation, dict[str, Array]]:
     sizes = _capacity(model, state)
-    keys = _keys(key, options.num_particles)
+    keys = particle_keys(key, options.num_particles)
     particles, overflow = jax.vmap(lambda key: model.init(key, data, sizes))(keys)
-    return state._replace(particles=particles), _any(overflow)
+    return state._replace(particles=particles), in_any_particle(overflow)
 
 
 def _choose_and_move(
@@ -228,7 +228,7 @@ def _choose_and_move(
     """Chains of moves at the present power, from particles chosen by their weights."""
     chosen, _ = systematic(jax.random.fold_in(key, _CHOOSE), state.log_weights, options.num_starts)
     starts = jax.tree.map(lambda leaf: leaf[chosen], state.particles)
-    keys = _keys(key, options.num_starts)
+    keys = particle_keys(key, options.num_starts)
 
     def step(key: Array, particle: PyTree) -> tuple[PyTree, dict[str, Array]]:
         particle, info = model.step(key, particle, data, state.power)
@@ -240,7 +240,7 @@ def _choose_and_move(
         particles, overflow = carry
         step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, index)
         particles, needed = jax.vmap(step)(step_keys, particles)
-        return (particles, merge_overflow(overflow, _any(needed))), particles
+        return (particles, merge_overflow(overflow, in_any_particle(needed))), particles
 
     shapes = jax.eval_shape(jax.vmap(step), keys, starts)[1]
     start = starts, {axis: jnp.zeros((), bool) for axis in shapes}
@@ -323,14 +323,6 @@ def _grow(model: AnnealedModel, state: Generation, sizes: dict[str, int]) -> Gen
 def _capacity(model: AnnealedModel, state: Generation) -> dict[str, int]:
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), state.particles)
     return model.capacity(one)
-
-
-def _keys(key: Array, count: int) -> Array:
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(count, dtype=jnp.uint32))
-
-
-def _any(overflow: dict[str, Array]) -> dict[str, Array]:
-    return {axis: jnp.any(flags) for axis, flags in overflow.items()}
 
 
 def _differ(first: PyTree, second: PyTree) -> Array:

@@ -240,3 +240,13 @@ def trace_paths(
     steps = np.arange(len(ancestors)) if is_row is None else np.flatnonzero(is_row)
     where = steps[:, None], indices[steps]
     return {name: np.swapaxes(values[where], 0, 1) for name, values in kept.items()}, here
+
+
+def particle_keys(key: Array, num_particles: int) -> Array:
+    """A key for each particle, which more particles leave as it is."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_particles, dtype=jnp.uint32))
+
+
+def in_any_particle(overflow: dict[str, Array]) -> dict[str, Array]:
+    """The overflow of the cloud, from those of its particles: axis name -> (P,) bool."""
+    return {axis: jnp.any(flags) for axis, flags in overflow.items()}

@@ -19,12 +19,10 @@ from jax.tree_util import Partial
 from jax.typing import DTypeLike
 
 from jaxmf import slots
-from jaxmf.engine import Algorithm
 from jaxmf.priors.features import RowByRowPrior
-from jaxmf.samplers.cloud import TriggerFn
 from jaxmf.samplers.feature_layout import RowPrior, row_prior
 from jaxmf.samplers.resampling import ResampleFn, optimal
-from jaxmf.samplers.smc import ParticleModel, particle_filter
+from jaxmf.samplers.smc import ParticleModel
 from jaxmf.types import Array, PyTree
 
 Particle = TypeVar("Particle")  # a named tuple with the fields above
@@ -37,32 +35,15 @@ class ParticleSetting(NamedTuple):
     num_new: Array
 
 
-def feature_filter(
-    model: ParticleModel,
-    *,
-    num_particles: int,
-    resample_fn: ResampleFn,
-    ess_threshold: float | TriggerFn,
-    rejuvenate_every: int,
-    batch_size: int | None,
-) -> Algorithm:
-    """`particle_filter` of particles of binary features, which carry Z where they rejuvenate.
+def carrying_z(model: ParticleModel, *, rejuvenates: bool) -> ParticleModel:
+    """With all of Z in a particle that rejuvenates; else its rows lie in the history.
 
-    Args: model: without `keep` and `capacity`, with the kernel that rejuvenates; num_particles,
-    resample_fn, ess_threshold, rejuvenate_every, batch_size: as there.
+    Args: model: without `keep` and `capacity`, with the kernel that rejuvenates.
     """
-    rejuvenates = rejuvenate_every > 0
-    return particle_filter(
-        model._replace(
-            keep=None if rejuvenates else Partial(keep),
-            rejuvenate=model.rejuvenate if rejuvenates else None,
-            capacity=Partial(capacity),
-        ),
-        num_particles=num_particles,
-        resample_fn=resample_fn,
-        ess_threshold=ess_threshold,
-        rejuvenate_every=rejuvenate_every,
-        batch_size=batch_size,
+    return model._replace(
+        keep=None if rejuvenates else Partial(keep),
+        rejuvenate=model.rejuvenate if rejuvenates else None,
+        capacity=Partial(capacity),
     )
 
 

@@ -23,7 +23,15 @@ from jax.tree_util import Partial
 
 from jaxmf.arguments import check_count
 from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
-from jaxmf.samplers.cloud import Cloud, TriggerFn, one_of_identical, weigh, when
+from jaxmf.samplers.cloud import (
+    Cloud,
+    TriggerFn,
+    in_any_particle,
+    one_of_identical,
+    particle_keys,
+    weigh,
+    when,
+)
 from jaxmf.samplers.resampling import ResampleFn, effective_sample_size, optimal, systematic
 from jaxmf.types import Key, PyTree
 
@@ -152,7 +160,7 @@ _RESAMPLE = np.uint32(2**32 - 1)
 
 def _init(options: FilterOptions, model: ParticleModel, key: Array, data: PyTree) -> Cloud:
     indices = jnp.arange(options.num_particles, dtype=jnp.int32)
-    keys = _particle_keys(key, options.num_particles)
+    keys = particle_keys(key, options.num_particles)
     particles = _map(lambda particle_key: model.init(particle_key, data), options, keys)
     zero = jnp.zeros((), jnp.result_type(float))
     log_weights = jnp.zeros(options.num_particles, zero.dtype)
@@ -183,7 +191,7 @@ def _step(
 ) -> tuple[Cloud, Info]:
     """Take in the next row, or temper when there is none, and rejuvenate when that is due."""
     del progress
-    keys = _particle_keys(key, options.num_particles)
+    keys = particle_keys(key, options.num_particles)
     if model.temper is None:
         cloud, overflow = _take_row(options, model, key, keys, cloud, data)
         tempered = jnp.zeros((), bool)
@@ -233,7 +241,7 @@ def _take_row(
         return model.extend(key, particle, choice, data, row)
 
     particles, overflow = _map(extend, options, keys, cloud.particles, choices)
-    needed = merge_overflow(_in_any_particle(unweighable), _in_any_particle(overflow))
+    needed = merge_overflow(in_any_particle(unweighable), in_any_particle(overflow))
     return cloud._replace(particles=particles, row=row + 1), needed
 
 
@@ -287,7 +295,7 @@ def _rejuvenate(
     def move_all(carry: tuple[PyTree, object]) -> tuple[PyTree, dict[str, Array]]:
         particles, _ = carry
         particles, needed = _map(move, options, keys, particles)
-        return particles, _in_any_particle(needed)
+        return particles, in_any_particle(needed)
 
     shapes = jax.eval_shape(lambda particles: move_all((particles, {}))[1], cloud.particles)
     none_needed = {axis: jnp.zeros((), bool) for axis in shapes}
@@ -324,17 +332,8 @@ def _capacity(model: ParticleModel, cloud: Cloud) -> dict[str, int]:
     return model.capacity(one)
 
 
-def _particle_keys(key: Array, num_particles: int) -> Array:
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_particles, dtype=jnp.uint32))
-
-
 def _map(function: Callable[..., PyTree], options: FilterOptions, *arguments: PyTree) -> PyTree:
     """Apply a function of one particle to all, at most ``batch_size`` of them at once."""
     if options.batch_size is None or options.batch_size >= options.num_particles:
         return jax.vmap(function)(*arguments)
     return lax.map(lambda args: function(*args), arguments, batch_size=options.batch_size)
-
-
-def _in_any_particle(overflow: dict[str, Array]) -> dict[str, Array]:
-    """The overflow of the cloud, from those of its particles: axis name -> (P,) bool."""
-    return {axis: jnp.any(flags) for axis, flags in overflow.items()}

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from jaxmf.arguments import meant
+from jaxmf.arguments import meant, shown
 
 # Priors of features, and parts of models, by the names they have on the command line; imported
 # when they are named.
@@ -135,8 +135,8 @@ class RegisteredCodeError(ValueError):
 def not_registered(name: object, module: object) -> NotRegisteredError:
     """Error for a file that names a class which is not registered."""
     return NotRegisteredError(
-        f"{_shown(name)} is of another package and is not registered in this session; import the "
-        f"module that calls jaxmf.register for it, which was {_shown(module)}, and load again (on "
+        f"{shown(name)} is of another package and is not registered in this session; import the "
+        f"module that calls jaxmf.register for it, which was {shown(module)}, and load again (on "
         "the command line: jaxmf --import MODULE ...)"
     )
 
@@ -154,7 +154,7 @@ def prior_class(name: object) -> Callable[..., object]:
     if isinstance(name, str) and isinstance(REGISTERED.get(name), type):
         return REGISTERED[name]
     if not isinstance(name, str) or name not in PRIORS:
-        raise ValueError(f"{_shown(name)} is no prior or part of a model that a file may name")
+        raise ValueError(f"{shown(name)} is no prior or part of a model that a file may name")
     return getattr(importlib.import_module(PRIORS[name]), name)
 
 
@@ -171,7 +171,7 @@ def distribution_class(name: object, *, makers: bool = False) -> Callable[..., A
     if not isinstance(name, str) or name not in known:
         near = meant(name, [*DISTRIBUTIONS, *MAKERS, *PRIORS, *REGISTERED])
         raise ValueError(
-            f"{_shown(name)} is not a numpyro distribution made of numbers, nor a likelihood or "
+            f"{shown(name)} is not a numpyro distribution made of numbers, nor a likelihood or "
             f"another part of a model.{near} Write for example Gamma(1, 1), HalfNormal(1), "
             "LogNormal(0, 1), InverseGamma(2, 1) or Poisson(). One of your own is known once its "
             "module is imported (on the command line: jaxmf --import MODULE ...)"
@@ -191,7 +191,7 @@ def function(name: object) -> Callable[..., object]:
     """
     if not isinstance(name, str) or name not in FUNCTIONS:
         raise ValueError(
-            f"{_shown(name)} is no function that a saved run may name; these are "
+            f"{shown(name)} is no function that a saved run may name; these are "
             f"{', '.join(FUNCTIONS)}"
         )
     module, attribute = FUNCTIONS[name]
@@ -217,8 +217,3 @@ def parameter_names(distribution: object) -> list[str]:
     left_out = set().union(*(same for kept, same in _SAME.items() if kept in parameters))
     left_out |= {"validate_args", "kwargs"}
     return [name for name in parameters if name not in left_out]
-
-
-def _shown(name: object) -> str:
-    text = repr(name)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -19,6 +19,7 @@ from jaxmf.samplers import explicit_rows
 from jaxmf.samplers.resampling import multinomial, optimal, systematic
 from jaxmf.testing import check_means, enumerate_features
 from tests import LONG_RUNS
+from tests.support.chain_runs import paths, run_filter
 from tests.support.oracles import (
     all_matrices,
     log_likelihood,
@@ -149,18 +150,6 @@ def poisson_exact():
 # --- evidence and posterior means of many filters -------------------------------------------------
 
 
-def paths(draws, cloud):
-    """(P, N, K): the Z of every particle."""
-    if cloud.particles.z is not None:
-        return cloud.particles.z
-    index = jnp.arange(cloud.log_weights.shape[0])
-    rows = []
-    for row in range(draws["ancestor"].shape[0] - 1, -1, -1):
-        rows.append(draws["z"][row][index])
-        index = draws["ancestor"][row][index]
-    return jnp.stack(rows[::-1], axis=1)
-
-
 def check(model, data, exact, *, num_particles, num_runs=10_000, most_error, **options):
     """Evidence over exact evidence, and that ratio times posterior means: unbiased run by run."""
     log_evidence, means = exact
@@ -168,15 +157,8 @@ def check(model, data, exact, *, num_particles, num_runs=10_000, most_error, **o
     upper = jnp.triu_indices(data.num_rows)
 
     def one(key):
-        cloud = algorithm.init(jax.random.fold_in(key, 2**31), data)
-
-        def step(cloud, row):
-            step_key = jax.random.fold_in(key, row)
-            cloud, info = algorithm.step(step_key, cloud, data, jnp.ones(()))
-            return cloud, (algorithm.record(step_key, cloud, data), info.overflow["features"])
-
-        cloud, (draws, overflow) = jax.lax.scan(step, cloud, jnp.arange(data.num_rows))
-        z = paths(draws, cloud).astype(cloud.log_weights.dtype)
+        cloud, (draws, overflow) = run_filter(algorithm, data, key, data.num_rows)
+        z = paths(draws, cloud, data.num_rows).astype(cloud.log_weights.dtype)
         ratio = jnp.exp(cloud.log_evidence - log_evidence)
         weights = ratio * jax.nn.softmax(cloud.log_weights)
         num_features = jnp.sum(jnp.any(z > 0, axis=1), axis=1)

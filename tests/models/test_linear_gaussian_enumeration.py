@@ -6,7 +6,6 @@ held against exact expectations: the distribution of the number of features and 
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -19,8 +18,8 @@ from jaxmf.models.linear_gaussian.state import LinearGaussianState
 from jaxmf.models.linear_gaussian.updates import update_features
 from jaxmf.samplers.feature_layout import num_features
 from jaxmf.testing import check_means, enumerate_features
-from tests import LONG_RUNS
 from tests.support import oracles
+from tests.support.chain_runs import chain_averages
 
 X = np.array([[1.0, -0.3], [0.7, 0.6], [-0.2, 0.9]])
 OBSERVED = np.array([[True, True], [True, False], [True, True]])
@@ -102,27 +101,6 @@ def statistics(model, state):
         "probability of K": (count == jnp.arange(5)).astype(float),
         "shared": (z @ z.T)[upper],
     }
-
-
-def chain_averages(kernel, measure, state, *, num_steps, seed):
-    """Averages over the steps of each chain; no chain may overflow."""
-
-    def one_chain(key, state):
-        def step(index, carry):
-            state, total, overflow = carry
-            state, info = kernel(jax.random.fold_in(key, index), state)
-            total = jax.tree.map(jnp.add, total, measure(state))
-            return state, total, overflow | info.overflow["features"]
-
-        start = (state, jax.tree.map(jnp.zeros_like, measure(state)), jnp.asarray(False))
-        _, total, overflow = jax.lax.fori_loop(0, num_steps, step, start)
-        return jax.tree.map(lambda sums: sums / num_steps, total), overflow
-
-    num_chains = state.z.shape[0]
-    keys = jax.random.split(jax.random.key(seed), num_chains)
-    averages, overflow = jax.jit(jax.vmap(one_chain), compiler_options=LONG_RUNS)(keys, state)
-    assert not overflow.any()
-    return jax.device_get(averages)
 
 
 def check_case(case, sweep, *, num_chains, num_steps, max_standard_error, capacity=CAPACITY):

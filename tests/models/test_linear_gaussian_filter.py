@@ -21,6 +21,7 @@ from jaxmf.samplers.resampling import (
 )
 from jaxmf.testing import check_means, enumerate_features
 from tests import LONG_RUNS
+from tests.support.chain_runs import paths, run_filter
 
 NUM_RUNS = 10_000
 NUM_ROWS = 3
@@ -117,31 +118,6 @@ def exact(hyper, missing, bias=False):
     return evidence, means
 
 
-def paths(draws, cloud, start):
-    """(P, N, K) the Z of every particle."""
-    if cloud.particles.z is not None:
-        return cloud.particles.z[:, :, start:]
-    index = jnp.arange(cloud.log_weights.shape[0])
-    for step in range(draws["ancestor"].shape[0] - 1, NUM_ROWS - 1, -1):
-        index = draws["ancestor"][step][index]
-    rows = []
-    for row in range(NUM_ROWS - 1, -1, -1):
-        rows.append(draws["z"][row][index])
-        index = draws["ancestor"][row][index]
-    return jnp.stack(rows[::-1], axis=1)[:, :, start:]
-
-
-def run_filter(algorithm, data, key, num_steps):
-    cloud = algorithm.init(jax.random.fold_in(key, 2**31), data)
-
-    def one(cloud, step):
-        step_key = jax.random.fold_in(key, step)
-        cloud, info = algorithm.step(step_key, cloud, data, jnp.ones(()))
-        return cloud, (algorithm.record(step_key, cloud, data), info.overflow["features"])
-
-    return jax.lax.scan(one, cloud, jnp.arange(num_steps))
-
-
 filtered = jax.jit(run_filter, static_argnums=3, compiler_options=LONG_RUNS)
 
 
@@ -150,7 +126,7 @@ def samples_of(algorithm, data, log_evidence, key, *, num_steps, start, num_runs
 
     def one(key):
         cloud, (draws, overflow) = run_filter(algorithm, data, key, num_steps)
-        z = paths(draws, cloud, start).astype(cloud.log_weights.dtype)
+        z = paths(draws, cloud, NUM_ROWS)[:, :, start:].astype(cloud.log_weights.dtype)
         ratio = jnp.exp(cloud.log_evidence - log_evidence)
         weights = ratio * jax.nn.softmax(cloud.log_weights)
         num = jnp.sum(jnp.any(z > 0, axis=1), axis=1)

@@ -17,8 +17,8 @@ from jaxmf.models.noisy_or import NoisyOrIBP
 from jaxmf.models.noisy_or.noisy_or_spec import NoisyOrState
 from jaxmf.models.noisy_or.updates import update_features
 from jaxmf.testing import check_means
-from tests import LONG_RUNS
 from tests.support import noisy_or_oracles as oracles
+from tests.support.chain_runs import chain_averages
 
 X = np.array([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
 OBSERVED = np.array([[True, True, False], [True, True, True], [False, True, True]])
@@ -115,26 +115,6 @@ def statistics(state):
     }
 
 
-def chain_averages(kernel, state, *, num_steps, seed=17, measure=statistics):
-    """Averages over the steps of each chain; no chain may overflow."""
-
-    def one_chain(key, state):
-        def step(index, carry):
-            state, total, overflow = carry
-            state, info = kernel(jax.random.fold_in(key, index), state)
-            total = jax.tree.map(jnp.add, total, measure(state))
-            return state, total, overflow | info.overflow["features"]
-
-        start = (state, jax.tree.map(jnp.zeros_like, measure(state)), jnp.asarray(False))
-        _, total, overflow = jax.lax.fori_loop(0, num_steps, step, start)
-        return jax.tree.map(lambda sums: sums / num_steps, total), overflow
-
-    keys = jax.random.split(jax.random.key(seed), state.z.shape[0])
-    averages, overflow = jax.jit(jax.vmap(one_chain), compiler_options=LONG_RUNS)(keys, state)
-    assert not overflow.any()
-    return jax.device_get(averages)
-
-
 def kernel_of(case, kind):
     if kind == "step":
         step = case.model.sampler().step
@@ -144,9 +124,8 @@ def kernel_of(case, kind):
 
 def check_case(case, kind, *, num_chains=2_000, num_steps, max_standard_error=STANDARD_ERROR):
     posterior = case.posterior()
-    averages = chain_averages(
-        kernel_of(case, kind), starts(case, posterior, num_chains), num_steps=num_steps
-    )
+    kernel, start = kernel_of(case, kind), starts(case, posterior, num_chains)
+    averages = chain_averages(kernel, statistics, start, num_steps=num_steps, seed=17)
     print(
         check_means(
             averages,

@@ -18,6 +18,7 @@ from jaxmf.samplers.resampling import multinomial, optimal, residual, stratified
 from jaxmf.testing import check_means, enumerate_features
 from tests import LONG_RUNS
 from tests.support import noisy_or_oracles as oracles
+from tests.support.chain_runs import paths, run_filter
 from tests.support.oracles import log_prior_of_classes
 
 NUM_RUNS = 3_000
@@ -90,29 +91,6 @@ def data_of(missing):
     return Dense(np.where(OBSERVED, X, np.nan) if missing else X)
 
 
-def paths(draws, cloud):
-    """(P, N, K) the Z of every particle."""
-    if cloud.particles.z is not None:
-        return cloud.particles.z
-    index = jnp.arange(cloud.log_weights.shape[0])
-    rows = []
-    for row in range(NUM_ROWS - 1, -1, -1):
-        rows.append(draws["z"][row][index])
-        index = draws["ancestor"][row][index]
-    return jnp.stack(rows[::-1], axis=1)
-
-
-def run_filter(algorithm, data, key):
-    cloud = algorithm.init(jax.random.fold_in(key, 2**31), data)
-
-    def one(cloud, step):
-        step_key = jax.random.fold_in(key, step)
-        cloud, info = algorithm.step(step_key, cloud, data, jnp.ones(()))
-        return cloud, (algorithm.record(step_key, cloud, data), info.overflow["features"])
-
-    return jax.lax.scan(one, cloud, jnp.arange(NUM_ROWS))
-
-
 def check(
     *,
     hyper=False,
@@ -130,8 +108,8 @@ def check(
     data = data_of(missing)
 
     def one(key):
-        cloud, (draws, overflow) = run_filter(algorithm, data, key)
-        z = paths(draws, cloud).astype(cloud.log_weights.dtype)
+        cloud, (draws, overflow) = run_filter(algorithm, data, key, NUM_ROWS)
+        z = paths(draws, cloud, NUM_ROWS).astype(cloud.log_weights.dtype)
         ratio = jnp.exp(cloud.log_evidence - log_evidence)
         weights = ratio * jax.nn.softmax(cloud.log_weights)
         num_features = jnp.sum(jnp.any(z > 0, axis=1), axis=1)
@@ -206,7 +184,7 @@ def test_no_leak_in_the_finite_model():
     algorithm = model.filter(num_particles=40, proposal="informed")
 
     def one(key):
-        cloud, _ = run_filter(algorithm, data_of(False), key)
+        cloud, _ = run_filter(algorithm, data_of(False), key, NUM_ROWS)
         return {"evidence": jnp.exp(cloud.log_evidence - exact.log_evidence)}
 
     keys = jax.random.split(jax.random.key(8), 2_000)

@@ -13,6 +13,7 @@ from scipy import stats
 
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet, harmonic, slots_of_prior
 from jaxmf.testing import LEVEL, check_chain_rule, enumerate_features
+from tests.support.oracles import all_matrices
 
 PARAMETERS = [(1.0, 1.0), (0.6, 2.5), (1.4, 0.3)]
 
@@ -27,11 +28,6 @@ def class_log_probs(prior, z):
     counts, gram = z.sum(axis=1), np.einsum("cnk,cnl->ckl", z, z)
     log_prob = jax.jit(jax.vmap(lambda counts, gram: prior.log_prob(counts, gram, z.shape[1])))
     return np.asarray(log_prob(counts, gram), np.float64)
-
-
-def all_matrices(num_rows, num_features):
-    bits = itertools.product([False, True], repeat=num_rows * num_features)
-    return np.array(list(bits)).reshape(-1, num_rows, num_features)
 
 
 @pytest.mark.parametrize(("alpha", "concentration"), PARAMETERS)

@@ -23,9 +23,10 @@ from jaxmf.samplers.split_merge_gaussian import (
     linear_gaussian_columns,
 )
 from jaxmf.testing import check_kernel, check_means, enumerate_features
-from tests.models.test_linear_gaussian_enumeration import FINITE, PROCESS, chain_averages, starts
+from tests.models.test_linear_gaussian_enumeration import FINITE, PROCESS, starts
 from tests.models.test_linear_gaussian_enumeration import statistics as averages_of
 from tests.models.test_linear_gaussian_kernels import FAST_COMPILE, FIXED, PRIORS, Setup
+from tests.support.chain_runs import chain_averages
 from tests.support.oracles import all_matrices, posterior_of_classes, posterior_of_matrices
 
 X = np.array([[1.3, -0.4], [0.9, 0.8], [-0.2, 1.1]])

@@ -53,7 +53,7 @@ def annealed(
     if weights is None and data.observed is not None:
         weights = "explicit"
     options = {"weights": weights, "sweep": sweep}
-    left = choice.sampler_options(model, options, default_platform(), data)
+    left = choice.device_options(model, options, platform=default_platform(), data=data)
     chosen = binary_mf_checks.weights_option(model, left.get("weights", weights))
     sweep = str(left.get("sweep", sweep))
     num_slots = tuple(

@@ -129,16 +129,7 @@ class BinaryMF(BinaryMFSpec):
 
     notes = defaults.notes
 
-    def check_data(self, data: Dense, name: str) -> None:
-        """Refuses data that the likelihood does not have, or that does not fit given features.
-
-        Args:
-          name: what the user calls it; only "data" is held against the features of rows.
-        Raises:
-          ValueError: values that the likelihood does not have.
-        """
-        binary_mf_checks.data(self, data, name)
-
+    check_data = binary_mf_checks.check_data
     log_joint = density.log_joint
     log_likelihood = density.log_likelihood
 
@@ -158,12 +149,7 @@ class BinaryMF(BinaryMFSpec):
 
     # --- methods ----------------------------------------------------------------------------------
 
-    def device_options(
-        self, options: Mapping[str, object], *, platform: str, data: Dense | None = None
-    ) -> dict[str, object]:
-        """The sweep, and whether it keeps W: see `Model` and `choice.py`."""
-        return choice.sampler_options(self, options, platform, data)
-
+    device_options = choice.device_options
     takes_process_rows = "sample"
 
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:

@@ -333,8 +333,12 @@ def start_option(model: BinaryMFSpec, start: object) -> None:
         )
 
 
-def data(model: BinaryMFSpec, data: Dense, name: str) -> None:
-    """See `BinaryMF.check_data`."""
+def check_data(model: BinaryMFSpec, data: Dense, name: str) -> None:
+    """Refuses data that the likelihood does not have, or that does not fit given features.
+
+    Args: name: what the user calls it; only "data" is held against the features of rows.
+    Raises ValueError: values that the likelihood does not have.
+    """
     if isinstance(data.values, jax.core.Tracer):
         return
     if isinstance(model.likelihood, Gaussian):

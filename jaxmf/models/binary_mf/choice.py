@@ -24,10 +24,14 @@ _GROWN_SLOTS = 32
 MOST_WORK = 4_000_000
 
 
-def sampler_options(
-    model: BinaryMFSpec, options: Mapping[str, object], platform: str, data: Dense | None
+def device_options(
+    model: BinaryMFSpec,
+    options: Mapping[str, object],
+    *,
+    platform: str,
+    data: Dense | None = None,
 ) -> dict[str, object]:
-    """See `BinaryMF.device_options`."""
+    """The sweep, and whether it keeps W: see `Model`."""
     if options.get("sweep", AUTO) != AUTO:
         return {}
     if (

@@ -6,6 +6,7 @@ The columns are drawn by the kernels of the rows of X'.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -135,8 +136,22 @@ def split_or_merge(
     if state.weights is not None:
         x = _imputed(likelihood, jax.random.fold_in(key, 3), state, data)
         summed_out = state._replace(weights=None, x=x)
-    options = {"num_proposals": num_proposals, "noise_factor": noise_factor}
-    moved, info = _split_or_merge_both(model, key, summed_out, data, options)
+
+    def move_rows(
+        model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense
+    ) -> tuple[BinaryMFState, Info]:
+        u, overflow, _ = split_merge.split_merge(
+            key,
+            state.u,
+            prior=model.row_prior_at(state),
+            likelihood=_pair_likelihood(model, state, data, noise_factor),
+            num_proposals=num_proposals,
+            num_scans=_NUM_SCANS,
+            num_fixed=model.num_fixed_rows(),
+        )
+        return state._replace(u=u), Info(overflow={"row_features": overflow})
+
+    moved, info = _on_both_sides(move_rows, model, key, summed_out, data)
     if state.weights is None:
         return moved, info
     weights = weight_moves.draw_weights(
@@ -162,41 +177,20 @@ def _imputed(likelihood: Likelihood, key: Key, state: BinaryMFState, data: Dense
     return jnp.where(data.observed, data.values, drawn)
 
 
-def _split_or_merge_both(
-    model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense, options: dict[str, Any]
-) -> tuple[BinaryMFState, Info]:
-    """Proposals for the rows, then for the columns, of a state without W."""
-    state, rows = _split_or_merge_rows(model, jax.random.fold_in(key, 0), state, data, **options)
-    turned, columns = _split_or_merge_rows(
-        model.transpose(),
-        jax.random.fold_in(key, 1),
-        state.transpose(),
-        transposed(data),
-        **options,
-    )
-    overflow = merge_overflow(rows.overflow, for_columns(columns).overflow)
-    return turned.transpose(), Info(overflow=overflow)
-
-
-def _split_or_merge_rows(
+def _on_both_sides(
+    kernel: Callable[[BinaryMFSpec, Key, BinaryMFState, Dense], tuple[BinaryMFState, Info]],
     model: BinaryMFSpec,
     key: Key,
     state: BinaryMFState,
     data: Dense,
-    *,
-    num_proposals: int,
-    noise_factor: Array | float,
 ) -> tuple[BinaryMFState, Info]:
-    u, overflow, _ = split_merge.split_merge(
-        key,
-        state.u,
-        prior=model.row_prior_at(state),
-        likelihood=_pair_likelihood(model, state, data, noise_factor),
-        num_proposals=num_proposals,
-        num_scans=_NUM_SCANS,
-        num_fixed=model.num_fixed_rows(),
+    """A kernel of the rows, then the same of the rows of X'."""
+    state, rows = kernel(model, jax.random.fold_in(key, 0), state, data)
+    turned, columns = kernel(
+        model.transpose(), jax.random.fold_in(key, 1), state.transpose(), transposed(data)
     )
-    return state._replace(u=u), Info(overflow={"row_features": overflow})
+    overflow = merge_overflow(rows.overflow, for_columns(columns).overflow)
+    return turned.transpose(), Info(overflow=overflow)
 
 
 def change_bases(
@@ -215,7 +209,7 @@ def change_bases(
 
     def change_rows(
         model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense
-    ) -> BinaryMFState:
+    ) -> tuple[BinaryMFState, Info]:
         u = change_of_basis(
             key,
             state.u,
@@ -224,12 +218,9 @@ def change_bases(
             num_draws=num_draws,
             num_fixed=model.num_fixed_rows(),
         )
-        return state._replace(u=u)
+        return state._replace(u=u), Info(overflow={"row_features": jnp.zeros((), bool)})
 
-    state = change_rows(model, jax.random.fold_in(key, 0), state, data)
-    turned = state.transpose()
-    key = jax.random.fold_in(key, 1)
-    return change_rows(model.transpose(), key, turned, transposed(data)).transpose()
+    return _on_both_sides(change_rows, model, key, state, data)[0]
 
 
 def _pair_likelihood(

@@ -25,8 +25,9 @@ from jaxmf.priors.features import IndianBuffet, sample_by_rows
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.samplers.cloud import TriggerFn
 from jaxmf.samplers.feature_layout import num_features
-from jaxmf.samplers.feature_particles import feature_filter, refuse_optimal, whole_z
+from jaxmf.samplers.feature_particles import refuse_optimal, whole_z
 from jaxmf.samplers.resampling import ResampleFn, systematic
+from jaxmf.samplers.smc import particle_filter
 from jaxmf.types import Array, Draw, Key
 
 
@@ -111,9 +112,7 @@ class FeatureModel(FeatureModelSpec):
             assign(self, cell_distribution=self.likelihood.cell_distribution)
         feature_model_checks.check_parts(self)
 
-    def matched(self, data: Dense) -> FeatureModel:
-        """The model with what was left open taken from a data set, see the class."""
-        return defaults.matched(self, data)
+    matched = defaults.matched
 
     def check_data(self, data: Dense, name: str) -> None:
         """Tries the likelihood on some rows; see `feature_model_checks.check_likelihood`."""
@@ -276,7 +275,7 @@ class FeatureModel(FeatureModelSpec):
         plan = FeatureFilterPlan(
             num_slots=self.num_slots(capacity), rejuvenates=rejuvenate_every > 0
         )
-        return feature_filter(
+        return particle_filter(
             filter_of_rows(feature_model_checks.without_priors(self), plan),
             num_particles=num_particles,
             resample_fn=resample_fn,

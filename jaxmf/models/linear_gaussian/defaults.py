@@ -32,7 +32,18 @@ Spec = TypeVar("Spec", bound=LinearGaussianSpec)
 
 
 def matched(model: Spec, data: Dense) -> Spec:
-    """The model with what was left open taken from the data; see `LinearGaussianIBP`."""
+    """The model with units and priors that were left open taken from a data set.
+
+    Args:
+      data: (N, D).
+    Raises:
+      ValueError: values so large or small that their squares leave the range of floats, a feature
+        scale so small that rows would need 10,000 features of that scale, or an offset or a unit
+        that is not one number a column.
+
+    Warns where a row needs more than 25 features of the scale that was set, and where columns are
+    in very different units but taken in one, as a scale or the offset was stated.
+    """
     if data.num_rows == 0 or isinstance(data.values, jax.core.Tracer):
         return model
     units.check_magnitude(data, "data")

@@ -44,6 +44,7 @@ from jaxmf.models.linear_gaussian.proposals import (
 from jaxmf.models.linear_gaussian.updates import update_scales
 from jaxmf.priors import hyper
 from jaxmf.samplers.collapsed_sweep import collapsed_sweep
+from jaxmf.samplers.feature_particles import carrying_z
 from jaxmf.samplers.hyper import update_feature_prior
 from jaxmf.samplers.smc import ParticleModel
 from jaxmf.types import Array, Key, PyTree
@@ -58,7 +59,7 @@ def filter_of_rows(model: LinearGaussianSpec, plan: GaussianFilterPlan) -> Parti
     exact proposal.
     """
     _check_plan(plan, model)
-    return ParticleModel(
+    particle = ParticleModel(
         init=Partial(init, plan, model),
         propose=Partial(propose, plan, model),
         extend=Partial(extend, plan, model),
@@ -66,6 +67,7 @@ def filter_of_rows(model: LinearGaussianSpec, plan: GaussianFilterPlan) -> Parti
         temper=Partial(temper, plan) if plan.anneal_steps else None,
         grow=Partial(grow, plan, model),
     )
+    return carrying_z(particle, rejuvenates=plan.rejuvenates)
 
 
 def _check_plan(plan: GaussianFilterPlan, model: LinearGaussianSpec) -> None:

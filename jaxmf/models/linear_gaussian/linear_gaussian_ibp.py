@@ -17,15 +17,15 @@ from jaxmf.model import Pair
 from jaxmf.models.linear_gaussian import annealed, chain, defaults, queries
 from jaxmf.models.linear_gaussian.filter import filter_of_rows
 from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
-from jaxmf.models.linear_gaussian.particle import GaussianFilterPlan, particle_draw
+from jaxmf.models.linear_gaussian.particle import GaussianFilterPlan, draw_of_particle
 from jaxmf.models.linear_gaussian.state import scales
 from jaxmf.priors.features import slots_of_prior
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model
 from jaxmf.samplers.cloud import TriggerFn
-from jaxmf.samplers.feature_particles import feature_filter
 from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
+from jaxmf.samplers.smc import particle_filter
 from jaxmf.types import Array, Draw, Key, PyTree
 
 
@@ -85,20 +85,7 @@ class LinearGaussianIBP(LinearGaussianSpec):
         is_left_open = self.column_noise is None and method in ("particle_filter", "smc")
         return replace(self, column_noise=False) if is_left_open else self
 
-    def matched(self, data: Dense) -> LinearGaussianIBP:
-        """The model with units and priors that were left open taken from a data set.
-
-        Args:
-          data: (N, D).
-        Raises:
-          ValueError: values so large or small that their squares leave the range of floats, a
-            feature scale so small that rows would need 10,000 features of that scale, or an offset
-            or a unit that is not one number a column.
-
-        Warns where a row needs more than 25 features of the scale that was set, and where columns
-        are in very different units but taken in one, as a scale or the offset was stated.
-        """
-        return defaults.matched(self, data)
+    matched = defaults.matched
 
     def sampler(
         self,
@@ -318,7 +305,7 @@ class LinearGaussianIBP(LinearGaussianSpec):
             anneal_from=float(anneal_from),
             anneal_steps=int(anneal_steps),
         )
-        return feature_filter(
+        return particle_filter(
             filter_of_rows(self.completed(), plan),
             num_particles=num_particles,
             resample_fn=resample_fn,
@@ -334,6 +321,4 @@ class LinearGaussianIBP(LinearGaussianSpec):
                 "leave column_noise out"
             )
 
-    def particle_draw(self, particle: PyTree, path: dict[str, Array], data: Dense) -> Draw:
-        """The draw recorded from one particle of the filter: that of a chain, with all of Z."""
-        return particle_draw(self, particle, path, data)
+    particle_draw = draw_of_particle

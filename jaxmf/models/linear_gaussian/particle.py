@@ -144,7 +144,7 @@ def add_row(particle: GaussianParticle, z_row: Array, x: Array, row: Array) -> G
     return feature_particles.with_row(particle, z_row, row)
 
 
-def particle_draw(
+def draw_of_particle(
     model: LinearGaussianSpec, particle: GaussianParticle, path: dict[str, Array], data: Dense
 ) -> Draw:
     """The draw recorded from one particle, with all of Z.

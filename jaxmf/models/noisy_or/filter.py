@@ -111,7 +111,7 @@ def add_row(
     return feature_particles.with_row(particle._replace(y=y, tally=tally), z_row, row)
 
 
-def particle_draw(
+def draw_of_particle(
     model: NoisyOrSpec, particle: NoisyOrParticle, path: dict[str, Array], data: Dense
 ) -> Draw:
     """The draw recorded from one particle, with all of Z.
@@ -154,13 +154,14 @@ def filter_of_rows(model: NoisyOrSpec, plan: NoisyOrFilterPlan) -> ParticleModel
     Raises ValueError: an unknown proposal.
     """
     check_word("proposal", plan.proposal, PROPOSALS)
-    return ParticleModel(
+    particle = ParticleModel(
         init=Partial(init, plan, model),
         propose=Partial(propose, plan, model),
         extend=Partial(extend, model),
         rejuvenate=Partial(rejuvenate, model),
         grow=Partial(grow),
     )
+    return feature_particles.carrying_z(particle, rejuvenates=plan.rejuvenates)
 
 
 def propose(

@@ -16,14 +16,15 @@ from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import noisy_or
 from jaxmf.model import Pair
 from jaxmf.models.noisy_or import chain, queries
-from jaxmf.models.noisy_or.filter import NoisyOrFilterPlan, filter_of_rows, particle_draw
+from jaxmf.models.noisy_or.filter import NoisyOrFilterPlan, draw_of_particle, filter_of_rows
 from jaxmf.models.noisy_or.noisy_or_spec import NoisyOrSpec, parameters_of
 from jaxmf.priors.features import slots_of_prior
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.samplers.cloud import TriggerFn
-from jaxmf.samplers.feature_particles import feature_filter, refuse_optimal
+from jaxmf.samplers.feature_particles import refuse_optimal
 from jaxmf.samplers.resampling import ResampleFn, systematic
+from jaxmf.samplers.smc import particle_filter
 from jaxmf.types import Array, Draw, Key, PyTree
 
 
@@ -230,7 +231,7 @@ class NoisyOrIBP(NoisyOrSpec):
         refuse_optimal(resample_fn, "a row has too many here")
         num_slots = self.num_slots(8 if capacity is None else capacity)
         plan = NoisyOrFilterPlan(num_slots, proposal=proposal, rejuvenates=rejuvenate_every > 0)
-        return feature_filter(
+        return particle_filter(
             filter_of_rows(self, plan),
             num_particles=num_particles,
             resample_fn=resample_fn,
@@ -239,9 +240,7 @@ class NoisyOrIBP(NoisyOrSpec):
             batch_size=batch_size,
         )
 
-    def particle_draw(self, particle: PyTree, path: dict[str, Array], data: Dense) -> Draw:
-        """The draw recorded from one particle of the filter: that of a chain, with all of Z."""
-        return particle_draw(self, particle, path, data)
+    particle_draw = draw_of_particle
 
 
 def _row_by_row(options: Mapping[str, object]) -> list[str]:

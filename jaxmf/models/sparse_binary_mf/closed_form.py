@@ -19,7 +19,7 @@ _TOLERANCE = 1e-6
 
 
 def closed_form(model: SparseBinaryMFSpec, data: SparseBinary) -> Draw:
-    """Arrays recorded of the solution, by name, as of an ascent.
+    """The closed-form fit, as `draw_of` records one; see `jaxmf.variational(analytic=True)`.
 
     Raises ValueError: the model or the data are not what the solution is for.
     """

@@ -216,22 +216,14 @@ class SparseBinaryMF(SparseBinaryMFSpec):
             num_devices=num_devices,
         )
 
-    def summary_of(self, draw: Draw) -> dict[str, tuple[float, float]]:
-        """Scalars of a fit by name: mean and sd, which is NaN for what has no distribution."""
-        return answers.summary(self, draw)
+    summary_of = answers.summary
 
     def alarms(self, draw: Draw, data: SparseBinary) -> list[tuple[str, str]]:
         """Alarms of a fit, a kind and a sentence each; empty where all is well."""
         del data
         return answers.alarms(self, draw)
 
-    def analytic(self, data: SparseBinary) -> Draw:
-        """The closed-form fit, as `draw_of` keeps one; see `jaxmf.variational(analytic=True)`.
-
-        Raises:
-          ValueError: the model or the data are not what the solution is for.
-        """
-        return closed_form.closed_form(self, data)
+    analytic = closed_form.closed_form
 
     def draw_of(self, last: state.AscentState) -> Draw:
         """Arrays recorded of the last state of an ascent, by name."""

@@ -136,15 +136,7 @@ class SparseBinarySeries(SparseBinarySeriesSpec):
 
     # --- questions to a fit -----------------------------------------------------------------------
 
-    def at_time(
-        self, draw: Draw, data: SparseSeries, time: float
-    ) -> tuple[dict[str, Array], SparseSeries]:
-        """A draw and its data at one time: one of the series, between two, or after the last.
-
-        Raises:
-          TypeError, ValueError: no finite number; the draw is of one time already.
-        """
-        return queries.at(self, draw, data, time)
+    at_time = queries.at
 
     def summary_of(self, draw: Draw) -> dict[str, tuple[float, float]]:
         """Scalars of a fit by name: mean and sd, which is NaN for what has no distribution."""
