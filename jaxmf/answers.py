@@ -60,7 +60,7 @@ def data_frame(caller: str, values: object, **options: object) -> pd.DataFrame:
 
 
 class Answer(ABC):
-    """What a posterior answers with: a table, arrays with labelled axes, text and HTML.
+    """Base of the answers of a posterior: a table, arrays with labelled axes, text and HTML.
 
     A subclass has `table`, and for arrays `_axes` and `_labels`, or `coordinates`.
     """
@@ -130,7 +130,7 @@ class Answer(ABC):
             getattr(adata, part)[f"{prefix}_{name}"] = array
 
     def _annotations(self, adata: object) -> list[tuple[str, str, np.ndarray]]:
-        """What is written into an AnnData: part of it, name and array."""
+        """Arrays to write into an AnnData: part of it, name and array."""
         written = []
         for name, (axes, values) in self.variables().items():
             array, part = np.asarray(values), "uns"

@@ -61,7 +61,7 @@ class RaisedFamily(SweptFamily):
 def annealed(
     model: NetworkModel, *, keep: str, capacity: int | None, split_merge: int
 ) -> AnnealedModel:
-    """What `jaxmf.smc` does with one state of a network whose groups have one prior.
+    """Kernels and densities for `jaxmf.smc` of a network whose groups have one prior.
 
     Args:
         model: with one indicator of every token.

@@ -148,7 +148,7 @@ def can_be_parallel(network: Wiring) -> bool:
 
 
 def _against_parallel(network: Wiring) -> Iterator[Exception]:
-    """What keeps the network from the parallel sweep, as errors."""
+    """Reasons why the network has no parallel sweep, as errors."""
     for name in network.indicators:
         block = network.blocks[name]
         if block.per:
@@ -309,7 +309,7 @@ def _split_merge(
 def record(
     plan: NetworkPlan, model: BlockModel, key: Key, state: NetworkState, data: object
 ) -> Draw:
-    """What a draw keeps; names of a block's quantities begin with the block's.
+    """Arrays of a draw, by name; names of a block's quantities begin with the block's.
 
     Fixed hyperparameters are the model's and not a draw's.
     """

@@ -75,7 +75,7 @@ class Network(Wiring, NetworkModel[Tokens]):
         return self.with_blocks(blocks) if blocks else self
 
     def notes(self, data: Tokens) -> tuple[str, ...]:
-        """What `matched` took from the tokens."""
+        """Choices that `matched` took from the tokens."""
         return notes_of_families(self, data)
 
     def network(self) -> Network:

@@ -71,7 +71,7 @@ def probabilities(network: Wiring, draw: Draw, name: str) -> Array:
 
 
 def pseudo_counts(network: Wiring, draw: Draw, name: str) -> Array:
-    """What an indicator's prior adds to the counts of every part: (K,) float."""
+    """Pseudo-counts of an indicator's prior for every part: (K,) float."""
     distribution, counts = network.blocks[name].distribution, counts_by_part(draw, name)
     cache = distribution.begin(counts, hyperparameters_of(network, draw, name), with_sizes=False)
     return jnp.broadcast_to(distribution.pseudo(cache)[0], counts.shape[-1:])

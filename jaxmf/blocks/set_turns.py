@@ -45,7 +45,7 @@ class SetTurns(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What the draw of every token reads."""
+    """Inputs of the draw of every token."""
 
     # block -> of indicators that are drawn (P, K); of others (V, P), so that the parts of a value
     # stand side by side

@@ -75,7 +75,7 @@ class TableMembers(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """What a pass over the tables leaves."""
+    """Result of a pass over the tables."""
 
     sides: Array  # (T,) int32, 0 in a and 1 in b
     counts: Array  # (3,) float, tables of a, b and c
@@ -85,7 +85,7 @@ class Scan(NamedTuple):
 
 
 class _Problem(NamedTuple):
-    """What all proposals of a step work on; tokens in the order of their batches."""
+    """Data shared by all proposals of a step; tokens in the order of their batches."""
 
     batches: Array  # (T,) int32
     columns: dict[str, Array]  # what the partitioned blocks need of the tokens

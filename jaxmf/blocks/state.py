@@ -8,7 +8,7 @@ from jaxmf.types import Array
 
 
 class NetworkState(NamedTuple):
-    """What the next step of a network needs; counts are taken afresh from the values."""
+    """State of a network's chain; counts are taken afresh from the values."""
 
     values: dict[str, Array]  # latent indicator -> (T,) int32, its value for every token
     # block -> the hyperparameters of its family or prior

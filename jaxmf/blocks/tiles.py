@@ -50,7 +50,7 @@ _LEAST = 1e-30
 
 
 class _SweepInput(NamedTuple):
-    """What a sweep reads; a device has the tokens of its documents."""
+    """Inputs of a sweep; a device has the tokens of its documents."""
 
     documents: Array  # (T,) int32, in the order of the sweep, as all of a token is
     words: Array  # (T,) int32

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_numpy(path: Path) -> Iterator[Any]:
-    """What numpy wrote, pickled objects refused; the file is closed where it cannot be read, too.
+    """Arrays that numpy wrote; refuses pickled objects, and closes a file that cannot be read.
 
     `numpy.load` of a path leaves a damaged archive open.
     """

@@ -18,7 +18,7 @@ from jaxmf.types import Names, PyTree
 
 
 class Elsewhere(NamedTuple):
-    """What a container keeps of cells of which each process has a part: see `from_process_rows`."""
+    """Cells of which each process has a part, as a container has them: see `from_process_rows`."""
 
     num_cells: int  # of all processes, as num_missing
     num_missing: int
@@ -35,7 +35,7 @@ class SpansProcesses(ChecksNames):
 
     @property
     def elsewhere(self) -> Elsewhere | None:
-        """What is known of cells (or tokens) that lie in several processes; None of others."""
+        """Facts about cells (or tokens) that lie in several processes; None of others."""
         return self.__dict__.get("_elsewhere")
 
     @property
@@ -156,7 +156,7 @@ class CellsById(SpansProcesses, ABC):
         return known or digest(type(self).__name__, self.shape, self._arrays())
 
     def _arrays(self) -> dict[str, object]:
-        """What the fingerprint is of, by name."""
+        """Arrays that the fingerprint is of, by name."""
         return {name: getattr(self, name) for name in self.leaves}
 
     @classmethod

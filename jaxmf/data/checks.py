@@ -24,7 +24,7 @@ def is_traced(*arrays: object) -> bool:
 
 
 def shown_id(names: Names | None, position: int) -> str:
-    """What a message calls a row or column: its id where there are ids."""
+    """Name of a row or column for messages: its id where there are ids."""
     return str(position) if names is None else repr(names.tolist()[position])
 
 
@@ -93,7 +93,7 @@ def as_mask(name: str, x: object, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def as_lines(name: str, x: object, needed: str) -> list[Any]:
-    """What there is one of for each line, as a list.
+    """Items of which there is one for each line, as a list.
 
     Raises TypeError: a text, or nothing that has lines.
     """

@@ -76,7 +76,7 @@ def cells_in_units(features: CellFeatures) -> CellFeatures:
 
 
 def _moments(values: np.ndarray, *, is_centred: bool) -> tuple[float, float]:
-    """What a column of numbers is less, and divided by."""
+    """Location and divisor of a column of numbers."""
     mean = float(values.mean()) if is_centred else 0.0
     spread = float(np.sqrt(np.mean((values - mean) ** 2)))
     return mean, spread if spread > _CONSTANT * abs(mean) else 1.0

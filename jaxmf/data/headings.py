@@ -51,7 +51,7 @@ def roles(headings: Sequence[str], *, with_value: bool = True) -> Roles | None:
 
 
 def kinds_of(headings: Sequence[str]) -> list[str | None] | None:
-    """What each heading says: row, column, value, time or index, or None; None for a line of data.
+    """Role of each heading: row, column, value, time or index, or None; None for a line of data.
 
     It is one where a cell is a number.
     """

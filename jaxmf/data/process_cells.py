@@ -157,7 +157,7 @@ def counts_of_lines(part: CellPart, shape: tuple[int, int]) -> tuple[np.ndarray,
 
 
 class CellFacts(NamedTuple):
-    """What a process says of its part; the first four must be the same in all."""
+    """Description of a process's part; the first four fields must be the same in all."""
 
     dtypes: list[str]
     has_row_names: bool

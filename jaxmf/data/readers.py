@@ -328,7 +328,7 @@ def _cell_error(
     line_number: int,
     columns_read: Sequence[int],
 ) -> ValueError:
-    """What is wrong with a cell that is no number, and what to do with columns such as its own.
+    """Error for a cell that is no number, with remedies for columns such as its own.
 
     Args: body: cells without those of ids; columns_read: where its columns stand in the file.
     """

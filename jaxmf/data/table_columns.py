@@ -270,7 +270,7 @@ def _names(first: Sequence[str]) -> list[str]:
 
 
 def named(first: Sequence[str], columns: Sequence[int]) -> list[str]:
-    """What some columns are called in options, below this first line."""
+    """Names of some columns for options, below this first line."""
     return [_names(first)[at] for at in columns]
 
 

@@ -374,7 +374,7 @@ def _is_long(value: object) -> bool:
 
 
 def _shown(name: str, value: object) -> str:
-    """What a reader sees of one value of a setting."""
+    """A value of a setting as a message shows it."""
     if _is_long(value):
         return "an array"
     return repr(_seed(value) if name == "seed" else value)

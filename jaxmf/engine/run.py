@@ -269,7 +269,7 @@ def _is_vectorized(chain_method: str, mesh: Mesh | None) -> bool:
 def _settings(
     key: Key, schedule: Schedule, num_chains: int, placement: Placement
 ) -> dict[str, object]:
-    """What a resumed run, and every one of several processes, must agree on."""
+    """Settings that a resumed run, and each of several processes, must share."""
     mesh = placement.mesh
     return {
         "seed": [

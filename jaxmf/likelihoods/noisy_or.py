@@ -46,12 +46,12 @@ class NoisyOrParameters(NamedTuple):
 
     @property
     def log_fail(self) -> Array:
-        """What an active cause adds to log P(x = 0)."""
+        """Contribution of an active cause to log P(x = 0)."""
         return jnp.maximum(jnp.log1p(-self.efficacy), jnp.log(_LEAST))
 
     @property
     def log_fail_unseen(self) -> Array:
-        """What a cause adds to log P(x = 0) when its activity is summed out."""
+        """Contribution of a cause to log P(x = 0) when its activity is summed out."""
         certain = jnp.log(_LEAST)
         return jnp.maximum(jnp.log1p(-self.efficacy * self.cause_probability), certain)
 

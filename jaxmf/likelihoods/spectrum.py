@@ -14,7 +14,7 @@ from jaxmf.types import Array
 
 
 class Spectrum(NamedTuple):
-    """What the likelihood needs of design and data to be evaluated at any two scales."""
+    """Statistics of design and data by which the likelihood is evaluated at any two scales."""
 
     eigenvalues: Array  # (K,) or (K, L) float, of the Gram matrix, not negative
     projections: Array  # the same shape: squared projections of the data on the eigenvectors
@@ -52,7 +52,7 @@ def log_normal(statistics: Spectrum, squares: Array, noise_scale: Array, ratio: 
 
 
 def shrinkage(statistics: Spectrum, ratio: Array) -> Array:
-    """What a ratio above zero adds to the residual, by eigenvector.
+    """Increase of the residual at a ratio above zero, by eigenvector.
 
     tr X'X - sum_k p_k / (lambda_k + r); the residual is tr X'X less p_k / lambda_k where removed.
     """

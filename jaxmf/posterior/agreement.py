@@ -85,7 +85,7 @@ def cell_agreement(posterior: Draws) -> CellAgreement | None:
 
 
 def described(found: CellAgreement, slow: list[str]) -> str:
-    """What has settled and what has not, in a sentence."""
+    """A sentence on which quantities have converged and which have not."""
     return (
         f"chains agree on predictions (95 % of the means of {found.num_cells} cells have an R-hat "
         f"of at most {found.rhat:.3f}, predictive sds differ by {found.spread:.1%}), not yet on "

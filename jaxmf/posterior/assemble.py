@@ -124,7 +124,7 @@ def _in_run(tree: PyTree, index: int) -> PyTree:
 
 
 def _stacked(draws: Iterable[Draw]) -> dict[str, np.ndarray]:
-    """What a draw holds, for every particle of every run: name -> (runs, particles, ...)."""
+    """Arrays of a draw for every particle of every run: name -> (runs, particles, ...)."""
     runs = [{name: np.asarray(x) for name, x in one.items()} for one in draws]
     return {name: np.stack([run[name] for run in runs]) for name in runs[0]}
 

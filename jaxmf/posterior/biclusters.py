@@ -214,7 +214,7 @@ def by_frequency(bits: np.ndarray) -> np.ndarray:
 
 
 class _Matches(NamedTuple):
-    """What all draws say of K features of one of them.
+    """Agreement of all draws with K features of one of them.
 
     (K, N) how probable it is that a row, or column, has a feature, (S, K) bool whether a draw has
     one like it, and (S,) weights of the draws.

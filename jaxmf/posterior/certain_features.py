@@ -101,7 +101,7 @@ class CertainFeatures(Answer):
         return frame.rename_axis(index="row")
 
     def values(self) -> pd.DataFrame:
-        """What the features look like, mean and sd: a pandas DataFrame with a line a column."""
+        """Mean and sd of the features: a pandas DataFrame with a line a column."""
         names = [f"{kind} {feature}" for feature in range(len(self)) for kind in ("mean", "sd")]
         values = np.stack([self.mean, self.sd], axis=1).reshape(len(names), -1)
         frame = data_frame("values", values.T, index=self.column_names, columns=names)

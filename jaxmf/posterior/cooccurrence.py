@@ -25,7 +25,7 @@ _SHOWN = 8
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Cooccurrence(ArrayAnswer):
-    """What pairs of R rows, or columns, share; it may be used as an array.
+    """Co-occurrence of pairs of R rows, or columns; it may be used as an array.
 
     ``found[i, j]`` is by position in ``names``. By id: name the rows in the question,
     ``post.cooccurrence(["ann", "bob"])[0, 1]``, or ask ``found.to_pandas()``, a line a pair.

@@ -286,7 +286,7 @@ def unlike_units(posterior: Draws) -> Iterator[Alarm]:
 
 
 def _remedy_of_units(posterior: Draws) -> str:
-    """What to do about columns in different units, by the settings that the model has."""
+    """Advice for columns in different units, by the settings that the model has."""
     takes_units = "column_unit" in settings_of(posterior.model)
     state = "give these, column_unit=(one number a column), or " if takes_units else ""
     return f"If columns are in different units, {state}divide each by its standard deviation"
@@ -371,7 +371,7 @@ def outside_support(posterior: Draws) -> Iterator[Alarm]:
 
 
 def _support_of(grades: np.ndarray, counts: np.ndarray) -> str | None:
-    """What to do about Gaussian noise on these grades; None where they are no scale."""
+    """Advice on Gaussian noise on these grades; None where they are no scale."""
     if not 2 <= grades.size <= _MOST_GRADES:
         return None
     is_halves = bool(np.all(2 * grades == np.round(2 * grades)))

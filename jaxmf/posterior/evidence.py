@@ -58,7 +58,7 @@ def annealed_evidence(trace: Mapping[str, np.ndarray]) -> Evidence:
 
 
 def annealing_fault(trace: Mapping[str, np.ndarray], num_particles: int) -> str | None:
-    """What forbids an error and what to do about it, for the middle of a sentence; None if nothing.
+    """Reason why no error is given, and a remedy, for the middle of a sentence; None if one is.
 
     Args: trace: see `annealed_evidence`.
     """

@@ -117,7 +117,7 @@ def standard_error_of_mean(values: np.ndarray, rows: np.ndarray, columns: np.nda
 
 
 class Conditionals(NamedTuple):
-    """What S draws say of M cells, (S, M) float each."""
+    """Moments and log densities of M cells given S draws, (S, M) float each."""
 
     mean: np.ndarray  # of a cell given a draw and all other cells
     log_density: np.ndarray  # of the observed value, likewise

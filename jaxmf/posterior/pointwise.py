@@ -46,7 +46,7 @@ _WITHOUT_CELLS = {
 
 
 class Units(NamedTuple):
-    """What a posterior has a likelihood of: cells, tokens, or whole rows."""
+    """Units of a pointwise likelihood: cells, tokens, or whole rows."""
 
     kind: str  # "cell", "token" or "row"
     # what the likelihood of one is conditional on: "independent" (the draw), "summed out" (the draw
@@ -137,7 +137,7 @@ class LogLikelihood(Answer):
 
 
 def units_of(posterior: Draws) -> Units:
-    """What the posterior has a likelihood of.
+    """The units that the posterior has a likelihood of.
 
     Raises ValueError: the model, or the run, has none; the message says why and what to do.
     """

@@ -47,7 +47,7 @@ class Scores(Answer):
     plain_probability: np.ndarray
 
     def table(self) -> dict[str, np.ndarray]:
-        """One line for each cell; what a table of recommendations shows."""
+        """One line for each cell; the columns that a table of recommendations shows."""
         return {"probability": self.probability, "score": self.mean, "sd": self.sd}
 
 
@@ -64,7 +64,7 @@ class ExpectedRatings:
     sd: np.ndarray
 
     def table(self) -> dict[str, np.ndarray]:
-        """What a table of recommendations shows."""
+        """Columns that a table of recommendations shows."""
         return {"mean": self.mean, "sd": self.sd}
 
 
@@ -81,7 +81,7 @@ class NextWords:
     sd: np.ndarray
 
     def table(self) -> dict[str, np.ndarray]:
-        """What a table of recommendations shows."""
+        """Columns that a table of recommendations shows."""
         return {"probability": self.probability, "sd": self.sd}
 
 
@@ -167,7 +167,7 @@ def _in_blocks(
     rows: np.ndarray,
     columns: np.ndarray,
 ) -> list[np.ndarray]:
-    """What is computed of cells, (M,) each, a block of them at a time, in bounded memory."""
+    """Results for cells, (M,) each, computed a block of them at a time, in bounded memory."""
     # few sizes of blocks, so that few programs serve all numbers of cells
     length = min(_SCORED_CELLS, 1 << max(rows.size - 1, 0).bit_length())
     parts = [
@@ -250,7 +250,7 @@ def known_cells(model: RanksColumns[Container], data: Any) -> csr_array:
 
 
 def _values_of_rows(posterior: Draws, rows: np.ndarray, by: str) -> np.ndarray:
-    """What the columns of some rows are ranked by: (R, D) float, writable."""
+    """Values by which the columns of some rows are ranked: (R, D) float, writable."""
     model = posterior.model
     if isinstance(model, ScoresCells):
         # means of Gaussian cells are in the order of their scores, and are cut off at 0 and 1

@@ -50,7 +50,7 @@ def sweep_note(options: Mapping[str, object]) -> str:
 
 
 class Alarm(NamedTuple):
-    """What is wrong with a run.
+    """A reason not to trust a run.
 
     Args:
         kind: one word or two for programs, such as ``"R-hat"``.
@@ -72,7 +72,7 @@ class Evidence(NamedTuple):
 
     @property
     def error_text(self) -> str:
-        """What is said of the error, after the value."""
+        """The standard error as text, after the value."""
         if np.isfinite(self.standard_error):
             return f"± {self.standard_error:.2f}"
         return "without an error that can be trusted"

@@ -88,7 +88,7 @@ def _limit(limit: Partial, data: Container) -> dict[str, Limit]:
 
 
 def facts(run: Run, num_replicas: int) -> dict[str, object]:
-    """What `Meta.run` says of the replicas.
+    """Facts about the replicas for `Meta.run`.
 
     Returns:
         ``temper``: R; ``powers``: R numbers, the geometric mean over chains; ``swap_acceptance``:

@@ -130,7 +130,7 @@ def group_weights(posterior: Draws, side: str = "row") -> GroupWeights:
 def preferences(
     posterior: Draws, side: str = "row", n: int = 10, *, titles: object = None
 ) -> TopEntries:
-    """What each group of rows of the reference draw likes best: its mean against all columns.
+    """The columns with the highest expected values in each group of rows of the reference draw.
 
     Args:
         side: "row", or "column" for what groups of columns are liked by.

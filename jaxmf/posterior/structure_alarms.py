@@ -204,7 +204,7 @@ def _why_none(posterior: Draws) -> str:
 
 
 def known_to_model(posterior: Draws) -> Iterator[Alarm]:
-    """What only the model knows of its draws, such as factors that are all switched off."""
+    """Alarms of the model itself, such as factors that are all switched off."""
     if posterior.is_variational and isinstance(posterior.model, WarnsOfFits):
         for kind, sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
             yield Alarm(kind, sentence)

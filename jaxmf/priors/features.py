@@ -151,7 +151,7 @@ def _rows_after(
 
 
 class _TwoParameters(Readable):
-    """What the priors with a mass and a concentration share."""
+    """Base of the priors with a mass and a concentration."""
 
     alpha: Array | float
     concentration: Array | float

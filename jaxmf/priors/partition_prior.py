@@ -54,7 +54,7 @@ class CountCache(NamedTuple):
 
 
 class PartitionPrior(Readable, ABC):
-    """What a network asks of a prior of partitions, and what all of them share.
+    """Base of the priors of partitions: the methods that a network calls.
 
     In the methods G is the number of batches, K the number of groups (slots); ``counts`` (G, K)
     int32 has the items of each batch in each group, ``batch`` and ``group`` are () int32,
@@ -159,7 +159,7 @@ class PartitionPrior(Readable, ABC):
         return (counts + tables.row(pseudo, group)) / _normalisers(cache, lanes)
 
     def pseudo(self, cache: CountCache) -> tuple[Array, Array]:
-        """What is added to counts, (K,), and whether there was room for a new group.
+        """Pseudo-counts, (K,), and whether there was room for a new group.
 
         Raises:
             TypeError: the groups of a batch mean nothing in another.

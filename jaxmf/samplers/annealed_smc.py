@@ -39,7 +39,7 @@ _NUM_HALVINGS = 40
 
 
 class AnnealedModel(NamedTuple):
-    """What one particle does; every field is a `Partial`, made by `annealed_model`.
+    """Functions of one particle; every field is a `Partial`, made by `annealed_model`.
 
     ``init(key, data, sizes) -> (state, overflow)``: a state from the prior with axes of these
     sizes, axis name -> int, None for those to begin with; and the axes that were too small for it.

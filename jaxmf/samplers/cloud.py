@@ -217,7 +217,7 @@ def combine_log_evidence(log_evidences: np.ndarray) -> tuple[float, float]:
 def trace_paths(
     kept: Mapping[str, np.ndarray], ancestors: np.ndarray, *, is_row: np.ndarray | None = None
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """What the particles that are alive in the end kept of every row, oldest row first.
+    """History of the particles that are alive in the end, oldest row first.
 
     Args:
         kept: arrays (T, P, ...), what each particle keeps of each step.

@@ -55,7 +55,7 @@ _NUM_CANDIDATES = 16  # of a birth
 
 
 class ExplicitFeatures(Protocol):
-    """What the sweeps ask of a model; `FeatureModel` at numbers for its hyperparameters has it.
+    """A model as the sweeps ask for it; `FeatureModel` at fixed hyperparameters is one.
 
     The likelihood may lack terms that depend on neither z nor y.
     """

@@ -17,7 +17,7 @@ from jaxmf.types import Array, Key, PyTree
 
 
 class FeaturePrior(RowByRowPrior, Protocol):
-    """What a sweep asks of the prior of Z; `IndianBuffet` and `BetaBernoulli` have it."""
+    """The prior of Z as sweeps ask for it; `IndianBuffet` and `BetaBernoulli` are ones."""
 
     def probability_parameters(self, counts: Array, num_rows: Array | int) -> tuple[Array, Array]:
         """(K,) floats a, b: the probability of a feature given its column is Beta(a, b)."""

@@ -92,7 +92,7 @@ def with_row(particle: Particle, z_row: Array, row: Array) -> Particle:
 
 
 def keep(particle: PyTree) -> dict[str, Array]:
-    """What the history keeps of a row."""
+    """The history of a row."""
     return {"z": particle.row}
 
 

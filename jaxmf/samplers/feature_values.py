@@ -36,7 +36,7 @@ _NUM_WIDTH_DRAWS = 64
 
 
 class Values(NamedTuple):
-    """What the moves ask of the likelihood, the features being fixed."""
+    """The likelihood as a function of Y, the features being fixed."""
 
     # y (K, D) -> (D,) log likelihoods of the observed cells of each column, where that of column d
     # depends on y[:, d] alone; None where cells may depend on all of Y

@@ -105,7 +105,7 @@ def counted(
 
 
 class MoveFacts(TypedDict):
-    """What `Meta.run` says of a move."""
+    """Facts about a move for `Meta.run`."""
 
     proposals: list[int]  # of each step after the warm-up, of every chain
     # the share of the counted proposals that was, over all chains; None where none was counted
@@ -113,7 +113,7 @@ class MoveFacts(TypedDict):
 
 
 def facts(state: PyTree) -> dict[str, MoveFacts]:
-    """What `Meta.run` says of the last state of chains (C, ...): of every move, by its name."""
+    """Facts for `Meta.run` from the last state of chains (C, ...), by the name of a move."""
     schedule = getattr(state, "schedule", None) or {}
     found: dict[str, MoveFacts] = {}
     for name, record in schedule.items():

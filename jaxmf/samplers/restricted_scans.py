@@ -14,7 +14,7 @@ from jaxmf.types import Array, Key, PyTree
 
 
 class LabelledPrior(FeaturePrior, Protocol):
-    """What the move asks of the prior of Z; `IndianBuffet` and `BetaBernoulli` have it."""
+    """The prior of Z as the move asks for it; `IndianBuffet` and `BetaBernoulli` are ones."""
 
     def log_prob_labelled(self, counts: Array, num_rows: Array | int) -> Array:
         """() float, a sum over columns of log Lambda or log p, up to a constant in the counts."""
@@ -27,7 +27,7 @@ class PairLikelihood(Protocol):
     """
 
     def start(self, rest: Array) -> PyTree:
-        """What stays: everything that depends only on Z without the two columns, (N, K) bool."""
+        """Everything that depends only on Z without the two columns, (N, K) bool."""
 
     def at(self, fixed: PyTree, pair: Array) -> PyTree:
         """Statistics of the two columns (N, 2) float, from nothing."""

@@ -139,7 +139,7 @@ def joining_log_odds(
 
 
 def joining_gains(column: Array, fixed: PyTree, likelihood: PairLikelihood) -> Array:
-    """What the bit of each row adds to the log likelihood, given the column of the others: (N,)."""
+    """Gain of the log likelihood by the bit of each row, given those of the others: (N,)."""
     pair = _beside_nothing(column)
     statistics = likelihood.at(fixed, pair)
     settings = jnp.array([[0.0, 0.0], [1.0, 0.0]], pair.dtype)

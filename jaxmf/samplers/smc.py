@@ -39,7 +39,7 @@ _CloudAndNeeds = tuple[Cloud, dict[str, Array]]  # and on which axes particles n
 
 
 class ParticleModel(NamedTuple):
-    """What one particle does; every field is a `Partial`.
+    """Functions of one particle; every field is a `Partial`.
 
     ``init(key, data) -> particle``: before the first row.
     ``propose(key, particle, data, row) -> (choices, log_weights, overflow)``: the children a

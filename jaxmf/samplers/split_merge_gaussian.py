@@ -63,7 +63,7 @@ class PairStatistics(NamedTuple):
 
 
 class _Quantities(NamedTuple):
-    """What the density needs, with any leading axes: G, c c' (..., G, 2, 2) and c w (..., G, 2)."""
+    """Statistics of the density, with any leading axes: G, c c' (..., G, 2, 2), c w (..., G, 2)."""
 
     gram: Array
     product: Array
@@ -181,7 +181,7 @@ def _solve_rows(rows: Array, factor: Array) -> Array:
 def _changed(
     fixed: Fixed, statistics: PairStatistics, row: Array, setting: Array, changes: Array
 ) -> _Quantities:
-    """What the density needs after changes (..., 1, 2) of a row's setting."""
+    """Statistics of the density after changes (..., 1, 2) of a row's setting."""
     r_m, leverage, residual, squares = (
         _row(leaf, row) for leaf in (fixed.r_m, fixed.leverage, fixed.residual, fixed.squares)
     )

@@ -244,7 +244,7 @@ def _counted(replicas: Replicas, order: Array, probabilities: Array, is_warmup: 
 
 
 def _at_power_one(read: Partial, key: Key, replicas: Replicas, data: PyTree) -> Draw:
-    """What a draw of the replica at power 1 keeps."""
+    """Arrays of a draw, of the replica at power 1."""
     return read(key, jax.tree.map(lambda leaf: leaf[0], replicas.states), data)
 
 

@@ -53,7 +53,7 @@ _RUNS: dict[str, dict[str, int]] = {
 
 @dataclasses.dataclass(frozen=True)
 class ModelReport:
-    """What `check_model` has tried.
+    """The checks that `check_model` has made.
 
     Args:
         checks: one line a check, in the order in which they were made.

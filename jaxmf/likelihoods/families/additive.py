@@ -51,7 +51,7 @@ class AdditiveFamily(Family):
 
     @abstractmethod
     def statistic(self, value: Array) -> PyTree:
-        """What one value adds to the statistics of its group.
+        """Contribution of one value to the statistics of its group.
 
         Args:
             value: () float, or (D,).

@@ -20,7 +20,7 @@ from jaxmf.types import Array, PyTree
 
 
 def begin(family: Family, by_column: tuple[Array, ...]) -> PyTree:
-    """What a sweep keeps.
+    """Cache of a sweep.
 
     Args: by_column: the leaves of the family's statistics, (G, D, ...) each.
     """

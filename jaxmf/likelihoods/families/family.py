@@ -31,7 +31,7 @@ Hyperparameters = dict[str, Array]
 
 
 class SweptFamily(Readable, ABC):
-    """What a sweep over indicators needs of a family.
+    """A family as a sweep over indicators asks for it.
 
     Attributes:
         is_log: whether `predictive` gives logarithms.
@@ -52,7 +52,7 @@ class SweptFamily(Readable, ABC):
         return any(getattr(self, name) is None for name in self.standard_settings)
 
     def settings_from(self, values: Array, *, num_groups: float) -> Mapping[str, object]:
-        """What may be left open, by name, on the scale of some values; see `known_from`.
+        """Settings that may be left open, by name, on the scale of some values; see `known_from`.
 
         A family with `standard_settings` defines it. It is traced with the values.
         """

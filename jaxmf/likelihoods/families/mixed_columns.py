@@ -155,7 +155,7 @@ class MixedColumns(Family):
         return parts
 
     def _in_order(self, pieces: list[Array]) -> Array:
-        """What the parts have (..., D'), as (..., D) in the order of the columns."""
+        """Values of the parts (..., D'), as (..., D) in the order of the columns."""
         order = np.argsort(np.concatenate([columns for _, columns in self._parts()]))
         return jnp.concatenate(pieces, axis=-1)[..., order]
 

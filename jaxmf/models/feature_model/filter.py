@@ -59,13 +59,14 @@ class FeatureFilterPlan:
 
 def filter_of_rows(model: FeatureModelSpec, plan: FeatureFilterPlan) -> ParticleModel:
     """Functions of the filter: how a particle takes a row."""
-    return ParticleModel(
+    particle = ParticleModel(
         init=Partial(init, plan, model),
         propose=Partial(propose, model),
         extend=Partial(extend),
         rejuvenate=Partial(rejuvenate, model),
         grow=Partial(grow, model),
     )
+    return feature_particles.carrying_z(particle, rejuvenates=plan.rejuvenates)
 
 
 def init(

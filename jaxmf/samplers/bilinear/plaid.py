@@ -26,7 +26,7 @@ from jaxmf.types import Array, Key, PyTree
 
 
 class PlaidRow(NamedTuple):
-    """What the other rows say of w, and what a row brings."""
+    """Distribution of w given the other rows, and the statistics of a row."""
 
     precision: Array  # (K, K) float, Lambda
     mean: Array  # (K,) float, omega
@@ -75,7 +75,7 @@ _scan_bits_fused = fused_on_cpu(_scan_bits)
 
 
 class _Design(NamedTuple):
-    """What no row changes: V (J, K) float, V'V, r, the prior mean of w (K,) and the noise scale."""
+    """Constants of a sweep: V (J, K) float, V'V, r, the prior mean of w (K,), the noise scale."""
 
     v: Array
     v_gram: Array

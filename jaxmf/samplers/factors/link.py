@@ -43,7 +43,7 @@ class Link(NamedTuple):
 
 
 class FeatureSpectrum(NamedTuple):
-    """What the features X (N, F) of a part have to do with each other."""
+    """Products of the features X (N, F) of a part with each other."""
 
     vectors: Array  # orthonormal eigenvectors of X'X (F, F), or of XX' (N, N) where that is smaller
     values: Array  # their eigenvalues

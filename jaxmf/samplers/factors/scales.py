@@ -166,7 +166,7 @@ def scaled(side: FactorSide, log_scales: Array) -> FactorSide:
 
 
 class Terms(NamedTuple):
-    """What the density of the scale of each of K factors of a side depends on.
+    """Coefficients of the density of the scale of each of K factors of a side.
 
         log p(t) = -n t - a exp(-2 t) / 2 - b exp(-t) + constant
 

@@ -24,7 +24,7 @@ _LONG = 48
 
 
 class _CellInputs(NamedTuple):
-    """What the kernel reads of cells that have features."""
+    """Inputs of the kernel for cells that have features."""
 
     cells: Array  # (C, 4) int32, their positions
     features: Array  # (T + 1, F) float, of `Design`
@@ -33,7 +33,7 @@ class _CellInputs(NamedTuple):
 
 
 class _KernelInput(NamedTuple):
-    """What the kernel reads. D is padded to P, a multiple of four, and lines to W, one of eight."""
+    """Inputs of the kernel. D is padded to P, a multiple of four, and lines to W, one of eight."""
 
     starts: Array  # (N + 1,) int32, the first chunk of every row, and the end
     others: Array  # (C, 4) int32, the columns of the cells

@@ -44,7 +44,7 @@ def shift_level(
     row_prior: NormalInverseWishart,
     column_prior: NormalInverseWishart,
 ) -> tuple[FactorSide, FactorSide]:
-    """What the rows' factors and biases have in common, against the biases of the columns.
+    """Moves the common level of the rows' factors and biases to the biases of the columns.
 
     Args: normals (D,) float, standard normal.
     Returns both sides, z = (a, t) from its normal conditional: its density is that of the rows'

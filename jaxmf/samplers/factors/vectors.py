@@ -22,7 +22,7 @@ _CELLS_A_PIECE = 2**14
 
 
 class Known(NamedTuple):
-    """What is known of rows, columns and cells; without any entries where there is nothing."""
+    """Features of rows, columns and cells; without any entries where there are none."""
 
     rows: Array  # (N, Fr) float
     columns: Array  # (M, Fc) float

@@ -32,7 +32,7 @@ _NUM_SCANS = 1
 
 
 class Gains(NamedTuple):
-    """What one and two more active causes add to the log likelihood of each cell, (N, D) float."""
+    """Gains of the log likelihood of each cell by one and two more active causes, (N, D) float."""
 
     one: Array
     two: Array
@@ -91,7 +91,7 @@ class NoisyOrColumns:
 
 
 def _added(setting: Array, one: Array, two: Array) -> Array:
-    """What a row with bits (..., 2) float adds to the statistics, (..., 3, D)."""
+    """Contribution of a row with bits (..., 2) float to the statistics, (..., 3, D)."""
     alone = setting[..., None] * one
     count = jnp.sum(setting, axis=-1)[..., None, None]
     return jnp.concatenate(

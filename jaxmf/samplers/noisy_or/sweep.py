@@ -154,7 +154,7 @@ def draw_row(
 
 
 class _Slots(NamedTuple):
-    """What a scan knows of the slots (K,) before it visits them."""
+    """Values of the slots (K,) that a scan needs before it visits them."""
 
     order: Array  # float uniforms; slots are visited from the smallest up
     threshold: Array  # float, a bit flips where it is below the log odds of that
