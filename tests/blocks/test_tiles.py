@@ -35,7 +35,8 @@ def check_against_enumeration(title, *, words=WORDS, data=DATA, num_chains=20_00
     def state_of(labels):
         return NetworkState({"topic": labels}, hyperparameters, {})
 
-    log_joint = jax.vmap(lambda labels: network.log_joint(state_of(labels), data))(states)
+    density = jax.vmap(lambda labels: network.log_joint(state_of(labels), data))
+    log_joint = jax.jit(density)(states)
     posterior = np.asarray(jax.nn.softmax(log_joint), float)
     posterior /= posterior.sum()
     chosen = np.random.default_rng(0).choice(len(states), size=num_chains, p=posterior)

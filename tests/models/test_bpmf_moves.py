@@ -91,7 +91,7 @@ CASES = {
 }
 
 
-@pytest.mark.tiers(slow=["features", "part of indicators"])
+@pytest.mark.tiers(slow=["features", "level of the linked", "cells", "part of indicators"])
 @pytest.mark.parametrize("name", CASES)
 def test_moves_have_their_conditional_and_change_no_cell(name):
     make, move, degrees = CASES[name]
@@ -117,6 +117,7 @@ def test_a_move_of_factors_that_leaves_their_covariance_is_caught(monkeypatch):
     assert np.ptp(densities) > 0.1
 
 
+@pytest.mark.slow
 def test_features_whose_link_stays_are_caught(monkeypatch):
     """Broken twin: coefficients moved as if the columns' link had no prior."""
     right = shifts.shift_features
