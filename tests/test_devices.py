@@ -135,6 +135,7 @@ def test_samplers_that_are_built_by_hand_follow_the_default_device(monkeypatch):
     assert devices.platform_of(ROWS, Mesh(np.array(jax.devices("cpu")), ("chain",))) == "cpu"
 
 
+@pytest.mark.slow
 def test_a_run_goes_by_the_device_that_holds_the_data(monkeypatch):
     seen = []
 

@@ -191,6 +191,7 @@ def test_data_are_simulated_with_full_products(name, products_seen):
     assert set(products_seen) == {HIGHEST}
 
 
+@pytest.mark.slow
 def test_runs_and_their_predictions_have_full_products_whatever_the_caller_has_set(products_seen):
     model, data = registry.get("linear-gaussian-ibp").example()
     with jax.default_matmul_precision("bfloat16"):

@@ -289,6 +289,7 @@ def test_columns_of_several_kinds_keep_to_their_values():
     assert np.all(np.isfinite(post.predict(new_rows=table[:4]).mean))
 
 
+@pytest.mark.slow
 def test_categories_have_the_probability_of_each_value():
     """By the counts of the group of the row, a column at a time; columns may have other values."""
     table = np.array([[0.1, 0, 2], [0.0, 0, 2], [9.0, 1, np.nan], [9.1, 1, 0], [9.2, np.nan, 0]])

@@ -199,6 +199,7 @@ def test_entries_in_different_units_raise_an_alarm_and_ratings_do_not():
     assert not any(data_alarms.unlike_units(post))
 
 
+@pytest.mark.slow
 def test_a_run_says_that_it_took_columns_in_standard_deviations(tmp_path):
     post = mf.sample(*in_units("bpmf", POWERS), **RUN)
     (note,) = post.meta.notes
@@ -345,6 +346,7 @@ def test_an_annealed_run_in_units_of_columns_has_the_evidence_of_the_scaled_matr
     np.testing.assert_allclose(wide.log_evidence, plain.log_evidence + log_unit, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_real_factors_in_units_of_columns_are_those_of_the_scaled_matrix():
     wide, plain = both_in_units("bpmf", mf.sample, **RUN)
     check_answers(wide, plain)

@@ -521,7 +521,7 @@ def test_grown_capacity_makes_the_same_choices(entry, method):
 
 
 @pytest.mark.tiers(
-    slow=["binary-mf/sample", "feature-model/sample"],
+    slow=["binary-mf/sample", "feature-model/sample", "sparse-binary-series/variational"],
     exhaustive=[
         "bi-lda/sample",
         "feature-model/particle_filter",
