@@ -172,6 +172,8 @@ _AS_OPTIONS = (
         r"one file is read at a time (or, of texts, a folder of .txt files), and \1 is further",
     ),
     ("^n must be", "-n must be"),
+    ("of answers 1 to V pass answer - 1", "of answers 1 to V pass --recode 1=0,2=1,... up to V"),
+    (r"use \"error\" or \"drop\", or new_rows=", "use error or drop, or --new-rows"),
     (
         "has no cells to predict; see top_entries, transform and document_completion",
         "has no cells to predict; jaxmf recommend and jaxmf report answer of it",

@@ -94,7 +94,12 @@ def _warn_of_alike(argument: str, ids: Collection[Hashable]) -> None:
 def _how_to_rename(argument: str) -> str:
     """In pandas and AnnData, where it is plain whether ids are of rows or of columns."""
     if "column" in argument:
-        return " (df.columns = range(len(df.columns)), or adata.var_names_make_unique())"
+        count = "df.T.groupby(level=0).cumcount().astype(str)"
+        return (
+            f" (df.columns = df.columns.astype(str) + '-' + {count}, or "
+            "adata.var_names_make_unique()), or average columns of one id "
+            "(df.T.groupby(level=0).mean().T)"
+        )
     if "row" in argument:
         count = "df.groupby(level=0).cumcount().astype(str)"
         return (

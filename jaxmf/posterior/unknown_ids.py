@@ -57,7 +57,8 @@ def _check_prior(posterior: Draws) -> None:
     if not isinstance(model, TakesUnknownIds):
         raise ValueError(
             f'unknown="prior": {type(model).__name__} answers for rows and columns of the data '
-            'alone; use "error" or "drop", or new_rows='
+            'alone; use "error" or "drop", or new_rows= with what is known of the row (of '
+            'a basket without items ["nothing"], with unknown="drop")'
         )
 
 

@@ -332,6 +332,17 @@ def test_cells_that_were_not_observed():
     assert everything.num_missing == whole.num_missing == 0
 
 
+def test_the_advice_for_ids_that_stand_twice_gives_unique_ones():
+    df = pd.DataFrame(np.arange(6.0).reshape(2, 3), columns=["DUP", "MIR", "DUP"])
+    with pytest.raises(ValueError, match="'DUP' stands at positions 0 and 2") as error:
+        as_container(df, Dense, "data")
+    advice = str(error.value)
+    renamed = advice.split("rename them (df.columns = ")[1].split(", or adata")[0]
+    averaged = advice.split("average columns of one id (")[1].removesuffix(").")
+    assert list(eval(renamed, {"df": df})) == ["DUP-0", "MIR-0", "DUP-1"]
+    assert eval(averaged, {"df": df})["DUP"].tolist() == [1.0, 4.0]
+
+
 def test_a_pair_that_stands_twice_is_one_one():
     bought = [("bo", "tea"), ("ann", "jam"), ("bo", "tea"), ("bo", "jam"), ("ann", "jam")]
     once = SparseBinary.from_pairs(list(dict.fromkeys(bought)))

@@ -1,5 +1,7 @@
 """Mixtures of columns of categories: what is asked by, predicted, and said of their cells."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -80,6 +82,21 @@ def test_the_prediction_of_a_category_is_the_most_probable_one(post):
     asked = np.isin(chances.columns, QUESTIONS)
     best = chances.levels[np.argmax(chances.values[asked], axis=1)]
     np.testing.assert_array_equal(best, found.mean[is_category])
+
+
+def test_more_cells_than_rows_are_drawn_by_rows(classes):
+    """As many draws as there are cells in the rows, not as many rows as there are cells."""
+    where = np.divmod(np.arange(240), 4)
+    draw = {name: values[0, 0] for name, values in classes.draws.items()}
+    args = jax.random.key(0), draw, classes.data, *map(jnp.asarray, where)
+    work = str(jax.make_jaxpr(classes.model.draw_cells)(*args))
+    assert "60,4]" in work.replace(" ", "")
+    assert "240,4]" not in work.replace(" ", "")
+    found = classes.predict(mf.Positions(*where), num_draws=2000)
+    known = classes.probabilities(mf.Positions(*where))
+    shares = np.stack([(found.draws == level).mean(axis=0) for level in known.levels], axis=1)
+    assert np.abs(shares - known.values).max() < 0.06
+    assert np.abs(shares - known.values).mean() < 0.012
 
 
 def test_cells_of_new_rows_have_probabilities(post):

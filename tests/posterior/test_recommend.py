@@ -115,8 +115,14 @@ def test_models_that_cannot_answer_for_new_or_unknown_rows_say_so(baskets):
     post = rated(mf.URP(2, family=mf.NormalInverseGamma(), values=None))
     with pytest.raises(ValueError, match="URP does not predict real values of new_rows"):
         post.recommend(new_rows=FIRST_RATINGS)
-    with pytest.raises(ValueError, match='unknown="prior": SparseBinaryMF answers for rows'):
+    with pytest.raises(ValueError, match='unknown="prior": SparseBinaryMF .*without items'):
         baskets.recommend(["nobody"], unknown="prior")
+    with pytest.raises(ValueError, match=r"with an empty basket pass \["):
+        mf.SparseBinary.from_baskets({"nobody": []})
+    nothing = mf.SparseBinary.from_baskets({"nobody": ["nothing"]})
+    found = baskets.recommend(new_rows=nothing, n=NUM_COLUMNS, unknown="drop")
+    assert found.row_names.tolist() == ["nobody"]
+    assert sorted(found.columns[0]) == list(range(NUM_COLUMNS))
     with pytest.raises(ValueError, match="row_features: this SparseBinaryMF was fitted without"):
         baskets.recommend(row_features=Features(np.ones((1, 1))))
 

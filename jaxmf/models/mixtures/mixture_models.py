@@ -239,9 +239,17 @@ class _Mixture(NetworkModel[Dense]):
         return jax.vmap(log_density, (0, None, 0))(parts, weights, values)
 
     def draw_cells(self, key: Key, draw: Draw, data: Dense, rows: Array, columns: Array) -> Array:
-        """A draw from the predictive distribution of every cell, each by itself: (M,) float."""
+        """A draw from the predictive distribution of every cell: (M,) float.
+
+        Each by itself; if there are more cells than rows, whole rows are drawn instead, which is
+        less work, and the cells of a row share its group.
+        """
         if self.predicts_its_rows:
             group_key, value_key = jax.random.split(key)
+            if rows.shape[0] > data.num_rows:
+                shares = self._shares_of_rows(draw, data, jnp.arange(data.num_rows))
+                groups = draw_indices(group_key, shares)
+                return self._drawn_rows(value_key, draw, data, groups)[rows, columns]
             groups = draw_indices(group_key, self._shares_of_rows(draw, data, rows))
             drawn = self._drawn_rows(value_key, draw, data, groups)
             return drawn[jnp.arange(rows.shape[0]), columns]
