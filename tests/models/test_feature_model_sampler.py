@@ -16,7 +16,7 @@ from jaxmf.models.feature_model import FeatureModel
 from jaxmf.models.feature_model.feature_model_spec import bind
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers import explicit_rows, feature_values
-from jaxmf.testing import check_kernel, check_means, check_prior
+from jaxmf.testing import check_means, check_prior
 from tests import FAST_COMPILE, LONG_RUNS
 from tests.models.test_feature_model import (
     GAUSSIAN,
@@ -28,6 +28,7 @@ from tests.models.test_feature_model import (
     noisy_or_exact,
     noisy_or_model,
 )
+from tests.support.joint_checks import check_setup
 
 NUM_ROWS, NUM_COLUMNS = 3, 2
 OBSERVED = jnp.array([[True, True], [False, True], [True, False]])
@@ -133,15 +134,8 @@ class Setup(NamedTuple):
         return found
 
     def check(self, kernel=None, *, key, **options):
-        return check_kernel(
-            step_of(self.model) if kernel is None else kernel,
-            sample_prior=self.sample_prior,
-            simulate=self.simulate,
-            statistics=self.statistics,
-            key=jax.random.key(key),
-            compiler_options=FAST_COMPILE,
-            **options,
-        )
+        kernel = step_of(self.model) if kernel is None else kernel
+        return check_setup(self, kernel, key=jax.random.key(key), **options)
 
 
 def step_of(model, **options):

@@ -18,9 +18,10 @@ from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers import collapsed_sweep as collapsed
 from jaxmf.samplers import parallel_sweep as parallel
 from jaxmf.samplers.feature_layout import num_features
-from jaxmf.testing import check_kernel, check_prior
+from jaxmf.testing import check_prior
 from tests import FAST_COMPILE
 from tests.support.containers import without_cells
+from tests.support.joint_checks import check_setup
 
 NUM_ROWS, NUM_COLUMNS = 4, 2
 OBSERVED = jnp.array([[True, True], [False, True], [True, True], [True, False]])
@@ -86,16 +87,7 @@ class Setup(NamedTuple):
                 found[f"log {name} times size"] = jnp.log(value) * jnp.sum(data.values**2)
         return found
 
-    def check(self, kernel, *, key, **options):
-        return check_kernel(
-            kernel,
-            sample_prior=self.sample_prior,
-            simulate=self.simulate,
-            statistics=self.statistics,
-            key=key,
-            compiler_options=FAST_COMPILE,
-            **options,
-        )
+    check = check_setup
 
 
 def sweep_kernel(model, sweep):

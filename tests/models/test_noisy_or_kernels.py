@@ -23,9 +23,10 @@ from jaxmf.models.noisy_or.updates import (
 )
 from jaxmf.samplers.noisy_or import informed, moves, parallel
 from jaxmf.samplers.noisy_or import sweep as sequential
-from jaxmf.testing import check_kernel, check_prior
+from jaxmf.testing import check_prior
 from tests import FAST_COMPILE
 from tests.support.containers import without_cells
+from tests.support.joint_checks import check_setup
 
 NUM_ROWS, NUM_COLUMNS = 4, 3
 OBSERVED = jnp.array(
@@ -89,16 +90,7 @@ class Setup(NamedTuple):
                 found[f"log {name} times ones"] = jnp.log(value) * jnp.sum(x)
         return found
 
-    def check(self, kernel, *, key, **options):
-        return check_kernel(
-            kernel,
-            sample_prior=self.sample_prior,
-            simulate=self.simulate,
-            statistics=self.statistics,
-            key=key,
-            compiler_options=FAST_COMPILE,
-            **options,
-        )
+    check = check_setup
 
 
 def step_kernel(model, **options):

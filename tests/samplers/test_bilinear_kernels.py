@@ -12,9 +12,10 @@ from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers.bilinear import collapsed
 from jaxmf.samplers.bilinear import rows as bilinear_rows
 from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
-from jaxmf.testing import check_kernel, check_prior
+from jaxmf.testing import check_prior
 from tests import FAST_COMPILE, LONG_RUNS
 from tests.support.containers import without_cells
+from tests.support.joint_checks import check_setup
 
 NUM_ROWS, NUM_COLUMNS, CAPACITY = 4, 3, 9
 OBSERVED = jnp.array([[1, 1, 0], [0, 1, 1], [1, 1, 1], [0, 0, 1]], bool)
@@ -110,11 +111,9 @@ class Setup(NamedTuple):
     def check(
         self, key, *, num_steps=3, num_replicates=4_096, compiler_options=FAST_COMPILE, **options
     ):
-        return check_kernel(
+        return check_setup(
+            self,
             lambda key, state, data: self.kernel(key, state, data, **options),
-            sample_prior=self.sample_prior,
-            simulate=self.simulate,
-            statistics=self.statistics,
             key=jax.random.key(key),
             num_steps=num_steps,
             num_replicates=num_replicates,

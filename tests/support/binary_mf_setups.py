@@ -10,8 +10,7 @@ import pytest
 from jaxmf import Bernoulli, BetaBernoulli, BinaryMF, Gaussian, IndianBuffet, Poisson
 from jaxmf.data import Dense
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS
-from jaxmf.testing import check_kernel
-from tests import FAST_COMPILE
+from tests.support.joint_checks import check_setup
 
 SHAPE = (4, 3)
 OBSERVED = jnp.array(
@@ -124,15 +123,8 @@ class Setup(NamedTuple):
         return found
 
     def check(self, kernel, *, key=None, **options):
-        return check_kernel(
-            kernel,
-            sample_prior=self.sample_prior,
-            simulate=self.simulate,
-            statistics=self.statistics,
-            key=jax.random.key(31) if key is None else key,
-            compiler_options=FAST_COMPILE,
-            **options,
-        )
+        key = jax.random.key(31) if key is None else key
+        return check_setup(self, kernel, key=key, **options)
 
 
 LIKELIHOODS = {"gaussian": Gaussian, "logistic": Bernoulli, "poisson": Poisson}
