@@ -202,13 +202,10 @@ def density_terms(
 
     log p(observed cells | features, other rows) is minus half their sum, up to a constant.
 
-    Args:
-      gap: (..., L) float, B_o'(x - B mu'z').
-      squares: (...) float, |x - B mu'z'|^2 over o; not looked at where nothing is missing.
-      inflation: (..., L) float, the diagonal of D.
-      gram: (L, L) float, B_o'B_o, or None where nothing is missing.
-    Returns:
-      Two arrays (...) float.
+    Args: gap (..., L) float, B_o'(x - B mu'z'); squares (...) float, |x - B mu'z'|^2 over o, not
+    looked at where nothing is missing; inflation (..., L) float, the diagonal of D; gram (L, L)
+    float, B_o'B_o, or None where nothing is missing.
+    Returns two arrays (...) float.
     """
     if gram is None:
         # M has rounding where the noise is next to nothing, and z M z is not negative: at -1 a row

@@ -115,15 +115,10 @@ def sweep_collapsed_rows(
 ) -> tuple[Array, Array | None, Array]:
     """One pass over the rows; leaves p(Z, missing cells | observed cells) invariant.
 
-    Args:
-      z: (N, K) bool.
-      cells: (N, D) float, missing cells imputed; None where none is missing.
-      statistics: Z'Z (K, K) and Z' targets (K, P).
-      num_fixed: the first `num_fixed` slots hold fixed features, which never change.
-      num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
-        earlier rows once more. The others are left as they are and must have no features.
-    Returns:
-      z, cells, and () bool: whether a row needed more slots than there are.
+    Args: z (N, K) bool; cells (N, D) float, missing cells imputed, or None where none is missing;
+    statistics: Z'Z (K, K) and Z' targets (K, P); num_fixed, num_rows: as in
+    `feature_layout.sweep_rows`.
+    Returns z, cells, and () bool: whether a row needed more slots than there are.
     """
     total_rows = z.shape[0]
     size = min(_ROWS_A_BLOCK, total_rows)

@@ -114,17 +114,10 @@ def collapsed_sweep(
 
     What is done with a row stands in `collapsed_rows.py`.
 
-    Args:
-      z: (N, K) bool.
-      x: (N, D) float, missing cells imputed.
-      observed: (N, D) bool, or None when nothing is missing.
-      num_fixed: the first `num_fixed` slots hold fixed features, such as an always-on one:
-        they are part of the likelihood and never change.
-      whole_rows: draw each row from all its 2^K settings at once, not bit by bit.
-      num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
-        earlier rows once more. The others are left as they are and must have no features.
-    Returns:
-      z, x, and () bool: whether a row needed more slots than there are.
+    Args: z (N, K) bool; x (N, D) float, missing cells imputed; observed (N, D) bool, or None when
+    nothing is missing; num_fixed, num_rows: as in `sweep_collapsed_rows`; whole_rows: draw each row
+    from all its 2^K settings at once, not bit by bit.
+    Returns z, x, and () bool: whether a row needed more slots than there are.
     """
     rows = _LinearRows(x, observed, scales, z.shape[1], draw_whole_row if whole_rows else draw_bits)
     z, drawn, overflow = sweep_collapsed_rows(

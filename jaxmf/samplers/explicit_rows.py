@@ -102,14 +102,9 @@ def sweep_rows(
 ) -> tuple[Array, Array, Array]:
     """`feature_layout.sweep_rows` with kernels that ask the model for the likelihood of the row.
 
-    Args:
-        key: typed PRNG key; row n has fold_in(key, n).
-        update_row: a kernel of one row, or several, all for one row before the next.
-        z: (N, K) bool, empty after the first `num_rows` rows.
-        y: (K, ...).
-        num_rows: how many rows there are, as in a filter; None for all.
-    Returns:
-        z, y, and () bool: whether more slots were needed.
+    Args: update_row: a kernel of one row, or several, all for one row before the next; the others
+    as there.
+    Returns z, y, and () bool: whether more slots were needed.
     """
 
     def update(

@@ -83,10 +83,8 @@ def draw_bits(
 ) -> tuple[Array, Array]:
     """The bits of a further row given a draw, (K,) bool, and their probabilities, (K,) float.
 
-    Args:
-      log_density_fn: z (K,) bool -> () float, log density of z up to a constant.
-      movable: (K,) bool, bits that are not fixed.
-      always_on: (K,) bool, bits that are fixed to one; none of them movable.
+    Args: log_density_fn: z (K,) bool -> () float, up to a constant; movable, always_on (K,) bool,
+    bits that are not fixed, and those that are fixed to one.
     """
     num_slots = movable.shape[0]
     if num_slots > _MOST_ENUMERATED:

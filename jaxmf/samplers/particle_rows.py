@@ -99,14 +99,10 @@ def draw_row(
     prior_log_odds: Array,
     movable: Array,
 ) -> PyTree:
-    """A row drawn anew; leaves its distribution given everything else invariant.
+    """A row drawn anew, as `RowTarget.at` has it, from its distribution given everything else.
 
-    Args:
-      z: (K,) bool, the present row; bits that are not `movable` stay.
-      prior_log_odds: (K,) float, of each bit being on.
-      movable: (K,) bool.
-    Returns:
-      The row in the form of `RowTarget.at`.
+    Args: z (K,) bool, the present row, whose bits that are not `movable` (K,) bool stay;
+    prior_log_odds (K,) float, of each bit being on.
     """
     children = run_particles(
         uniforms,

@@ -273,13 +273,7 @@ def split_merge_option(model: BinaryMFSpec, num_proposals: object) -> None:
 def change_basis_option(model: BinaryMFSpec, num_draws: object, weights: str) -> int:
     """How many pairs of features on either side get another basis in a sweep, the default put in.
 
-    Args:
-      model: its description.
-      num_draws: what the user gave.
-      weights: "collapsed" or "explicit".
-
-    Raises:
-      TypeError, ValueError: no number of draws, or some where they are not there.
+    Raises TypeError, ValueError: no number of draws, or some where they are not there.
     """
     why = _why_features_stay(model)
     if why is None and weights != "collapsed":

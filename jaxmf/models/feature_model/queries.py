@@ -50,15 +50,11 @@ def log_density(
 ) -> Array:
     """log p(values[m] | draw) of cells, (M,) float: what the log likelihood itself says of a cell.
 
-    A function that returns one number for a whole row does not say it; its `moments` then do.
+    A function that returns one number for a whole row does not say it; its `moments` then do. The
+    other cells of a row are as in the data; `check_data` refuses functions for which the missing
+    ones matter.
 
-    Args:
-        model: with numbers for its hyperparameters.
-        draw: z (N, K) bool and y (K, ...).
-        data: (N, D); the other cells of a row are as they are there. `check_data` refuses functions
-            for which the missing ones matter.
-        cells: rows and columns, (M,) each.
-        values: (M,).
+    Args: model: with numbers for its hyperparameters; cells: rows and columns, (M,) each.
     """
     rows, columns = cells
     if model.likelihood is not None:

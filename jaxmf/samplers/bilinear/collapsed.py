@@ -159,12 +159,9 @@ def collapsed_bilinear_sweep(
     For V call it with x.T, observed.T, u and v exchanged and weight_mean.T.
 
     Args:
-      u: (I, K) bool.
-      v: (J, L) bool.
-      x: (I, J) float, missing cells imputed.
-      observed: (I, J) bool, or None when nothing is missing.
-      noise_scale: () float, s_X.
-      weight_scale: () float, s_W.
+      u, v: (I, K) and (J, L) bool.
+      x, observed: (I, J) float, missing cells imputed, and bool, or None when nothing is missing.
+      noise_scale, weight_scale: () float, s_X and s_W.
       weight_mean: w0, broadcasts to (K, L). Where features come and go, all slots but the fixed
         ones must have the same mean, as slots carry no meaning then.
       num_fixed: the first `num_fixed` slots of U hold fixed features, which never change.

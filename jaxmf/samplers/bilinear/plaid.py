@@ -196,21 +196,11 @@ def collapsed_plaid_sweep(
     summed out; then w given everything and, given w, the missing cells. For V call it with x.T,
     observed.T, and u and v exchanged.
 
-    Args:
-      u: (I, K) bool.
-      v: (J, K) bool; layer k is the pair of the k-th columns of u and v.
-      x: (I, J) float, missing cells imputed.
-      observed: (I, J) bool, or None when nothing is missing.
-      noise_scale: () float, s_X.
-      weight_scale: () float, s_W.
-      weight_mean: w0, () or (K,).
-      num_fixed: the first `num_fixed` slots hold fixed features, which never change.
-      num_proposals: after the bits, this many Metropolis-Hastings proposals of several bits.
-    Returns:
-      u and x.
-    Raises:
-      ValueError: with the Indian buffet process, under which features would come without the other
-        half of their layer.
+    Args: as of `collapsed_bilinear_sweep`, but layer k is the pair of the k-th columns of u (I, K)
+    and v (J, K), and weight_mean is () or (K,).
+    Returns u and x.
+    Raises ValueError: with the Indian buffet process, under which features would come without the
+    other half of their layer.
     """
     if isinstance(prior, IndianBuffet):
         raise ValueError(

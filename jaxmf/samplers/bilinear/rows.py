@@ -65,10 +65,8 @@ def row_fit(
 ) -> BilinearRowFit:
     """The fit of a row with features z (K,) bool.
 
-    Args:
-      z: (K,) bool.
-      x: (L,) float, turned cells; not looked at where cells are missing.
-      partial: the row where cells are missing, else None.
+    Args: x (L,) float, turned cells, not looked at where cells are missing; partial: the row where
+    cells are missing, else None.
     """
     spread, mean = posterior.spread, posterior.mean
     z_float = z.astype(mean.dtype)

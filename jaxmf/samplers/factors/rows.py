@@ -143,13 +143,10 @@ def log_evidences(
 ) -> Array:
     """log p(cells of a row | group), its factors summed out, up to what groups have in common.
 
-    Args:
-      design, targets, chunks, precision: as in `draw_rows`.
-      means: (G, D) float, of the groups.
-      precisions: (G, D, D) float.
-      shifts: (N, D) float, of the rows, added to the means of whichever group; or zero.
-    Returns:
-      (N, G) float.
+    Args: design, targets, chunks, precision: as in `draw_rows`; means (G, D) and precisions (G, D,
+    D) float, of the groups; shifts (N, D) float, of the rows, added to the means of whichever
+    group.
+    Returns (N, G) float.
     """
     num_rows = design.row_part.shape[0]
 

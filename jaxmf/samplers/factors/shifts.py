@@ -128,15 +128,11 @@ def shift_features(
 ) -> Array:
     """D of a part of the features, from the columns' link to the coefficients of the rows.
 
-    Args:
-      normals: (F, K) float, standard normal.
-      factors: (N, K) float, of the rows.
-      coefficients: (N, F) float, of the rows for the part, less their means.
-      lines: (F, E) float, of the columns' link.
-      inverse: (E, E) float, of the covariance of the columns' factors and biases.
-      line_precision: () float, of the link's lines in units of this covariance.
-    Returns:
-      (F, K) float, to be taken from the lines; `factors` D' is to be added to the coefficients.
+    Args: normals (F, K) float, standard normal; factors (N, K) and coefficients (N, F) float, of
+    the rows, for the part and less their means; lines (F, E) float, of the columns' link; inverse
+    (E, E) float, of the covariance of the columns' factors and biases; line_precision () float, of
+    the link's lines in units of this covariance.
+    Returns (F, K) float, to be taken from the lines; `factors` D' is added to the coefficients.
     """
     size = factors.shape[1]
     line_precisions = line_precision * inverse[:size]

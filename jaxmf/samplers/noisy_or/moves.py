@@ -78,12 +78,8 @@ def repeat_moves(
 ) -> tuple[Array, Array, Array]:
     """Some proposals of each of these kernels, by turns; p(Z, Y | observed cells) stays invariant.
 
-    Args:
-      z: (N, K) bool.
-      y: (K, D) bool, False in free slots.
-      kernels: as `split_or_merge`, with its arguments and results.
-    Returns:
-      z, y, and () bool: whether more slots were needed.
+    Args: z (N, K) bool; y (K, D) bool, False in free slots; kernels: as `split_or_merge`.
+    Returns z, y, and () bool: whether more slots were needed.
     """
 
     def move(index: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:

@@ -62,13 +62,9 @@ def draw_new_causes(
 
     One after another, each given those before it, with those still to come summed out.
 
-    Args:
-      key: of the row and this purpose; new cause t uses fold_in(key, t).
-      y: (K, D) float, zero in the slots claimed.
-      claimed: (K,) bool, slots of the new causes.
-      num_new: () int, their number.
-      eta: (D,) float, active causes of the row without the new ones.
-      cells: (D,) bool, of the row.
+    Args: key: of the row and this purpose, new cause t uses fold_in(key, t); y (K, D) float, zero
+    in the slots claimed (K,) bool; num_new () int; eta (D,) float, active causes of the row without
+    the new ones; cells (D,) bool, of the row.
     """
     rank = jnp.cumsum(claimed) - 1
 

@@ -47,14 +47,10 @@ def noisy_or_sweep(
 ) -> tuple[Array, Array, Array]:
     """One pass over the rows of Z and one over Y; p(Z, Y | observed cells) stays invariant.
 
-    Args:
-      z: (N, K) bool.
-      y: (K, D) bool, False in free slots.
-      num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
-        earlier rows once more. The others must have no causes.
-      bits_together: whether the shared bits of a row are drawn together first.
-    Returns:
-      z, y, and () bool: whether a row needed more slots than there are.
+    Args: z (N, K) bool; y (K, D) bool, False in free slots; num_rows: as in
+    `feature_layout.sweep_rows`; bits_together: whether the shared bits of a row are drawn together
+    first.
+    Returns z, y, and () bool: whether a row needed more slots than there are.
     """
     z, y, overflow = sweep_rows(
         jax.random.fold_in(key, 0), z, y, target, num_rows=num_rows, bits_together=bits_together
@@ -208,13 +204,9 @@ def scan_bits(
 ) -> tuple[Array, Array]:
     """Gibbs-samples the bits of a row given Y, one after another.
 
-    Args:
-      z: (K,) bool.
-      y: (K, D) float.
-      cells: (D,) bool, of the row.
-      num_singletons: () float, causes of the row alone, their activity summed out.
-    Returns:
-      The bits (K,) bool, and their number of active causes in each column, (D,) int32.
+    Args: z (K,) bool; y (K, D) float; cells (D,) bool, of the row; num_singletons () float, causes
+    of the row alone, their activity summed out.
+    Returns the bits (K,) bool, and the active causes of the row in each column, (D,) int32.
     """
     scan = _scan_bits_fused if y.shape[1] <= _MOST_FUSED_COLUMNS else _scan_bits
     slots_of_row = _Slots(
@@ -314,16 +306,10 @@ def draw_shared_bits(
     table: Tally,
     conditional: RowPrior,
 ) -> Array:
-    """The bits of a row given Y; see `particle_rows`.
+    """The bits of a row given Y, (K,) bool; see `particle_rows`.
 
-    Args:
-      z: (K,) bool, without the causes that the row alone has.
-      y: (K, D) float.
-      cells: (D,) bool, of the row.
-      num_singletons: () float, causes of the row alone, their activity summed out.
-      table: of `new_causes.count_table`.
-    Returns:
-      (K,) bool.
+    Args: as of `scan_bits`, z without the causes that the row alone has; table: of
+    `new_causes.count_table`.
     """
     log_one, log_zero = (each[num_singletons.astype(jnp.int32)] for each in table)
     activity = y.astype(jnp.int32)
