@@ -38,7 +38,7 @@ def smc(
     model: SomeModel,
     data: object,
     *,
-    num_particles: int = 1_000,
+    num_particles: int = 400,
     num_runs: int = 4,
     chain_length: int = 10,
     powers: object = None,

@@ -72,7 +72,7 @@ def fit(
         int | None, typer.Option(help="Replicas of each chain at powers of the likelihood.")
     ] = None,
     particles: Annotated[
-        int | None, typer.Option(help="Particles of a filter or of smc; 1000 unless given.")
+        int | None, typer.Option(help="Particles, by default 1000 of a filter, 400 of smc.")
     ] = None,
     runs: Annotated[
         int | None,

@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln, logsumexp
+import numpy as np
+from jax.scipy.special import logsumexp
 
 from jaxmf import row_shards
 from jaxmf.types import STATIC, Array, PyTree
@@ -111,16 +112,33 @@ class PoweredParameters:
 
     def log_one(self, eta: Array, unseen: Array | float) -> Array:
         """log of what the causes summed out leave of P(x = 1)^power."""
-        # not broadcast against each other: the choices of one number of causes are of all cells
-        unseen = jnp.asarray(unseen, self.leak.dtype)
-        eta = jnp.asarray(eta, self.leak.dtype)
-        active = jnp.arange(self.most_unseen + 1, dtype=self.leak.dtype)
-        others = jnp.maximum(unseen[..., None] - active, 0)
-        log_choices = gammaln(unseen[..., None] + 1) - gammaln(active + 1) - gammaln(others + 1)
-        log_weights = log_choices + active * self.log_odds + unseen[..., None] * self.log_inactive
+        if isinstance(unseen, float) and unseen == 0:
+            return self.power * log_one(eta, self.parameters)
+        most = int(unseen) if isinstance(unseen, float) else self.most_unseen
+        log_weights = self._log_weights(most)[jnp.asarray(unseen, jnp.int32)]
+        active = jnp.arange(most + 1, dtype=self.leak.dtype)
         log_ones = self.power * log_one(eta[..., None] + active, self.parameters)
-        is_possible = active <= unseen[..., None]
-        return logsumexp(jnp.where(is_possible, log_weights + log_ones, -jnp.inf), axis=-1)
+        return logsumexp(log_weights + log_ones, axis=-1)
+
+    def log_one_table(self, num_unseen: int, num_eta: int) -> Array:
+        """`log_one` of fewer than `num_unseen` causes summed out, and of eta below `num_eta`.
+
+        Returns (num_unseen, num_eta) float. A sum of products of probabilities: cells with as many
+        causes in all share a logarithm, and no term is negative, so nothing cancels.
+        """
+        num_causes = np.arange(num_unseen)[:, None] + np.arange(num_eta)
+        eta = jnp.arange(num_unseen + num_eta - 1, dtype=self.leak.dtype)
+        ones = jnp.exp(self.power * log_one(eta, self.parameters))
+        return jnp.log(jnp.exp(self._log_weights(num_unseen - 1)) @ ones[num_causes])
+
+    def _log_weights(self, most: int) -> Array:
+        """log P(m of j causes are active), (most + 1, most + 1) float, j by rows."""
+        count = np.arange(most + 1)
+        log_factorials = np.cumsum(np.log(np.maximum(count, 1)))
+        others = count[:, None] - count
+        log_choices = log_factorials[:, None] - log_factorials - log_factorials[others.clip(0)]
+        log_choices = jnp.asarray(np.where(others >= 0, log_choices, -np.inf), self.leak.dtype)
+        return log_choices + count * self.log_odds + count[:, None] * self.log_inactive
 
 
 def _inside(probability: Array) -> Array:
@@ -179,13 +197,13 @@ def num_active(z: Array, y: Array, dtype: jnp.dtype) -> Array:
     return z.astype(dtype) @ y.astype(dtype)
 
 
-def gain_table(size: int, parameters: AnyParameters, unseen: Array | float = 0.0) -> Array:
+def gain_table(size: int, parameters: AnyParameters) -> Array:
     """Change of log P(x = 1) by one more active cause, for 0 ... size - 1 of them: (size,) float.
 
     Numbers of active causes are few, so sweeps look this up instead of taking logs of every cell.
     """
     eta = jnp.arange(size, dtype=parameters.leak.dtype)
-    return log_one(eta + 1, parameters, unseen) - log_one(eta, parameters, unseen)
+    return log_one(eta + 1, parameters) - log_one(eta, parameters)
 
 
 def look_up(table: Array, index: Array) -> Array:
@@ -253,7 +271,10 @@ def count_table(num_slots: int, num_candidates: int, parameters: AnyParameters) 
     dtype = parameters.leak.dtype
     num_new = jnp.arange(num_candidates, dtype=dtype)[:, None]
     eta = jnp.arange(num_slots + 1, dtype=dtype)
-    return Tally(log_one(eta, parameters, num_new), log_zero(eta, parameters, num_new))
+    zeros = log_zero(eta, parameters, num_new)
+    if isinstance(parameters, PoweredParameters):
+        return Tally(parameters.log_one_table(num_candidates, num_slots + 1), zeros)
+    return Tally(log_one(eta, parameters, num_new), zeros)
 
 
 def log_likelihood_of_counts(counts: Tally, table: Tally) -> Array:
@@ -265,7 +286,7 @@ def log_likelihood_of_counts(counts: Tally, table: Tally) -> Array:
 
 
 def unseen_log_odds(
-    eta: Array, cells: NoisyOrCells, parameters: AnyParameters, unseen: Array
+    eta: Array, cells: NoisyOrCells, parameters: AnyParameters, unseen: Array | float
 ) -> Array:
     """Log odds that one more cause of a row is active, given x of the row: (D,) float.
 

@@ -8,6 +8,7 @@ feature k; slots are padded, see `jaxmf.slots`.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Protocol
 
 import jax
 import jax.numpy as jnp
+import scipy.special
 from jax import Array
 from jax.scipy.special import betaln, digamma
 
@@ -51,29 +53,32 @@ def harmonic(num_rows: Array | int, concentration: Array | float) -> Array:
 def slots_of_prior(
     alpha: hyper.Hyperparameter, concentration: hyper.Hyperparameter, num_rows: int
 ) -> int:
-    """Slots for the features of most of a thousand draws of N rows from the Indian buffet process.
+    """Slots for the features of 200,000 draws of N rows from the Indian buffet process.
 
-    `jaxmf.smc` starts from such draws, and whenever slots double its program is compiled anew. Of a
-    prior the value ln(1,000) standard deviations above the mean is taken, the largest of as many
-    draws of an exponential distribution. Slots that are not used cost time in every sweep, so this
-    is the nearest doubling of 8.
+    About as many states have the particles of `jaxmf.smc` in all while the power of the likelihood
+    is small, and whenever slots double its program is compiled anew, which costs more than slots
+    that are not used. Of a prior of alpha the value ln(200,000) standard deviations above the mean
+    is taken, the largest of as many draws of an exponential distribution; and of the number of
+    features at that mean, a Poisson variable, what one in 200,000 exceeds. This is the next
+    multiple of 8 above both.
 
     Args: alpha, concentration: numbers or priors; num_rows: N.
 
     Example:
         >>> slots_of_prior(1.0, 1.0, 40), slots_of_prior(8.0, 1.0, 40)
-        (8, 32)
+        (16, 64)
     """
-    large = hyper.initial_value(alpha)
+    mean = hyper.initial_value(alpha)
+    sd = jnp.zeros(())
     if not hyper.is_fixed(alpha):
-        try:
+        with contextlib.suppress(NotImplementedError):
             sd = jnp.sqrt(jnp.asarray(alpha.variance))
-        except NotImplementedError:
-            sd = jnp.zeros(())
-        large = large + jnp.where(jnp.isfinite(sd), math.log(1_000) * sd, 0)
-    expected = float(large * harmonic(num_rows, hyper.initial_value(concentration)))
-    num_doublings = round(math.log2(max(expected / 8, 1)))
-    return int(min(8 * 2**num_doublings, MOST_SLOTS))
+    log_draws = math.log(200_000)
+    large = mean + jnp.where(jnp.isfinite(sd), log_draws * sd, 0)
+    features_per_alpha = float(harmonic(num_rows, hyper.initial_value(concentration)))
+    most = scipy.special.pdtrik(1 - math.exp(-log_draws), float(mean) * features_per_alpha)
+    most = max(most, float(large) * features_per_alpha)
+    return int(min(8 * math.ceil(most / 8), MOST_SLOTS))
 
 
 class RowByRowPrior(Protocol):

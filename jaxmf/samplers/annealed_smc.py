@@ -26,6 +26,7 @@ from jax import Array, lax
 from jax.tree_util import Partial
 
 from jaxmf._kernels import compensated
+from jaxmf.devices import default_platform
 from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
 from jaxmf.samplers.cloud import in_any_particle, particle_keys, when
 from jaxmf.samplers.resampling import effective_sample_size, log_mean_weight, systematic
@@ -234,15 +235,22 @@ def _choose_and_move(
         particle, info = model.step(key, particle, data, state.power)
         return particle, info.overflow
 
+    def step_all(keys: Array, particles: PyTree) -> tuple[PyTree, dict[str, Array]]:
+        # All at once, a loop over features or groups runs for each as long as for the one that has
+        # most: among draws from the prior that is ten times the mean.
+        if default_platform() == "cpu" and _capacity(model, state):
+            return lax.map(lambda one: step(*one), (keys, particles))
+        return jax.vmap(step)(keys, particles)
+
     def move(
         carry: tuple[PyTree, dict[str, Array]], index: Array
     ) -> tuple[tuple[PyTree, dict[str, Array]], PyTree]:
         particles, overflow = carry
         step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, index)
-        particles, needed = jax.vmap(step)(step_keys, particles)
+        particles, needed = step_all(step_keys, particles)
         return (particles, merge_overflow(overflow, in_any_particle(needed))), particles
 
-    shapes = jax.eval_shape(jax.vmap(step), keys, starts)[1]
+    shapes = jax.eval_shape(step_all, keys, starts)[1]
     start = starts, {axis: jnp.zeros((), bool) for axis in shapes}
     (ends, overflow), later = lax.scan(move, start, jnp.arange(options.chain_length - 1))
 

@@ -103,7 +103,8 @@ def tables():
         """Log odds of flipping each bit of a row."""
         eta = noisy_or.num_active(z_row, y, X.dtype)
         off = (eta - z_row[:, None] * y).astype(int)
-        gain = y * noisy_or.gain_table(NUM_SLOTS + 1, values, num_singletons)[off]
+        with_it = noisy_or.log_one(off + 1, values, num_singletons)
+        gain = y * (with_it - noisy_or.log_one(off, values, num_singletons))
         return flip_log_odds(z_row, log_odds, gain @ ones + values.log_fail * (y @ zeros))
 
     def of_row(z, y, row):

@@ -5,15 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+import scipy.stats
 
 import jaxmf as mf
 from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import NoisyOrParameters
+from jaxmf.likelihoods.noisy_or import NoisyOrParameters, PoweredParameters
 from jaxmf.models.noisy_or.noisy_or_spec import NoisyOrState, parameters_of
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS
 from jaxmf.samplers.feature_layout import RowDraws, RowPrior
-from jaxmf.samplers.noisy_or import sweep
+from jaxmf.samplers.noisy_or import new_causes, sweep
 from tests.support import noisy_or_oracles as oracles
 
 FIXED = {"alpha": 1.0, "cause_probability": 0.3, "efficacy": 0.8, "leak": 0.05}
@@ -91,6 +92,27 @@ def test_limits_that_are_allowed_are_finite():
         expected = 1 - (1 - leak) * (1 - efficacy) ** np.arange(4.0)
         np.testing.assert_allclose(noisy_or.probability(eta, parameters), expected, atol=1e-6)
     assert noisy_or.log_one(jnp.zeros(()), parameters) < -70
+
+
+@jax.jit
+def powered_tables(parameters, power):
+    """log P(x = 1)^power, eta = 0 ... 5 and 0 ... 7 causes summed out: by table, one by one."""
+    powered = PoweredParameters(parameters, power, most_unseen=7)
+    eta, unseen = jnp.arange(6.0), jnp.arange(8.0)[:, None]
+    each = noisy_or.log_one(eta, powered, unseen)
+    one = noisy_or.log_one(eta, powered, 1.0), noisy_or.log_one(eta, powered)
+    return noisy_or.count_table(5, 8, powered).ones, each, one
+
+
+def test_a_power_of_a_one_is_summed_over_the_causes_that_may_be_active():
+    for values in [(0.3, 0.8, 0.1), (0.5, 1.0, 0.0), (1.0, 0.5, 0.0)]:
+        table, each, one = powered_tables(NoisyOrParameters(*map(jnp.asarray, values)), 0.4)
+        active = scipy.stats.binom.pmf(np.arange(8), np.arange(8)[:, None], values[0])
+        ones = 1 - (1 - values[2]) * (1 - values[1]) ** np.arange(13)
+        ones = np.maximum(ones, 1e-35)[np.arange(8)[:, None] + np.arange(6)] ** 0.4
+        np.testing.assert_allclose(table, np.log(active @ ones), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(each, table, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(one, table[np.array([1, 0])], rtol=1e-4, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +230,14 @@ def test_fused_and_plain_scans_agree():
         conditional = RowPrior(jnp.zeros(num_slots), jnp.zeros(()), movable, ~movable)
         draws = RowDraws(order, uniforms, jnp.zeros(()), None)
         return sweep.scan_bits(
-            draws, z, y, cells, conditional, num_singletons=jnp.asarray(1.0), parameters=fixed
+            draws,
+            z,
+            y,
+            cells,
+            conditional,
+            num_singletons=jnp.asarray(1.0),
+            parameters=fixed,
+            table=new_causes.count_table(num_slots, fixed),
         )
 
     alone = jax.jit(scan)(*arguments.values())

@@ -285,7 +285,7 @@ def birth_or_death(
     log_ratio = jnp.where(is_birth, log_ratio, -log_ratio)
     accepted = (is_birth | singletons.any()) & accepts(choices[3], log_ratio)
     uniforms = jax.random.uniform(jax.random.fold_in(key, 1), eta.shape, dtype)
-    log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, jnp.zeros((), dtype))
+    log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, 0.0)
     active = is_birth & (uniforms < jax.nn.sigmoid(log_odds))
     here = (jnp.arange(z.shape[0]) == row)[:, None] & (jnp.arange(z.shape[1]) == slot)
     new_z, new_y = jnp.where(here, is_birth, z), y.at[slot].set(active)

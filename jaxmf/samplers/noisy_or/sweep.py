@@ -130,7 +130,14 @@ def draw_row(
             conditional=conditional,
         )
     bits, eta = scan_bits(
-        draws, shared, y, cells, conditional, num_singletons=num_singletons, parameters=parameters
+        draws,
+        shared,
+        y,
+        cells,
+        conditional,
+        num_singletons=num_singletons,
+        parameters=parameters,
+        table=table,
     )
     log_weights, cut_off = new_cause_log_weights(
         noisy_or.tally_of(eta, cells, num_slots + 1), conditional.rate, table
@@ -201,11 +208,12 @@ def scan_bits(
     *,
     num_singletons: Array,
     parameters: AnyParameters,
+    table: Tally,
 ) -> tuple[Array, Array]:
     """Gibbs-samples the bits of a row given Y, one after another.
 
     Args: z (K,) bool; y (K, D) float; cells (D,) bool, of the row; num_singletons () float, causes
-    of the row alone, their activity summed out.
+    of the row alone, their activity summed out; table: of `count_table`.
     Returns the bits (K,) bool, and the active causes of the row in each column, (D,) int32.
     """
     scan = _scan_bits_fused if y.shape[1] <= _MOST_FUSED_COLUMNS else _scan_bits
@@ -217,8 +225,8 @@ def scan_bits(
         movable=conditional.movable,
     )
     eta = noisy_or.num_active(z, y, y.dtype).astype(jnp.int32)
-    table = noisy_or.gain_table(z.shape[0] + 1, parameters, num_singletons)
-    return scan(slots_of_row, z, y, cells.ones, eta, table)
+    log_one = table.ones[num_singletons.astype(jnp.int32)]
+    return scan(slots_of_row, z, y, cells.ones, eta, jnp.diff(log_one))
 
 
 def draw_activity(key: Key, z: Array, y: Array, target: NoisyOrTarget, *, active: Array) -> Array:
