@@ -8,6 +8,7 @@ from jax.scipy.special import gammaln
 from scipy import stats
 from scipy.special import poch
 
+from jaxmf._kernels import special
 from jaxmf._kernels.special import (
     accepts,
     as_normals,
@@ -137,6 +138,42 @@ def test_gamma_draws_do_not_depend_on_what_follows():
     # so many that only rejected draws are tried again
     many = together(jax.random.key(22), jnp.resize(jnp.asarray(shapes), (1_500,)))
     np.testing.assert_allclose(many[:42], draws, rtol=1e-5)
+
+
+def test_gamma_draws_of_lines_are_those_of_the_key_of_each():
+    keys = jax.random.split(jax.random.key(23), 3)
+    shapes = jnp.asarray(np.random.default_rng(23).gamma(0.5, size=(3, 5, 140)))
+    drawn = jax.jit(loggammas)(keys, shapes)
+    alone = jax.jit(loggammas)  # so few that all are tried again
+    for key, line, found in zip(keys, shapes, drawn, strict=True):
+        np.testing.assert_allclose(alone(key, line), found, rtol=1e-5)
+
+
+def test_however_many_are_rejected_all_are_drawn_again():
+    shapes = jnp.linspace(0.1, 3.0, 3_000)  # and a turn draws 1,190 of them
+    drawn_by = special._Generators(jnp.asarray([[1, 2]], jnp.uint32), 3_000)
+
+    @jax.jit
+    def both(done):
+        again = special._redrawn(drawn_by, shapes, jnp.zeros_like(shapes), done)
+        return again, special._until_accepted(*drawn_by.all(), shapes, done, count=1)
+
+    for done in (np.zeros(3_000, bool), np.arange(3_000) % 7 == 0, np.ones(3_000, bool)):
+        again, expected = both(done)
+        np.testing.assert_allclose(again, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_positions_of_marks_are_those_of_numpy():
+    @jax.jit
+    def positions(marks, start):
+        return special.positions_of_flags(special.as_flags(marks), start, 40)
+
+    generator = np.random.default_rng(24)
+    for share in (0.0, 0.02, 0.5, 1.0):
+        marks = generator.random(1_001) < share
+        expected = np.append(np.nonzero(marks)[0], np.full(1_100, 1_024))
+        for start in (0, 15, 40, 500):
+            np.testing.assert_array_equal(positions(marks, start), expected[start : start + 40])
 
 
 def test_ratios_of_gamma_functions_keep_their_digits():

@@ -272,9 +272,9 @@ def test_a_kernel_that_leaves_something_out_is_caught(model, monkeypatch):
 
 @pytest.mark.slow
 def test_proportions_that_are_not_drawn_are_caught(monkeypatch):
-    def means(key, distribution, counts, hyperparameters):
+    def means(keys, distribution, counts, hyperparameters):
         shapes, _ = distribution.weight_shapes(counts, hyperparameters)
-        return jnp.log(shapes / jnp.sum(shapes, axis=1, keepdims=True))
+        return jnp.log(shapes / jnp.sum(shapes, axis=-1, keepdims=True))
 
     monkeypatch.setattr(at_once, "sample_log_weights", means)
     choose_platform("gpu", monkeypatch)
