@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -185,7 +186,9 @@ def check_kernel(
     state, data, drawn = _run(jax.vmap(draw), (keys,), compiler_options)
     state, data = jax.tree.map(lambda leaf: leaf[:num_replicates], (state, data))
     keys = jax.random.split(step_key, num_replicates)
-    after, overflow = jax.device_get(_run(jax.vmap(advance), (keys, state, data), compiler_options))
+    after, overflow = jax.device_get(
+        _run(partial(in_batches, advance), (keys, state, data), compiler_options)
+    )
     drawn = jax.device_get(drawn)
     before = {name: values[:num_replicates] for name, values in drawn.items()}
     fresh = {name: values[num_replicates:] for name, values in drawn.items()}
@@ -247,6 +250,23 @@ def check_prior(
         level=level,
         compiler_options=compiler_options,
     )
+
+
+_MOST_AT_ONCE = 256  # replicates, whose arrays stay in the cache of a core
+
+
+def in_batches(fn: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
+    """`jax.vmap(fn)(*arguments)`, some hundred entries of the first axes at a time."""
+    length = jax.tree.leaves(arguments)[0].shape[0]
+    parts = -(-length // _MOST_AT_ONCE)
+    # where the parts are not equal, some entries come twice: a rest would be compiled by itself
+    entries = jnp.arange(parts * -(-length // parts)).reshape(parts, -1) % length
+
+    def some(index: Array) -> PyTree:
+        return jax.vmap(fn)(*jax.tree.map(lambda leaf: leaf[index], arguments))
+
+    found = jax.lax.map(some, entries)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:length], found)
 
 
 def _run(

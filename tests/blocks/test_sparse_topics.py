@@ -129,12 +129,13 @@ def test_a_growing_number_of_topics_asks_for_more_slots_and_finishes():
         mf.HDPLDA(),
         FIVE,
         sweep="sparse",
-        capacity=1,
+        capacity=2,
         num_warmup=20,
         num_samples=10,
         num_chains=1,
     )
     assert post.meta.options["sweep"] == "sparse"
+    assert post.meta.capacity["topic"] > 2
     assert np.max(post.draws["num_topic"]) > 1
 
 

@@ -18,7 +18,7 @@ from jaxmf.samplers.bilinear import explicit, singletons
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.side import BilinearSide
 from jaxmf.testing import check_prior
-from tests import FAST_COMPILE
+from tests import FAST_COMPILE, LONG_RUNS
 from tests.support.binary_mf_setups import (
     BOTH,
     CAPACITY,
@@ -34,6 +34,8 @@ from tests.support.binary_mf_setups import (
     whole_step,
 )
 from tests.support.containers import without_cells
+
+LONGER = {"num_replicates": 4_096, "num_steps": 20, "compiler_options": LONG_RUNS}
 
 
 def move(model, name):
@@ -201,7 +203,7 @@ def test_singleton_weights_from_the_prior_are_caught(monkeypatch):
 
     monkeypatch.setattr(singletons, "_draw_sum", twin)
     model = make("gaussian")
-    must_fail(Setup(model), move(model, "singletons"), num_steps=20, num_replicates=4_096)
+    must_fail(Setup(model), move(model, "singletons"), **LONGER)
 
 
 @pytest.mark.slow
@@ -211,7 +213,7 @@ def test_proposals_that_are_always_accepted_are_caught(monkeypatch):
         Bernoulli, "log_kernel_of_rows", lambda self, x, eta, observed: jnp.zeros(x.shape[0])
     )
     model = make("logistic", row_bias=True)
-    must_fail(Setup(model), move(model, "singletons"), num_steps=20, num_replicates=4_096)
+    must_fail(Setup(model), move(model, "singletons"), **LONGER)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from jaxmf.posterior.records import Meta
 from jaxmf.samplers import feature_layout
 from jaxmf.samplers.feature_values import draw_rows
 from jaxmf.testing import check_means
-from tests.models.test_feature_model_sampler import NUM_COLUMNS, Setup
+from tests.models.test_feature_model_sampler import FEWER, NUM_COLUMNS, Setup
 
 NORMAL = dist.Normal(0.0, 1.0).expand([NUM_COLUMNS]).to_event(1)
 GAMMA = dist.Gamma(2.0, 1.5).expand([NUM_COLUMNS]).to_event(1)
@@ -78,7 +78,7 @@ def test_units_or_a_level_that_the_sampler_does_not_see_are_caught(forgotten, mo
             feature_layout, "row_prior", lambda *given, num_fixed: right(*given, num_fixed=0)
         )
     with pytest.raises(AssertionError, match="FAILED"):
-        Setup(with_level()).check(key=49, num_replicates=4_096, num_steps=6)
+        Setup(with_level()).check(key=49, **FEWER)
 
 
 @pytest.mark.slow

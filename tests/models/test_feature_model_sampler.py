@@ -135,6 +135,7 @@ class Setup(NamedTuple):
 
     def check(self, kernel=None, *, key, **options):
         kernel = step_of(self.model) if kernel is None else kernel
+        options = {"compiler_options": LONG_RUNS} | options
         return check_setup(self, kernel, key=jax.random.key(key), **options)
 
 
@@ -165,7 +166,8 @@ def test_an_unknown_sweep_is_refused_with_those_there_are(sweep):
 
 @pytest.mark.slow
 def test_the_whole_step_quickly():
-    Setup(causes()).check(key=41, num_replicates=1_024, num_steps=2)
+    few = {"num_replicates": 1_024, "num_steps": 2, "compiler_options": FAST_COMPILE}
+    Setup(causes()).check(key=41, **few)
 
 
 @pytest.mark.tiers(exhaustive=["by_columns", "causes", "counts"])
@@ -179,7 +181,8 @@ def test_the_whole_step(make):
 def test_the_whole_step_with_rows_drawn_together():
     model = causes()
     kernel = step_of(model, sweep="particle_gibbs")
-    Setup(model).check(kernel, key=46, num_replicates=1_024, num_steps=3)
+    few = {"num_replicates": 1_024, "num_steps": 3, "compiler_options": FAST_COMPILE}
+    Setup(model).check(kernel, key=46, **few)
 
 
 @pytest.mark.slow
@@ -293,9 +296,14 @@ def test_noisy_or_features_with_missing_cells_have_the_exact_posterior():
 # --- broken twins ---------------------------------------------------------------------------------
 
 
+# what sees a plain fault, and what the others need
+FEWER = {"num_replicates": 1_024, "num_steps": 6, "compiler_options": FAST_COMPILE}
+MANY = {"num_replicates": 4_096, "compiler_options": LONG_RUNS}
+
+
 def must_fail(setup, **options):
     with pytest.raises(AssertionError, match="FAILED"):
-        setup.check(key=45, **{"num_replicates": 4_096, "num_steps": 6} | options)
+        setup.check(key=45, **FEWER | options)
 
 
 @pytest.mark.slow
@@ -315,7 +323,7 @@ def test_a_birth_that_forgets_how_many_features_may_die_is_caught(monkeypatch):
         return right(key, model, state, x, observed, wrong)
 
     monkeypatch.setattr(explicit_rows, "birth_or_death", twin)
-    must_fail(Setup(causes()))
+    must_fail(Setup(causes()), **MANY)
 
 
 @pytest.mark.slow
@@ -342,7 +350,7 @@ def test_a_parameter_that_forgets_the_prior_of_the_features_is_caught(monkeypatc
         return jnp.sum(rows(data.values, data.observed, z, y))
 
     monkeypatch.setattr(FeatureModel, "log_conditional", twin)
-    must_fail(Setup(by_columns()))
+    must_fail(Setup(by_columns()), **MANY)
 
 
 # --- hyperparameters, by name ---------------------------------------------------------------------

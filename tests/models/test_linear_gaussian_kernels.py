@@ -19,7 +19,7 @@ from jaxmf.samplers import collapsed_sweep as collapsed
 from jaxmf.samplers import parallel_sweep as parallel
 from jaxmf.samplers.feature_layout import num_features
 from jaxmf.testing import check_prior
-from tests import FAST_COMPILE
+from tests import FAST_COMPILE, LONG_RUNS
 from tests.support.containers import without_cells
 from tests.support.joint_checks import check_setup
 
@@ -35,7 +35,7 @@ FIXED = {"alpha": 0.7, "noise_scale": 0.6, "feature_scale": 1.0}
 FEW = {**FIXED, "alpha": 0.3}
 CAPACITY = 16
 WHOLE_ROW_CAPACITY = 8
-LONGER = {"num_replicates": 4_096, "num_steps": 20}
+LONGER = {"num_replicates": 4_096, "num_steps": 20, "compiler_options": LONG_RUNS}
 
 
 class Setup(NamedTuple):

@@ -62,7 +62,7 @@ def test_mixtures_by_default_take_numbers_of_any_size(model, kind):
         assert np.all(np.abs(found.mean - middle) <= reach + 1e-4 * np.abs(middle))
 
 
-@pytest.mark.tiers(exhaustive=["(2, 3)"])
+@pytest.mark.tiers(exhaustive=["(2, 3)", "(3, 8)"])
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 3), (2, 3), (3, 8)], ids=str)
 def test_mixtures_take_fewer_rows_than_columns(shape):

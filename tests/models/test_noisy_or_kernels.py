@@ -24,7 +24,7 @@ from jaxmf.models.noisy_or.updates import (
 from jaxmf.samplers.noisy_or import informed, moves, parallel
 from jaxmf.samplers.noisy_or import sweep as sequential
 from jaxmf.testing import check_prior
-from tests import FAST_COMPILE
+from tests import FAST_COMPILE, LONG_RUNS
 from tests.support.containers import without_cells
 from tests.support.joint_checks import check_setup
 
@@ -41,7 +41,7 @@ PRIORS = {
 }
 FIXED = {"alpha": 0.7, "cause_probability": 0.4, "efficacy": 0.8, "leak": 0.1}
 CAPACITY = 16
-LONGER = {"num_replicates": 4_096, "num_steps": 20}
+LONGER = {"num_replicates": 4_096, "num_steps": 20, "compiler_options": LONG_RUNS}
 
 
 class Setup(NamedTuple):

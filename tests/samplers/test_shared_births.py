@@ -163,6 +163,7 @@ def births_and_deaths(key, z, *, num_proposals, num_fixed=0, **parts):
     return jax.lax.fori_loop(0, num_proposals, once, start)
 
 
+@pytest.mark.tiers(exhaustive=["{'num_features': 4}"])
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"bias": True}, {"num_features": 4}], ids=str)
 def test_births_and_deaths_alone_agree_with_fresh_data(settings):

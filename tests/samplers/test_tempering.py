@@ -18,6 +18,7 @@ from jaxmf.posterior import replicas
 from jaxmf.preparation import with_device_options
 from jaxmf.samplers.tempering import powers_of, swap_probabilities, swapped_order, tempered
 from jaxmf.testing import check_kernel, check_means
+from jaxmf.testing.kernels import in_batches
 from tests import LONG_RUNS
 from tests.models import test_linear_gaussian_enumeration as linear_gaussian
 from tests.models import test_noisy_or_enumeration as noisy_or
@@ -186,7 +187,7 @@ def check_missing_cells(*, redraws, num_chains=2_000):
         _, found = jax.lax.scan(step, replicas, jnp.arange(160))
         return jax.tree.map(lambda values: values[40:].mean(axis=0), found)
 
-    run = jax.jit(jax.vmap(one_chain), compiler_options=LONG_RUNS)
+    run = jax.jit(partial(in_batches, one_chain), compiler_options=LONG_RUNS)
     found = run(jax.random.split(jax.random.key(1), num_chains))
     means = case.posterior().expectations()
     check_means(jax.device_get(found), means, title="tempered, a cell missing")

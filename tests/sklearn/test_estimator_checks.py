@@ -66,7 +66,8 @@ def cases():
             if check_name == EXACT:
                 continue
             marks = [] if check_name in WITHOUT_A_FIT else [pytest.mark.exhaustive]
-            marks = [pytest.mark.slow] if check_name in SLOW else marks
+            if check_name in SLOW and not check.keywords.get("readonly_memmap"):
+                marks = [pytest.mark.slow]
             yield pytest.param(estimator, check, id=f"{name}, {check_name}", marks=marks)
 
 

@@ -71,7 +71,8 @@ def cases():
         if name == EXACT:
             continue
         marks = [pytest.mark.slow] if name in FURTHER_SHAPES else []
-        marks += [pytest.mark.exhaustive] if name in FURTHER else []
+        again = check.keywords.get("readonly_memmap")  # read-only data have a check of their own
+        marks += [pytest.mark.exhaustive] if name in FURTHER or again else []
         yield pytest.param(estimator, check, id=name, marks=marks)
 
 
