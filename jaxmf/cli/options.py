@@ -157,10 +157,13 @@ def read_ids(texts: list[str], names: np.ndarray | None, word: str = "row") -> n
 
 
 def start_compilation_cache() -> None:
-    """Keeps compiled programs for the next command."""
+    """Keeps compiled programs for the next command, in JAX's own folder if it was given one."""
+    import jax
+
     from jaxmf.engine.disk_cache import use_compilation_cache
 
-    use_compilation_cache()
+    if not jax.config.jax_compilation_cache_dir:
+        use_compilation_cache()
 
 
 _AS_OPTIONS = (

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
+from jaxmf.cli.options import start_compilation_cache
 from jaxmf.engine import Info, algorithm, executables, run
 from jaxmf.engine.disk_cache import default_folder, use_compilation_cache
 from jaxmf.engine.executables import CACHE
@@ -181,6 +182,18 @@ def test_the_folder_of_the_persistent_cache(tmp_path, monkeypatch, jax_cache_set
     for off in ("", "0", "off"):
         monkeypatch.setenv("JAXMF_CACHE", off)
         assert use_compilation_cache() is None
+
+
+def test_the_command_line_keeps_the_folder_that_jax_was_given(
+    tmp_path, monkeypatch, jax_cache_settings
+):
+    monkeypatch.setenv("JAXMF_CACHE", str(tmp_path / "own"))
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "given"))
+    start_compilation_cache()
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "given")
+    jax.config.update("jax_compilation_cache_dir", None)
+    start_compilation_cache()
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own" / "compilation")
 
 
 def test_an_algorithm_says_how_its_programs_are_compiled():
