@@ -112,6 +112,11 @@ def put_entry(table: Array, row: Array, column: Array, value: Array) -> Array:
     return _update(table, value[None, None], (row, column))
 
 
+def put_run(table: Array, start: Array, run: Array) -> Array:
+    """The table (M,) with a run (L,) from `start` on."""
+    return _update(table, run, (start,))
+
+
 def take(table: Array, lanes: Lanes) -> Array:
     """Entries of a table (M, ...) at some positions of its first axis: (lanes.size, ...)."""
     if lanes.is_run:
@@ -263,7 +268,33 @@ def choose(weights: Array, uniform: Array, *, num_lanes: int = NUM_LANES) -> Arr
         position = position + num_lanes * passed
     # Rounding may have led to a position of weight zero; the one before it is meant. The loop,
     # which seldom turns, also keeps the compiler from computing it again for each of its uses.
-    return _downwards(weights, position)
+    return _downwards(weights, position, size)
+
+
+def choose_in_rows(weights: Array, ends: Array, num_rows: Array, uniform: Array) -> Array:
+    """As `choose`, of weights in rows of eight of which the first few are used.
+
+    Args:
+        weights: (R, 8) float, not negative, at least one of those in use positive.
+        ends: (R,) float, the sum of a row and those before it.
+        num_rows: () int32, at least 1: those in use.
+        uniform: () float in [0, 1).
+    Returns:
+        () int32, a position of positive weight, row after row.
+    """
+    last = num_rows - 1
+    goal, zero = uniform * row(ends, last), jnp.zeros((), jnp.int32)
+
+    def is_passed(carry: tuple[Array, Array]) -> Array:
+        return (carry[0] < last) & (row(ends, carry[0]) <= goal)
+
+    def following(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        return carry[0] + 1, row(ends, carry[0])
+
+    index, before = lax.while_loop(is_passed, following, (zero, jnp.zeros_like(goal)))
+    running = _running_sums(_entries(row(weights, index), 0, stride=1, count=8))
+    passed, _ = _passed(running[:-1], goal - before)
+    return _downwards(weights.reshape(-1), index * 8 + passed, num_rows * 8)
 
 
 def in_runs(table: Array, *, axis: int) -> list[Array]:
@@ -292,6 +323,16 @@ def sum_in_lanes(run: Array) -> Array:
 def total(run: Array) -> Array:
     """The sum () of a run of entries (K,), in eight lanes as `sum_in_lanes`."""
     return sum_in_lanes(jnp.pad(run, (0, -run.shape[0] % 8)))
+
+
+def in_lanes(run: Array) -> Array:
+    """Sums (8,) of every eighth entry of a run (K,): whole vectors are added, where it is kept."""
+    rows = jnp.pad(run, (0, -run.shape[0] % 8)).reshape(-1, 8)
+    parts = list(rows)
+    while len(parts) > 1:
+        pairs = [first + second for first, second in zip(parts[::2], parts[1::2], strict=False)]
+        parts = pairs + parts[len(pairs) * 2 :]
+    return parts[0]
 
 
 def sums_of_pieces(table: Array, size: int) -> Array:
@@ -350,9 +391,8 @@ def _passed(running: list[Array], goal: Array) -> tuple[Array, Array]:
     return passed, goal - lax.bitcast_convert_type(below, goal.dtype)
 
 
-def _downwards(weights: Array, position: Array) -> Array:
-    """The first position of positive weight from `position` downwards, then from the end."""
-    size = weights.shape[0]
+def _downwards(weights: Array, position: Array, size: Array | int) -> Array:
+    """The first of `size` positions with weight from `position` downwards, then from the end."""
 
     def is_empty(carry: tuple[Array, Array]) -> Array:
         position, steps = carry

@@ -155,21 +155,26 @@ class Below(NamedTuple):
         cache: Mapping[str, PyTree],
         token: Mapping[str, Array],
         joined: Mapping[str, PyTree],
-        has_them: Array,
+        *,
+        leaves: Array | None = None,
     ) -> list[Array]:
         """Probabilities of its values where some tokens and this one have joined every group.
 
         (K,) float for each block. The token itself does not count.
 
-        Args: has_them: (K,) bool, whether the group had them before and they have left it instead.
+        Args: leaves: () int32, a group that had them all, which they leave instead: of it alone,
+        (1,) float.
         """
         factors = []
         for name, distribution, parts, *_ in self.roles:
             others = parts.without(self.name).flat(token)
             same = tables.entry(joined[name][0], token[name], others)
             before = tables.row(joined[name][1], others)
-            same, before = (jnp.where(has_them, -n, n - 1) for n in (same, before))
-            lanes = parts.lanes(token, self.name, None)
+            if leaves is None:
+                lanes, same, before = parts.lanes(token, self.name, None), same - 1, before - 1
+            else:
+                lanes = tables.Lanes(parts.flat({**token, self.name: leaves}), 1, 1)
+                same, before = -same, -before
             factors.append(
                 distribution.predictive_after(
                     cache[name], lanes, token[name], same=same, before=before

@@ -32,8 +32,6 @@ from jaxmf.blocks.counts import (
     part_of,
     set_parts,
     slot_sizes,
-    statistics_of,
-    statistics_of_block,
 )
 from jaxmf.blocks.roles import Below, below, look_up_of, statistics_of_roles
 from jaxmf.blocks.sequential_prior import assign_all, batch_of
@@ -43,6 +41,8 @@ from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, Key, PyTree
+
+_LANES = 8  # tables that are weighed at once
 
 
 class Problem(NamedTuple):
@@ -60,20 +60,37 @@ class Problem(NamedTuple):
     caches: dict[str, PyTree]  # block -> what a sweep works on
 
 
+class Left(NamedTuple):
+    """What a sweep begins with, and one over tokens leaves to one over their sets after it."""
+
+    counts: Array  # (G, K) int32, sets of each batch with every dish
+    caches: dict[str, PyTree]  # see `Problem`
+
+
+def caches_of(network: Wiring, dish: str, state: NetworkState, data: Tokens) -> dict[str, PyTree]:
+    """What a sweep works on of the blocks that dishes partition; see `Problem`."""
+    values, slots = all_values(state, data), slot_sizes(state, network)
+    roles = below(network, dish, network.sizes(data, slots)).roles
+    statistics = statistics_of_roles(roles, values, slots)
+    return {
+        role.name: role.distribution.begin(statistics[role.name], state.hyperparameters[role.name])
+        for role in roles
+    }
+
+
 def problem_of(
-    network: Wiring, dish: str, distribution: PartitionPrior, state: NetworkState, data: Tokens
+    network: Wiring,
+    dish: str,
+    distribution: PartitionPrior,
+    state: NetworkState,
+    data: Tokens,
+    left: Left,
 ) -> Problem:
     """The problem of the dishes of a network, with a prior for them."""
     values, slots = all_values(state, data), slot_sizes(state, network)
     sizes = network.sizes(data, slots)
     partitioned = below(network, dish, sizes)
-    statistics = statistics_of_roles(partitioned.roles, values, slots)
-    caches = {
-        role.name: role.distribution.begin(statistics[role.name], state.hyperparameters[role.name])
-        for role in partitioned.roles
-    }
     parts, parts_of_sets = network.parts(dish, sizes), set_parts(network, dish, sizes)
-    counts = statistics_of_block(network, dish, parts, state, data)
     return Problem(
         distribution=distribution,
         below=partitioned,
@@ -81,8 +98,8 @@ def problem_of(
         look_up=look_up_of(partitioned.roles),
         batches=part_of(parts, values, data.num_tokens) if parts.num_parts > 1 else None,
         sets=part_of(parts_of_sets, values, data.num_tokens),
-        cache=distribution.begin(counts, state.hyperparameters[dish], with_sizes=False),
-        caches=caches,
+        cache=distribution.begin(left.counts, state.hyperparameters[dish], with_sizes=False),
+        caches=left.caches,
     )
 
 
@@ -108,43 +125,170 @@ def ended(
 
 def sweep_tokens(
     network: Wiring, table: str, dish: str, key: Key, state: NetworkState, data: Tokens
-) -> tuple[NetworkState, Info]:
+) -> tuple[NetworkState, Info, Left]:
     """Kernel: the table of every token, one after the other, with dishes of new tables summed out.
 
     Args: table: the indicator that the sets are made of.
-    Returns the state after, and overflow of both.
+    Returns the state after, overflow of both, and what a sweep over sets may begin with.
     """
-    problem = problem_of(
-        network, dish, network.blocks[dish].distribution.prior_of_new_tables(), state, data
-    )
+    prior = network.blocks[dish].distribution.prior_of_new_tables()
     values, slots = all_values(state, data), slot_sizes(state, network)
     distribution, width = network.blocks[table].distribution, slots[table]
-    parts = network.parts(table, network.sizes(data, slots))
+    sizes = network.sizes(data, slots)
+    parts, dish_parts = network.parts(table, sizes), network.parts(dish, sizes)
     batches = part_of(parts, values, data.num_tokens)
-    counts = statistics_of(table, distribution, parts, values, width)
-    cache = distribution.begin(counts, state.hyperparameters[table], with_sizes=False)
-    # which dish each table of a batch has
-    eaten = (
-        jnp.zeros((parts.num_parts, width), jnp.int32).at[batches, values[table]].set(values[dish])
+    num_in_use = jnp.full((parts.num_parts,), 0 if distribution.grows else width, jnp.int32)
+    if "unobserved" in state.hyperparameters[table]:
+        is_held = state.hyperparameters[table]["unobserved"] > 0
+        positions = jnp.arange(1, width + 1, dtype=jnp.int32)
+        num_in_use = jnp.max(jnp.where(is_held, positions, 0), axis=1)
+    nothing = jnp.zeros((parts.num_parts, width), jnp.int32)
+    known = _AtTables(
+        nothing, nothing, num_in_use, jnp.zeros((dish_parts.num_parts, slots[dish]), jnp.int32)
     )
-    uniforms = special.uniforms(key, (data.num_tokens, 4))
-    compiled = _TokenLoop(problem.distribution, problem.below, distribution)
-    fuses = distribution.fuses and problem.distribution.fuses
+    now = values[table], values[dish], batches, part_of(dish_parts, values, data.num_tokens)
+    known = fused_on_cpu(_at_tables, sequential=True)(*now, known)
+    left = Left(known.dishes, caches_of(network, dish, state, data))
+    problem = problem_of(network, dish, prior, state, data, left)
+    cache = distribution.begin(known.counts, state.hyperparameters[table], with_sizes=False)
+    births = tuple(p.grows and p.labels_shared for p in (prior, distribution))
+    uniforms = special.uniforms(key, (data.num_tokens, 2 + sum(births)))
+    compiled = _TokenLoop(prior, problem.below, distribution, births)
+    fuses = distribution.fuses and prior.fuses
     loop = fused_on_cpu(compiled.loop, sequential=True) if fuses else compiled.loop
-    drawn, cache, dish_cache, no_table, no_dish = loop(
+    drawn, cache, dish_cache, caches, no_table, no_dish = loop(
         problem.columns,
         problem.look_up,
         (values[table], batches, problem.batches),
-        (cache, problem.cache, eaten, problem.caches),
+        (cache, problem.cache, known.eaten, known.num_in_use, problem.caches),
         uniforms,
     )
-    state = ended(dish, problem.distribution, state, dish_cache, {table: drawn[0], dish: drawn[1]})
+    state = ended(dish, prior, state, dish_cache, {table: drawn[0], dish: drawn[1]})
     state = ended(table, distribution, state, cache, {})
     overflow = {}
     for name, no_room in ((table, no_table), (dish, no_dish)):
         if network.blocks[name].distribution.grows:
             overflow[name] = no_room
-    return state, Info(overflow=overflow)
+    return state, Info(overflow=overflow), Left(prior.end(dish_cache)[0], caches)
+
+
+class _AtTables(NamedTuple):
+    """What is known of the tables of batches."""
+
+    counts: Array  # (G, L) int32, the tokens at them
+    eaten: Array  # (G, L) int32, their dishes
+    num_in_use: Array  # (G,) int32: beyond the table at this position none has weight
+    dishes: Array  # (P, K) int32, the tables of every part of dishes that have each
+
+
+def _at_tables(
+    tables_now: Array, dishes_now: Array, batches: Array, parts: Array, nothing: _AtTables
+) -> _AtTables:
+    """Args: the table, dish, batch and part of dishes of all tokens, (T,) int32 each."""
+
+    def one(index: Array, known: _AtTables) -> _AtTables:
+        table, dish, batch, part = (
+            tables.row(column, index) for column in (tables_now, dishes_now, batches, parts)
+        )
+        counts = tables.add_entry(known.counts, batch, table, 1)
+        is_first = (tables.entry(counts, batch, table) == 1).astype(jnp.int32)
+        until = jnp.maximum(tables.row(known.num_in_use, batch), table + 1)
+        return _AtTables(
+            counts,
+            tables.put_entry(known.eaten, batch, table, dish),
+            tables.put(known.num_in_use, batch, until),
+            tables.add_entry(known.dishes, part, dish, is_first),
+        )
+
+    return jax.lax.fori_loop(0, tables_now.shape[0], one, nothing)
+
+
+class _Scratch(NamedTuple):
+    """What is computed for one token: in tables, or the compiler does it again at each use."""
+
+    likely: Array  # (P,) float, P a power of two: with every dish, then with that of a new table
+    lanes: Array  # (2, 8) float, of which the first row is used
+    weights: Array  # (R, 8) float, of tables
+    ends: Array  # (R,) float, sums of the weights of a row and those before it
+
+    @classmethod
+    def of(cls, num_dishes: int, width: int) -> _Scratch:
+        nothing = jnp.zeros((num_dishes + 1,), jnp.result_type(float))
+        rows = jnp.zeros((-(-width // _LANES), _LANES), nothing.dtype)
+        lanes = jnp.zeros((2, _LANES), nothing.dtype)
+        return cls(tables.to_power_of_two(nothing), lanes, rows, rows[:, 0])
+
+    def with_likely(self, likely: Array, shares: Array) -> _Scratch:
+        """Args: likely, shares (K,) float; shares are the probabilities of a new table's dish."""
+        num_dishes, first = likely.shape[0], jnp.zeros((), jnp.int32)
+        kept = tables.put_run(self.likely, first, likely)
+        lanes = tables.put(self.lanes, first, tables.in_lanes(kept[:num_dishes] * shares))
+        new_table = tables.sum_in_lanes(lanes[0])
+        return self._replace(
+            likely=tables.put_run(kept, jnp.asarray(num_dishes), new_table[None]), lanes=lanes
+        )
+
+    def choose(
+        self, rows: _Rows, num_in_use: Array, uniform: Array
+    ) -> tuple[Array, Array, _Scratch]:
+        """A table of a batch, by its weight times how likely the token is there.
+
+        The time is that of the tables up to the last one in use, not of all there is room for.
+
+        Args: num_in_use () int32: beyond the table at this position none has weight.
+        Returns its position, whether there was room for a new one, and the scratch after.
+        """
+        num_rows = self.ends.shape[0]
+        # positions are not negative, of which the compiler knows nothing: no division
+        num_used = jnp.minimum((num_in_use >> 3) + 1, num_rows)
+
+        def weigh(index: Array, carry: PyTree) -> PyTree:
+            weights, ends, total, has_new = carry
+            lanes = tables.Lanes(index * _LANES, 1, _LANES)
+            table_weights, dishes, has_new = rows.at(lanes, has_new)
+            there = tables.entries_at(self.likely, dishes)
+            weights = tables.put(weights, index, table_weights * there)
+            total = total + tables.sum_in_lanes(tables.row(weights, index))
+            return weights, tables.put(ends, index, total), total, has_new
+
+        start = (self.weights, self.ends, jnp.zeros((), self.ends.dtype), jnp.zeros((), bool))
+        weights, ends, _, has_new = jax.lax.fori_loop(0, num_used, weigh, start)
+        table = tables.choose_in_rows(weights, ends, num_used, uniform)
+        return table, has_new, self._replace(weights=weights, ends=ends)
+
+
+class _Rows(NamedTuple):
+    """The tables of a batch, eight at a time."""
+
+    prior: Any
+    cache: Any
+    batch: Array
+    eaten: Array  # (G, L) int32
+    num_dishes: int  # stands for the dish of a table without tokens
+    # (R * 8,) each, weights and dishes of all tables, and whether there is room for a new one;
+    # None where the prior weighs those that are asked for
+    known: tuple[Array, Array, Array] | None
+
+    @classmethod
+    def of(cls, prior: Any, cache: PyTree, batch: Array, eaten: Array, num_dishes: int) -> _Rows:
+        counts, known = cache.counts, None
+        if counts.shape[1] % _LANES or not prior.weighs_rows:
+            padding = (0, -counts.shape[1] % _LANES)
+            weights, room = prior.weights(cache, batch)
+            taken = tables.row(counts, batch) > 0
+            dishes = jnp.where(taken, tables.row(eaten, batch), num_dishes)
+            known = jnp.pad(weights, padding), jnp.pad(dishes, padding), room
+        return cls(prior, cache, batch, eaten, num_dishes, known)
+
+    def at(self, lanes: tables.Lanes, has_new: Array) -> tuple[Array, Array, Array]:
+        """Their weights and dishes, (8,) each, and whether a new one is among or before them."""
+        if self.known is not None:
+            weights, dishes, room = self.known
+            return tables.take(weights, lanes), tables.take(dishes, lanes), room
+        weights, has_new = self.prior.weights_of_row(self.cache, self.batch, lanes, has_new)
+        taken = tables.take_from_row(self.cache.counts, self.batch, lanes) > 0
+        dishes = tables.take_from_row(self.eaten, self.batch, lanes)
+        return weights, jnp.where(taken, dishes, self.num_dishes), has_new
 
 
 class _Dishes(NamedTuple):
@@ -161,6 +305,7 @@ class _TokenLoop(NamedTuple):
     distribution: Any
     below: Below
     table_prior: Any
+    births: tuple[bool, bool]  # whether a new dish, and a new table, need a further uniform
 
     def loop(
         self,
@@ -171,10 +316,12 @@ class _TokenLoop(NamedTuple):
         uniforms: Array,
     ) -> PyTree:
         tables_now, batches, dish_batches = now
-        cache, dish_cache, eaten, caches = start
+        cache, dish_cache, eaten, num_in_use, caches = start
+        num_tokens, num_dishes = uniforms.shape[0], self.below.num_groups
+        width = cache.counts.shape[1]
 
         def one(index: Array, carry: PyTree) -> PyTree:
-            drawn, cache, dishes, eaten, caches, kept, no_table, no_dish = carry
+            drawn, cache, dishes, eaten, num_in_use, caches, scratch, no_table, no_dish = carry
             token = token_at(columns, index)
             batch, dish_batch = tables.row(batches, index), batch_of(dish_batches, index)
             chance = tables.row(uniforms, index)
@@ -186,35 +333,36 @@ class _TokenLoop(NamedTuple):
             dishes = self._without(is_gone, dishes, dish_batch, dish)
             dishes = self._weighed_now(dishes, dish_batch)
             likely = self.below.likely(caches, token, look_up)
-            new_dish_weights = dishes.shares * likely
-            table_weights, room_table = self.table_prior.weights(cache, batch)
-            taken = tables.row(cache.counts, batch) > 0
-            # in a table, or the compiler computes it again for every table of the batch
-            kept = tables.put(kept, jnp.zeros((), jnp.int32), tables.to_power_of_two(likely))
-            there = tables.entries_at(kept[0], tables.row(eaten, batch))
-            weights = table_weights * jnp.where(taken, there, tables.total(new_dish_weights))
-            table = tables.choose(weights, chance[0])
+            scratch = scratch.with_likely(likely, dishes.shares)
+            until = tables.row(num_in_use, batch)
+            rows = _Rows.of(self.table_prior, cache, batch, eaten, num_dishes)
+            table, room_table, scratch = scratch.choose(rows, until, chance[0])
             # changed first, then read, or the table is copied for every token
-            cache = self.table_prior.assign(cache, batch, table, chance[3])
+            cache = self.table_prior.assign(cache, batch, table, self._chance(chance, 1))
             is_new = tables.entry(cache.counts, batch, table) == 1
             no_table, no_dish = no_table | ~room_table, no_dish | ~dishes.has_room
             dish = tables.entry(eaten, batch, table)
-            dish, dishes = self._drawn(is_new, dish, dishes, dish_batch, new_dish_weights, chance)
+            dish, dishes, scratch = self._drawn(is_new, dish, dishes, dish_batch, scratch, chance)
             eaten = tables.put_entry(eaten, batch, table, dish)
+            num_in_use = tables.put(num_in_use, batch, jnp.maximum(until, table + 1))
             caches = self.below.moved(caches, token, look_up, group=dish, amount=1)
             drawn = (tables.put(drawn[0], index, table), tables.put(drawn[1], index, dish))
-            return drawn, cache, dishes, eaten, caches, kept, no_table, no_dish
+            return drawn, cache, dishes, eaten, num_in_use, caches, scratch, no_table, no_dish
 
         empty = (jnp.zeros_like(tables_now), jnp.zeros_like(tables_now))
         no, stale = jnp.zeros((), bool), jnp.full((), -1, jnp.int32)
-        nothing = jnp.zeros((self.below.num_groups,), jnp.result_type(float))
-        kept = jnp.zeros((2, tables.to_power_of_two(nothing).shape[0]), nothing.dtype)
+        nothing = jnp.zeros((num_dishes,), jnp.result_type(float))
         dishes = _Dishes(dish_cache, stale, nothing, no)
-        begin = (empty, cache, dishes, eaten, caches, kept, no, no)
-        drawn, cache, dishes, _, _, _, no_table, no_dish = jax.lax.fori_loop(
-            0, uniforms.shape[0], one, begin
+        scratch = _Scratch.of(num_dishes, width)
+        begin = (empty, cache, dishes, eaten, num_in_use, caches, scratch, no, no)
+        drawn, cache, dishes, _, _, caches, _, no_table, no_dish = jax.lax.fori_loop(
+            0, num_tokens, one, begin
         )
-        return drawn, cache, dishes.cache, no_table, no_dish
+        return drawn, cache, dishes.cache, caches, no_table, no_dish
+
+    def _chance(self, chance: Array, which: int) -> Array:
+        """The uniform of a new dish (0) or a new table (1), where it needs one."""
+        return chance[2 + sum(self.births[:which])] if self.births[which] else chance[0]
 
     # tables come and go seldom: loops that turn once or not at all, so that nothing is touched
     # where none does
@@ -246,20 +394,21 @@ class _TokenLoop(NamedTuple):
         dish: Array,
         dishes: _Dishes,
         batch: Array,
-        weights: Array,
+        scratch: _Scratch,
         chance: Array,
-    ) -> tuple[Array, _Dishes]:
+    ) -> tuple[Array, _Dishes, _Scratch]:
         """The dish of a table, drawn if it is new, and the dishes with it."""
 
         def come(carry: PyTree) -> PyTree:
-            _, _, cache, _ = carry
-            drawn = tables.choose(weights, chance[1])
-            cache = self.distribution.assign(cache, batch, drawn, chance[2])
-            return jnp.zeros((), bool), drawn, cache, jnp.full((), -1, jnp.int32)
+            _, _, cache, _, likely = carry
+            drawn = tables.choose(dishes.shares * likely[: dishes.shares.shape[0]], chance[1])
+            cache = self.distribution.assign(cache, batch, drawn, self._chance(chance, 0))
+            return jnp.zeros((), bool), drawn, cache, jnp.full((), -1, jnp.int32), likely
 
-        start = (is_new, dish, dishes.cache, dishes.batch)
-        _, dish, cache, current = jax.lax.while_loop(lambda carry: carry[0], come, start)
-        return dish, dishes._replace(cache=cache, batch=current)
+        start = (is_new, dish, dishes.cache, dishes.batch, scratch.likely)
+        _, dish, cache, current, likely = jax.lax.while_loop(lambda carry: carry[0], come, start)
+        dishes = dishes._replace(cache=cache, batch=current)
+        return dish, dishes, scratch._replace(likely=likely)
 
 
 def token_at(columns: Mapping[str, Array], index: Array) -> dict[str, Array]:

@@ -313,6 +313,10 @@ class FlexiblePrior(PartitionPrior):
         return self.features is None
 
     @property
+    def weighs_rows(self) -> bool:  # type: ignore[override]
+        return self.features is None and type(self).weights is FlexiblePrior.weights
+
+    @property
     def sequential(self) -> bool:  # type: ignore[override]
         """Items drawn sequentially do not follow the joint distribution of all."""
         return False
@@ -356,6 +360,15 @@ class FlexiblePrior(PartitionPrior):
         if self.features is not None:
             return self._all_weights(cache, batch, new), new < size
         return joining + jnp.where(at(new, size), cache.weights[0], 0), new < size
+
+    def weights_of_row(
+        self, cache: PyTree, batch: Array, lanes: tables.Lanes, has_new: Array
+    ) -> tuple[Array, Array]:
+        joining = tables.take_from_row(cache.joining, batch, lanes)
+        new = tables.lowest(joining == 0)
+        is_new = at(new, lanes.size) & ~has_new
+        weights = joining + jnp.where(is_new, cache.weights[0], 0)
+        return weights, has_new | (new < lanes.size)
 
     def _all_weights(self, cache: PyTree, batch: Array, new: Array) -> Array:
         """Weights (K,) with features, each asked for the counts that a choice leads to."""

@@ -68,6 +68,7 @@ class PartitionPrior(Readable, ABC):
         pads: whether a sweep may have more groups than there are, which have no weight, and more
             batches.
         fuses: whether what it does may stand in one kernel with a loop (`jaxmf._kernels.fusion`).
+        weighs_rows: whether it has `weights_of_row`, so that a sweep weighs groups in use only.
         sequential: whether items drawn one after the other, each by `weights`, follow its
             distribution.
         hyperparameters: names of the fields that may have priors.
@@ -77,6 +78,7 @@ class PartitionPrior(Readable, ABC):
     labels_shared = False
     pads = False
     fuses = True
+    weighs_rows = False
     sequential = True
     hyperparameters: tuple[str, ...] = ("concentration",)
 
@@ -139,6 +141,16 @@ class PartitionPrior(Readable, ABC):
             was room for a new group. Where groups come and go, a new one has its weight in the
             lowest free slot, ``jnp.argmin(counts > 0)``, and all other free slots have 0.
         """
+
+    def weights_of_row(
+        self, cache: CountCache, batch: Array, lanes: Lanes, has_new: Array
+    ) -> tuple[Array, Array]:
+        """As `weights`, of some groups side by side; asked for where `weighs_rows` is set.
+
+        Args: has_new: () bool, whether a slot before them is free for a new group.
+        Returns (lanes.size,) float, and whether one before them or among them is.
+        """
+        raise missing_hook(self, "weights_of_row", "weighs_rows=True", "weighs_rows=False")
 
     def next_probabilities(self, cache: CountCache, lanes: Lanes) -> tuple[Array, Array]:
         """Probabilities of the next item of several batches, and whether there was room.

@@ -171,3 +171,23 @@ def test_pairs_are_counted(piece, most_flat, monkeypatch):
     assert counts.dtype == jnp.int32
     none = tables.count_pairs(jnp.zeros(0, jnp.int32), jnp.zeros(0, jnp.int32), (2, 2))
     assert none.tolist() == [[0, 0], [0, 0]]
+
+
+def test_weights_in_rows_are_chosen_by_their_shares():
+    """Every position where its uniforms are, also where earlier sweeps left weights behind."""
+    weights = np.array([[0, 1, 0, 3, 0, 0, 4, 0], [0, 0, 2, 0, 0, 0, 0, 6], [9] * 8], float)
+    ends = np.cumsum(weights.sum(1))
+    uniforms = (np.arange(1_600) + 0.5) / 1_600
+    choose = jax.jit(jax.vmap(tables.choose_in_rows, in_axes=(None, None, None, 0)))
+    arrays = [jnp.asarray(each, jnp.result_type(float)) for each in (weights, ends, uniforms)]
+    drawn = choose(*arrays[:2], jnp.asarray(2), arrays[2])
+    counts = np.bincount(drawn, minlength=weights.size)
+    np.testing.assert_array_equal(counts, np.r_[weights[:2].ravel(), np.zeros(8)] * 100)
+    first = choose(*arrays[:2], jnp.asarray(1), arrays[2])
+    np.testing.assert_array_equal(np.bincount(first, minlength=8), weights[0] * 200)
+
+
+def test_sums_in_lanes_are_those_of_every_eighth_entry():
+    run = np.arange(1.0, 22.0)
+    found = jax.jit(tables.in_lanes)(jnp.asarray(run))
+    np.testing.assert_array_equal(found, np.pad(run, (0, 3)).reshape(-1, 8).sum(0))

@@ -1,5 +1,7 @@
 """Flexible priors in networks: sweeps, unobserved items, empty tables, learning from data."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -368,3 +370,27 @@ def test_held_out_words_of_a_document_that_has_none_are_refused():
     model = mf.HFP(prior, mf.DirichletProcess(1.0), 0.5)
     with pytest.raises(ValueError, match="documents: 1 has no words that are held out"):
         model.held_out_probabilities(None, WITH_WORDS, np.array([0, 1]), np.array([0, 0]))
+
+
+@pytest.mark.slow
+def test_tables_weighed_in_rows_are_those_weighed_at_once(monkeypatch):
+    """The same draws, and no table is copied for a token."""
+    generator = np.random.default_rng(3)
+    columns = {"document": np.sort(generator.integers(0, 6, 120)), "word": np.arange(120) % 7}
+    tokens = Tokens(columns, {"document": 6, "word": 7})
+    prior = mf.FlexiblePrior.dirichlet_process(9.0, num_items=40)
+    sampler = mf.HFP(prior, mf.DirichletProcess(3.0), 0.5).network().at(tokens).sampler(capacity=24)
+    state = jax.jit(sampler.init, compiler_options=FAST_COMPILE)(jax.random.key(0), tokens)
+
+    def stepped():
+        step = jax.jit(lambda key, state: sampler.step(key, state, tokens, jnp.ones(()))[0])
+        compiled = step.lower(jax.random.key(1), state).compile(FAST_COMPILE)
+        return compiled(jax.random.key(1), state), compiled.as_text()
+
+    by_rows, text = stepped()
+    inside = [line for line in text.splitlines() if "while/body" in line]
+    assert not [line for line in inside if re.search(r"32\[\d+,\d+\]\S* copy\(", line)]
+    monkeypatch.setattr(mf.FlexiblePrior, "weighs_rows", False)
+    at_once, _ = stepped()
+    assert int(jnp.max(by_rows.values["table"])) > 8
+    jax.tree.map(np.testing.assert_array_equal, by_rows, at_once)

@@ -149,7 +149,8 @@ def test_sets_whose_tokens_are_weighed_each_alone_are_caught(monkeypatch):
             return logs + self.below.log_predicted(without, token, self.look_up)
 
         logs = jax.lax.fori_loop(*where, one, jnp.zeros_like(weights))
-        return logs, self.moved(without, dish, where, 1), joined
+        likely = jnp.exp(logs - jnp.max(jnp.where(weights > 0, logs, -jnp.inf)))
+        return likely, self.moved(without, dish, where, 1), joined
 
     monkeypatch.setattr(whole_sets._SetTokens, "weighed", alone)
     with pytest.raises(AssertionError, match="FAILED"):

@@ -9,6 +9,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf import settings
+from jaxmf._kernels import tables
 from jaxmf.blocks.learning import match_moments_by_sampling
 from jaxmf.priors import flexible_distribution
 from jaxmf.priors.moments import match_moments
@@ -238,3 +239,36 @@ def test_a_prior_is_written_down_and_read():
 def test_settings_of_special_cases_that_are_none(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_weights_of_rows_are_those_of_all_groups():
+    prior = mf.FlexiblePrior.parametric(-1.0, 1.0, 0.3, num_items=6)
+    counts = np.zeros((3, 24), np.int32)
+    counts[0, [0, 1, 2, 9]] = 1, 3, 2, 1
+    counts[1, :17] = 1
+    counts[2] = 1
+
+    @jax.jit
+    def both(counts, batch):
+        cache = prior.begin(counts, {}, with_sizes=False)
+        rows, has_new = [], jnp.zeros((), bool)
+        for start in (0, 8, 16):
+            lanes = tables.Lanes(jnp.asarray(start), 1, 8)
+            weights, has_new = prior.weights_of_row(cache, batch, lanes, has_new)
+            rows.append(weights)
+        return (jnp.concatenate(rows), has_new), prior.weights(cache, batch)
+
+    for batch in range(3):
+        by_rows, at_once = both(jnp.asarray(counts), jnp.asarray(batch))
+        jax.tree.map(np.testing.assert_array_equal, by_rows, at_once)
+
+
+def test_a_prior_with_other_weights_is_not_asked_for_rows():
+    class Other(mf.FlexiblePrior):
+        def weights(self, cache, batch):
+            weights, room = super().weights(cache, batch)
+            return weights**2, room
+
+    assert mf.FlexiblePrior([0.0, 1.0]).weighs_rows
+    assert not Other([0.0, 1.0]).weighs_rows
+    assert not mf.FlexiblePrior([0.0, 1.0], features=lambda counts: counts[:1]).weighs_rows

@@ -119,9 +119,9 @@ class _Categories(Family):
 
         Args:
             cache, lanes, value: as in `predictive`.
-            same: (lanes.size,) float, how many of these values are this one; below 0 of values
-                that have left.
-            before: (lanes.size,) float, how many there are.
+            same: () float, how many of these values are this one; below 0 of values that have
+                left.
+            before: () float, how many there are.
         Returns:
             (lanes.size,) float.
         """

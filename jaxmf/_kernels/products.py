@@ -1,0 +1,53 @@
+"""Products of more factors than a float has exponents for, without a logarithm for each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+
+class Product(NamedTuple):
+    """fraction * 2^exponent, entry by entry."""
+
+    fraction: Array  # float, in [1, 2)
+    exponent: Array  # int of as many bits
+
+    @classmethod
+    def of(cls, ones: Array) -> Product:
+        """Args: ones, float of any shape."""
+        return cls(ones, jnp.zeros(ones.shape, _whole(ones)))
+
+    def times(self, factor: Array) -> Product:
+        """Args: factor: positive, and not as small that a float has fewer digits for it."""
+        product = self.fraction * factor
+        bits = lax.bitcast_convert_type(product, self.exponent.dtype)
+        num_bits, bias = _form(product)
+        digits = bits & ((1 << num_bits) - 1) | (bias << num_bits)
+        fraction = lax.bitcast_convert_type(digits, product.dtype)
+        return Product(fraction, self.exponent + ((bits >> num_bits) - bias))
+
+    def relative(self, counts: Array) -> Array:
+        """The products over a power of two that is near the largest of those that count, float.
+
+        Those far below what a float can be are 0.
+
+        Args: counts: bool, for at least one entry.
+        """
+        lowest = jnp.iinfo(self.exponent.dtype).min // 2
+        exponent = jnp.where(counts, self.exponent, lowest)
+        num_bits, bias = _form(self.fraction)
+        biased = jnp.maximum(exponent - jnp.max(exponent) + bias, 0)
+        power = lax.bitcast_convert_type(biased << num_bits, self.fraction.dtype)
+        return self.fraction * power
+
+
+def _form(value: Array) -> tuple[int, int]:
+    """How many bits the digits of a float have, and what is added to its exponent."""
+    info = jnp.finfo(value.dtype)
+    return info.nmant, info.maxexp - 1
+
+
+def _whole(value: Array) -> jnp.dtype:
+    return jnp.dtype(f"int{jnp.finfo(value.dtype).bits}")
