@@ -135,7 +135,6 @@ class Setup(NamedTuple):
 
     def check(self, kernel=None, *, key, **options):
         kernel = step_of(self.model) if kernel is None else kernel
-        options = {"compiler_options": LONG_RUNS} | options
         return check_setup(self, kernel, key=jax.random.key(key), **options)
 
 
@@ -166,23 +165,21 @@ def test_an_unknown_sweep_is_refused_with_those_there_are(sweep):
 
 @pytest.mark.slow
 def test_the_whole_step_quickly():
-    few = {"num_replicates": 1_024, "num_steps": 2, "compiler_options": FAST_COMPILE}
-    Setup(causes()).check(key=41, **few)
+    Setup(causes()).check(key=41, num_replicates=1_024, num_steps=2)
 
 
 @pytest.mark.tiers(exhaustive=["by_columns", "causes", "counts"])
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [by_columns, mixed_columns, causes, counts])
 def test_the_whole_step(make):
-    Setup(make()).check(key=42, num_replicates=4_096, num_steps=6)
+    Setup(make()).check(key=42, num_replicates=4_096, num_steps=6, compiler_options=LONG_RUNS)
 
 
 @pytest.mark.slow
 def test_the_whole_step_with_rows_drawn_together():
     model = causes()
     kernel = step_of(model, sweep="particle_gibbs")
-    few = {"num_replicates": 1_024, "num_steps": 3, "compiler_options": FAST_COMPILE}
-    Setup(model).check(kernel, key=46, **few)
+    Setup(model).check(kernel, key=46, num_replicates=1_024, num_steps=3)
 
 
 @pytest.mark.slow
@@ -297,7 +294,7 @@ def test_noisy_or_features_with_missing_cells_have_the_exact_posterior():
 
 
 # what sees a plain fault, and what the others need
-FEWER = {"num_replicates": 1_024, "num_steps": 6, "compiler_options": FAST_COMPILE}
+FEWER = {"num_replicates": 1_024, "num_steps": 6}
 MANY = {"num_replicates": 4_096, "compiler_options": LONG_RUNS}
 
 
