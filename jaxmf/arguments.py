@@ -96,7 +96,8 @@ class ChecksNames:
             first = f" ({', '.join(known[:by_position])})" if by_position else ""
             others = known[by_position:]
             raise TypeError(
-                f"{cls.__name__} takes {most} values by position{first}, got "
+                f"{cls.__name__} takes {most} value{'' if by_position == 1 else 's'} by "
+                f"position{first}, got "
                 f"{len(values)}" + (f"; pass by name: {', '.join(others)}" if others else "")
             )
         twice = [name for name in known[: len(values)] if name in settings]

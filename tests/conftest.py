@@ -18,6 +18,8 @@ import jaxlib
 import numpy as np
 import pytest
 
+from tests import SLOW_EXAMPLES
+
 # Loops compiled by the older emitter take two thirds of the time to compile, and a tenth less where
 # a program is not split for threads that are not there. Of jaxlib 0.10 alone: other releases end
 # the process at an option that they do not know.
@@ -25,20 +27,6 @@ FAST_COMPILE = "--xla_backend_optimization_level=0"
 FASTER_COMPILE = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 # Linux admits 65,530 a process; a compiled program takes about 47 of them, and 3 MB.
 MOST_MAPPINGS = 32_000
-# Examples of docstrings that take more than five seconds, most of them to compile a chain.
-SLOW_EXAMPLES = {
-    "jaxmf.api.fit",
-    "jaxmf.likelihoods.families.columns.IndependentColumns",
-    "jaxmf.likelihoods.families.mixed_columns.MixedColumns",
-    "jaxmf.posterior.cell_answers.at",
-    "jaxmf.results.comparison.compare",
-    "jaxmf.sklearn.biclusters.BiclusterMF",
-    "jaxmf.sklearn.imputer.FactorImputer",
-    "jaxmf.sklearn.linear_gaussian.LinearGaussianIBPTransformer",
-    "jaxmf.sklearn.noisy_or.NoisyOrTransformer",
-    "jaxmf.sklearn.ratings.RatingRecommender",
-    "jaxmf.testing.calibration.simulation_based_calibration",
-}
 # Objects made between two looks for garbage; tracing makes them by the million.
 GARBAGE = 20_000
 

@@ -136,11 +136,11 @@ _loggamma_fused = fused_on_cpu(_loggamma)
 def loggammas(keys: Array, shapes: Array) -> Array:
     """Logarithms of Gamma(shape, 1) draws, as `loggamma` makes one, all at the same time.
 
-    One attempt for all, then further ones for those twentieth that were rejected. One block of the
-    random number generator an attempt: where a shape below one needs a second uniform, it is the
-    one that the attempt was accepted with, over the probability to be accepted, which given that
-    it was is uniform again and independent of the draw. 22 ns a draw on one CPU core, where
-    `jax.random.loggamma` takes 390 to 910.
+    One attempt for all, then further ones for those that were rejected, about a twentieth. One
+    block of the random number generator an attempt: where a shape below one needs a second uniform,
+    it is the one that the attempt was accepted with, over the probability to be accepted, which
+    given that it was is uniform again and independent of the draw. `jax.random.loggamma` takes
+    some twenty times as long on a CPU core.
 
     More shapes at the end of the first axis leave the draws of the others as they are.
 

@@ -195,9 +195,9 @@ def choose(weigh: Callable[[Array], Array], size: int, piece: int, uniforms: Arr
     shape = (uniforms.shape[0], -(-size // piece), piece)
     every = jax.lax.broadcasted_iota(jnp.int32, shape[1:], 0) * piece
     every += jax.lax.broadcasted_iota(jnp.int32, shape[1:], 1)
-    # Zeros, but of every chain, so that each has indices of its own: with indices that chains share
-    # the compiler lets chains run fastest, and on a GPU no two neighbours of a warp read side by
-    # side, which took ten times as long (H200).
+    # Zeros that depend on the uniforms, so that in `vmap` each chain has indices of its own. Where
+    # chains share the indices XLA makes the axis of chains the innermost one: neighbours in a warp
+    # then read numbers that are far apart, which took ten times as long (H200).
     zeros = jnp.minimum(uniforms, 0).astype(jnp.int32)[:, None, None]
     sums = jnp.sum(inside(jnp.broadcast_to(every, shape) + zeros), axis=2)
     running = jnp.cumsum(sums, axis=1)

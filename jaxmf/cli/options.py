@@ -178,6 +178,10 @@ _AS_OPTIONS = (
     ("of answers 1 to V pass answer - 1", "of answers 1 to V pass --recode 1=0,2=1,... up to V"),
     (r"use \"error\" or \"drop\", or new_rows=", "use error or drop, or --new-rows"),
     (
+        r"For a row without ones pass .*$",
+        "A row without ones stands there without items, beside others.",
+    ),
+    (
         "has no cells to predict; see top_entries, transform and document_completion",
         "has no cells to predict; jaxmf recommend and jaxmf report answer of it",
     ),

@@ -163,8 +163,8 @@ class SparseBinary(CellsById):
         if num_rows == 0 or (not items and column_names is None):
             raise ValueError(
                 f"baskets: is empty, {num_rows} baskets with nothing in them. At least one item is "
-                "needed; check the filter or the file they came from. For a new customer "
-                'with an empty basket pass ["nothing"] and ask with unknown="drop".'
+                "needed; check the filter or the file they came from. For a new customer with an "
+                'empty basket pass an id that the data lack and ask with unknown="drop".'
             )
         array = names.object_array(items)
         try:

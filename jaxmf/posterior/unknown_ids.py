@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import jax
 import numpy as np
 
-from jaxmf.data import Container, Entries
+from jaxmf.data import Container, Entries, SparseBinary
 from jaxmf.data.container import bare
 from jaxmf.data.names import Positions, object_array
 from jaxmf.model import TakesUnknownIds
@@ -16,6 +16,11 @@ from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.named_cells import pair_of, positions_or_unknown
 from jaxmf.programs import jit
 from jaxmf.types import Array, Draw, Key, PyTree
+
+_WITHOUT_ONES = (
+    '. For a row without ones pass new_rows=SparseBinary.from_baskets({"its id": ["an id that '
+    'the data lack"]}) and unknown="drop".'
+)
 
 
 def with_unknown(posterior: Draws, cells: object, seed: int) -> tuple[Draws, PyTree]:
@@ -57,8 +62,8 @@ def _check_prior(posterior: Draws) -> None:
     if not isinstance(model, TakesUnknownIds):
         raise ValueError(
             f'unknown="prior": {type(model).__name__} answers for rows and columns of the data '
-            'alone; use "error" or "drop", or new_rows= with what is known of the row (of '
-            'a basket without items ["nothing"], with unknown="drop")'
+            'alone; use "error" or "drop", or new_rows= with what is known of the row'
+            + (_WITHOUT_ONES if isinstance(posterior.data, SparseBinary) else "")
         )
 
 

@@ -55,9 +55,9 @@ def slots_of_prior(
 ) -> int:
     """Slots for the features of 200,000 draws of N rows from the Indian buffet process.
 
-    About as many states have the particles of `jaxmf.smc` in all while the power of the likelihood
-    is small, and whenever slots double its program is compiled anew, which costs more than slots
-    that are not used. Of a prior of alpha the value ln(200,000) standard deviations above the mean
+    For `jaxmf.smc`, whose particles pass through many states close to the prior: whenever one of
+    them needs more slots, the program is compiled anew, which costs more than slots that are not
+    used. Of a prior of alpha the value ln(200,000) standard deviations above the mean
     is taken, the largest of as many draws of an exponential distribution; and of the number of
     features at that mean, a Poisson variable, what one in 200,000 exceeds. This is the next
     multiple of 8 above both.

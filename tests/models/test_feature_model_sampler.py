@@ -163,7 +163,6 @@ def test_an_unknown_sweep_is_refused_with_those_there_are(sweep):
 # --- joint distributions --------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_the_whole_step_quickly():
     Setup(causes()).check(key=41, num_replicates=1_024, num_steps=2)
 

@@ -181,7 +181,6 @@ def check(
 # --- every proposal, scheme, kind of hyperparameter, with and without the rest ------------------
 
 
-@pytest.mark.slow
 def test_prior_proposal():
     check(num_particles=16)
 

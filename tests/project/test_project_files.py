@@ -1,10 +1,13 @@
 """Files about the project agree with one another."""
 
+import pydoc
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from tests import SLOW_EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -62,3 +65,8 @@ def test_the_workflows_call_targets_that_exist():
     assert targets == {"test", "oldest", "newest"}
     for target in targets:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", sorted(SLOW_EXAMPLES))
+def test_slow_examples_are_examples(name):
+    assert ">>>" in (pydoc.locate(name).__doc__ or "")

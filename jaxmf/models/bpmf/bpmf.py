@@ -200,7 +200,7 @@ class BPMF(BPMFSpec):
         return () if bpmf_checks.not_spread(self) else (DATA_AXIS,)
 
     def mesh_advice(self, options: Mapping[str, object]) -> str:
-        """Settings without which cells are spread over devices; empty where they are."""
+        """Settings that keep cells from being spread over devices; empty if they are spread."""
         del options
         names = " and ".join(bpmf_checks.not_spread(self))
         return f"without {names} it spreads ratings over {DATA_AXIS!r}" if names else ""

@@ -241,8 +241,8 @@ class _Mixture(NetworkModel[Dense]):
     def draw_cells(self, key: Key, draw: Draw, data: Dense, rows: Array, columns: Array) -> Array:
         """A draw from the predictive distribution of every cell: (M,) float.
 
-        Each by itself; if there are more cells than rows, whole rows are drawn instead, which is
-        less work, and the cells of a row share its group.
+        Each by itself; if there are more cells (filled up to few sizes, at least 16) than rows,
+        whole rows are drawn instead, which is less work, and the cells of a row share its group.
         """
         if self.predicts_its_rows:
             group_key, value_key = jax.random.split(key)

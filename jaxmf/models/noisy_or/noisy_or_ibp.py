@@ -108,7 +108,7 @@ class NoisyOrIBP(NoisyOrSpec):
         return (DATA_AXIS,) if is_parallel else ()
 
     def mesh_advice(self, options: Mapping[str, object]) -> str:
-        """Settings without which rows are spread over devices; empty where they are."""
+        """Settings that keep rows from being spread over devices; empty if they are spread."""
         names = " and ".join(_row_by_row(options))
         return f"without {names} it spreads rows over {DATA_AXIS!r}" if names else ""
 

@@ -182,7 +182,7 @@ class SparseBinaryMF(SparseBinaryMFSpec):
         return () if factor_checks.not_spread(self, options) else (DATA_AXIS,)
 
     def mesh_advice(self, options: Mapping[str, object]) -> str:
-        """Settings without which rows are spread over devices; empty where they are."""
+        """Settings that keep rows from being spread over devices; empty if they are spread."""
         names = " and ".join(factor_checks.not_spread(self, options))
         return f"without {names} it spreads rows over {DATA_AXIS!r}" if names else ""
 
