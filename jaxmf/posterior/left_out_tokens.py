@@ -70,8 +70,12 @@ def observed_block(network: Network) -> str | None:
 
 def is_small(network: Network, draw: Draw, num_tokens: int, num_values: int) -> bool:
     """Whether this many tokens of a draw can be left out at once."""
-    sizes = [num_groups(draw, name) for name in network.indicators]
-    return num_tokens * int(np.prod(sizes)) * num_values <= _MOST_PRODUCTS
+    return num_tokens * num_combinations(network, draw) * num_values <= _MOST_PRODUCTS
+
+
+def num_combinations(network: Network, draw: Draw) -> int:
+    """How many combinations of groups a token may have in a draw."""
+    return int(np.prod([num_groups(draw, name) for name in network.indicators]))
 
 
 def leave_out(

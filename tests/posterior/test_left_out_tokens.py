@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior import left_out_tokens
+from jaxmf.posterior import leave_one_out, left_out_tokens
 from jaxmf.posterior.records import Meta
 from jaxmf.results import Posterior
 
@@ -139,6 +139,20 @@ def test_topics_that_predict_words_no_better_than_their_frequencies_are_said():
     assert [alarm.kind for alarm in alone.alarms()] == ["one group"]
     # one topic is no better than none
     assert not posterior(mf.LDA(1, 5.0, 5.0), data, {"topic": 0 * labels}).alarms()
+
+
+def test_more_tokens_are_asked_where_few_leave_it_open(monkeypatch):
+    rng = np.random.default_rng(4)
+    kinds = rng.integers(0, 2, 200)
+    from_half = rng.random((200, 12)) < 0.6
+    words = np.where(from_half, kinds[:, None], 1 - kinds[:, None]) * 10
+    data = corpus(words + rng.integers(0, 10, (200, 12)))
+    draws = {"topic": np.repeat(kinds, 12)}
+    assert posterior(mf.LDA(2, 5.0, 5.0), data, draws).alarms() == ()
+    assert posterior(mf.LDA(2, 5.0, 5.0), data, draws).leave_one_out().model.size == 2_048
+    monkeypatch.setattr(leave_one_out, "_MOST_TOKENS", 0)
+    (alarm,) = posterior(mf.LDA(2, 5.0, 5.0), data, draws).alarms()
+    assert alarm.kind == "no gain"
 
 
 def test_groups_that_predict_ratings_worse_than_row_and_column_means_are_said():
