@@ -355,6 +355,11 @@ def test_what_cannot_be_is_refused_in_words():
             ValueError, match=r"cells are missing.*family=mf.IndependentColumns\(\)"
         ):
             mf.sample(model, TABLE, **RUN)
+    answers = np.array([[1, 5.0], [4, np.nan]])
+    for table, is_of_answers in ((answers, True), (answers + 0.5, False), (TABLE, False)):
+        with pytest.raises(ValueError, match="cells are missing") as refused:
+            mf.DPMixture().check_data(mf.Dense(table), "data")
+        assert ("DirichletMultinomial() if the whole" in str(refused.value)) is is_of_answers
     with pytest.raises(ValueError, match=r"IndependentColumns\(NormalInverseGamma\(\.\.\.\)\)"):
         mf.sample(mf.DPMixture(family=NORMAL), TABLE, **RUN)
     with pytest.raises(ValueError, match=r"gaps: 6 values are missing.*token 0.*Independent"):

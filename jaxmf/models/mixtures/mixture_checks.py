@@ -21,6 +21,7 @@ from jaxmf.types import Array, PyTree
 
 _MOST_COLUMNS = 1_000  # 40 rows of this many: 20 sweeps take minutes
 _MOST_CATEGORIES = 10_000  # codes above are rather numbers
+_MOST_ANSWERS = 10  # values of all cells together, of a scale that one answers on
 _MISSING_CODE = "; -1 is the code of a missing category in pandas: make it NaN"
 _FROM_ONE = ": codes begin at 0, so of answers 1 to V pass answer - 1"
 
@@ -178,12 +179,25 @@ def _advice_on_missing(family: Family | None, data: Dense, name: str) -> str:
     has_covariances = family is None or isinstance(family, NormalInverseWishart)
     who = "a group with covariances" if has_covariances else type(family).__name__
     inside = "" if has_covariances else f"{who}(...)"
+    answers = ""
+    if has_covariances and _are_few_whole_numbers(data):
+        answers = (
+            f"family=mf.DirichletMultinomial() if the whole numbers are answers{_FROM_ONE}; or, if "
+            "they are measurements, "
+        )
     return (
         f"{name}: {data.num_missing} cells are missing, and {who} takes complete rows. Pass "
-        f"family=mf.IndependentColumns({inside}): missing cells are then left out exactly, and "
-        "columns are independent within a group. LinearGaussianIBP and BPMF, which describe a "
-        "table by hidden parts, take missing cells too"
+        f"{answers}family=mf.IndependentColumns({inside}): missing cells are then left out "
+        "exactly, and columns are independent within a group. LinearGaussianIBP and BPMF, which "
+        "describe a table by hidden parts, take missing cells too"
     )
+
+
+def _are_few_whole_numbers(data: Dense) -> bool:
+    """Whether the cells that are there hold at most ten whole numbers, as answers do."""
+    values = np.asarray(data.values, float)
+    there = np.unique(values if data.observed is None else values[np.asarray(data.observed)])
+    return there.size <= _MOST_ANSWERS and bool(np.all((there == np.floor(there)) & (there >= 0)))
 
 
 def _check_size(data: Dense, name: str) -> None:
