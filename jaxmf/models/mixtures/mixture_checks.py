@@ -180,7 +180,7 @@ def _advice_on_missing(family: Family | None, data: Dense, name: str) -> str:
     who = "a group with covariances" if has_covariances else type(family).__name__
     inside = "" if has_covariances else f"{who}(...)"
     answers = ""
-    if has_covariances and _are_few_whole_numbers(data):
+    if has_covariances and _has_answers(data):
         answers = (
             f"family=mf.DirichletMultinomial() if the whole numbers are answers{_FROM_ONE}; or, if "
             "they are measurements, "
@@ -193,7 +193,7 @@ def _advice_on_missing(family: Family | None, data: Dense, name: str) -> str:
     )
 
 
-def _are_few_whole_numbers(data: Dense) -> bool:
+def _has_answers(data: Dense) -> bool:
     """Whether the cells that are there hold at most ten whole numbers, as answers do."""
     values = np.asarray(data.values, float)
     there = np.unique(values if data.observed is None else values[np.asarray(data.observed)])
