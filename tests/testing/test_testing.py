@@ -105,6 +105,13 @@ def test_p_values_are_uniform():
     assert np.all(alarms > 7)
 
 
+def test_last_bits_of_one_number_are_no_other_distribution():
+    first, second = np.tanh(20 * np.random.default_rng(0).standard_normal((2, 2_000), np.float32))
+    second[second == 1] = np.nextafter(np.float32(1), np.float32(0))
+    assert _same_distribution("tanh", first, second).p_value > 0.01
+    assert _same_distribution("tanh", first, 0.999 * second).p_value < 1e-6
+
+
 def test_bonferroni_and_the_level_of_the_suite():
     shared = testing.LEVEL * testing.MAX_CHECKS
     assert shared == pytest.approx(testing.SUITE_FALSE_ALARM_RATE)
