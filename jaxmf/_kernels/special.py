@@ -210,35 +210,35 @@ def _redrawn(drawn_by: _Generators, shapes: Array, drawn: Array, done: Array) ->
     return jax.lax.while_loop(lambda carry: carry[0] < total, replace, carry)[1]
 
 
-def as_flags(marks: Array) -> Array:
-    """Marks (n,) bool as bits of integers: (ceil(n / 32),) uint32, the first one the lowest."""
-    words = jnp.pad(marks, (0, -marks.shape[0] % 32)).reshape(-1, 32).astype(jnp.uint32)
-    return jnp.sum(words << jnp.arange(32, dtype=jnp.uint32), axis=1, dtype=jnp.uint32)
+def as_flags(is_set: Array) -> Array:
+    """Booleans (n,) as bits of integers: (ceil(n / 32),) uint32, the first one the lowest."""
+    bits = jnp.pad(is_set, (0, -is_set.shape[0] % 32)).reshape(-1, 32).astype(jnp.uint32)
+    return jnp.sum(bits << jnp.arange(32, dtype=jnp.uint32), axis=1, dtype=jnp.uint32)
 
 
 def positions_of_flags(flags: Array, start: Array, size: int) -> Array:
-    """Where marks stand, in order, from the one of rank `start` on: (size,) int32.
+    """Positions of the bits that are set, in order, from the one of rank `start` on: (size,) int32.
 
-    As `jnp.nonzero` does, by sums over words in place of sums over marks, which took a tenth of a
-    sweep of LDA on a GPU. Where there are no more: 32 W.
+    `jnp.nonzero` counts bit by bit, which took a tenth of a sweep of LDA on a GPU; this counts
+    integer by integer. Where no bits are left: 32 W.
 
     Args: flags (W,) uint32, see `as_flags`; start () int32.
     """
     counts = jax.lax.population_count(flags).astype(jnp.int32)
     running = jnp.cumsum(counts)
     before = running - counts
-    # each word stands where its first mark goes, and holds until the next one with marks
+    # the integer of each rank: written at the rank of its first bit, and valid up to the next one
     at = jnp.where((counts > 0) & (running > start), jnp.maximum(before - start, 0), size)
     index = jnp.arange(flags.shape[0], dtype=jnp.int32)
-    word = jax.lax.cummax(jnp.zeros((size,), jnp.int32).at[at].max(index, mode="drop"))
+    integer = jax.lax.cummax(jnp.zeros((size,), jnp.int32).at[at].max(index, mode="drop"))
     rank = start + jnp.arange(size, dtype=jnp.int32)
-    bits, left, bit = flags[word], rank - before[word], jnp.zeros_like(rank)
+    bits, left, bit = flags[integer], rank - before[integer], jnp.zeros_like(rank)
     for width in (16, 8, 4, 2, 1):
         low = (bits >> bit.astype(jnp.uint32)) & jnp.uint32((1 << width) - 1)
         count = jax.lax.population_count(low).astype(jnp.int32)
         is_beyond = left >= count
         bit, left = bit + width * is_beyond, left - count * is_beyond
-    return jnp.where(rank < running[-1], 32 * word + bit, 32 * flags.shape[0])
+    return jnp.where(rank < running[-1], 32 * integer + bit, 32 * flags.shape[0])
 
 
 def _until_accepted(

@@ -140,10 +140,11 @@ def first_passed(weights: Array, lane: Array, uniform: Array) -> Array:
     running = jnp.cumsum(weights)
     # rounded sums need not rise: the whole is the largest of them, not the last
     goal, is_some = uniform * jnp.max(running), weights > 0
-    # where none passes, the last one of some weight: they follow the others in falling order
+    # One minimum for both cases: topics that pass have ranks from 0 up, and the others have ranks
+    # after these in reverse order, so that where none passes the last one of some weight is found.
     size = weights.shape[0]
-    place = jnp.where(running > goal, lane, 2 * size - 1 - lane)
-    found = jnp.min(jnp.where(is_some, place, 2 * size - 1))
+    rank = jnp.where(running > goal, lane, 2 * size - 1 - lane)
+    found = jnp.min(jnp.where(is_some, rank, 2 * size - 1))
     return jnp.where(found < size, found, 2 * size - 1 - found)
 
 

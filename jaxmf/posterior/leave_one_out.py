@@ -35,8 +35,8 @@ from jaxmf.posterior.draws import Draws, once
 _NUM_CELLS = 256
 # Where these leave open whether groups predict tokens better, more tokens are asked:
 _CLEAR_ERRORS = 3.0  # standard errors of a difference that leaves nothing open
-_MOST_TOKENS = 2_048
-_MORE_PRODUCTS = 2**18  # of tokens by combinations of groups
+_MOST_TOKENS = 1_024
+_MORE_PRODUCTS = 2**14  # of tokens by combinations of groups
 _FEWEST_CELLS = 40
 _FEWEST_DRAWS = 100
 _MOST_DRAWS = 400
@@ -138,7 +138,7 @@ def compare(posterior: Draws) -> LeftOutLosses | None:
     nothing is hidden from the run. Cells whose weights are unreliable are left out. The means
     are those of rows and columns, of 0 and 1 the frequencies of columns. Words of topic models
     are beside their frequencies in all documents; where 256 leave open which are predicted better,
-    up to 2,048 are used. Kept once computed.
+    up to 1,024 are used. Kept once computed.
 
     Returns:
         Losses of both with `.excess`, the mean difference, and its `.standard_error`; None for

@@ -8,7 +8,6 @@ feature k; slots are padded, see `jaxmf.slots`.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,17 +49,19 @@ def harmonic(num_rows: Array | int, concentration: Array | float) -> Array:
     return concentration * (last - first)
 
 
+_NUM_DRAWS = 200_000
+
+
 def slots_of_prior(
     alpha: hyper.Hyperparameter, concentration: hyper.Hyperparameter, num_rows: int
 ) -> int:
-    """Slots for the features of 200,000 draws of N rows from the Indian buffet process.
+    """Slots that suffice for 200,000 draws of N rows from the Indian buffet process.
 
-    For `jaxmf.smc`, whose particles pass through many states close to the prior: whenever one of
-    them needs more slots, the program is compiled anew, which costs more than slots that are not
-    used. Of a prior of alpha the value ln(200,000) standard deviations above the mean
-    is taken, the largest of as many draws of an exponential distribution; and of the number of
-    features at that mean, a Poisson variable, what one in 200,000 exceeds. This is the next
-    multiple of 8 above both.
+    `jaxmf.smc` starts near the prior, and a particle that needs more slots makes it compile its
+    program anew, which costs more than slots that are not used. The next multiple of 8 above two
+    numbers of features: the expected one for an alpha ln(200,000) standard deviations above its
+    mean (about the largest of 200,000 draws, if alpha is exponential), and the one that a single
+    draw in 200,000 exceeds for the mean alpha, as the number is a Poisson variable.
 
     Args: alpha, concentration: numbers or priors; num_rows: N.
 
@@ -68,13 +69,8 @@ def slots_of_prior(
         >>> slots_of_prior(1.0, 1.0, 40), slots_of_prior(8.0, 1.0, 40)
         (16, 64)
     """
-    mean = hyper.initial_value(alpha)
-    sd = jnp.zeros(())
-    if not hyper.is_fixed(alpha):
-        with contextlib.suppress(NotImplementedError):
-            sd = jnp.sqrt(jnp.asarray(alpha.variance))
-    log_draws = math.log(200_000)
-    large = mean + jnp.where(jnp.isfinite(sd), log_draws * sd, 0)
+    mean, log_draws = hyper.initial_value(alpha), math.log(_NUM_DRAWS)
+    large = mean + log_draws * hyper.spread(alpha)
     features_per_alpha = float(harmonic(num_rows, hyper.initial_value(concentration)))
     most = scipy.special.pdtrik(1 - math.exp(-log_draws), float(mean) * features_per_alpha)
     most = max(most, float(large) * features_per_alpha)

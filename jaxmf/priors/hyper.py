@@ -62,6 +62,17 @@ def initial_value(prior: Hyperparameter) -> Array:
     return jnp.where(inside[0] & jnp.isfinite(mean_density) & ~in_tail, mean, median)
 
 
+def spread(prior: Hyperparameter) -> Array:
+    """Standard deviation of a prior; 0 of a number, and where it is infinite or has no formula."""
+    if is_fixed(prior):
+        return jnp.zeros(())
+    try:
+        sd = jnp.sqrt(jnp.asarray(prior.variance))
+    except NotImplementedError:
+        return jnp.zeros(())
+    return jnp.where(jnp.isfinite(sd), sd, 0)
+
+
 def _median(prior: Hyperparameter) -> Array:
     """About the median of a prior; the mean of families for which `initial_value` takes that.
 

@@ -256,17 +256,12 @@ _MOST_AT_ONCE = 256  # replicates, whose arrays stay in the cache of a core
 
 
 def in_batches(fn: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
-    """`jax.vmap(fn)(*arguments)`, some hundred entries of the first axes at a time."""
+    """`jax.vmap(fn)(*arguments)`, at most 256 entries of the first axes at a time."""
     length = jax.tree.leaves(arguments)[0].shape[0]
-    parts = -(-length // _MOST_AT_ONCE)
-    # where the parts are not equal, some entries come twice: a rest would be compiled by itself
-    entries = jnp.arange(parts * -(-length // parts)).reshape(parts, -1) % length
-
-    def some(index: Array) -> PyTree:
-        return jax.vmap(fn)(*jax.tree.map(lambda leaf: leaf[index], arguments))
-
-    found = jax.lax.map(some, entries)
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:length], found)
+    num_batches = -(-length // _MOST_AT_ONCE)
+    # as equal as can be, since a batch of another size is compiled by itself
+    size = -(-length // num_batches)
+    return jax.lax.map(lambda each: fn(*each), arguments, batch_size=size)
 
 
 def _run(
@@ -303,10 +298,11 @@ def _same_distribution(name: str, expected: np.ndarray, found: np.ndarray) -> Co
 
 
 def _without_rounding(values: np.ndarray) -> np.ndarray:
-    """Numbers to sixteen bits, float64.
+    """Numbers rounded to sixteen bits, float64.
 
-    Those before and after are computed by two programs, whose last bits differ; where many are one
-    number, such as tanh of large ones, that alone would be another distribution.
+    A statistic is computed by one program for fresh draws and by another one after the kernel, and
+    the last bits of the two differ. Where many replicates have one value, such as 1 for the tanh of
+    large numbers, the test would take that difference for one of the distributions.
     """
     fraction, exponent = np.frexp(np.asarray(values, np.float64))
     return np.ldexp(np.round(fraction * 2.0**16) / 2.0**16, exponent)

@@ -149,7 +149,7 @@ def test_more_tokens_are_asked_where_few_leave_it_open(monkeypatch):
     data = corpus(words + rng.integers(0, 10, (200, 12)))
     draws = {"topic": np.repeat(kinds, 12)}
     assert posterior(mf.LDA(2, 5.0, 5.0), data, draws).alarms() == ()
-    assert posterior(mf.LDA(2, 5.0, 5.0), data, draws).leave_one_out().model.size == 2_048
+    assert posterior(mf.LDA(2, 5.0, 5.0), data, draws).leave_one_out().model.size == 1_024
     monkeypatch.setattr(leave_one_out, "_MOST_TOKENS", 0)
     (alarm,) = posterior(mf.LDA(2, 5.0, 5.0), data, draws).alarms()
     assert alarm.kind == "no gain"
