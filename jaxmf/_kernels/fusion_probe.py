@@ -80,7 +80,7 @@ def _is_sound(findings: dict[str, dict[str, int]] | None) -> bool:
 
 
 def _run_child() -> dict[str, dict[str, int]] | None:
-    """Text that the child process printed; None if it ended in any other way.
+    """Findings that the child process printed; None if it failed or printed none.
 
     Raises subprocess.TimeoutExpired: it did not end in time. OSError: it could not be started.
     """

@@ -15,12 +15,13 @@ class Product(NamedTuple):
     exponent: Array  # int of as many bits
 
     @classmethod
-    def of(cls, ones: Array) -> Product:
-        """Args: ones, float of any shape."""
-        return cls(ones, jnp.zeros(ones.shape, _whole(ones)))
+    def empty_like(cls, values: Array) -> Product:
+        """Products of no factors, 1, in the shape of some floats."""
+        whole = jnp.dtype(f"int{jnp.finfo(values.dtype).bits}")
+        return cls(jnp.ones_like(values), jnp.zeros(values.shape, whole))
 
     def times(self, factor: Array) -> Product:
-        """Args: factor: positive, and not as small that a float has fewer digits for it."""
+        """Args: factor: positive, and no subnormal float."""
         product = self.fraction * factor
         bits = lax.bitcast_convert_type(product, self.exponent.dtype)
         num_bits, bias = _form(product)
@@ -31,9 +32,9 @@ class Product(NamedTuple):
     def relative(self, counts: Array) -> Array:
         """The products over a power of two that is near the largest of those that count, float.
 
-        Those far below what a float can be are 0.
+        Those too small for a float are 0.
 
-        Args: counts: bool, for at least one entry.
+        Args: counts: bool, which entries count; at least one does.
         """
         lowest = jnp.iinfo(self.exponent.dtype).min // 2
         exponent = jnp.where(counts, self.exponent, lowest)
@@ -47,7 +48,3 @@ def _form(value: Array) -> tuple[int, int]:
     """How many bits the digits of a float have, and what is added to its exponent."""
     info = jnp.finfo(value.dtype)
     return info.nmant, info.maxexp - 1
-
-
-def _whole(value: Array) -> jnp.dtype:
-    return jnp.dtype(f"int{jnp.finfo(value.dtype).bits}")

@@ -144,16 +144,16 @@ def loggammas(keys: Array, shapes: Array) -> Array:
 
     More shapes at the end of the first axis leave the draws of the others as they are.
 
-    Args: keys: one, or (R,), one for each line of shapes (R, ...), whose draws are those of its key
-    alone: in `vmap` all lines are drawn again until the last one is accepted; shapes (...) float,
-    positive.
+    Args: keys: one, or (R,), and row r of the shapes (R, ...) is drawn from key r alone; `vmap`
+    over keys takes longer, as it tries all rows again until the last one is accepted; shapes (...)
+    float, positive.
     Returns (...) float; NaN where a shape is negative or not finite.
     """
     flat = shapes.astype(jnp.result_type(float, shapes)).ravel()
     size, length = flat.shape[0], flat.shape[0] // max(keys.size, 1)
     words = jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32))(keys.ravel())
     drawn_by = _Generators(words, length)
-    everyone = drawn_by.all()
+    everyone = drawn_by.everywhere()
     if size <= _FEW:
         drawn = _until_accepted(*everyone, flat, jnp.zeros((size,), bool), count=0)
     else:
@@ -167,21 +167,21 @@ _FEW = 1_024  # draws that are tried all together, by a loop of which every turn
 
 
 class _Generators(NamedTuple):
-    """Of flat draws, whose lines have generators of their own."""
+    """Generators of random numbers, one for each row of the draws, which lie row after row."""
 
-    words: Array  # (R, 2) uint32
-    length: int  # draws a line
+    words: Array  # (R, 2) uint32, the state of each
+    length: int  # draws a row
 
-    def all(self) -> tuple[tuple[Array, Array], Array]:
-        """Words and numbers within their line of all draws in order."""
+    def everywhere(self) -> tuple[tuple[Array, Array], Array]:
+        """State of the generator and number within the row, of all draws in order."""
         index = jnp.arange(self.length, dtype=jnp.uint32)
         if self.words.shape[0] == 1:
             return (self.words[0, 0], self.words[0, 1]), index
         first, second = (jnp.repeat(self.words[:, which], self.length) for which in range(2))
         return (first, second), jnp.tile(index, self.words.shape[0])
 
-    def of(self, position: Array) -> tuple[tuple[Array, Array], Array]:
-        """Those of the draws at positions (n,) int32."""
+    def at(self, position: Array) -> tuple[tuple[Array, Array], Array]:
+        """The same, of the draws at positions (n,) int32."""
         if self.words.shape[0] == 1:
             return (self.words[0, 0], self.words[0, 1]), position.astype(jnp.uint32)
         line, index = jnp.divmod(position, self.length)
@@ -201,7 +201,7 @@ def _redrawn(drawn_by: _Generators, shapes: Array, drawn: Array, done: Array) ->
         start, drawn = carry
         position = jnp.minimum(positions_of_flags(flags, start, most), size)
         inside = jnp.minimum(position, size - 1)
-        new = _until_accepted(*drawn_by.of(inside), shapes[inside], position == size, count=1)
+        new = _until_accepted(*drawn_by.at(inside), shapes[inside], position == size, count=1)
         return start + most, drawn.at[position].set(new, mode="drop")
 
     carry = (jnp.zeros((), jnp.int32), drawn)

@@ -272,7 +272,7 @@ def choose(weights: Array, uniform: Array, *, num_lanes: int = NUM_LANES) -> Arr
 
 
 def choose_in_rows(weights: Array, ends: Array, num_rows: Array, uniform: Array) -> Array:
-    """As `choose`, of weights in rows of eight of which the first few are used.
+    """Draws a position as `choose` does, of weights in rows of eight of which the first are used.
 
     Args:
         weights: (R, 8) float, not negative, at least one of those in use positive.

@@ -163,7 +163,7 @@ def trouble(platform: str, num_above: int, num_topics: int) -> str:
 
 
 def try_on_device(platform: str, num_topics: int, num_wrong: Callable[[], int]) -> str:
-    """Reason why no kernel for `num_topics` runs on a platform, empty where one does.
+    """Why the kernel must not be used for `num_topics` topics on a platform; empty if it may.
 
     Args: num_wrong: runs it on the default device and counts what is wrong.
     """

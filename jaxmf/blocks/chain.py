@@ -26,7 +26,7 @@ from jaxmf.blocks.counts import all_parts, block_statistics, large_blocks, slot_
 from jaxmf.blocks.density import log_joint_of
 from jaxmf.blocks.hyperparameters import is_updated, update_hyperparameters
 from jaxmf.blocks.in_kernel import PARALLEL, PARTIALLY_COLLAPSED
-from jaxmf.blocks.sets import Left, sweep_tokens
+from jaxmf.blocks.sets import Carried, sweep_tokens
 from jaxmf.blocks.split_merge import can_split, split_merge
 from jaxmf.blocks.split_merge_shared import can_split_shared, split_merge_shared
 from jaxmf.blocks.state import NetworkState
@@ -230,16 +230,18 @@ def _sequential_sweeps(
     plan: NetworkPlan, network: Wiring, key: Key, state: NetworkState, data: Tokens
 ) -> tuple[NetworkState, dict[str, Array]]:
     overflow: dict[str, Array] = {}
-    kept: dict[str, Left] = {}  # of the sweep just before, by its sets
+    carried: dict[str, Carried] = {}  # by the sets that they are of
     for index, names in enumerate(plan.sets):
-        index_key, left, kept = jax.random.fold_in(key, index), kept.get(names[0]), {}
+        index_key = jax.random.fold_in(key, index)
+        handed_on = carried.get(names[0])
+        carried = {}  # right for the very next sweep alone
         set_variable = network.tables.get(names[0])
         if set_variable is not None:
-            state, info, kept[set_variable] = sweep_tokens(
+            state, info, carried[set_variable] = sweep_tokens(
                 network, names[0], set_variable, index_key, state, data
             )
         elif network.blocks[names[0]].per:
-            state, info = sweep_sets(network, names[0], index_key, state, data, left)
+            state, info = sweep_sets(network, names[0], index_key, state, data, handed_on)
         elif plan.sweep == "sparse":
             # document by document; word by word of paths, and where tokens are many
             if len(names) == 1 and data.num_tokens < _MANY_TOKENS:

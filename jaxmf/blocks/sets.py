@@ -60,8 +60,8 @@ class Problem(NamedTuple):
     caches: dict[str, PyTree]  # block -> what a sweep works on
 
 
-class Left(NamedTuple):
-    """What a sweep begins with, and one over tokens leaves to one over their sets after it."""
+class Carried(NamedTuple):
+    """Counts and caches that the sweep over tokens hands to the sweep over their sets."""
 
     counts: Array  # (G, K) int32, sets of each batch with every dish
     caches: dict[str, PyTree]  # see `Problem`
@@ -84,7 +84,7 @@ def problem_of(
     distribution: PartitionPrior,
     state: NetworkState,
     data: Tokens,
-    left: Left,
+    carried: Carried,
 ) -> Problem:
     """The problem of the dishes of a network, with a prior for them."""
     values, slots = all_values(state, data), slot_sizes(state, network)
@@ -98,8 +98,8 @@ def problem_of(
         look_up=look_up_of(partitioned.roles),
         batches=part_of(parts, values, data.num_tokens) if parts.num_parts > 1 else None,
         sets=part_of(parts_of_sets, values, data.num_tokens),
-        cache=distribution.begin(left.counts, state.hyperparameters[dish], with_sizes=False),
-        caches=left.caches,
+        cache=distribution.begin(carried.counts, state.hyperparameters[dish], with_sizes=False),
+        caches=carried.caches,
     )
 
 
@@ -125,7 +125,7 @@ def ended(
 
 def sweep_tokens(
     network: Wiring, table: str, dish: str, key: Key, state: NetworkState, data: Tokens
-) -> tuple[NetworkState, Info, Left]:
+) -> tuple[NetworkState, Info, Carried]:
     """Kernel: the table of every token, one after the other, with dishes of new tables summed out.
 
     Args: table: the indicator that the sets are made of.
@@ -148,8 +148,8 @@ def sweep_tokens(
     )
     now = values[table], values[dish], batches, part_of(dish_parts, values, data.num_tokens)
     known = fused_on_cpu(_at_tables, sequential=True)(*now, known)
-    left = Left(known.dishes, caches_of(network, dish, state, data))
-    problem = problem_of(network, dish, prior, state, data, left)
+    carried = Carried(known.dishes, caches_of(network, dish, state, data))
+    problem = problem_of(network, dish, prior, state, data, carried)
     cache = distribution.begin(known.counts, state.hyperparameters[table], with_sizes=False)
     births = tuple(p.grows and p.labels_shared for p in (prior, distribution))
     uniforms = special.uniforms(key, (data.num_tokens, 2 + sum(births)))
@@ -169,7 +169,7 @@ def sweep_tokens(
     for name, no_room in ((table, no_table), (dish, no_dish)):
         if network.blocks[name].distribution.grows:
             overflow[name] = no_room
-    return state, Info(overflow=overflow), Left(prior.end(dish_cache)[0], caches)
+    return state, Info(overflow=overflow), Carried(prior.end(dish_cache)[0], caches)
 
 
 class _AtTables(NamedTuple):
@@ -233,7 +233,8 @@ class _Scratch(NamedTuple):
     ) -> tuple[Array, Array, _Scratch]:
         """A table of a batch, by its weight times how likely the token is there.
 
-        The time is that of the tables up to the last one in use, not of all there is room for.
+        With a prior that `weighs_rows` the time is that of the tables up to the last one in use,
+        not of all there is room for.
 
         Args: num_in_use () int32: beyond the table at this position none has weight.
         Returns its position, whether there was room for a new one, and the scratch after.

@@ -20,7 +20,7 @@ from jaxmf._kernels.products import Product
 from jaxmf.blocks.counts import set_parts, slot_sizes, statistics_of_block
 from jaxmf.blocks.roles import Below
 from jaxmf.blocks.sequential_prior import batch_of
-from jaxmf.blocks.sets import Left, caches_of, ended, problem_of, token_at
+from jaxmf.blocks.sets import Carried, caches_of, ended, problem_of, token_at
 from jaxmf.blocks.state import NetworkState
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
@@ -35,20 +35,20 @@ def sweep_sets(
     key: Key,
     state: NetworkState,
     data: Tokens,
-    left: Left | None = None,
+    carried: Carried | None = None,
 ) -> tuple[NetworkState, Info]:
     """Kernel: the value of every set, one set after the other, all its tokens together.
 
-    Args: left: by a sweep over tokens just before; None to count again.
+    Args: carried: by a sweep over tokens just before; None to count again.
     Returns the state after, and overflow.
     """
     prior = network.blocks[dish].distribution
     slots = slot_sizes(state, network)
-    if left is None:
+    if carried is None:
         parts = network.parts(dish, network.sizes(data, slots))
         counts = statistics_of_block(network, dish, parts, state, data)
-        left = Left(counts, caches_of(network, dish, state, data))
-    problem = problem_of(network, dish, prior, state, data, left)
+        carried = Carried(counts, caches_of(network, dish, state, data))
+    problem = problem_of(network, dish, prior, state, data, carried)
     num_tokens = data.num_tokens
     # the tokens of a set side by side
     num_sets = set_parts(network, dish, network.sizes(data, slots)).num_parts
@@ -188,7 +188,7 @@ class _SetTokens(NamedTuple):
         def forget(index: Array, joined: PyTree) -> PyTree:
             return self.below.with_token(joined, token_at(self.columns, index), -1)
 
-        start = (Product.of(jnp.ones_like(weights)), Product.of(jnp.ones_like(weights[:1])), joined)
+        start = (Product.empty_like(weights), Product.empty_like(weights[:1]), joined)
         with_all, without_dish, joined = jax.lax.fori_loop(where[0], where[1], one, start)
         has_them = at(dish, weights.shape[0])
         product = tables.either(has_them, without_dish, with_all)

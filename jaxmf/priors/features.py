@@ -72,7 +72,7 @@ def slots_of_prior(
     mean, log_draws = hyper.initial_value(alpha), math.log(_NUM_DRAWS)
     large = mean + log_draws * hyper.spread(alpha)
     features_per_alpha = float(harmonic(num_rows, hyper.initial_value(concentration)))
-    most = scipy.special.pdtrik(1 - math.exp(-log_draws), float(mean) * features_per_alpha)
+    most = scipy.special.pdtrik(1 - 1 / _NUM_DRAWS, float(mean) * features_per_alpha)
     most = max(most, float(large) * features_per_alpha)
     return int(min(8 * math.ceil(most / 8), MOST_SLOTS))
 

@@ -67,7 +67,8 @@ def spread(prior: Hyperparameter) -> Array:
     if is_fixed(prior):
         return jnp.zeros(())
     try:
-        sd = jnp.sqrt(jnp.asarray(prior.variance))
+        # arrays for parameters: the variance of InverseGamma(2.0, 1.0) would divide a float by zero
+        sd = jnp.sqrt(jnp.asarray(jax.tree.map(jnp.asarray, prior).variance))
     except NotImplementedError:
         return jnp.zeros(())
     return jnp.where(jnp.isfinite(sd), sd, 0)

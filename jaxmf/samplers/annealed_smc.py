@@ -236,8 +236,8 @@ def _choose_and_move(
         return particle, info.overflow
 
     def step_all(keys: Array, particles: PyTree) -> tuple[PyTree, dict[str, Array]]:
-        # All at once, a loop over features or groups runs for each as long as for the one that has
-        # most: among draws from the prior that is ten times the mean.
+        # In `vmap` a loop over features or groups runs for every particle as long as for the one
+        # that has most, which among draws from the prior is ten times the mean.
         if default_platform() == "cpu" and _capacity(model, state):
             return lax.map(lambda one: step(*one), (keys, particles))
         return jax.vmap(step)(keys, particles)

@@ -55,7 +55,7 @@ _NUM_CANDIDATES = 16  # of a birth
 
 
 class ExplicitFeatures(Protocol):
-    """A model as the sweeps ask for it; `FeatureModel` at fixed hyperparameters is one.
+    """Methods of a model that the sweeps call; `FeatureModel` has them at fixed hyperparameters.
 
     The likelihood may lack terms that depend on neither z nor y.
     """

@@ -17,7 +17,7 @@ from jaxmf.types import Array, Key, PyTree
 
 
 class FeaturePrior(RowByRowPrior, Protocol):
-    """The prior of Z as sweeps ask for it; `IndianBuffet` and `BetaBernoulli` are ones."""
+    """Methods of a prior of Z that sweeps call; `IndianBuffet` and `BetaBernoulli` have them."""
 
     def probability_parameters(self, counts: Array, num_rows: Array | int) -> tuple[Array, Array]:
         """(K,) floats a, b: the probability of a feature given its column is Beta(a, b)."""

@@ -36,7 +36,7 @@ class ParticleSetting(NamedTuple):
 
 
 def carrying_z(model: ParticleModel, *, rejuvenates: bool) -> ParticleModel:
-    """With all of Z in a particle that rejuvenates; else its rows lie in the history.
+    """The model with all of Z in each particle, if it rejuvenates; else with rows in the history.
 
     Args: model: without `keep` and `capacity`, with the kernel that rejuvenates.
     """

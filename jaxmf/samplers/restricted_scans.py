@@ -14,7 +14,7 @@ from jaxmf.types import Array, Key, PyTree
 
 
 class LabelledPrior(FeaturePrior, Protocol):
-    """The prior of Z as the move asks for it; `IndianBuffet` and `BetaBernoulli` are ones."""
+    """Methods of a prior of Z that the move calls; `IndianBuffet` and `BetaBernoulli` have them."""
 
     def log_prob_labelled(self, counts: Array, num_rows: Array | int) -> Array:
         """() float, a sum over columns of log Lambda or log p, up to a constant in the counts."""

@@ -139,7 +139,7 @@ def joining_log_odds(
 
 
 def joining_gains(column: Array, fixed: PyTree, likelihood: PairLikelihood) -> Array:
-    """Gain of the log likelihood by the bit of each row, given those of the others: (N,)."""
+    """Increase of the log likelihood if a row has the feature, for each row alone: (N,)."""
     pair = _beside_nothing(column)
     statistics = likelihood.at(fixed, pair)
     settings = jnp.array([[0.0, 0.0], [1.0, 0.0]], pair.dtype)

@@ -11,7 +11,7 @@ def relative(factors, counts):
     def one(index, product):
         return product.times(factors[index])
 
-    start = Product.of(jnp.ones_like(factors[0]))
+    start = Product.empty_like(factors[0])
     return jax.lax.fori_loop(0, factors.shape[0], one, start).relative(counts)
 
 

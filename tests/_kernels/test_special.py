@@ -156,7 +156,7 @@ def test_however_many_are_rejected_all_are_drawn_again():
     @jax.jit
     def both(done):
         again = special._redrawn(drawn_by, shapes, jnp.zeros_like(shapes), done)
-        return again, special._until_accepted(*drawn_by.all(), shapes, done, count=1)
+        return again, special._until_accepted(*drawn_by.everywhere(), shapes, done, count=1)
 
     for done in (np.zeros(3_000, bool), np.arange(3_000) % 7 == 0, np.ones(3_000, bool)):
         again, expected = both(done)

@@ -271,3 +271,7 @@ def test_slots_of_a_prior_are_enough_for_its_draws_and_not_twice_as_many(alpha):
     found = slots_of_prior(alpha, 1.0, 40)
     assert found % 8 == 0
     assert most <= found < 2 * most
+
+
+def test_slots_of_a_prior_without_a_variance_are_those_of_its_mean():
+    assert slots_of_prior(dist.InverseGamma(2.0, 1.0), 1.0, 40) == slots_of_prior(1.0, 1.0, 40)

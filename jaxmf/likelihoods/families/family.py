@@ -31,7 +31,7 @@ Hyperparameters = dict[str, Array]
 
 
 class SweptFamily(Readable, ABC):
-    """A family as a sweep over indicators asks for it.
+    """Methods of a family that a sweep over indicators calls.
 
     Attributes:
         is_log: whether `predictive` gives logarithms.

@@ -58,7 +58,7 @@ class FeatureFilterPlan:
 
 
 def filter_of_rows(model: FeatureModelSpec, plan: FeatureFilterPlan) -> ParticleModel:
-    """Functions of the filter: how a particle takes a row."""
+    """Functions by which a particle of the filter takes in a row."""
     particle = ParticleModel(
         init=Partial(init, plan, model),
         propose=Partial(propose, model),

@@ -53,7 +53,7 @@ PROPOSALS = ("prior", "exact")
 
 
 def filter_of_rows(model: LinearGaussianSpec, plan: GaussianFilterPlan) -> ParticleModel:
-    """Functions of the filter: how a particle takes a row.
+    """Functions by which a particle of the filter takes in a row.
 
     Raises ValueError: an unknown proposal, options that do not go together, too many slots for the
     exact proposal.

@@ -149,7 +149,7 @@ _SHARE_OF_PRIOR = 0.05
 
 
 def filter_of_rows(model: NoisyOrSpec, plan: NoisyOrFilterPlan) -> ParticleModel:
-    """Functions of the filter: how a particle takes a row.
+    """Functions by which a particle of the filter takes in a row.
 
     Raises ValueError: an unknown proposal.
     """

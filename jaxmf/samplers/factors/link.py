@@ -43,7 +43,7 @@ class Link(NamedTuple):
 
 
 class FeatureSpectrum(NamedTuple):
-    """Products of the features X (N, F) of a part with each other."""
+    """Eigenvectors and eigenvalues of the Gram matrix of a part of the features, X (N, F)."""
 
     vectors: Array  # orthonormal eigenvectors of X'X (F, F), or of XX' (N, N) where that is smaller
     values: Array  # their eigenvalues

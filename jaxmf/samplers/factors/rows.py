@@ -145,7 +145,7 @@ def log_evidences(
 
     Args: design, targets, chunks, precision: as in `draw_rows`; means (G, D) and precisions (G, D,
     D) float, of the groups; shifts (N, D) float, of the rows, added to the means of whichever
-    group.
+    group, or 0.
     Returns (N, G) float.
     """
     num_rows = design.row_part.shape[0]
