@@ -179,7 +179,8 @@ _AS_OPTIONS = (
     (r"use \"error\" or \"drop\", or new_rows=", "use error or drop, or --new-rows"),
     (
         r"For a row without ones pass .*$",
-        "A row without ones stands there without items, beside others.",
+        "For a customer without items write a line with the id alone (`id,`) in a file that has "
+        "other customers.",
     ),
     (
         "has no cells to predict; see top_entries, transform and document_completion",

@@ -10,12 +10,12 @@ from jaxmf.data.cells_by_id import are_elsewhere
 from jaxmf.data.checks import shown_id
 from jaxmf.data.dense import Dense
 from jaxmf.data.entries import Entries
+from jaxmf.data.suspects import MOST_LEVELS
 from jaxmf.user_warnings import warn
 
 _FAR = 3.0  # ranges of the known cells of a column, from its outermost cell
 _FEWEST_CELLS = 10  # of a column whose range is known; of others it is that of all cells
 MOST_CELLS = 10_000_000  # that are gone through
-_MOST_LEVELS = 12  # of a scale, such as stars
 # fewest cells at either end of a scale, which the tail of counts has fewer of:
 _LEAST_COUNT = 5
 _LEAST_SHARE = 0.02  # of all cells
@@ -63,11 +63,11 @@ def cell_ranges(known: object) -> CellRanges | None:
 
 def _are_of_a_scale(values: np.ndarray) -> bool:
     """Whether numbers are few levels in even steps, as stars are, of which both ends are in use."""
-    levels, counts = np.unique(values[: 10 * _MOST_LEVELS], return_counts=True)
-    if levels.size > _MOST_LEVELS:
+    levels, counts = np.unique(values[: 10 * MOST_LEVELS], return_counts=True)
+    if levels.size > MOST_LEVELS:
         return False
     levels, counts = np.unique(values, return_counts=True)
-    if not 1 < levels.size <= _MOST_LEVELS or np.ptp(np.diff(levels)) > 1e-6 * np.ptp(levels):
+    if not 1 < levels.size <= MOST_LEVELS or np.ptp(np.diff(levels)) > 1e-6 * np.ptp(levels):
         return False
     least = max(_LEAST_COUNT, _LEAST_SHARE * values.size)
     return bool(np.all(counts[[0, -1]] >= np.maximum(least, _LEAST_RATIO * counts[[1, -2]])))

@@ -16,7 +16,7 @@ _TOTALS = frozenset(
     | {"total général", "promedio", "media", "média", "suma", "soma", "gemiddelde", "totaal"}
 )
 _CODES = (9.0, 88.0, 98.0, 99.0, 888.0, 998.0, 999.0, 9999.0, 99999.0)
-_MOST_LEVELS = 12  # of a scale of whole numbers
+MOST_LEVELS = 12  # of a scale, such as stars or answers
 _COLUMN_CODES = (*(code for code in _CODES if code > 500), *(-code for code in _CODES))
 _MOST_COLUMNS = 1_000  # that are looked at for each code
 
@@ -146,7 +146,7 @@ def warn_codes(path: Path, values: np.ndarray) -> None:
         gap, spread = abs(code - outermost), others[-1] - others[0]
         # not the tail of counts: levels without gaps, and the code in more than a few cells
         is_scale = (
-            others.size == spread + 1 <= _MOST_LEVELS
+            others.size == spread + 1 <= MOST_LEVELS
             and not np.any(others % 1)
             and count >= 0.002 * values.size
         )

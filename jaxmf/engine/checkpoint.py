@@ -237,7 +237,7 @@ def require_empty(path: Path) -> None:
 
 
 def _content(path: Path) -> list[Path]:
-    """Names in the folder, the lock of a run left out."""
+    """Paths in the folder, without the lock of a run."""
     return [entry for entry in path.iterdir() if entry.name != LOCK]
 
 

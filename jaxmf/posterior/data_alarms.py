@@ -23,7 +23,6 @@ from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.leave_one_out import known_cells
 from jaxmf.posterior.records import Alarm
 
-_MOST_LEVELS = 12  # whole numbers that are grades, not measurements
 _MOST_ORDINAL = 21  # levels, such as 0 to 10 in halves; more are slow to settle
 _MOST_GRADES = 101  # such as per cent
 _PILED = 5e-3  # share of the cells at the highest grade of a scale
@@ -351,7 +350,7 @@ def outside_support(posterior: Draws) -> Iterator[Alarm]:
         return
     grades, counts = np.unique(values, return_counts=True)
     usual = grades[counts >= max(2, _USUAL * values.size)]
-    if 3 <= usual.size <= _MOST_LEVELS and usual.size < grades.size:
+    if 3 <= usual.size <= suspects.MOST_LEVELS and usual.size < grades.size:
         low, high = usual[0], usual[-1]
         is_outside = (grades < low) | (grades > high)
         is_far = (grades < 2 * low - high) | (grades > 2 * high - low)
@@ -375,7 +374,7 @@ def _support_of(grades: np.ndarray, counts: np.ndarray) -> str | None:
     if not 2 <= grades.size <= _MOST_GRADES:
         return None
     is_halves = bool(np.all(2 * grades == np.round(2 * grades)))
-    if not (is_halves and grades.size <= _MOST_LEVELS):
+    if not (is_halves and grades.size <= suspects.MOST_LEVELS):
         # ratings above the top of a scale pile up there; counts and measurements do not
         is_piled = counts[-1] >= max(counts[-2], _PILED * counts.sum(), _FEWEST_PILED)
         steps = grades / np.diff(grades).min()

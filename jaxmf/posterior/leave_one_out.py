@@ -33,8 +33,8 @@ from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribu
 from jaxmf.posterior.draws import Draws, once
 
 _NUM_CELLS = 256
-# Where these leave open whether groups predict tokens better, more tokens are asked:
-_CLEAR_ERRORS = 3.0  # standard errors of a difference that leaves nothing open
+# More tokens are evaluated where the difference is not clear from these:
+_CLEAR_ERRORS = 3.0  # standard errors of a difference that is clear
 _MOST_TOKENS = 1_024
 _MORE_PRODUCTS = 2**14  # of tokens by combinations of groups
 _FEWEST_CELLS = 40
@@ -137,8 +137,8 @@ def compare(posterior: Draws) -> LeftOutLosses | None:
     The draws are weighted to those given the other cells (Pareto-smoothed importance sampling);
     nothing is hidden from the run. Cells whose weights are unreliable are left out. The means
     are those of rows and columns, of 0 and 1 the frequencies of columns. Words of topic models
-    are beside their frequencies in all documents; where 256 leave open which are predicted better,
-    up to 1,024 are used. Kept once computed.
+    are beside their frequencies in all documents; up to 1,024 are used
+    if the difference is not clear from 256. Kept once computed.
 
     Returns:
         Losses of both with `.excess`, the mean difference, and its `.standard_error`; None for
@@ -196,10 +196,14 @@ def _compare_tokens(posterior: Draws) -> LeftOutLosses | None:
     if losses is None or abs(losses.excess) > _CLEAR_ERRORS * losses.standard_error:
         return losses
     num_groups = left_out_tokens.num_combinations(network, posterior.reference_draw())
-    more = order[: min(_MOST_TOKENS, _MORE_PRODUCTS // num_groups)]
-    if more.size <= _NUM_CELLS:
+    others = order[_NUM_CELLS : min(_MOST_TOKENS, _MORE_PRODUCTS // num_groups)]
+    more = None
+    if others.size:
+        more = _losses_of_tokens(posterior, network, name, everything, others)
+    if more is None:
         return losses
-    return _losses_of_tokens(posterior, network, name, everything, more) or losses
+    both = zip(losses[1:], more[1:], strict=True)
+    return LeftOutLosses(losses.unit, *(np.concatenate(pair) for pair in both))
 
 
 def _losses_of_tokens(

@@ -182,7 +182,7 @@ def _shared_zeros(cells: _CellTerms, view: Half, others: Normal, weight: Array) 
 
 
 def _features(others: Normal, block: bool) -> Array:
-    """Factors of q: one, s, its variance, and s s' or its diagonal, side by side."""
+    """Multipliers of q: one, s, its variance, and s s' or its diagonal, side by side."""
     mean = others.mean
     if block:
         upper = np.triu_indices(mean.shape[-1])

@@ -81,6 +81,14 @@ def test_advice_names_options_that_the_command_line_reads():
     assert values["likelihood"] == mf.Ordinal(levels=(1, 2, 3))
     words = as_options("codes begin at 0, so of answers 1 to V pass answer - 1")
     assert words == "codes begin at 0, so of answers 1 to V pass --recode 1=0,2=1,... up to V"
+    words = as_options(
+        'use "error" or "drop", or new_rows= with what is known of the row. For a row without ones '
+        'pass new_rows=SparseBinary.from_baskets({"its id": ["x"]}) and unknown="drop".'
+    )
+    assert words == (
+        "use error or drop, or --new-rows with what is known of the row. For a customer without "
+        "items write a line with the id alone (`id,`) in a file that has other customers."
+    )
 
 
 def test_titles_are_found_behind_line_numbers(tmp_path):

@@ -110,6 +110,10 @@ def test_last_bits_of_one_number_are_no_other_distribution():
     second[second == 1] = np.nextafter(np.float32(1), np.float32(0))
     assert _same_distribution("tanh", first, second).p_value > 0.01
     assert _same_distribution("tanh", first, 0.999 * second).p_value < 1e-6
+    # a large mean hides nothing
+    draws = 1e9 + np.random.default_rng(0).standard_normal((2, 2_000))
+    assert _same_distribution("shifted", *draws).p_value > 0.01
+    assert _same_distribution("shifted", draws[0], draws[1] + 0.5).p_value < 1e-6
 
 
 def test_bonferroni_and_the_level_of_the_suite():

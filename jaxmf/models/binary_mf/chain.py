@@ -271,7 +271,7 @@ def _direction(model: BinaryMFSpec, data: Dense, progress: Array) -> LeadingDire
 def _noise_factor(
     state: BinaryMFState, progress: Array, direction: LeadingDirection | None
 ) -> Array:
-    """Factor of the sweeps' noise."""
+    """Number that multiplies the noise scale during the warm-up."""
     if direction is None:
         return 1 / annealed_factor(progress)
     return 1 / annealed_factor(progress, start_that_shows(direction, state.noise_scale))

@@ -220,7 +220,7 @@ def change_bases(
         )
         return state._replace(u=u), Info(overflow={"row_features": jnp.zeros((), bool)})
 
-    return _on_both_sides(change_rows, model, key, state, data)[0]
+    return _on_both_sides(change_rows, model, key, state, data)[0]  # none needs more slots
 
 
 def _pair_likelihood(

@@ -156,7 +156,7 @@ def _update_moments(
 
 
 def linked(model: BPMFSpec, side: SidePrior) -> Array:
-    """Part of features in the prior means of factors and biases: (N, E), or zero without any."""
+    """Contribution of features to the prior means of factors and biases: (N, E), or 0."""
     features = model.row_link()
     return jnp.zeros((), side.link.dtype) if features is None else features.times(side.link)
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from jaxmf.data import Dense
 from jaxmf.data.checks import show_position
+from jaxmf.data.far_cells import observed_cells
+from jaxmf.data.suspects import MOST_LEVELS
 from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
 from jaxmf.likelihoods.families.columns import IndependentColumns
 from jaxmf.likelihoods.families.family import Family, check_family
@@ -21,7 +23,6 @@ from jaxmf.types import Array, PyTree
 
 _MOST_COLUMNS = 1_000  # 40 rows of this many: 20 sweeps take minutes
 _MOST_CATEGORIES = 10_000  # codes above are rather numbers
-_MOST_ANSWERS = 10  # values of all cells together, of a scale that one answers on
 _MISSING_CODE = "; -1 is the code of a missing category in pandas: make it NaN"
 _FROM_ONE = ": codes begin at 0, so of answers 1 to V pass answer - 1"
 
@@ -194,10 +195,10 @@ def _advice_on_missing(family: Family | None, data: Dense, name: str) -> str:
 
 
 def _has_answers(data: Dense) -> bool:
-    """Whether the cells that are there hold at most ten whole numbers, as answers do."""
-    values = np.asarray(data.values, float)
-    there = np.unique(values if data.observed is None else values[np.asarray(data.observed)])
-    return there.size <= _MOST_ANSWERS and bool(np.all((there == np.floor(there)) & (there >= 0)))
+    """Whether the observed cells hold few different whole numbers, as answers do."""
+    levels = np.unique(observed_cells(data)[2])
+    is_whole = bool(np.all((levels >= 0) & (levels == np.floor(levels))))
+    return is_whole and levels.size <= MOST_LEVELS
 
 
 def _check_size(data: Dense, name: str) -> None:
