@@ -103,8 +103,8 @@ class ChecksNames:
         twice = [name for name in known[: len(values)] if name in settings]
         if twice:
             raise TypeError(
-                f"{cls.__name__}: {' and '.join(twice)} {'is' if len(twice) == 1 else 'are'} passed "
-                "twice, by position and by name"
+                f"{cls.__name__}: {' and '.join(twice)} {'is' if len(twice) == 1 else 'are'} "
+                "passed twice, by position and by name"
             )
         return make(cls)
 
