@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxmf.engine.chunk import Batch, Outcome, grow_chain, leaf_names, run_chunk, start_chain
 from jaxmf.engine.executables import shapes_of
 from jaxmf.engine.processes import Processes, owners
-from jaxmf.engine.turns import num_pool_threads
+from jaxmf.engine.turns import num_pool_threads, threads_for
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import PyTree
 
@@ -140,7 +140,7 @@ class Placement:
             batches: how many matrices its factorisations take at once, on all devices together.
             chains: the chains of the program, (C,).
         Raises:
-            ValueError: a device takes several, and the pool has no thread beside those of devices.
+            ValueError: a device takes several, and the pool has fewer threads than `threads_for`.
         """
         if self.mesh is None or self.mesh.devices.flat[0].platform != "cpu":
             return
@@ -148,11 +148,11 @@ class Placement:
         num_chains, size = math.prod(chains), self.mesh.local_mesh.size
         spread = 1 if self.batch.spmd_axis is None else int(self.mesh.shape[CHAIN_AXIS])
         on_device = (n // (spread if n % num_chains == 0 else 1) for n in batches)
-        if max(on_device, default=1) > 1 and 1 < num_pool_threads() <= size:
+        if max(on_device, default=1) > 1 and 1 < num_pool_threads() < threads_for(size):
             raise ValueError(
                 f"mesh: here every device factorises several matrices at once, and {size} devices "
                 f"of a CPU would wait for ever for a free one of XLA's {num_pool_threads()} "
-                f"threads (jaxlib 0.10). Start Python with PJRT_NPROC={size + 1} in its "
+                f"threads (jaxlib 0.10). Start Python with PJRT_NPROC={threads_for(size)} in its "
                 "environment, use fewer devices, or leave out the mesh"
             )
 

@@ -4,8 +4,9 @@ On CPU a batch of factorisations is shared out to the threads of XLA's pool, and
 asked for it waits. That thread may be one of the pool: with two threads and two such programs, both
 may wait for a free thread, and there is none (seen with jaxlib 0.10). With one thread the batch is
 not shared out. So of the programs that factorise in batches fewer run at once than the pool has
-threads, in the whole process; other programs are not held up. A program on a mesh takes a thread
-for each of its devices, so there it is refused where the pool has no thread more than these.
+threads, in the whole process; other programs are not held up. Each device of a mesh may hold two
+threads at once, one that waits for a batch and one that waits for what other devices send, so a
+program on a mesh is refused where the pool has no thread more than these.
 """
 
 from __future__ import annotations
@@ -78,6 +79,16 @@ def num_turns(pool: int) -> int | None:
         (None, 1, 7)
     """
     return None if pool == 1 else pool - 1
+
+
+def threads_for(num_devices: int) -> int:
+    """Threads with which devices of a CPU that factorise in batches never wait for ever.
+
+    Example:
+        >>> threads_for(8)
+        17
+    """
+    return 2 * num_devices + 1
 
 
 _TURNS: list[Turns] = []

@@ -140,7 +140,9 @@ spread(1, "particle")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("threads", "answer"), [(1, "PJRT_NPROC=9"), (9, "ended")])
+@pytest.mark.parametrize(
+    ("threads", "answer"), [(1, "PJRT_NPROC=17"), (16, "PJRT_NPROC=17"), (17, "ended")]
+)
 def test_devices_of_a_cpu_do_not_wait_for_ever_for_its_threads(threads, answer):
     assert run_on_eight_devices(FACTORISING, threads=threads) == [
         "8 chain ended",

@@ -12,6 +12,7 @@ from pathlib import Path
 import jax
 
 from jaxmf.engine.executables import CACHE
+from jaxmf.engine.turns import threads_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,11 +23,11 @@ def forget_programs() -> None:
     jax.clear_caches()
 
 
-def run_on_eight_devices(program: str, *arguments: str, threads: int = 9) -> list[str]:
+def run_on_eight_devices(program: str, *arguments: str, threads: int = threads_for(8)) -> list[str]:
     """What a program prints in a process of its own with eight devices; it must end well.
 
-    Args: threads: of XLA; nine are one beside those of the devices, which factorise several
-    matrices at once.
+    Args: threads: of XLA, by default as many as devices need that factorise several matrices at
+        once.
     """
     flags = os.environ.get("XLA_FLAGS", "")  # as quick to compile as the other tests
     done = subprocess.run(

@@ -42,7 +42,7 @@ def started(program: str, *arguments: str, count: int = 2) -> Iterator[list[subp
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
-    settings = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "PJRT_NPROC": "5"}
+    settings = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "PJRT_NPROC": "9"}
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", PREAMBLE + program, str(index), str(count), address, *arguments],
