@@ -15,16 +15,19 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.blocks import elimination, sequential
+from jaxmf._kernels import tables
+from jaxmf.blocks import batches, elimination, sequential, set_turns
 from jaxmf.blocks.counts import all_values
 from jaxmf.blocks.roles import look_up_of, roles_of, statistics_of_roles
 from jaxmf.blocks.state import NetworkState
 from jaxmf.data import Tokens
+from jaxmf.testing import check_means
 from tests import FAST_COMPILE
 from tests.support import network_oracles as oracles
 
 TOLERANCE = 1e-10
 NUM_TOKENS, NUM_SLOTS = 4, 5
+FEWER = {"path of three levels": 3}  # tokens of cases with more states
 COLUMNS = {
     "document": [0, 0, 1, 1],
     "item": [0, 1, 1, 0],
@@ -57,6 +60,8 @@ def path(by="sub"):
 
 
 PACHINKO = mf.PAM((2, 2), level_concentration=(0.5, [0.4, 0.9])).network().blocks
+DEEP = mf.PAM((2, 2, 2), level_concentration=(0.5, [0.4, 0.9], [1.1, 0.3]))
+THREE_LEVELS = DEEP.network().blocks | {"word": words("level_3")}
 
 
 def both(prior, by=("group", "kind")):
@@ -129,6 +134,7 @@ CASES = {
     ),
     "path, one by one": (path(), ()),
     "path, together": (PACHINKO | {"word": words("level_2")}, (("level_1", "level_2"),)),
+    "path of three levels": (THREE_LEVELS, DEEP.joint),
     "path to both": (path(("super", "sub")), (("super", "sub"),)),
     "two sides": (both(mf.Dirichlet(2, 0.7)), ()),
     "two sides, together": (both(mf.Dirichlet(2, 0.7)), (("group", "kind"),)),
@@ -173,10 +179,10 @@ class Problem(NamedTuple):
         return {labels.tobytes(): index for index, labels in enumerate(together)}
 
 
-def tokens(network):
+def tokens(network, num_tokens=NUM_TOKENS):
     """The columns that the network names, and no others."""
     named = dict.fromkeys(("document", *network.columns))
-    named_columns = {name: np.asarray(COLUMNS[name]) for name in named}
+    named_columns = {name: np.asarray(COLUMNS[name][:num_tokens]) for name in named}
     columns = {n: c for n, c in named_columns.items() if c.dtype.kind == "i" and n != "times"}
     sizes = {name: 3 if name == "word" else 2 for name in columns}
     return Tokens(columns, sizes, {n: c for n, c in named_columns.items() if n not in columns})
@@ -186,9 +192,9 @@ def in_order(block, labels):
     """Labels in the order in which groups appear, within batches where these have their own."""
     if not block.distribution.grows:
         return labels
-    batches = [()] * NUM_TOKENS
+    batches = [()] * len(labels)
     if not block.distribution.labels_shared:
-        batches = oracles.parts_of(block, COLUMNS, NUM_TOKENS)
+        batches = oracles.parts_of(block, COLUMNS, len(labels))
     known: dict = {}
     for batch, label in zip(batches, labels, strict=True):
         order = known.setdefault(batch, {})
@@ -196,26 +202,26 @@ def in_order(block, labels):
     return [known[batch][label] for batch, label in zip(batches, labels, strict=True)]
 
 
-def all_labels(block):
-    size = NUM_TOKENS if block.distribution.grows else block.distribution.num_groups(1)
-    listed = itertools.product(range(size), repeat=NUM_TOKENS)
+def all_labels(block, num_tokens):
+    size = num_tokens if block.distribution.grows else block.distribution.num_groups(1)
+    listed = itertools.product(range(size), repeat=num_tokens)
     return [labels for labels in listed if list(in_order(block, labels)) == list(labels)]
 
 
 @functools.cache
 def problem(name):
-    network = mf.Network(**CASES[name][0])
-    lists = [all_labels(network.blocks[indicator]) for indicator in network.indicators]
+    network, num_tokens = mf.Network(**CASES[name][0]), FEWER.get(name, NUM_TOKENS)
+    lists = [all_labels(network.blocks[one], num_tokens) for one in network.indicators]
     listed = np.array(list(itertools.product(*lists)))
     states = {n: listed[:, index] for index, n in enumerate(network.indicators)}
-    variables = {n: COLUMNS[n] for n in network.columns}
+    variables = {n: COLUMNS[n][:num_tokens] for n in network.columns}
     log_posterior = np.array(
         [
             oracles.log_joint(network, variables | {n: labels[c] for n, labels in states.items()})
             for c in range(len(listed))
         ]
     )
-    return Problem(network, tokens(network), states, log_posterior)
+    return Problem(network, tokens(network, num_tokens), states, log_posterior)
 
 
 def all_states(problem):
@@ -356,6 +362,58 @@ def test_every_conditional_is_the_posteriors(name):
 def test_a_token_that_is_not_taken_out_first_is_caught(name):
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         assert_exact(problem(name), CASES[name][1], removes=False)
+
+
+def over_the_first_level(blocks):
+    """A plausible fault: the third level hangs on the first, not on the one before it."""
+    wrong = mf.Block(blocks["level_3"].distribution, by=("document", "level_1"))
+    return mf.Network(**blocks | {"level_3": wrong})
+
+
+def test_a_third_level_over_the_wrong_one_is_caught():
+    case, wrong = problem("path of three levels"), over_the_first_level(THREE_LEVELS)
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        assert_exact(case, DEEP.joint, swept=wrong)
+
+
+def check_chains(sweep, network):
+    """Chains from the exact posterior of three levels; after two steps it must still be that."""
+    case, num_chains = problem("path of three levels"), 20_000
+    posterior = np.exp(case.log_posterior - case.log_posterior.max())
+    posterior /= posterior.sum()
+    chosen = np.random.default_rng(0).choice(len(posterior), size=num_chains, p=posterior)
+    sampler, states = network.sampler(sweep=sweep, joint=DEEP.joint), all_states(case)
+
+    def run(key, start):
+        def step(index, state):
+            return sampler.step(jax.random.fold_in(key, index), state, case.data, jnp.ones(()))[0]
+
+        state = states._replace(values={n: labels[start] for n, labels in states.values.items()})
+        return pairs_of_paths(jax.lax.fori_loop(0, 2, step, state).values, jnp)
+
+    keys = jax.random.split(jax.random.key(6), num_chains)
+    found = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys, jnp.asarray(chosen))
+    exact = np.tensordot(posterior, pairs_of_paths(case.states, np), 1)
+    check_means({"paths": found}, {"paths": exact}, title=sweep, max_standard_error=0.01)
+
+
+def pairs_of_paths(values, numpy):
+    """Which path each pair of three tokens has, together: (..., 3, 64), of labels (..., 3)."""
+    paths = 4 * values["level_1"] + 2 * values["level_2"] + values["level_3"]
+    pairs = 8 * paths + numpy.roll(paths, 1, axis=-1)
+    return (pairs[..., None] == numpy.arange(64)).astype(float)
+
+
+@pytest.mark.tiers(slow=["parallel-cpu", "parallel-gpu"])
+@pytest.mark.parametrize(
+    ("sweep", "platform"), [("sequential", "cpu"), ("parallel", "cpu"), ("parallel", "gpu")]
+)
+def test_every_sweep_of_three_levels_against_enumeration(sweep, platform, monkeypatch):
+    for module in (batches, set_turns, tables):
+        monkeypatch.setattr(module, "default_platform", lambda: platform)
+    check_chains(sweep, mf.Network(**THREE_LEVELS))
+    with pytest.raises(AssertionError, match="paths"):
+        check_chains(sweep, over_the_first_level(THREE_LEVELS))
 
 
 def assert_no_underflow(blocks, labels, data):
