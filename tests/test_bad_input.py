@@ -243,7 +243,6 @@ SPARSE_BINARY = [
         ValueError,
         ("row 0, column 1", "0 and 1", "from_pairs drops"),
     ),
-    Bad("no ones", lambda _: SparseBinary([], [], (2, 2)), ValueError, ("rows:", "empty")),
     Bad(
         "missing one",
         lambda _: SparseBinary([0], [1], (2, 2), missing_rows=[0], missing_columns=[1]),
@@ -300,7 +299,6 @@ SPARSE_BINARY = [
         ("baskets:", "no item", "'c'"),
     ),
     Bad("no baskets", lambda _: SparseBinary.from_baskets([]), ValueError, ("baskets:", "empty")),
-    Bad("empty baskets", lambda _: SparseBinary.from_baskets([[], []]), ValueError, ("2 baskets",)),
     Bad(
         "item not among the given",
         lambda _: SparseBinary.from_baskets([["tea"]], column_names=["milk"]),

@@ -165,7 +165,7 @@ def _as_in_run(path: Path, names: Names | None, known: Names | None) -> Names | 
         return names
     there = {str(name): name for name in known.tolist()}
     texts = [str(name) for name in names.tolist()]
-    if not any(text in there for text in texts):
+    if texts and not any(text in there for text in texts):
         raise ValueError(
             f"--new-rows {path}: the run has none of its ids of columns, {first_few(texts)}; those "
             f"of the run are {first_few(list(there))}. If it is read wrongly, give --form, "

@@ -179,8 +179,8 @@ _AS_OPTIONS = (
     (r"use \"error\" or \"drop\", or new_rows=", "use error or drop, or --new-rows"),
     (
         r"For a row without ones pass .*$",
-        "For a customer without items write a line with the id alone (`id,`) in a file that has "
-        "other customers.",
+        "For a customer without items write a line with the id and a comma (`id,`) in a file of "
+        "--new-rows with --form baskets.",
     ),
     (
         "has no cells to predict; see top_entries, transform and document_completion",

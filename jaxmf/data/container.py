@@ -169,6 +169,7 @@ def checked_cells(
     *,
     names: tuple[object, object],
     remedy: str,
+    can_be_empty: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, tuple[Names | None, Names | None]]:
     """Indices of cells as int32, each cell once, and the ids of rows and columns.
 
@@ -178,7 +179,7 @@ def checked_cells(
     row_indices = checks.as_index("rows", rows, size=shape[0])
     column_indices = checks.as_index("columns", columns, size=shape[1])
     checks.check_vector("columns", column_indices, length=len(row_indices), like="rows")
-    if len(row_indices) == 0:
+    if len(row_indices) == 0 and not can_be_empty:
         raise ValueError(
             "rows: is empty, there is no cell. At least one is needed; check the filter or the "
             "file they came from."

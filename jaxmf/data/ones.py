@@ -75,7 +75,8 @@ def read_ones(
         mask: a file that says which cells were observed, the others being missing: pairs of ids,
             one line a cell, or a matrix of ones (observed) and zeros.
         items: ids of all items, if they are known. First cells that are not among them are ids of
-            baskets, and a first line of pairs that has one of them holds no headings.
+            baskets (`id,` alone of an empty one), and a first line of pairs that has one of them
+            holds no headings.
         use_columns: headings (or numbers from 1) of the row and the column of pairs; for a matrix,
             of the columns that are read.
         drop_columns: for a matrix, headings of columns that are not read.
@@ -514,7 +515,9 @@ def _baskets_with_ids(
     all_differ = len(set(firsts)) == len(body) and not further & set(firsts)
     shown = ", ".join(map(repr, firsts[:2])) + ", ..." * (len(firsts) > 2)
     if known is not None:
-        are_ids = all_differ and not known & set(firsts) and bool(known & further)
+        are_alone = not further and all(len(line) > 1 for line in body)  # `id,`: no items
+        has_items = bool(known & further) or are_alone
+        are_ids = all_differ and not known & set(firsts) and has_items
     else:
         are_ids = all_differ and len(body) >= 10 and len(body) <= count > 2 * len(further)
     if are_ids:

@@ -35,7 +35,7 @@ class SparseBinary(CellsById):
 
     Every cell that is not listed is an observed zero, but for those listed as missing. Rows and
     columns without a one are data like any other (an empty basket says something) and are taken as
-    they are. No one at all is an error, and so is a one given twice.
+    they are. New rows may have no one at all, a fit needs one. A one given twice is an error.
 
     A pytree of the arrays; the shape is static, the ids live on the host only.
 
@@ -49,8 +49,8 @@ class SparseBinary(CellsById):
         missing_columns: (U,) whole numbers.
     Raises:
         TypeError: objects, text or complex numbers.
-        ValueError: lengths that differ, indices out of range, a cell given twice, no ones, ids that
-            do not fit.
+        ValueError: lengths that differ, indices out of range, a cell given twice, ids that do not
+            fit.
     Example:
         >>> SparseBinary([0, 1], [1, 0], (2, 2))
         SparseBinary(2 x 2, 2 ones)
@@ -84,7 +84,7 @@ class SparseBinary(CellsById):
             return
         shape = checks.check_shape_pair("shape", shape)
         rows, columns, ids = checked_cells(
-            rows, columns, shape, names=(row_names, column_names), remedy=_REMEDY
+            rows, columns, shape, names=(row_names, column_names), remedy=_REMEDY, can_be_empty=True
         )
         sort_cells(rows, columns, shape[1])
         assign(
@@ -126,7 +126,7 @@ class SparseBinary(CellsById):
         """Data from baskets, each a collection of ids of what is in it.
 
         A basket is a set: an item that stands in it twice is in it. An empty basket is a row of
-        zeros.
+        zeros; new customers may all have one.
 
         Args:
             baskets: N collections of ids of any type; a mapping or a Series gives ids of rows too.
@@ -160,12 +160,17 @@ class SparseBinary(CellsById):
             rows.extend([position] * len(content))
             items.extend(content)
             num_rows += 1
-        if num_rows == 0 or (not items and column_names is None):
+        if num_rows == 0:
             raise ValueError(
-                f"baskets: is empty, {num_rows} baskets with nothing in them. At least one item is "
-                "needed; check the filter or the file they came from. For a new customer with an "
-                'empty basket pass an id that the data lack and ask with unknown="drop".'
+                "baskets: is empty, there is no basket. At least one is needed; check the filter "
+                "or the file they came from. A new customer without items is [[]]."
             )
+        if not items and column_names is None:
+            cells = dict.fromkeys(("rows", "columns"), jnp.zeros(0, jnp.int32))
+            gaps = dict.fromkeys(("missing_rows", "missing_columns"))
+            ids = names.as_names("row_names", row_names, size=num_rows)
+            fields = {"row_names": ids, "column_names": names.object_array([])}
+            return bare(cls, **cells, **gaps, shape=(num_rows, 0), **fields)
         array = names.object_array(items)
         try:
             columns, column_ids = lookup("baskets", array, column_names, line="item")
@@ -304,9 +309,22 @@ class SparseBinary(CellsById):
         """
 
         def make() -> PyTree:
-            return x if isinstance(x, cls) else cls.from_array(x)
+            data = x if isinstance(x, cls) else cls.from_array(x)
+            data.check_has_ones("x")
+            return data
 
         return cls._from_processes(make, mesh, cls.leaves[:2], split_by_row=True)
+
+    def check_has_ones(self, name: str) -> None:
+        """Refuses data of which nothing can be learned; `name` is what the message calls them.
+
+        Raises ValueError: there is no one.
+        """
+        if self.num_ones == 0:
+            raise ValueError(
+                f"{name}: has no ones, is {self.size()} zeros. A fit needs at least one; check the "
+                "filter or the file they came from. Rows of zeros may be new_rows of a fit."
+            )
 
     @property
     def num_ones(self) -> int:

@@ -230,7 +230,7 @@ class Draws:
             warn(f"{name}: have no word, so the answer is that of the prior")
         target = target.align_columns(self.data, argument=name, unknown=unknown, can_drop=can_drop)
         # of rows of which no cell is known there is nothing to check
-        has_cells = getattr(target, "num_entries", 1) > 0
+        has_cells = getattr(target, "num_entries", getattr(target, "num_ones", 1)) > 0
         if has_cells and not isinstance(target, Tokens):
             self.model.check_data(target, name)
             if self._cell_ranges is not None:

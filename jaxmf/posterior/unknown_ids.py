@@ -17,10 +17,7 @@ from jaxmf.posterior.named_cells import pair_of, positions_or_unknown
 from jaxmf.programs import jit
 from jaxmf.types import Array, Draw, Key, PyTree
 
-_WITHOUT_ONES = (
-    '. For a row without ones pass new_rows=SparseBinary.from_baskets({"its id": ["an id that '
-    'the data lack"]}) and unknown="drop".'
-)
+_WITHOUT_ONES = '. For a row without ones pass new_rows=SparseBinary.from_baskets({"its id": []}).'
 
 
 def with_unknown(posterior: Draws, cells: object, seed: int) -> tuple[Draws, PyTree]:

@@ -99,6 +99,15 @@ def test_a_basket_of_two_items_is_read_in_the_form_of_the_run(tmp_path):
     assert read_like(new, run, {"form": "baskets"}).num_ones == 2
 
 
+def test_customers_without_items_may_stand_alone_in_a_file(tmp_path):
+    new = tmp_path / "new.csv"
+    new.write_text("K1,\nK2,\n")
+    run = SimpleNamespace(data=mf.SparseBinary.from_baskets({"K0": ["tea", "milk"]}), model=None)
+    with pytest.warns(UserWarning, match="'K1', 'K2', all differ; they are read as ids"):
+        found = read_like(new, run, {"form": "baskets"})
+    assert (found.row_names.tolist(), found.num_ones) == (["K1", "K2"], 0)
+
+
 def test_cells_are_found_by_the_columns_of_the_run(tmp_path):
     data = mf.Entries([0, 1], [0, 1], [3.0, 4.0], (2, 2), ["x", "y"], ["x", "y"])
     path = tmp_path / "cells.csv"

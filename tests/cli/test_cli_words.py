@@ -87,7 +87,8 @@ def test_advice_names_options_that_the_command_line_reads():
     )
     assert words == (
         "use error or drop, or --new-rows with what is known of the row. For a customer without "
-        "items write a line with the id alone (`id,`) in a file that has other customers."
+        "items write a line with the id and a comma (`id,`) in a file of --new-rows with "
+        "--form baskets."
     )
 
 

@@ -117,12 +117,20 @@ def test_models_that_cannot_answer_for_new_or_unknown_rows_say_so(baskets):
         post.recommend(new_rows=FIRST_RATINGS)
     with pytest.raises(ValueError, match=r'"prior": SparseBinaryMF .*For a row without ones'):
         baskets.recommend(["nobody"], unknown="prior")
-    with pytest.raises(ValueError, match="an empty basket pass an id that the"):
-        mf.SparseBinary.from_baskets({"nobody": []})
     nothing = mf.SparseBinary.from_baskets({"nobody": ["nothing"]})
     found = baskets.recommend(new_rows=nothing, n=NUM_COLUMNS, unknown="drop")
     assert found.row_names.tolist() == ["nobody"]
     assert sorted(found.columns[0]) == list(range(NUM_COLUMNS))
+    empty = mf.SparseBinary.from_baskets({"nobody": []})
+    zeros = mf.SparseBinary.from_array(np.zeros((1, NUM_COLUMNS)), row_names=["nobody"])
+    for new in (empty, zeros):
+        again = baskets.recommend(new_rows=new, n=NUM_COLUMNS)
+        assert again.row_names.tolist() == ["nobody"]
+        np.testing.assert_array_equal(again.columns, found.columns)
+        np.testing.assert_array_equal(again.scores.mean, found.scores.mean)
+    for data, size in ((empty, 0), (zeros, NUM_COLUMNS)):
+        with pytest.raises(ValueError, match=f"data: has no ones, is 1 x {size} zeros"):
+            mf.variational(mf.SparseBinaryMF(2), data)
     with pytest.raises(ValueError, match="row_features: this SparseBinaryMF was fitted without"):
         baskets.recommend(row_features=Features(np.ones((1, 1))))
 

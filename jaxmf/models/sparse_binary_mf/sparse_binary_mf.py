@@ -87,6 +87,10 @@ class SparseBinaryMF(SparseBinaryMFSpec):
         is_sparse = data.num_ones < _FEW_ONES * data.num_rows
         return replace(self, likelihood=Bernoulli("tilted" if is_sparse else "quadratic"))
 
+    def check_data(self, data: SparseBinary, name: str) -> None:
+        """Refuses data without any one."""
+        data.check_has_ones(name)
+
     # --- methods ----------------------------------------------------------------------------------
 
     def ascent(
