@@ -13,6 +13,7 @@ from jaxmf.registry.entry import Entry
 
 if TYPE_CHECKING:
     from jaxmf.data import Container, Dense, Entries, MatrixContainer
+    from jaxmf.results import Posterior
     from jaxmf.types import Names, PyTree
 
 
@@ -205,7 +206,7 @@ def read_cells(
 
 def check_known(
     cells: tuple[np.ndarray, np.ndarray],
-    data: MatrixContainer,
+    posterior: Posterior,
     new: Container | None,
     files: tuple[Path, str],
     *,
@@ -217,8 +218,10 @@ def check_known(
     error, drop or prior.
     Raises ValueError: the file of cells has such an id, and is not to drop it.
     """
+    from jaxmf.posterior.unknown_ids import are_answered
+
+    data = posterior.data
     source = "the run" if new is None else f"the file of {files[1]},"
-    remedy = ", --unknown prior answers them by the prior where the model can" * (new is None)
     has_rows = data if new is None else cast("MatrixContainer", new)
     sides = ("row", has_rows.row_names, source), ("column", data.column_names, "the run")
     for ids, (word, names, where) in zip(cells, sides, strict=True):
@@ -226,6 +229,8 @@ def check_known(
             say_dropped(f"{word}s of the cells", ids, names, where.rstrip(","))
         lacking = _lacking(ids, names)
         if lacking and unknown == "error":
+            remedy = ", --unknown prior answers them by the prior"
+            remedy *= new is None and are_answered(posterior, word)
             known = [] if names is None else [repr(name) for name in names[:4].tolist()]
             raise ValueError(
                 f"{files[0]}: no {word} has the id {lacking[0]!r}; {where} has {word}s "

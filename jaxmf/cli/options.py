@@ -172,7 +172,8 @@ _AS_OPTIONS = (
     ("Add it, with NaN where its cells were not", "Add it, with empty cells where nothing was"),
     (
         r"Got unexpected extra arguments? ?(?:\(s\) )?\((\S+)[^)]*\)",
-        r"one file is read at a time (or, of texts, a folder of .txt files), and \1 is further",
+        r"one file is read at a time (or, of texts, a folder of .txt files), and \1 is further; "
+        "of several make one first, with one line of headings",
     ),
     ("^n must be", "-n must be"),
     ("of answers 1 to V pass answer - 1", "of answers 1 to V pass --recode 1=0,2=1,... up to V"),

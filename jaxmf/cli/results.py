@@ -135,7 +135,7 @@ def predict(
         str,
         typer.Option(
             help="What to do with cells whose row or column is not known: error, drop (leave them "
-            "out), or prior (answer by the prior). Rows of --new-rows and --row-features are known "
+            "out), or, of bpmf, prior (answer by the prior). Rows of --new-rows and --row-features are known "
             "by these files; error or drop are for them, and for columns that the run lacks."
         ),
     ] = "error",
@@ -160,7 +160,7 @@ def predict(
     if cells is not None:
         chosen = read_cells(cells, posterior.data, new, str(reading.get("columns") or ""))
         file = f"--row-features, {row_features}" if new_rows is None else f"--new-rows, {new_rows}"
-        check_known(chosen, posterior.data, new, (cells, file), unknown=unknown)
+        check_known(chosen, posterior, new, (cells, file), unknown=unknown)
     found = posterior.predict(
         chosen, new_rows=new, row_features=features, quantiles=levels, unknown=unknown
     )
@@ -179,8 +179,8 @@ def recommend(
     unknown: Annotated[
         str,
         typer.Option(
-            help="What to do with ids of rows that the run lacks: error, drop (leave them out), or "
-            "prior (recommend by the prior). With --new-rows of columns that the run lacks: error, "
+            help="What to do with ids of rows that the run lacks: error, drop (leave them out), or, "
+            "of bpmf, prior (recommend by the prior). With --new-rows of columns that the run lacks: error, "
             "or drop."
         ),
     ] = "error",

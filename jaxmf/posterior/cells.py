@@ -98,7 +98,7 @@ def predict(
         check_draws(posterior)
         model = transposed.model_of_new(posterior, new, row_features)
     if unknown == "error" and new is None and isinstance(posterior.model, TakesUnknownIds):
-        _refuse_unknown(cells, posterior.data)
+        _refuse_unknown(cells, posterior)
     where = _chosen(posterior, cells, new, drop=unknown == "drop")
     asked = dataclasses.replace(posterior, model=model)
     if categories.has_categories(model):
@@ -191,19 +191,20 @@ def predict_columns(
     )
 
 
-def _refuse_unknown(cells: object, data: MatrixContainer) -> None:
-    """Refuses ids that the data lack, and says that `unknown="prior"` would predict these.
+def _refuse_unknown(cells: object, posterior: Draws) -> None:
+    """Refuses ids that the data lack, where `unknown="prior"` would predict these.
 
     Raises ValueError: a cell has such an id.
     """
     if cells is None:
         return
+    data = posterior.data
     pair = named_cells.pair_of(cells, data)
     for ids, word in zip(pair, ("row", "column"), strict=True):
         if isinstance(pair, Positions) or getattr(data, f"{word}_names") is None:
             continue
         lacking = named_cells.positions_or_unknown(ids, data, word, f"cells: {word}s") < 0
-        if lacking.any():
+        if lacking.any() and unknown_ids.are_answered(posterior, word):
             first = np.asarray(ids, object).ravel()[int(np.argmax(lacking))]
             known = ", ".join(map(repr, getattr(data, f"{word}_names")[:3].tolist()))
             raise ValueError(

@@ -64,6 +64,19 @@ def _check_prior(posterior: Draws) -> None:
         )
 
 
+def are_answered(posterior: Draws, word: str) -> bool:
+    """Whether ``unknown="prior"`` answers for a further row, or column, as the word says."""
+    model = posterior.model
+    if not isinstance(model, TakesUnknownIds):
+        return False
+    shape = posterior.data.num_rows, posterior.data.num_columns
+    try:
+        model.with_unknown((1, 0) if word == "row" else (0, 1), shape)
+    except ValueError:
+        return False
+    return True
+
+
 def _enlarged(posterior: Draws, new: tuple[list[object], list[object]], seed: int) -> Draws:
     """The posterior of the matrix with rows and columns of these ids below and beside it."""
     counts = len(new[0]), len(new[1])

@@ -9,7 +9,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf import cli
-from jaxmf.cli.inputs import read_cells
+from jaxmf.cli.inputs import check_known, read_cells
 from jaxmf.cli.new_rows import keep_reading, read_like, reading_of
 
 
@@ -89,6 +89,33 @@ def test_what_is_kept_gives_way_to_what_is_said_and_to_what_is_there(tmp_path):
             reading_of(tmp_path, {}, None)
     note.unlink()
     assert reading_of(tmp_path, {"form": "matrix", "key": None}, None) == {"form": "matrix"}
+
+
+@pytest.mark.parametrize(
+    ("model", "side", "is_offered"),
+    [
+        (mf.BPMF(2), "row", True),
+        (mf.BPMF(2), "column", True),
+        (mf.BPMF(2, column_unit=[1.0, 2.0]), "row", True),
+        (mf.BPMF(2, column_unit=[1.0, 2.0]), "column", False),
+        (mf.URP(2), "row", False),
+    ],
+)
+def test_unknown_prior_is_offered_where_the_model_takes_it(tmp_path, model, side, is_offered):
+    data = mf.Entries([0, 1], [0, 1], [3.0, 4.0], (2, 2), ["a", "b"], ["x", "y"])
+    posterior = SimpleNamespace(model=model.matched(data), data=data)
+    cells = [np.array([each], object) for each in (("c", "x") if side == "row" else ("a", "z"))]
+    with pytest.raises(ValueError, match=f"no {side} has the id") as raised:
+        check_known(cells, posterior, None, (tmp_path, ""), unknown="error")
+    assert ("--unknown prior" in str(raised.value)) == is_offered
+
+
+def test_of_a_second_file_it_is_said_what_to_do(capsys):
+    assert cli.run(["fit", "bpmf", "a.csv", "b.csv", "--out", "run"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith(
+        "and b.csv is further; of several make one first, with one line of headings"
+    )
 
 
 def test_a_basket_of_two_items_is_read_in_the_form_of_the_run(tmp_path):
