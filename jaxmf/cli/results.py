@@ -135,8 +135,9 @@ def predict(
         str,
         typer.Option(
             help="What to do with cells whose row or column is not known: error, drop (leave them "
-            "out), or, of bpmf, prior (answer by the prior). Rows of --new-rows and --row-features are known "
-            "by these files; error or drop are for them, and for columns that the run lacks."
+            "out), or (of bpmf) prior (answer by the prior). Rows of --new-rows and --row-features "
+            "are known by these files; error or drop are for them, and for columns that the run "
+            "lacks."
         ),
     ] = "error",
     new_rows: NewRows = None,
@@ -179,9 +180,9 @@ def recommend(
     unknown: Annotated[
         str,
         typer.Option(
-            help="What to do with ids of rows that the run lacks: error, drop (leave them out), or, "
-            "of bpmf, prior (recommend by the prior). With --new-rows of columns that the run lacks: error, "
-            "or drop."
+            help="What to do with ids of rows that the run lacks: error, drop (leave them out), or "
+            "(of bpmf) prior (recommend by the prior). With --new-rows of columns that the run "
+            "lacks: error, or drop."
         ),
     ] = "error",
     new_rows: NewRows = None,
