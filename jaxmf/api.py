@@ -132,8 +132,9 @@ def sample(
             Devices are those of this process, or of all processes of `jax.distributed`: then all
             make the same call with the whole data (or `from_process_rows` of its container), and
             all get the posterior; the first writes checkpoints, shows progress and warns.
-        progress: True, False, None for a bar on a terminal or in a notebook only, or a function
-            called with a `jaxmf.engine.ProgressReport` after every chunk.
+        progress: None for a bar on a terminal or in a notebook and, elsewhere (the log of a batch
+            job), a line every 30 seconds on standard error; True for lines from the start on;
+            False; or a function called with a `jaxmf.engine.ProgressReport` after every chunk.
         checkpoint: folder that draws and state are written to on the way.
         checkpoint_seconds: least time between two checkpoints.
         resume: continue from that folder, bit for bit.

@@ -138,7 +138,7 @@ def fit(
         ),
     ] = None,
     progress: Annotated[
-        bool | None, typer.Option(help="Show a bar; by default on a terminal.")
+        bool | None, typer.Option(help="Show a bar, or lines in a log; --no-progress for none.")
     ] = None,
 ) -> None:
     """Fit a model to a matrix, or to a series of them (.csv of row, column, time), and write it."""

@@ -295,7 +295,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder the run and its report go to.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
     progress: Annotated[
-        bool | None, typer.Option(help="Show a bar; by default on a terminal.")
+        bool | None, typer.Option(help="Show a bar, or lines in a log; --no-progress for none.")
     ] = None,
 ) -> None:
     """The main job on small images: hidden features, held-out cells predicted, a report."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 _LONG_SECONDS = 5.0
+_LINE_SECONDS = 30.0
 
 
 class ProgressReport(NamedTuple):
@@ -32,17 +35,19 @@ class ProgressReport(NamedTuple):
 
 
 class Display:
-    """A progress bar, or a function of the user's, or nothing.
+    """A progress bar, lines in a log, or a function of the user's, or nothing.
 
     Args:
-        progress: True or False; None for a bar on a terminal or in a notebook only; or a function
+        progress: True for a bar on a terminal or in a notebook, and lines elsewhere, from the start
+            on; None for the same, lines after half a minute; False for nothing; or a function
             called with a `ProgressReport` after every chunk.
     """
 
     def __init__(self, progress: bool | Callable[[ProgressReport], None] | None):
         self._call = progress if callable(progress) else None
         self._bar: Any = None
-        self._is_shown = self._call is None and (_is_watched() if progress is None else progress)
+        self._is_shown = self._call is None and (progress is None or bool(progress))
+        self._is_asked_for = bool(progress)
 
     def __enter__(self) -> Display:
         return self
@@ -56,7 +61,7 @@ class Display:
         if not self._is_shown:
             return
         if self._bar is None:
-            self._bar = _make_bar()
+            self._bar = _make_bar() if _is_watched() else _Lines(self._is_asked_for)
             self._task = self._bar.add_task(phase, total=None, scalars="", left="", waited="")
             self._bar.start()
         self._bar.update(self._task, description=phase, refresh=True)
@@ -124,6 +129,45 @@ def mean_scalars(scalars: dict[str, np.ndarray]) -> dict[str, float]:
 
 def _as_text(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 100 else f"{value:.4g}"
+
+
+class _Lines:
+    """What a bar shows where nobody watches, such as the log of a batch job: a line now and then.
+
+    Args: is_asked_for: whether lines come from the start on, and one at the end.
+    """
+
+    def __init__(self, is_asked_for: bool) -> None:
+        self._is_asked_for = is_asked_for
+        self._fields: dict[str, Any] = {}
+        self._said = -np.inf if is_asked_for else time.monotonic()
+
+    def add_task(self, description: str, **fields: object) -> int:
+        self._fields = {"description": description, **fields}
+        return 0
+
+    def start(self) -> None:
+        """The first line comes with the first update."""
+
+    def update(self, task: int, **fields: object) -> None:
+        del task
+        self._fields |= fields
+        if time.monotonic() - self._said >= _LINE_SECONDS:
+            self._said = time.monotonic()
+            self._say()
+
+    def stop(self) -> None:
+        if self._is_asked_for:
+            self._say()
+
+    def _say(self) -> None:
+        shown = self._fields
+        steps = f"{shown['completed']}/{shown['total']} steps" if shown["total"] else ""
+        parts = (shown["description"], steps, shown["left"], shown["waited"], shown["scalars"])
+        # a log that takes no more lines is no reason to end a run
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"jaxmf: {', '.join(filter(None, parts))}\n")
+            sys.stderr.flush()
 
 
 def _is_watched() -> bool:

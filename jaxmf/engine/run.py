@@ -82,8 +82,9 @@ def run(
             gets the same run; the first writes checkpoints, shows progress and warns.
         chunk_seconds: aim for the time between two looks of the host, which sees Ctrl-C and SIGTERM
             then: the run writes its checkpoint and returns the draws so far.
-        progress: True, False, None for a bar on a terminal or in a notebook only, or a function
-            called with a `ProgressReport` after every chunk.
+        progress: None for a bar on a terminal or in a notebook and, elsewhere, a line every 30
+            seconds on standard error; True for lines from the start on; False; or a function called
+            with a `ProgressReport` after every chunk.
         checkpoint: folder to write checkpoints to.
         checkpoint_seconds: least time between two of them; 0 for one a chunk.
         resume: continue the run in the folder; started anew if nothing was saved yet. A run

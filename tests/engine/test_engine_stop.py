@@ -1,5 +1,6 @@
 """Runs stopped by Ctrl-C or SIGTERM in the middle of a chunk, and what is said of a hanging one."""
 
+import io
 import os
 import re
 import signal
@@ -127,6 +128,7 @@ def test_the_bar_says_what_is_waited_for(monkeypatch, look):
         def __getattr__(self, name):
             return lambda *args, **fields: said.append(fields)
 
+    monkeypatch.setattr(progress, "_is_watched", lambda: True)
     monkeypatch.setattr(progress, "_make_bar", Bar)
     monkeypatch.setattr(progress, "_LONG_SECONDS", 0.1)
     monkeypatch.setattr(supervisor, "POLL_SECONDS", 0.02)
@@ -137,6 +139,31 @@ def test_the_bar_says_what_is_waited_for(monkeypatch, look):
     waited = [fields["waited"] for fields in said if "waited" in fields]
     assert re.fullmatch(r"\d s in this step", waited[1])
     assert waited[-1] == ""
+
+
+def test_a_long_run_says_in_a_log_how_far_it_is(monkeypatch, capsys):
+    toy = growing(birth=0.0, death=0.0, capacity=64)
+
+    class Full(io.StringIO):
+        def write(self, text):
+            raise OSError("no space left on device")
+
+    def lines(**settings):
+        run(toy, np.zeros(()), num_samples=3, chunk_seconds=1e-9, **settings)
+        return capsys.readouterr().err.splitlines()
+
+    assert lines() == lines(progress=False) == []  # no half minute
+    assert [line.split(",")[0] for line in lines(progress=True)] == [
+        "jaxmf: compiling",
+        "jaxmf: sampling",
+    ]
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    said = lines()
+    assert said[:2] == ["jaxmf: compiling", "jaxmf: starting"]
+    assert re.match("jaxmf: sampling, 3/3 steps, 0 s left, ", said[-1])
+    assert lines(progress=False) == []
+    monkeypatch.setattr("sys.stderr", Full())
+    assert run(toy, np.zeros(()), num_samples=3).complete
 
 
 def test_one_ctrl_c_ends_a_run_whose_step_hangs(monkeypatch, look):
