@@ -18,7 +18,7 @@ import jaxlib
 import numpy as np
 import pytest
 
-from tests import SLOW_EXAMPLES
+from tests import LONG_RUNS, SLOW_EXAMPLES
 
 # Loops compiled by the older emitter take two thirds of the time to compile, and a tenth less where
 # a program is not split for threads that are not there. Of jaxlib 0.10 alone: other releases end
@@ -110,6 +110,15 @@ def double_precision():
     """The test with 64-bit floats, whatever the default is."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def long_runs(monkeypatch):
+    """Chains compiled as `LONG_RUNS` says, which run for longer than that takes."""
+    from jaxmf.engine import bound
+
+    options = bound.quick_to_compile() | LONG_RUNS
+    monkeypatch.setattr(bound, "quick_to_compile", lambda: options)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ def num_topics(model):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("long_runs")
 @pytest.mark.filterwarnings("ignore::jaxmf.RunWarning")
 def test_plain_counts_of_four_factors_have_few_topics_where_the_words_are_learned():
     assert 4 <= num_topics(mf.HDPLDA()) <= 10 < num_topics(mf.HDPLDA(word_concentration=0.01))

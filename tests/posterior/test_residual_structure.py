@@ -83,6 +83,7 @@ def test_less_than_two_in_a_hundred_alarms_are_false():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("long_runs")
 def test_births_find_a_feature_that_no_row_alone_would_begin():
     values, z = wide_table()
     settings = {"num_warmup": 200, "num_samples": 50, "num_chains": 2, "progress": False}

@@ -97,6 +97,7 @@ def test_steps_of_an_annealed_chain_see_the_bounded_dispersion(likelihood, seen,
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("long_runs")
 def test_features_of_counts_are_found_though_a_dispersion_could_stand_for_them():
     """Most default chains: with the dispersion free from the start one was left of three in all."""
     rng = np.random.default_rng(100)
