@@ -7,17 +7,20 @@ description.
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import math
 import numbers
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 
 Kind = TypeVar("Kind")
+Passed = ParamSpec("Passed")
+Result = TypeVar("Result")
 
 MOST_SLOTS = 2**20
 """Features or groups that one state can have slots for, at most."""
@@ -72,57 +75,110 @@ def shown(value: object) -> str:
 
 
 class ChecksNames:
-    """A class whose constructor answers arguments that it does not take with those it does."""
+    """A class whose constructor says what it takes, where a call has others or lacks some."""
 
     def __new__(cls, *values: object, **settings: object) -> Self:
-        """An empty instance. Raises TypeError: arguments that `__init__` does not take."""
+        """An empty instance. Raises TypeError: arguments that `__init__` does not take or lacks."""
         make = super().__new__
         if make is not object.__new__:  # that of another base class
             return make(cls, *values, **settings)
-        names = _names_of(cls.__init__)
-        if names is None:
-            return make(cls)
-        known, by_position = names
+        takes = _taken_by(cls.__init__)
+        if takes is not None:
+            takes.check(cls.__name__, values, settings)
+        return make(cls)
+
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, None]]:
+        """What a copy passes to `__new__`, which refuses to go without; fields are set later."""
+        is_checked = super().__new__ is object.__new__
+        takes = _taken_by(type(self).__init__) if is_checked else None
+        return (), {} if takes is None else dict.fromkeys(takes.required)
+
+
+def names_missing(verb: Callable[Passed, Result]) -> Callable[Passed, Result]:
+    """A function that says what it takes, where a call lacks an argument or has too many."""
+    takes = _taken_by(verb, first=0)
+    assert takes is not None
+
+    @functools.wraps(verb)
+    def checked(*values: Passed.args, **settings: Passed.kwargs) -> Result:
+        takes.check(verb.__name__, values, settings)
+        return verb(*values, **settings)
+
+    return checked
+
+
+class _Taken(NamedTuple):
+    """The arguments of a function: their names, which are required, and how many go by position."""
+
+    names: tuple[str, ...]
+    by_position: int
+    required: tuple[str, ...]
+    takes_others: bool
+
+    def check(self, called: str, values: Sequence[object], settings: Mapping[str, object]) -> None:
+        """Refuses what it does not take, and what is passed twice or not at all.
+
+        Raises TypeError: says what it takes.
+        """
+        known, most = self.names, self.by_position
         if not known and (values or settings):
-            raise TypeError(f"{cls.__name__} takes no arguments")
+            raise TypeError(f"{called} takes no arguments")
         unknown = [name for name in settings if name not in known]
-        if unknown:
+        if unknown and not self.takes_others:
             raise TypeError(
-                f"{cls.__name__} takes no {', '.join(map(repr, unknown))}; it takes "
+                f"{called} takes no {', '.join(map(repr, unknown))}; it takes "
                 f"{', '.join(known)}.{meant(unknown[0], known)}"
             )
-        if len(values) > by_position:
-            most = f"at most {by_position}" if by_position else "no"
-            first = f" ({', '.join(known[:by_position])})" if by_position else ""
-            others = known[by_position:]
+        if len(values) > most:
+            at_most = f"at most {most}" if most else "no"
+            first = f" ({', '.join(known[:most])})" if most else ""
+            others = known[most:]
             raise TypeError(
-                f"{cls.__name__} takes {most} value{'' if by_position == 1 else 's'} by "
-                f"position{first}, got "
+                f"{called} takes {at_most} value{'' if most == 1 else 's'} by position{first}, got "
                 f"{len(values)}" + (f"; pass by name: {', '.join(others)}" if others else "")
             )
         twice = [name for name in known[: len(values)] if name in settings]
         if twice:
             raise TypeError(
-                f"{cls.__name__}: {' and '.join(twice)} {'is' if len(twice) == 1 else 'are'} "
+                f"{called}: {' and '.join(twice)} {'is' if len(twice) == 1 else 'are'} "
                 "passed twice, by position and by name"
             )
-        return make(cls)
+        missing = [name for name in self.required if name not in (*known[: len(values)], *settings)]
+        if missing:
+            call = ", ".join(
+                name if name in known[:most] else f"{name}=..." for name in self.required
+            )
+            raise TypeError(
+                f"{called} needs {' and '.join(missing)}: {called}({call}). help({called}) says "
+                f"what {'it is' if len(missing) == 1 else 'they are'}"
+            )
 
 
-def _names_of(constructor: Callable[..., None]) -> tuple[tuple[str, ...], int] | None:
-    """The names that a constructor takes, and how many of them without the name.
+def _taken_by(function: Callable[..., object], first: int = 1) -> _Taken | None:
+    """What a function takes, from the argument `first` on: that of a constructor comes after self.
 
-    None where it takes any, or is no function of Python. They are those of the function as it is
-    called: a signature would be that of what a decorator is around, and Python 3.14 evaluates
-    annotations for it.
+    None where it takes any by position, or a constructor any by name, or where it is no function of
+    Python. They are those of the function as it is called: a signature would be that of what a
+    decorator is around, and Python 3.14 evaluates annotations for it.
     """
-    if constructor is object.__init__:
-        return (), 0
-    code = getattr(constructor, "__code__", None)
-    if code is None or code.co_flags & (inspect.CO_VARKEYWORDS | inspect.CO_VARARGS):
+    if function is object.__init__:
+        return _Taken((), 0, (), takes_others=False)
+    code = getattr(function, "__code__", None)
+    if code is None or code.co_flags & inspect.CO_VARARGS:
         return None
-    names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-    return tuple(names), code.co_argcount - 1
+    takes_others = bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    if takes_others and first:
+        return None
+    count = code.co_argcount
+    defaults = getattr(function, "__defaults__", None) or ()
+    named = getattr(function, "__kwdefaults__", None) or {}
+    by_position = code.co_varnames[first:count]
+    by_name = code.co_varnames[count : count + code.co_kwonlyargcount]
+    required = (
+        *code.co_varnames[first : count - len(defaults)],
+        *(name for name in by_name if name not in named),
+    )
+    return _Taken((*by_position, *by_name), len(by_position), required, takes_others)
 
 
 def check_function(name: str, value: object) -> Callable[..., object] | None:

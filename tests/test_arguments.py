@@ -69,9 +69,23 @@ def test_numbers_beyond_their_bounds(value, bounds, error, words):
         (lambda: mf.Gaussian(1.0, 2.0), r"^Gaussian takes at most 1 .*\(noise_scale\), got 2$"),
         (lambda: mf.BinaryMF(2, 2), r"^BinaryMF takes no .*, got 2; pass by name: row_prior"),
         (lambda: mf.LDA(3, num_topics=4), "^LDA: num_topics is passed twice"),
+        (
+            lambda: mf.LDA(),
+            r"^LDA needs num_topics: LDA\(num_topics\)\. help\(LDA\) says what it is$",
+        ),
+        (lambda: mf.BiLDA(num_user_groups=2), r"^BiLDA needs num_item_groups: BiLDA\("),
+        (lambda: mf.Entries([0]), r"^Entries needs columns and values and shape: Entries\(rows, "),
+        (lambda: mf.sample(mf.BPMF(2)), r"^sample needs data: sample\(model, data\)\. help"),
+        (
+            lambda: mf.variational(data=[[1.0]]),
+            r"^variational needs model: variational\(model, data",
+        ),
+        (lambda: mf.fit(), r"^fit needs model and data: fit\(model, data\)"),
+        (lambda: mf.sample(mf.BPMF(2), [[1.0]], 500), r"^sample takes at most 2 .*num_warmup, "),
+        (lambda: mf.load(), r"^load needs folder: load\(folder\)"),
     ],
 )
-def test_a_name_that_a_constructor_does_not_take_is_answered_with_the_one_meant(make, words):
+def test_what_a_call_does_not_take_or_lacks_is_answered_in_words(make, words):
     with pytest.raises(TypeError, match=words):
         make()
 
@@ -115,5 +129,8 @@ def test_classes_that_check_names_are_copied_and_shown_as_others():
     model = mf.BPMF(3, offset=2.0)
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), jax.tree.map(id, model)):  # noqa: S301
         assert other.num_factors == 3
+    topics = mf.LDA(3)  # whose constructor needs an argument
+    for other in (copy.copy(topics), pickle.loads(pickle.dumps(topics)), jax.tree.map(id, topics)):  # noqa: S301
+        assert other.num_topics == 3
     assert list(inspect.signature(mf.BPMF).parameters)[:2] == ["num_factors", "row_features"]
     assert next(iter(inspect.signature(mf.Dense).parameters)) == "values"
