@@ -22,10 +22,15 @@ FIRST_SLOTS = 16  # of a number of features without bound, where no `capacity` i
 
 
 class Claim(NamedTuple):
-    """Slots handed out: `claimed` (K,) bool, and `overflow` () bool, more asked for than free."""
+    """Slots handed out: `claimed` (K,) bool, and `shortage` () int32, how many more are needed."""
 
     claimed: Array
-    overflow: Array
+    shortage: Array
+
+    @property
+    def overflow(self) -> Array:
+        """() bool, more asked for than free."""
+        return self.shortage > 0
 
 
 def claim(occupied: Array, num_new: Array | int) -> Claim:
@@ -40,7 +45,8 @@ def claim(occupied: Array, num_new: Array | int) -> Claim:
     """
     free = ~occupied
     rank = jnp.cumsum(free)
-    return Claim(claimed=free & (rank <= num_new), overflow=jnp.asarray(num_new) > rank[-1])
+    shortage = jnp.maximum(jnp.asarray(num_new) - rank[-1], 0)
+    return Claim(claimed=free & (rank <= num_new), shortage=shortage)
 
 
 def release(array: Array, freed: Array, *, axis: int = -1) -> Array:

@@ -20,6 +20,7 @@ def test_claim_takes_the_lowest_free_slots(occupied, num_new):
     free = [slot for slot in range(6) if not occupied[slot]]
     assert np.flatnonzero(claim.claimed).tolist() == free[:num_new]
     assert bool(claim.overflow) == (num_new > len(free))
+    assert claim.shortage == max(num_new - len(free), 0)
 
 
 def test_claim_of_a_full_array_overflows_only_when_asked_for_more():

@@ -13,6 +13,7 @@ from jaxmf.engine.algorithm import as_partial as as_partial
 from jaxmf.engine.algorithm import merge_overflow as merge_overflow
 from jaxmf.engine.algorithm import repeat as repeat
 from jaxmf.engine.algorithm import sequence as sequence
+from jaxmf.engine.algorithm import short_of as short_of
 from jaxmf.engine.chain_kernel import ChainKernel as ChainKernel
 from jaxmf.engine.chain_kernel import ChainState as ChainState
 from jaxmf.engine.chain_kernel import chain_kernel as chain_kernel

@@ -100,15 +100,36 @@ def next_size(size: int, limit: int) -> int | None:
     return min(max(1, larger), limit)
 
 
+def size_for(size: int, shortage: int, limit: int) -> int | None:
+    """The first capacity of `next_size` after `size` slots that has `shortage` more.
+
+    Example:
+        >>> size_for(8, 1, 100), size_for(8, 30, 100), size_for(8, 300, 100), size_for(9, 1, 9)
+        (16, 64, 100, None)
+    """
+    larger = next_size(size, limit)
+    while larger is not None and larger < min(size + shortage, limit):
+        larger = next_size(larger, limit)
+    return larger
+
+
 class Info(NamedTuple):
     """Report of a kernel beside the new state.
 
     Attributes:
         overflow: axis name -> () bool; True where the step needed more slots than there are.
             The state that comes with it is not used: the step is repeated at larger capacity.
+        shortage: axis name -> () int32, how many more it needed at least, for kernels that know:
+            the loop then compiles no program for a capacity that is too small as well.
     """
 
     overflow: dict[str, Array]
+    shortage: dict[str, Array] = {}  # noqa: RUF012
+
+
+def short_of(axis: str, shortage: Array) -> Info:
+    """Report of a kernel that is short of () int slots, or () bool whether of any."""
+    return Info(overflow={axis: shortage > 0}, shortage={axis: shortage.astype(jnp.int32)})
 
 
 Kernel = Callable[[Key, PyTree, PyTree], tuple[PyTree, Info]]

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.engine.algorithm import Algorithm, Exceeded, Limit, next_size
+from jaxmf.engine.algorithm import Algorithm, Exceeded, Limit, size_for
 from jaxmf.engine.chunk import (
     ChunkPlan,
     Outcome,
@@ -239,12 +239,12 @@ class BoundAlgorithm:
     def _may_stop(self, supervisor: Supervisor) -> bool:
         return self.placement.processes.any_of(supervisor.is_stopping())
 
-    def _make_room(self, group: Group, axes: list[str]) -> Exceeded | None:
-        """Doubles the capacity of these axes, or says why it cannot."""
+    def _make_room(self, group: Group, shortages: dict[str, int]) -> Exceeded | None:
+        """Gives these axes the next capacity that is not short, or says why it cannot."""
         sizes = {}
-        for axis in axes:
+        for axis, shortage in shortages.items():
             size, limit = group.capacity[axis], self.limits.get(axis, Limit())
-            larger = next_size(size, limit.size)
+            larger = size_for(size, shortage, limit.size)
             if larger is None:
                 reason = f"that is the most for these data. {limit.advice}"
                 return Exceeded(axis, size, group.chains, group.step, reason)
@@ -255,8 +255,9 @@ class BoundAlgorithm:
             shapes = self.shapes_at(group, sizes)
             self.approve(self.chunk_program(group.keys, *shapes))
         except MemoryError as error:
-            size = group.capacity[axes[0]]
-            return Exceeded(axes[0], size, group.chains, group.step, str(error), is_memory=True)
+            axis = next(iter(sizes))
+            size = group.capacity[axis]
+            return Exceeded(axis, size, group.chains, group.step, str(error), is_memory=True)
         self.grow(group, sizes)
         return None
 
@@ -287,9 +288,9 @@ class BoundAlgorithm:
         end: int,
         supervisor: Supervisor,
         may_stop: Callable[[], bool],
-    ) -> list[str]:
+    ) -> dict[str, int]:
         program, group, result = call
-        full: list[str] = []
+        full: dict[str, int] = {}
         while group.step < end and not full and result.failure is None and not may_stop():
             first = group.step
             # how long a step takes at a new capacity is to be seen first
@@ -303,7 +304,7 @@ class BoundAlgorithm:
             group.state, group.averages = outcome.state, outcome.averages
             group.step = int(outcome.step)
             self._keep(result, outcome.draws, int(outcome.num_draws), group.step)
-            full = [axis for axis, flag in outcome.overflow.items() if flag]
+            full = {axis: int(short) for axis, short in outcome.overflow.items() if short}
             result.failure = None if full else _failure(group, outcome.bad)
             group.has_grown = False
             # a step that overflowed was done as well

@@ -93,12 +93,12 @@ class ChainKernel:
         _check_key(key)
         _check_state(state)
         share = jnp.asarray(progress, jnp.result_type(float))
-        new, overflow = one_step(self.algorithm, self.data, key, state.state, share)
-        check_axes(overflow, state.overflow)
+        new, info = one_step(self.algorithm, self.data, key, state.state, share)
+        check_axes(info.overflow, state.overflow)
         if not state.overflow:
             return ChainState(new, state.num_steps + 1, {})
         no = jnp.zeros((), bool)
-        full = {axis: flag | overflow.get(axis, no) for axis, flag in state.overflow.items()}
+        full = {axis: flag | info.overflow.get(axis, no) for axis, flag in state.overflow.items()}
         stands_still = jnp.any(jnp.stack(list(full.values())))
         kept = jax.tree.map(partial(jnp.where, stands_still), state.state, new)
         return ChainState(kept, state.num_steps + ~stands_still, full)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.engine.algorithm import Algorithm
+from jaxmf.engine.algorithm import Algorithm, Info
 from jaxmf.types import Array, Key, PyTree
 
 INIT_FOLD = np.uint32(2**32 - 1)
@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
     draws: dict[str, Array]
     num_draws: Array  # () int32
     step: Array  # () int32, steps done
-    overflow: dict[str, Array]  # axis -> () bool, whether step `step` ran out of it
+    overflow: dict[str, Array]  # axis -> () int32, slots that step `step` is short of at least
     bad: dict[str, Array]  # quantity -> (C,) bool, what was not finite after the last step
 
 
@@ -70,10 +70,10 @@ def start_state(algorithm: Algorithm, data: PyTree, key: Key) -> PyTree:
 
 def one_step(
     algorithm: Algorithm, data: PyTree, key: Key, state: PyTree, progress: Array
-) -> tuple[PyTree, dict[str, Array]]:
-    """The state of one chain after a step, and axis -> () bool, whether the step ran out of it."""
+) -> tuple[PyTree, Info]:
+    """The state of one chain after a step, and what the step ran out of."""
     new_state, info = algorithm.step(key, state, data, progress)
-    return jax.tree.map(_strong, new_state), info.overflow
+    return jax.tree.map(_strong, new_state), info
 
 
 def read_draw(algorithm: Algorithm, data: PyTree, key: Key, state: PyTree) -> dict[str, Array]:
@@ -150,7 +150,7 @@ def run_chunk(
         draws={name: jnp.zeros((num_rows, *x.shape), x.dtype) for name, x in shapes.items()},
         num_draws=jnp.zeros((), jnp.int32),
         step=jnp.asarray(plan.step, jnp.int32),
-        overflow={axis: jnp.zeros((), bool) for axis in axes},
+        overflow={axis: jnp.zeros((), jnp.int32) for axis in axes},
         bad={name: jnp.zeros(chain_keys.shape, bool) for name in _checked(state, shapes)},
     )
 
@@ -235,17 +235,25 @@ def _advance(
 
         def one(key: Key, state: PyTree) -> tuple[PyTree, dict[str, Array], dict[str, Array]]:
             step_key = jax.random.fold_in(key, 0)
-            new_state, overflow = one_step(algorithm, data, step_key, state, progress)
+            new_state, info = one_step(algorithm, data, step_key, state, progress)
             bad = {name: _is_bad(name, leaf) for name, leaf in _float_leaves(new_state)}
-            return new_state, bad, overflow
+            return new_state, bad, _shortage(info)
 
         axes = capacity_of(algorithm, state, batch)
         state, bad, overflow = batch.over(one)(keys, state)
         check_axes(overflow, axes)
-        no = jnp.zeros((), bool)
-        return state, bad, {axis: jnp.any(overflow.get(axis, no)) for axis in axes}
+        none = jnp.zeros((), jnp.int32)
+        return state, bad, {axis: jnp.max(overflow.get(axis, none)) for axis in axes}
 
     return advance
+
+
+def _shortage(info: Info) -> dict[str, Array]:
+    """Slots that a step is short of, () int32 each: one where its kernel does not know."""
+    return {
+        axis: jnp.where(full, jnp.maximum(info.shortage.get(axis, 1), 1), 0).astype(jnp.int32)
+        for axis, full in info.overflow.items()
+    }
 
 
 def check_axes(overflow: Collection[str], axes: Collection[str]) -> None:

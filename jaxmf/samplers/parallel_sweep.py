@@ -39,7 +39,7 @@ def parallel_sweep(
 ) -> tuple[Array, Array, Array]:
     """One pass over all rows at once; p(Z, missing cells | observed cells, scales) stays invariant.
 
-    Args, Returns: as `collapsed_sweep`.
+    Args, Returns: as `collapsed_sweep`, but how many more slots were needed at least.
     """
     gram, cross = gaussian.gram_statistics(z, x)
     y = draw_features(jax.random.fold_in(key, 0), gram, cross, scales)
@@ -173,4 +173,4 @@ def _draw_singletons(
     if observed is not None and draws.cells is not None:
         deviation = scales.noise * jnp.sqrt(1 + num_new / scales.ratio)
         x = jnp.where(observed, x, fitted + deviation[:, None] * draws.cells)
-    return z, x, claim.overflow | jnp.any(cut_off)
+    return z, x, jnp.maximum(claim.shortage, jnp.any(cut_off))

@@ -2,6 +2,7 @@
 
 import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from jaxmf.engine import (
     load_run,
     memory,
     run,
+    short_of,
 )
 from jaxmf.engine.algorithm import MAX_CAPACITY, next_size
 from jaxmf.engine.draws import DrawStore
@@ -82,6 +84,30 @@ def test_capacity_zero_grows():
     )
     result = run(filling, np.zeros(()), num_samples=5)
     np.testing.assert_array_equal(result.draws["active"][0], np.tri(5, 8, dtype=bool))
+
+
+def test_a_step_that_says_how_many_slots_it_is_short_of_grows_once():
+    toy, grown = growing(capacity=4), {True: set(), False: set()}
+
+    def filling(knows):
+        def step(key, state, data, progress):
+            num_slots = state.active.shape[0]
+            needed = jax.random.randint(key, (), 17, 33)
+            info = short_of("slots", jnp.maximum(needed - num_slots, 0))
+            info = info if knows else Info(overflow=info.overflow)
+            return Slots(jnp.arange(num_slots) < needed, state.value, state.step + 1), info
+
+        def grow(state, sizes):
+            grown[knows].add(sizes["slots"])
+            return toy.grow(state, sizes)
+
+        return toy._replace(step=Partial(step), grow=Partial(grow))
+
+    settings = {"num_samples": 5, "num_chains": 2, "chain_method": "vectorized"}
+    results = {knows: run(filling(knows), np.zeros(()), **settings) for knows in (True, False)}
+    assert grown == {True: {32}, False: {8, 16, 32}}
+    assert results[True].capacity == results[False].capacity == {"slots": 32}
+    np.testing.assert_array_equal(*(result.draws["active"] for result in results.values()))
 
 
 def test_an_overflow_nobody_can_grow_is_refused():

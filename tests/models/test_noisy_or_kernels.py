@@ -192,6 +192,26 @@ def test_a_kernel_alone(kernel):
     Setup(model).check(alone(kernel, model), key=jax.random.key(32), num_steps=5)
 
 
+def test_a_parallel_sweep_says_how_many_slots_it_is_short_of():
+    model = NoisyOrIBP(concentration=1.4, **(FIXED | {"alpha": 2.0}))
+    setup = Setup(model, missing=False)
+    data = Dense(jax.random.bernoulli(jax.random.key(0), 0.5, (20, NUM_COLUMNS)).astype(float))
+
+    def sweep(num_slots):
+        state = setup.sample_prior(jax.random.key(1))
+        state = state._replace(
+            z=jnp.zeros((20, num_slots), bool), y=jnp.zeros((num_slots, NUM_COLUMNS), bool)
+        )
+        target = target_of(model, state, data, None)
+        key = jax.random.key(2)
+        z, _, shortage = parallel.noisy_or_parallel_sweep(key, state.z, state.y, target)
+        return jnp.sum(jnp.any(z, axis=0)), shortage
+
+    few, many = jax.jit(lambda: (sweep(4), sweep(16)))()
+    assert many[1] == 0
+    assert few[1] == many[0] - 4 > 0
+
+
 @pytest.mark.tiers(exhaustive=["parallel", "sequential"])
 @pytest.mark.slow
 @pytest.mark.parametrize("sweep", ["sequential", "parallel"])

@@ -232,6 +232,7 @@ def move_features(
     state, rows = update_rows(model, jax.random.fold_in(key, 1), state, data, **options)
     state, columns = update_columns(model, jax.random.fold_in(key, 2), state, data, **options)
     overflow = merge_overflow(rows.overflow, columns.overflow)
+    shortage = rows.shortage | columns.shortage
     if plan.split_merge:
         state, info = split_or_merge(
             model,
@@ -251,7 +252,7 @@ def move_features(
             num_draws=plan.change_basis,
             noise_factor=noise_factor,
         )
-    return state, Info(overflow=overflow)
+    return state, Info(overflow, shortage)
 
 
 def _direction(model: BinaryMFSpec, data: Dense, progress: Array) -> LeadingDirection | None:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.data import Dense
-from jaxmf.engine import Info, merge_overflow
+from jaxmf.engine import Info, merge_overflow, short_of
 from jaxmf.likelihoods.cells.likelihood import Likelihood, Tempered
 from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.state import BinaryMFState, complete, entries
@@ -52,7 +52,7 @@ def update_rows(
     """
     if state.weights is None:
         return _collapsed_rows(model, key, state, data, several, whole_rows, noise_factor)
-    u, weights, overflow = explicit_sweep(
+    u, weights, shortage = explicit_sweep(
         key,
         BilinearSide(state.u, state.v, state.weights, data.values, data.observed),
         prior=model.row_prior_at(state),
@@ -63,7 +63,7 @@ def update_rows(
         num_proposals=several,
         grows=isinstance(model.row_prior, IndianBuffet),
     )
-    return state._replace(u=u, weights=weights), Info(overflow={"row_features": overflow})
+    return state._replace(u=u, weights=weights), short_of("row_features", shortage)
 
 
 def _collapsed_rows(
@@ -90,7 +90,7 @@ def _collapsed_rows(
     else:
         u, x, overflow = collapsed_bilinear_sweep(key, *arrays, whole_rows=whole_rows, **options)
     state = state._replace(u=u, x=None if state.x is None else x)
-    return state, Info(overflow={"row_features": overflow})
+    return state, short_of("row_features", overflow)
 
 
 def update_columns(
@@ -110,7 +110,7 @@ def transposed(data: Dense) -> Dense:
 
 def for_columns(info: Info) -> Info:
     """Report of a kernel of the rows of X', in terms of the columns of X."""
-    return Info(overflow={"column_features": info.overflow["row_features"]})
+    return Info(*({"column_features": report["row_features"]} for report in info))
 
 
 def split_or_merge(
@@ -149,7 +149,7 @@ def split_or_merge(
             num_scans=_NUM_SCANS,
             num_fixed=model.num_fixed_rows(),
         )
-        return state._replace(u=u), Info(overflow={"row_features": overflow})
+        return state._replace(u=u), short_of("row_features", overflow)
 
     moved, info = _on_both_sides(move_rows, model, key, summed_out, data)
     if state.weights is None:
@@ -218,7 +218,7 @@ def change_bases(
             num_draws=num_draws,
             num_fixed=model.num_fixed_rows(),
         )
-        return state._replace(u=u), Info(overflow={"row_features": jnp.zeros((), bool)})
+        return state._replace(u=u), short_of("row_features", jnp.zeros((), bool))
 
     return _on_both_sides(change_rows, model, key, state, data)[0]  # none needs more slots
 

@@ -161,7 +161,7 @@ def _move_features(
     state, info = update_features(
         model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, scale_factor=factor
     )
-    overflow = info.overflow
+    overflow, shortage = info
     if plan.split_merge:
         state, info = update_by_split_merge(
             model,
@@ -191,7 +191,7 @@ def _move_features(
             num_draws=plan.change_basis,
             scale_factor=factor,
         )
-    return state, Info(overflow=overflow)
+    return state, Info(overflow, shortage)
 
 
 def record(model: LinearGaussianSpec, key: Key, state: LinearGaussianState, data: Dense) -> Draw:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jaxmf._kernels import compensated
 from jaxmf.data import Dense
-from jaxmf.engine import Info
+from jaxmf.engine import Info, short_of
 from jaxmf.likelihoods import gaussian
 from jaxmf.likelihoods.spectrum import Spectrum, marginal_change
 from jaxmf.models.linear_gaussian.linear_gaussian_spec import LinearGaussianSpec
@@ -122,7 +122,7 @@ def update_features(
         if sweep == "parallel"
         else partial(collapsed_sweep, whole_rows=sweep == "whole_rows")
     )
-    z, x, overflow = sweep_fn(
+    z, x, shortage = sweep_fn(
         key,
         state.z,
         complete(state, data),
@@ -132,7 +132,7 @@ def update_features(
         num_fixed=model.first_slot(),
     )
     state = state._replace(z=z, x=None if state.x is None else x)
-    return state, Info(overflow={"features": overflow})
+    return state, short_of("features", shortage)
 
 
 def _likelihood_of_columns(

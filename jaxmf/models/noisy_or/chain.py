@@ -120,7 +120,8 @@ def powered_step(
     state, _ = update_hyperparameters(
         model, hyper_key, state, data, power=1.0 if power is None else power
     )
-    return state, Info(overflow=merge_overflow(sweep.overflow, moved.overflow, optional.overflow))
+    overflow = merge_overflow(sweep.overflow, moved.overflow, optional.overflow)
+    return state, Info(overflow, sweep.shortage)
 
 
 def optional_moves(

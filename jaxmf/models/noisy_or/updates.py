@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.data import Dense
-from jaxmf.engine import Info
+from jaxmf.engine import Info, short_of
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrParameters, PoweredParameters, Tally
 from jaxmf.models.noisy_or.noisy_or_spec import (
@@ -49,8 +49,8 @@ def update_features(
     sweep_fn: Callable[..., tuple[Array, Array, Array]] = noisy_or_parallel_sweep
     if sweep != "parallel":
         sweep_fn = partial(noisy_or_sweep, bits_together=sweep == "particle_gibbs")
-    z, y, overflow = sweep_fn(key, state.z, state.y, target_of(model, state, data, power))
-    return state._replace(z=z, y=y), Info(overflow={"features": overflow})
+    z, y, shortage = sweep_fn(key, state.z, state.y, target_of(model, state, data, power))
+    return state._replace(z=z, y=y), short_of("features", shortage)
 
 
 def target_of(

@@ -59,7 +59,7 @@ def explicit_sweep(
       num_proposals: after the bits, this many proposals to change several bits of a row at once.
       grows: whether the prior has an unbounded number of features.
     Returns:
-      u, weights, and () bool: whether more slots were needed.
+      u, weights, and () int32: how many more slots were needed at least.
     """
     settings: dict[str, Any] = {"prior": prior, "likelihood": likelihood, "num_fixed": num_fixed}
     log_odds = feature_log_odds(jax.random.fold_in(key, 3), side.u, prior)
@@ -73,7 +73,7 @@ def explicit_sweep(
 
         side = side._replace(u=jax.lax.fori_loop(0, num_proposals, propose, side.u))
     if not grows:
-        return side.u, side.weights, jnp.zeros((), bool)
+        return side.u, side.weights, jnp.zeros((), jnp.int32)
     return draw_singletons(
         jax.random.fold_in(key, 2),
         side,

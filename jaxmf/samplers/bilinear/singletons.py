@@ -48,22 +48,22 @@ def draw_singletons(
     from its exact sum with the new rows of W summed out, then these. Otherwise number and weights
     are proposed from the prior, as a set, and accepted by the likelihood ratio (equation 8).
 
-    Returns u, weights, and () bool: whether more slots were needed.
+    Returns u, weights, and () int32: how many more slots were needed at least.
     """
     counts = jnp.sum(side.u, axis=0, dtype=side.x.dtype)
     # `exists` without any one row: a column with a single one is free without it
     conditional = row_prior(prior, jnp.maximum(counts - 1, 0), side.u.shape[0], num_fixed=num_fixed)
     options: dict[str, Any] = {"weight_prior": weight_prior, "column_exists": column_exists}
     if isinstance(likelihood, Gaussian):
-        u, weights, overflow = _draw_singletons_exactly(
+        u, weights, shortage = _draw_singletons_exactly(
             key, side, conditional, likelihood=likelihood, **options
         )
     else:
-        u, weights, overflow = _propose_singletons(
+        u, weights, shortage = _propose_singletons(
             key, side, conditional, likelihood=likelihood, **options
         )
     gone = conditional.free & ~jnp.any(u, axis=0)
-    return u, slots.release(weights, gone, axis=0), overflow
+    return u, slots.release(weights, gone, axis=0), shortage
 
 
 def _hand_out(occupied: Array, num_new: Array) -> tuple[Array, slots.Claim]:
@@ -104,7 +104,7 @@ def _propose_singletons(
     gain = likelihood.log_kernel_of_rows(x, eta, observed)
     gain = gain - likelihood.log_kernel_of_rows(x, u.astype(x.dtype) @ side.basis, observed)
     accepted = accepts(uniform, gain)
-    return jnp.where(accepted[:, None], proposed, u), proposed_weights, claim.overflow
+    return jnp.where(accepted[:, None], proposed, u), proposed_weights, claim.shortage
 
 
 class _SingletonFit(NamedTuple):
@@ -188,7 +188,7 @@ def _draw_singletons_exactly(
     drawn = slot_normals + bits_float.T @ share
     drawn = jnp.where(claim.claimed[:, None] & column_exists, drawn, 0)
     weights = jnp.where(free[:, None], drawn, weights)
-    return shared | bits, weights, claim.overflow | jnp.any(cut_off)
+    return shared | bits, weights, jnp.maximum(claim.shortage, jnp.any(cut_off))
 
 
 def _count_log_weights(

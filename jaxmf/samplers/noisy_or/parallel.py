@@ -36,7 +36,7 @@ def noisy_or_parallel_sweep(
 ) -> tuple[Array, Array, Array]:
     """One pass over all rows at once and one over Y; p(Z, Y | observed cells) stays invariant.
 
-    Args, Returns: as `sweep.noisy_or_sweep`.
+    Args, Returns: as `sweep.noisy_or_sweep`, but how many more slots were needed at least.
     """
     x, observed, prior, parameters = target
     cells = noisy_or.cells_of(x, observed)
@@ -98,7 +98,7 @@ def draw_singleton_causes(
     """The singletons of every row and their rows of Y, given the causes that rows share.
 
     Args: draws, z, y, cells, prior, parameters: as `draw_all_bits`.
-    Returns z (N, K) bool, y (K, D) bool, and () bool: whether more slots were needed.
+    Returns z (N, K) bool, y (K, D) bool, and () int32: how many more slots were needed at least.
     """
     num_rows, num_slots = z.shape
     dtype = draws.bits.dtype
@@ -120,7 +120,7 @@ def draw_singleton_causes(
     y = jnp.where(conditional.free[:, None], False, y)
     y = _draw_their_activity(key, y, new, num_new, eta, cells, parameters)
     z = shared | (claim.claimed & (jnp.arange(num_rows)[:, None] == owner))
-    return z, y, claim.overflow | jnp.any(cut_off)
+    return z, y, jnp.maximum(claim.shortage, jnp.any(cut_off))
 
 
 def _draw_counts(
