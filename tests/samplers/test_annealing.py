@@ -340,6 +340,7 @@ def test_chains_of_features_of_many_columns_reach_all_four_features():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("long_runs")
 def test_a_wide_table_of_much_noise_has_its_features_once():
     """Weak weights once gave every row of noise a feature, or every part several equal ones."""
     rng = np.random.default_rng(1)
