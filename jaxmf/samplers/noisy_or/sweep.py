@@ -151,7 +151,8 @@ def draw_row(
         num_new,
         eta.astype(y.dtype),
         cells,
-        parameters,
+        parameters=parameters,
+        table=table,
     )
     return bits | claim.claimed, y, claim.overflow | cut_off
 
