@@ -13,6 +13,7 @@ from jax.extend.random import threefry_2x32
 from jax.scipy.special import erfinv, gammaln
 from jax.typing import DTypeLike
 
+from jaxmf._kernels import tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.devices import block_size, default_platform
 from jaxmf.programs import jit
@@ -194,12 +195,12 @@ def _redrawn(drawn_by: _Generators, shapes: Array, drawn: Array, done: Array) ->
     most = size // 18 + _FEW  # so that a second turn is rare
     # in one pass: the compiler would attempt once for the draws and again for what is done
     drawn, done = jax.lax.optimization_barrier((drawn, done))
-    flags = as_flags(~done)
+    flags = tables.as_flags(~done)
     total = jnp.sum(~done, dtype=jnp.int32)
 
     def replace(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         start, drawn = carry
-        position = jnp.minimum(positions_of_flags(flags, start, most), size)
+        position = jnp.minimum(tables.positions_of_flags(flags, start, most), size)
         inside = jnp.minimum(position, size - 1)
         new = _until_accepted(*drawn_by.at(inside), shapes[inside], position == size, count=1)
         return start + most, drawn.at[position].set(new, mode="drop")
@@ -208,37 +209,6 @@ def _redrawn(drawn_by: _Generators, shapes: Array, drawn: Array, done: Array) ->
     if default_platform() != "cpu":  # in `vmap` a loop copies all and chooses between old and new
         carry = replace(carry)
     return jax.lax.while_loop(lambda carry: carry[0] < total, replace, carry)[1]
-
-
-def as_flags(is_set: Array) -> Array:
-    """Booleans (n,) as bits of integers: (ceil(n / 32),) uint32, the first one the lowest."""
-    bits = jnp.pad(is_set, (0, -is_set.shape[0] % 32)).reshape(-1, 32).astype(jnp.uint32)
-    return jnp.sum(bits << jnp.arange(32, dtype=jnp.uint32), axis=1, dtype=jnp.uint32)
-
-
-def positions_of_flags(flags: Array, start: Array, size: int) -> Array:
-    """Positions of the bits that are set, in order, from the one of rank `start` on: (size,) int32.
-
-    `jnp.nonzero` counts bit by bit, which took a tenth of a sweep of LDA on a GPU; this counts
-    integer by integer. Where no bits are left: 32 W.
-
-    Args: flags (W,) uint32, see `as_flags`; start () int32.
-    """
-    counts = jax.lax.population_count(flags).astype(jnp.int32)
-    running = jnp.cumsum(counts)
-    before = running - counts
-    # the integer of each rank: written at the rank of its first bit, and valid up to the next one
-    at = jnp.where((counts > 0) & (running > start), jnp.maximum(before - start, 0), size)
-    index = jnp.arange(flags.shape[0], dtype=jnp.int32)
-    integer = jax.lax.cummax(jnp.zeros((size,), jnp.int32).at[at].max(index, mode="drop"))
-    rank = start + jnp.arange(size, dtype=jnp.int32)
-    bits, left, bit = flags[integer], rank - before[integer], jnp.zeros_like(rank)
-    for width in (16, 8, 4, 2, 1):
-        low = (bits >> bit.astype(jnp.uint32)) & jnp.uint32((1 << width) - 1)
-        count = jax.lax.population_count(low).astype(jnp.int32)
-        is_beyond = left >= count
-        bit, left = bit + width * is_beyond, left - count * is_beyond
-    return jnp.where(rank < running[-1], 32 * integer + bit, 32 * flags.shape[0])
 
 
 def _until_accepted(

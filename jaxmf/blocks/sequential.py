@@ -105,7 +105,7 @@ def _run(
     look_up = look_up_of(roles)
     growing = [name for name in names if network.blocks[name].distribution.grows]
     # a new group of such a prior needs a further uniform, for its weight
-    births = tuple(n for n in growing if network.blocks[n].distribution.labels_shared)
+    births = tuple(n for n in growing if network.blocks[n].distribution.new_group_is_random)
     uniforms = _uniforms(key, (data.num_tokens, len(names) + len(births)))
     # the same at every capacity, so that more slots do not change what is drawn
     lanes = tuple(

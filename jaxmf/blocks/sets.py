@@ -67,10 +67,18 @@ class Carried(NamedTuple):
     caches: dict[str, PyTree]  # see `Problem`
 
 
+def _read(
+    network: Wiring, state: NetworkState, data: Tokens
+) -> tuple[dict[str, Array], dict[str, int], dict[str, int]]:
+    """The values of all variables, the slots of indicators, and how many values each column has."""
+    slots = slot_sizes(state, network)
+    return all_values(state, data), slots, network.sizes(data, slots)
+
+
 def caches_of(network: Wiring, dish: str, state: NetworkState, data: Tokens) -> dict[str, PyTree]:
     """What a sweep works on of the blocks that dishes partition; see `Problem`."""
-    values, slots = all_values(state, data), slot_sizes(state, network)
-    roles = below(network, dish, network.sizes(data, slots)).roles
+    values, slots, sizes = _read(network, state, data)
+    roles = below(network, dish, sizes).roles
     statistics = statistics_of_roles(roles, values, slots)
     return {
         role.name: role.distribution.begin(statistics[role.name], state.hyperparameters[role.name])
@@ -87,8 +95,7 @@ def problem_of(
     carried: Carried,
 ) -> Problem:
     """The problem of the dishes of a network, with a prior for them."""
-    values, slots = all_values(state, data), slot_sizes(state, network)
-    sizes = network.sizes(data, slots)
+    values, _, sizes = _read(network, state, data)
     partitioned = below(network, dish, sizes)
     parts, parts_of_sets = network.parts(dish, sizes), set_parts(network, dish, sizes)
     return Problem(
@@ -132,9 +139,8 @@ def sweep_tokens(
     Returns the state after, overflow of both, and what a sweep over sets may begin with.
     """
     prior = network.blocks[dish].distribution.prior_of_new_tables()
-    values, slots = all_values(state, data), slot_sizes(state, network)
+    values, slots, sizes = _read(network, state, data)
     distribution, width = network.blocks[table].distribution, slots[table]
-    sizes = network.sizes(data, slots)
     parts, dish_parts = network.parts(table, sizes), network.parts(dish, sizes)
     batches = part_of(parts, values, data.num_tokens)
     num_in_use = jnp.full((parts.num_parts,), 0 if distribution.grows else width, jnp.int32)
@@ -151,7 +157,7 @@ def sweep_tokens(
     carried = Carried(known.dishes, caches_of(network, dish, state, data))
     problem = problem_of(network, dish, prior, state, data, carried)
     cache = distribution.begin(known.counts, state.hyperparameters[table], with_sizes=False)
-    births = tuple(p.grows and p.labels_shared for p in (prior, distribution))
+    births = prior.new_group_is_random, distribution.new_group_is_random
     uniforms = special.uniforms(key, (data.num_tokens, 2 + sum(births)))
     compiled = _TokenLoop(prior, problem.below, distribution, births)
     fuses = distribution.fuses and prior.fuses
@@ -424,8 +430,8 @@ def first_values_of_sets(
     network: Wiring, dish: str, key: Key, state: NetworkState, data: Tokens
 ) -> NetworkState:
     """The state with dishes from their prior, given the sets."""
-    values, slots = all_values(state, data), slot_sizes(state, network)
-    sizes, distribution = network.sizes(data, slots), network.blocks[dish].distribution
+    values, slots, sizes = _read(network, state, data)
+    distribution = network.blocks[dish].distribution
     parts, groups, first = items_of_sets(network, dish, values, sizes, data.num_tokens)
     shape = (parts.num_parts, slots[dish])
     drawn_and_counts = assign_all(

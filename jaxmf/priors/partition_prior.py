@@ -82,6 +82,11 @@ class PartitionPrior(Readable, ABC):
     sequential = True
     hyperparameters: tuple[str, ...] = ("concentration",)
 
+    @property
+    def new_group_is_random(self) -> bool:
+        """Whether an item that makes a group draws the weight that all batches give the group."""
+        return self.grows and self.labels_shared
+
     def num_groups(self, capacity: int) -> int:
         """K, for a wished number of slots."""
         return capacity
@@ -108,7 +113,7 @@ class PartitionPrior(Readable, ABC):
         return CountCache(
             counts=counts.astype(dtype),
             sizes=jnp.sum(counts, axis=1).astype(dtype) if with_sizes else None,
-            totals=jnp.sum(counts, axis=0) if self.grows and self.labels_shared else None,
+            totals=jnp.sum(counts, axis=0) if self.new_group_is_random else None,
             hyperparameters=hyperparameters,
         )
 

@@ -28,7 +28,7 @@ from jax.tree_util import Partial
 from jaxmf._kernels import compensated
 from jaxmf.devices import default_platform
 from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
-from jaxmf.samplers.cloud import in_any_particle, particle_keys, when
+from jaxmf.samplers.cloud import in_any_particle, particle_keys, shape_of_one, when
 from jaxmf.samplers.resampling import effective_sample_size, log_mean_weight, systematic
 from jaxmf.types import STATIC, PyTree
 
@@ -329,8 +329,7 @@ def _grow(model: AnnealedModel, state: Generation, sizes: dict[str, int]) -> Gen
 
 
 def _capacity(model: AnnealedModel, state: Generation) -> dict[str, int]:
-    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), state.particles)
-    return model.capacity(one)
+    return model.capacity(shape_of_one(state.particles))
 
 
 def _differ(first: PyTree, second: PyTree) -> Array:

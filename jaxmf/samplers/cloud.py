@@ -43,6 +43,11 @@ class Cloud(NamedTuple):
     effective_size: Array  # () float, before the last choice; what optimal resampling left
 
 
+def shape_of_one(particles: PyTree) -> PyTree:
+    """Shapes and dtypes of one of several particles, whose leading axis these are."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), particles)
+
+
 def one_of_identical(particles: PyTree, log_weights: Array) -> Array:
     """Give all weight to the first particle when all are the same.
 

@@ -29,6 +29,7 @@ from jaxmf.samplers.cloud import (
     in_any_particle,
     one_of_identical,
     particle_keys,
+    shape_of_one,
     weigh,
     when,
 )
@@ -324,12 +325,7 @@ def _grow(model: ParticleModel, cloud: Cloud, sizes: dict[str, int]) -> Cloud:
 
 
 def _capacity(model: ParticleModel, cloud: Cloud) -> dict[str, int]:
-    if model.capacity is None:
-        return {}
-    one = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), cloud.particles
-    )
-    return model.capacity(one)
+    return {} if model.capacity is None else model.capacity(shape_of_one(cloud.particles))
 
 
 def _map(function: Callable[..., PyTree], options: FilterOptions, *arguments: PyTree) -> PyTree:

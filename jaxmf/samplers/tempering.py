@@ -28,6 +28,7 @@ from jax.tree_util import Partial
 
 from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
 from jaxmf.samplers.annealed_smc import AnnealedModel
+from jaxmf.samplers.cloud import shape_of_one
 from jaxmf.types import Array, Draw, Key, PyTree
 
 # Below it a learned noise scale may become so small that a row takes hundreds of features.
@@ -256,7 +257,4 @@ def _grow(sampler: Algorithm, replicas: Replicas, sizes: dict[str, int]) -> Repl
 
 def _capacity(sampler: Algorithm, replicas: Replicas) -> dict[str, int]:
     assert sampler.capacity is not None
-    one = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), replicas.states
-    )
-    return sampler.capacity(one)
+    return sampler.capacity(shape_of_one(replicas.states))

@@ -163,19 +163,6 @@ def test_however_many_are_rejected_all_are_drawn_again():
         np.testing.assert_allclose(again, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_positions_of_flags_are_those_of_numpy():
-    @jax.jit
-    def positions(is_set, start):
-        return special.positions_of_flags(special.as_flags(is_set), start, 40)
-
-    generator = np.random.default_rng(24)
-    for share in (0.0, 0.02, 0.5, 1.0):
-        is_set = generator.random(1_001) < share
-        expected = np.append(np.nonzero(is_set)[0], np.full(1_100, 1_024))
-        for start in (0, 15, 40, 500):
-            np.testing.assert_array_equal(positions(is_set, start), expected[start : start + 40])
-
-
 def test_ratios_of_gamma_functions_keep_their_digits():
     starts = np.float32([1e-6, 0.3, 5, 19.9, 20.1, 300, 1e4, 1e6, 1e7])[:, None]
     amount = np.float32([0.5, 1.0, 7.0])

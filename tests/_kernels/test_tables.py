@@ -191,3 +191,16 @@ def test_sums_in_lanes_are_those_of_every_eighth_entry():
     run = np.arange(1.0, 22.0)
     found = jax.jit(tables.in_lanes)(jnp.asarray(run))
     np.testing.assert_array_equal(found, np.pad(run, (0, 3)).reshape(-1, 8).sum(0))
+
+
+def test_positions_of_flags_are_those_of_numpy():
+    @jax.jit
+    def positions(is_set, start):
+        return tables.positions_of_flags(tables.as_flags(is_set), start, 40)
+
+    generator = np.random.default_rng(24)
+    for share in (0.0, 0.02, 0.5, 1.0):
+        is_set = generator.random(1_001) < share
+        expected = np.append(np.nonzero(is_set)[0], np.full(1_100, 1_024))
+        for start in (0, 15, 40, 500):
+            np.testing.assert_array_equal(positions(is_set, start), expected[start : start + 40])

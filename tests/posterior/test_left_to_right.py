@@ -24,8 +24,13 @@ MODELS = {
 }
 
 
-@functools.cache
-def fitted(name):
+@pytest.fixture(scope="module")
+def fitted():
+    """Posteriors by name, each sampled once and let go with the last test of the file."""
+    return functools.cache(_posterior_of)
+
+
+def _posterior_of(name):
     more = {"split_merge": 0} if name == "hdp" else {}  # draws are asked, however they were made
     return mf.sample(MODELS[name], mf.Tokens.from_lists(TRAINING), **more, **RUN)
 
@@ -79,11 +84,11 @@ def off_by(posterior, name, num_particles=2):
 
 @pytest.mark.tiers(slow=["hdp", "pam"])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_mean_of_estimates_is_the_sum_over_all_topics(name):
+def test_the_mean_of_estimates_is_the_sum_over_all_topics(name, fitted):
     assert off_by(fitted(name), name) < 4
 
 
-def test_without_moves_particles_must_be_resampled(monkeypatch):
+def test_without_moves_particles_must_be_resampled(monkeypatch, fitted):
     monkeypatch.setattr(left_to_right, "NUM_MOVES", 0)
     assert off_by(fitted("lda"), "lda") < 4
     not_resampled = lambda key, log_weights, num: (jnp.arange(num), None)  # noqa: E731
@@ -105,12 +110,12 @@ def test_without_moves_particles_must_be_resampled(monkeypatch):
     ],
     ids=["removes another word", "removes no word"],
 )
-def test_broken_twins_are_noticed(monkeypatch, function, broken):
+def test_broken_twins_are_noticed(monkeypatch, fitted, function, broken):
     monkeypatch.setattr(left_to_right, function, broken)
     assert off_by(fitted("lda"), "lda") > 6
 
 
-def test_documents_have_the_mean_over_draws_and_errors():
+def test_documents_have_the_mean_over_draws_and_errors(fitted):
     post = fitted("lda")
     lists = [["c"], ["a", "b", "strange"], ["b", "a"]]
     new = mf.Tokens.from_lists(lists, documents=["x", "y", "z"])
@@ -143,7 +148,7 @@ def test_one_draw_that_carries_the_probability_is_named():
     assert "of 1 a single draw carries most of the probability" in repr(score)
 
 
-def test_models_without_documents_are_refused():
+def test_models_without_documents_are_refused(fitted):
     post = dataclasses.replace(fitted("lda"), model=mf.BPMF(1))
     with pytest.raises(ValueError, match="BPMF knows no probability of whole documents"):
         post.document_log_likelihood([["a"]])

@@ -25,6 +25,7 @@ from jaxmf.sklearn import (
     SparseBinaryRecommender,
     TopicModel,
 )
+from tests.support.estimator_checks import is_on_read_only
 
 FEW = {"num_warmup": 2, "num_samples": 2, "random_state": 0}
 # Few draws: the checks are about conventions, not about mixing; but clusters must be found.
@@ -66,7 +67,7 @@ def cases():
             if check_name == EXACT:
                 continue
             marks = [] if check_name in WITHOUT_A_FIT else [pytest.mark.exhaustive]
-            if check_name in SLOW and not check.keywords.get("readonly_memmap"):
+            if check_name in SLOW and not is_on_read_only(check):
                 marks = [pytest.mark.slow]
             yield pytest.param(estimator, check, id=f"{name}, {check_name}", marks=marks)
 

@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from jaxmf.sklearn import LinearGaussianIBPTransformer
+from tests.support.estimator_checks import is_on_read_only
 
 # A fixed number of slots and few draws: the checks are about conventions, not about mixing.
 QUICK = LinearGaussianIBPTransformer(
@@ -71,8 +72,7 @@ def cases():
         if name == EXACT:
             continue
         marks = [pytest.mark.slow] if name in FURTHER_SHAPES else []
-        again = check.keywords.get("readonly_memmap")  # read-only data have a check of their own
-        marks += [pytest.mark.exhaustive] if name in FURTHER or again else []
+        marks += [pytest.mark.exhaustive] if name in FURTHER or is_on_read_only(check) else []
         yield pytest.param(estimator, check, id=name, marks=marks)
 
 
