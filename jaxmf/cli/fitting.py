@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jaxmf.arguments import check_file
-from jaxmf.cli.inputs import check_hold_out, check_shape, describe, hide, read_data, read_features
+from jaxmf.cli.inputs import (
+    check_hold_out,
+    check_shape,
+    describe,
+    describe_features,
+    hide,
+    read_data,
+    read_features,
+)
 from jaxmf.cli.new_rows import keep_reading
 from jaxmf.cli.options import (
     Columns,
@@ -153,7 +161,8 @@ def fit(
     check_hold_out(entry.container, hold_out)
     model_values, options = read_settings(entry, chosen, set_ or [])
     files = {"row_features": row_features, "column_features": column_features}
-    model_values |= read_features(entry, files, missing_features)
+    features = read_features(entry, files, missing_features)
+    model_values |= features
     description = build(entry, model_values)
     reading = {"form": form, "headings": headings, "mask": mask, "vocab": vocab, "key": key}
     reading |= {"columns": columns, "drop": drop, "recode": recode}
@@ -161,6 +170,8 @@ def fit(
     container = read_data(data, entry.container, description, reading, noted)
     check_shape(shape, container)
     print(f"{data}: {describe(container)}")
+    for name, known in features.items():
+        print(f"{files[name]}: {describe_features(name, known, container)}")
     container, truth = hide(container, hold_out, seed)
     start_compilation_cache()
     flags = {"chains": chains, "samples": samples, "warmup": warmup, "thin": thin, "temper": temper}

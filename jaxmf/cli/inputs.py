@@ -12,7 +12,7 @@ from jaxmf.cli.options import read_ids, read_names, read_recode
 from jaxmf.registry.entry import Entry
 
 if TYPE_CHECKING:
-    from jaxmf.data import Container, Dense, Entries, MatrixContainer
+    from jaxmf.data import Container, Dense, Entries, Features, MatrixContainer
     from jaxmf.results import Posterior
     from jaxmf.types import Names, PyTree
 
@@ -116,6 +116,23 @@ def describe(data: Container) -> str:
     there = values[known]
     gaps = f"{known.size - known.sum():,} of {known.size:,} cells missing"
     return f"{size}, {gaps}, values from {there.min():g} to {there.max():g}"
+
+
+def describe_features(name: str, features: Features, data: Container) -> str:
+    """Side information as it was read, and whether it has lines about what is not in the data.
+
+    Args: name: the setting that it is for, row_features or column_features.
+    """
+    side = name.partition("_")[0]
+    text = f"features of {features.num_rows:,} {side}s: {first_few(list(features.labels[:8]))}"
+    in_data = getattr(data, f"{side}_names", None)
+    if features.ids is None or in_data is None:
+        return text
+    others = sorted(set(features.ids.tolist()) - set(in_data.tolist()), key=str)
+    if not others:
+        return text
+    some = first_few([repr(each) for each in others[:4]])
+    return f"{text}; left out, as the data lacks them: {some} ({len(others):,} in all)"
 
 
 def _examples(names: Names | None) -> str:
@@ -257,7 +274,7 @@ def _lacking(ids: np.ndarray | None, known: np.ndarray | None) -> list[object]:
     return [each for each in dict.fromkeys(ids.tolist()) if each not in there]
 
 
-def read_features(entry: Entry, files: dict[str, Path | None], missing: str) -> dict[str, object]:
+def read_features(entry: Entry, files: dict[str, Path | None], missing: str) -> dict[str, Features]:
     """Side information by the setting of the model that it is for."""
     from jaxmf import registry
     from jaxmf.data import read_features

@@ -210,8 +210,13 @@ def _refuse_unknown(cells: object, posterior: Draws) -> None:
             raise ValueError(
                 f"cells: {word}s: no {word} has the id {first!r}; the data have {known}, ... "
                 "unknown='prior' answers such cells by the prior, new_rows= from cells that are "
-                "known of the row"
+                f"known of the row{_by_features(posterior, word)}"
             )
+
+
+def _by_features(posterior: Draws, word: str) -> str:
+    has_some = getattr(getattr(posterior.model, f"{word}_features", None), "width", 0)
+    return f", {word}_features= from what is known of the {word}" if has_some else ""
 
 
 def new_rows_of(

@@ -11,7 +11,7 @@ from jaxmf import diagnostics
 from jaxmf.answers import ArrayAnswer, Lines
 from jaxmf.arguments import check_word
 from jaxmf.data.names import ids_or_positions
-from jaxmf.model import HasBiclusters, HasRowGroups, lacks
+from jaxmf.model import CompletesDocuments, HasBiclusters, HasRowGroups, lacks
 from jaxmf.posterior import named_cells, row_groups
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.quantities import feature_bits
@@ -93,6 +93,11 @@ def cooccurrence(
         raise ValueError(f"side: {type(posterior.model).__name__} has groups of rows alone")
     if has_groups and measure == "expected":
         raise ValueError("measure: of groups there is the probability alone; leave it out")
+    if isinstance(posterior.model, CompletesDocuments):
+        raise ValueError(
+            "cooccurrence: documents share topics by parts; post.similar_documents(document) says "
+            "which are alike"
+        )
     bits = None
     if side == "row" and not has_groups:
         bits = feature_bits(posterior)

@@ -9,6 +9,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf import cli
+from jaxmf.cli.inputs import describe_features
 from jaxmf.cli.new_rows import read_new_rows
 from jaxmf.data import read_features
 
@@ -88,8 +89,23 @@ def test_features_of_new_users_are_read_as_those_in_training(tmp_path, capsys):
     assert [line[:2] for line in capsys.readouterr().out.splitlines()[1:]] == ["7,", "7,"]
 
 
+def test_features_without_ratings_are_named(tmp_path):
+    ratings, users, movies = written(tmp_path)
+    data = mf.data.read_entries(ratings)
+    assert describe_features("column_features", read_features(movies), data) == (
+        "features of 6 columns: genres=Comedy, genres=Drama, genres=War"
+    )
+    assert describe_features("row_features", read_features(users), data) == (
+        "features of 9 rows: age, sex=F, sex=M; left out, as the data lacks them: 'u8' (1 in all)"
+    )
+
+
 def test_features_of_new_users_that_cannot_be_are_refused(tmp_path, capsys):
-    _, run = small_run(tmp_path)
+    post, run = small_run(tmp_path)
+    with pytest.raises(ValueError, match=r"row_features= from what is known of the row$"):
+        post.predict((["ann"], [10]))
+    with pytest.raises(ValueError, match=r"cells that are known of the row$"):
+        post.predict((["u1"], [99]))  # columns have no features
     new = tmp_path / "new.csv"
     new.write_text("user,age,job,likes\nann,30,7,a\n")
     ask = ["recommend", run, "-n", "1"]

@@ -276,6 +276,11 @@ def test_a_reference_may_be_a_mapping_and_must_know_words_of_the_topics(fitted):
         fitted.topic_coherence(reference=5)
 
 
+def test_cooccurrence_of_documents_names_the_answer_that_there_is(fitted):
+    with pytest.raises(ValueError, match=r"post\.similar_documents\(document\) says which"):
+        fitted.cooccurrence(["doc1", "doc2"])
+
+
 def test_similar_documents_are_those_with_a_topic_in_common(fitted):
     found = fitted.similar_documents("doc2", n=3)
     counts = draws_of(TOPICS)["topic_counts"].reshape(-1, NUM_DOCUMENTS, NUM_TOPICS)
