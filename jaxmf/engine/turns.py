@@ -6,7 +6,7 @@ may wait for a free thread, and there is none (seen with jaxlib 0.10). With one 
 not shared out. So of the programs that factorise in batches fewer run at once than the pool has
 threads, in the whole process; other programs are not held up. Each device of a mesh may hold two
 threads at once, one that waits for a batch and one that waits for what other devices send, so a
-program on a mesh is refused where the pool has no thread more than these.
+program on a mesh is refused where the pool has no thread beside these.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ def threads_for(num_devices: int) -> int:
     """Threads with which devices of a CPU that factorise in batches never wait for ever.
 
     Example:
-        >>> threads_for(8)
-        17
+        >>> threads_for(8), threads_for(1)
+        (17, 2)
     """
-    return 2 * num_devices + 1
+    return 2 if num_devices == 1 else 2 * num_devices + 1  # one alone waits for no other
 
 
 _TURNS: list[Turns] = []
