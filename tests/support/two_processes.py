@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,13 +22,6 @@ from jax.sharding import Mesh
 process, count, address = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 jax.config.update("jax_num_cpu_devices", 4 // count)
 if count > 1:
-    if jax.__version__ == "0.10.2":  # not public: for the release that was looked at alone
-        # A program over both is compiled in the first, of which the second has it by its key in
-        # the cache; devices have a part in that, which on CPUs is not the same in both.
-        from jax._src import cache_key
-
-        cache_key._hash_accelerator_config = cache_key._hash_devices
-        jax.config.update("jax_share_binary_between_hosts", True)
     jax.distributed.initialize(
         address,
         num_processes=count,
@@ -51,29 +43,24 @@ def started(program: str, *arguments: str, count: int = 2) -> Iterator[list[subp
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
     settings = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "PJRT_NPROC": "9"}
-    with tempfile.TemporaryDirectory() as folder:
-        if count > 1:
-            # Of their own: what another test puts into a common one meanwhile the first would
-            # find there and not send to the second.
-            settings["JAX_COMPILATION_CACHE_DIR"] = folder
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", PREAMBLE + program, str(i), str(count), address, *arguments],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                cwd=ROOT,
-                env=os.environ | settings,
-            )
-            for i in range(count)
-        ]
-        try:
-            yield processes
-        finally:
-            for process in processes:
-                process.kill()
-                with process:  # waits for it and closes its pipes
-                    pass
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PREAMBLE + program, str(index), str(count), address, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | settings,
+        )
+        for index in range(count)
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            with process:  # waits for it and closes its pipes
+                pass
 
 
 def printed(program: str, *arguments: str, count: int = 2) -> list[list[str]]:
