@@ -6,7 +6,7 @@ objects, ``readers.py`` and ``ones.py`` files.
 """
 
 from jaxmf.data.cell_features import CellFeatures as CellFeatures
-from jaxmf.data.container import UncheckedTable as UncheckedTable
+from jaxmf.data.container import LabelledMatrix as LabelledMatrix
 from jaxmf.data.convert import Container as Container
 from jaxmf.data.convert import MatrixContainer as MatrixContainer
 from jaxmf.data.convert import as_container as as_container

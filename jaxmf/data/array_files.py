@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxmf.data.container import UncheckedTable
+from jaxmf.data.container import LabelledMatrix
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,17 +35,17 @@ def open_numpy(path: Path) -> Iterator[Any]:
         yield loaded
 
 
-def read_npy(path: Path) -> UncheckedTable:
+def read_npy(path: Path) -> LabelledMatrix:
     """The array of a `.npy` file."""
     with open_numpy(path) as array:
-        return UncheckedTable(array)
+        return LabelledMatrix(array)
 
 
-def read_npz(path: Path, key: str | None) -> UncheckedTable:
+def read_npz(path: Path, key: str | None) -> LabelledMatrix:
     """The array `key`, or the only one, or a sparse matrix of scipy."""
     with open_numpy(path) as arrays:
         if key is None and {"format", "shape", "data"} <= set(arrays.files):
-            return UncheckedTable(_load_sparse(path))
+            return LabelledMatrix(_load_sparse(path))
         if key is None and len(arrays.files) != 1:
             raise ValueError(
                 f"{path}: holds {len(arrays.files)} arrays ({', '.join(arrays.files)}). "
@@ -53,7 +53,7 @@ def read_npz(path: Path, key: str | None) -> UncheckedTable:
             )
         if key is not None and key not in arrays.files:
             raise ValueError(f"{path}: has no array {key!r}, it has {', '.join(arrays.files)}.")
-        return UncheckedTable(arrays[key or arrays.files[0]])
+        return LabelledMatrix(arrays[key or arrays.files[0]])
 
 
 def _load_sparse(path: Path) -> sparray:
@@ -72,12 +72,12 @@ def _load_sparse(path: Path) -> sparray:
     return matrix
 
 
-def read_matrix_market(path: Path) -> UncheckedTable:
+def read_matrix_market(path: Path) -> LabelledMatrix:
     """A matrix of a `.mtx` file."""
     import scipy.io
 
     try:
-        return UncheckedTable(scipy.io.mmread(path))
+        return LabelledMatrix(scipy.io.mmread(path))
     except Exception as error:  # of whatever kind: what is in the file decides
         raise ValueError(f"{path}: scipy cannot read it as a matrix ({error}).") from None
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 _MOST_SHOWN = 12  # columns that an error names
 
 
-class UncheckedTable(NamedTuple):
+class LabelledMatrix(NamedTuple):
     """A matrix and its ids, before any check.
 
     ``values`` is an array or a scipy.sparse matrix.
@@ -39,8 +39,15 @@ class UncheckedTable(NamedTuple):
     def __repr__(self) -> str:
         sides = {"rows": self.row_names, "columns": self.column_names}
         ids = [f"{side} {_first_ids(names)}" for side, names in sides.items() if names is not None]
-        sizes = " x ".join(map(str, getattr(self.values, "shape", ())))
-        return f"{type(self).__name__}({', '.join([sizes or '...', *ids])})"
+        sizes = " x ".join(map(str, getattr(self.values, "shape", ()))) or "..."
+        return f"{type(self).__name__}({', '.join([sizes, *_gaps(self.values), *ids])})"
+
+
+def _gaps(values: object) -> list[str]:
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+        return []
+    count = np.count_nonzero(np.isnan(values))
+    return [f"{count:,} of {values.size:,} cells missing"] if count else []
 
 
 def _first_ids(names: object) -> str:
@@ -209,23 +216,23 @@ def is_sparse(x: object) -> bool:
     return hasattr(x, "tocoo") and hasattr(x, "nnz")
 
 
-def peel(argument: str, x: Any) -> UncheckedTable:
+def peel(argument: str, x: Any) -> LabelledMatrix:
     """The matrix and the ids of an array, DataFrame, scipy.sparse matrix, AnnData or Table.
 
     Raises TypeError: no matrix, or a DataFrame with a column that holds no numbers.
     """
     x = as_pandas(x)
-    if isinstance(x, UncheckedTable):
+    if isinstance(x, LabelledMatrix):
         return x
     if is_anndata(x):
         if x.X is None:
             raise ValueError(
                 f"{argument}: its X is None. Pass the layer that is meant, as an array."
             )
-        return UncheckedTable(x.X, x.obs_names, x.var_names)
+        return LabelledMatrix(x.X, x.obs_names, x.var_names)
     if is_frame(x):
         x = _with_ids(x)
-        return UncheckedTable(_frame_values(argument, x), x.index, x.columns)
+        return LabelledMatrix(_frame_values(argument, x), x.index, x.columns)
     if isinstance(x, (str, bytes)):
         raise TypeError(
             f"{argument}: is the text {x!r}. Read the file first: jaxmf.data.read_matrix(path)."
@@ -235,7 +242,7 @@ def peel(argument: str, x: Any) -> UncheckedTable:
             f"{argument}: a {type(x).__name__} is no matrix. Pass an array, DataFrame, "
             "scipy.sparse matrix, AnnData or a container of jaxmf."
         )
-    return UncheckedTable(x)
+    return LabelledMatrix(x)
 
 
 def _with_ids(frame: pd.DataFrame) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxmf.data import alignment
 from jaxmf.data.checks import as_numeric
 from jaxmf.data.container import (
-    UncheckedTable,
+    LabelledMatrix,
     bare,
     is_anndata,
     is_frame,
@@ -144,7 +144,7 @@ def complete_matrix(values: object, data: MatrixContainer, *, argument: str) -> 
     """A complete matrix in the order of the rows and columns of the data.
 
     Args:
-        values: (N, D) numbers; those of a DataFrame, AnnData, `Dense` or `UncheckedTable` are
+        values: (N, D) numbers; those of a DataFrame, AnnData, `Dense` or `LabelledMatrix` are
             matched by the ids of rows and columns where both sides have ids, others stand in the
             order of the data. Of `Entries` the cells that are not there are NaN.
     Raises:
@@ -155,10 +155,10 @@ def complete_matrix(values: object, data: MatrixContainer, *, argument: str) -> 
         filled = np.full((data.num_rows, data.num_columns), np.nan)
         filled[rows, columns] = known
         return filled
-    table = UncheckedTable(values)
+    table = LabelledMatrix(values)
     if isinstance(values, Dense):
-        table = UncheckedTable(values.to_array(), values.row_names, values.column_names)
-    elif isinstance(values, UncheckedTable) or is_frame(values) or is_anndata(values):
+        table = LabelledMatrix(values.to_array(), values.row_names, values.column_names)
+    elif isinstance(values, LabelledMatrix) or is_frame(values) or is_anndata(values):
         table = peel(argument, values)
     values = table.values.toarray() if is_sparse(table.values) else table.values
     matrix = as_numeric(argument, values).astype(float)
@@ -224,7 +224,7 @@ def _has_line_a_token(data: object) -> bool:
 
 
 def _is_plain_list(data: object) -> bool:
-    return isinstance(data, (list, tuple)) and not isinstance(data, UncheckedTable)
+    return isinstance(data, (list, tuple)) and not isinstance(data, LabelledMatrix)
 
 
 def _check_one_reading(

@@ -11,7 +11,7 @@ import numpy as np
 from jaxmf.arguments import check_file
 from jaxmf.data.array_files import open_numpy
 from jaxmf.data.checks import check_counts
-from jaxmf.data.container import UncheckedTable
+from jaxmf.data.container import LabelledMatrix
 from jaxmf.data.headed_tables import columns_with_gaps, read_columns
 from jaxmf.data.headings import kinds_of, roles
 from jaxmf.data.names import ids
@@ -336,7 +336,7 @@ def _folder(path: Path) -> Tokens:
 
 def _counts(
     path: Path, key: str | None, use: Sequence[str] | None, drop: Sequence[str]
-) -> UncheckedTable:
+) -> LabelledMatrix:
     if extension(path) == ".npz" and key is None:
         with open_numpy(path) as arrays:
             if set(arrays.files) >= _CSR and "format" not in arrays.files:
@@ -345,7 +345,7 @@ def _counts(
                 indices = arrays["indices"]
                 counts = arrays["data"] if "data" in arrays.files else np.ones(indices.size, int)
                 matrix = (counts.astype(np.int64), indices, arrays["indptr"])
-                return UncheckedTable(csr_array(matrix, shape=tuple(arrays["shape"])))
+                return LabelledMatrix(csr_array(matrix, shape=tuple(arrays["shape"])))
     if is_text(path):
         try:
             return read_text(path, counts_words=True, use_columns=use, drop_columns=drop)

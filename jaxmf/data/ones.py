@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxmf.arguments import check_file
 from jaxmf.data import checks, dates, names
-from jaxmf.data.container import UncheckedTable, is_sparse
+from jaxmf.data.container import LabelledMatrix, is_sparse
 from jaxmf.data.headings import are_numbered, roles
 from jaxmf.data.names import ids
 from jaxmf.data.readers import read_matrix
@@ -354,7 +354,7 @@ def _with_mask(data: SparseBinary, mask: Path) -> SparseBinary:
     if _is_pairs(mask):
         seen = by_ids(_texts_of(mask, _cells_of(mask), None, _PAIR))
         return _observed_only(data, seen, mask)
-    table: UncheckedTable = read_matrix(mask)
+    table: LabelledMatrix = read_matrix(mask)
     values = table.values.toarray() if is_sparse(table.values) else np.asarray(table.values)
     values = checks.check_binary(
         str(mask), checks.as_numeric(str(mask), values), gaps="A mask says 0 or 1 of every cell."

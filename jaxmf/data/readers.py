@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxmf.arguments import check_file
 from jaxmf.data.array_files import read_frame, read_matrix_market, read_npy, read_npz
-from jaxmf.data.container import UncheckedTable, peel
+from jaxmf.data.container import LabelledMatrix, peel
 from jaxmf.data.headings import holds_ids, names_rows
 from jaxmf.data.names import ids
 from jaxmf.data.suspects import count_lines, warn_codes, without_total_line, without_totals
@@ -52,7 +52,7 @@ def read_matrix(
     use_columns: Sequence[str] | None = None,
     drop_columns: Sequence[str] = (),
     recode: Recode | None = None,
-) -> UncheckedTable:
+) -> LabelledMatrix:
     """A matrix and its ids from a file, to be passed on to ``as_container`` or a model.
 
     - ``.npy``: one array. ``.npz``: the array ``key`` (or the only one), or a matrix saved by
@@ -90,7 +90,7 @@ def read_matrix(
             named, indices beyond the shape of a sparse matrix.
     """
     path = check_file(path)
-    readers: dict[str, Callable[[], UncheckedTable]] = {
+    readers: dict[str, Callable[[], LabelledMatrix]] = {
         ".npy": lambda: read_npy(path),
         ".npz": lambda: read_npz(path, key),
         ".mtx": lambda: read_matrix_market(path),
@@ -136,7 +136,7 @@ def read_text(
     use_columns: Sequence[str] | None = None,
     drop_columns: Sequence[str] = (),
     recode: Recode | None = None,
-) -> UncheckedTable:
+) -> LabelledMatrix:
     """A matrix as `read_matrix` reads it; where it ``counts_words``, ``user`` may be a word."""
     lines, line_numbers = equal_lines(path)
     if use_columns is None and not drop_columns and not counts_words:
@@ -174,7 +174,7 @@ def read_text(
                     raise _cell_error(path, body, above, *where) from None
                 values[row, column] = np.nan
     names = ids(first) if has_ids else None, ids(header[start:]) if header else None
-    table = UncheckedTable(*without_totals(path, values, *names))
+    table = LabelledMatrix(*without_totals(path, values, *names))
     warn_codes(path, table.values)
     return table
 

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from jaxmf.arguments import assign
 from jaxmf.data import alignment, checks, process_tokens
 from jaxmf.data.cells_by_id import SpansProcesses
-from jaxmf.data.container import UncheckedTable, bare, digest, lookup, peel
+from jaxmf.data.container import LabelledMatrix, bare, digest, lookup, peel
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, positions
 from jaxmf.data.texts import count_lists, count_texts
@@ -180,7 +180,7 @@ class Tokens(SpansProcesses):
     @classmethod
     def _from_table(
         cls,
-        table: UncheckedTable,
+        table: LabelledMatrix,
         *,
         row: str = "document",
         column: str = "word",

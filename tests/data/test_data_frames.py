@@ -53,11 +53,13 @@ def test_a_wide_frame_of_numbers_is_a_matrix_of_entries():
 
 
 def test_a_matrix_that_was_read_prints_its_size_and_first_ids(tmp_path):
-    pd.DataFrame(np.eye(9), [f"row {k}" for k in range(9)]).to_csv(tmp_path / "a.csv")
-    table = mf.data.read_matrix(tmp_path / "a.csv")
-    assert repr(table) == (
-        "UncheckedTable(9 x 9, rows 'row 0', 'row 1', 'row 2', ..., columns 0, 1, 2, ...)"
-    )
+    table = pd.DataFrame(np.eye(9), [f"row {k}" for k in range(9)])
+    for some, gaps in ((table, ""), (table.where(table > 0), ", 72 of 81 cells missing")):
+        some.to_csv(tmp_path / "a.csv")
+        assert repr(mf.data.read_matrix(tmp_path / "a.csv")) == (
+            f"LabelledMatrix(9 x 9{gaps}, rows 'row 0', 'row 1', 'row 2', ..., "
+            "columns 0, 1, 2, ...)"
+        )
 
 
 def test_lazy_frames_and_categories_are_read():
