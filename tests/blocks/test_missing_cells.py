@@ -11,6 +11,8 @@ from scipy import stats
 import jaxmf as mf
 from jaxmf._kernels.tables import Lanes
 from jaxmf.data import Tokens
+from jaxmf.likelihoods.families.family import Family
+from jaxmf.testing import check_means
 from tests import FAST_COMPILE
 from tests.extension.families import ZeroOrPoisson
 from tests.support.network_checks import BASE, GAMMA, check_step, observed, whole_step
@@ -316,6 +318,40 @@ def test_categories_have_the_probability_of_each_value():
     assert list(frame) == ["row", "column", "0", "1", "2"]
     with pytest.raises(ValueError, match="column 'x' has no finite set of values"):
         post.probabilities((["c"], ["x"]))
+
+
+MIXED = mf.MixedColumns([NORMAL, mf.DirichletMultinomial(4), mf.GammaPoisson(1.5, 0.5)]).standard()
+
+
+@pytest.mark.tiers(slow=["zero-inflated"], exhaustive=["binary"])
+@pytest.mark.parametrize("name", [*FAMILIES, "mixed"])
+def test_single_cells_are_those_of_rows(name):
+    """Their densities as of rows without another cell, their draws with the predictive means."""
+    family = FAMILIES.get(name, MIXED)
+    parts = ("normal", "categories", "counts") if name == "mixed" else (name,) * 3
+    values = np.stack([with_missing(part)[:, d] for d, part in enumerate(parts)], axis=1)
+    groups, columns = (jnp.asarray(index.ravel()) for index in np.indices((4, 3)))
+    cells = jnp.nan_to_num(values[4:8].T.ravel()), jnp.repeat(jnp.arange(3), 4)
+
+    def of_cells(key):
+        statistics = family.statistics(GROUPS, values, 4)
+        parameters_key, cells_key = jax.random.split(key)
+        parameters = family.sample_parameters(parameters_key, statistics, {})
+        return family.sample_cells(cells_key, parameters, groups, columns)
+
+    def known():
+        statistics = family.statistics(GROUPS, values, 4)
+        asked = statistics, {}, cells[1], cells[0]
+        in_rows = Family.log_predictive_of_cells(family, *asked)
+        return family.log_predictive_of_cells(*asked), in_rows, family.moments(statistics, {})[0]
+
+    found, in_rows, means = jax.jit(known, compiler_options=FAST_COMPILE)()
+    np.testing.assert_allclose(found, in_rows, rtol=1e-5, atol=1e-6)
+    draw = jax.jit(jax.vmap(of_cells), compiler_options=FAST_COMPILE)
+    drawn = draw(jax.random.split(jax.random.key(7), 4000))
+    check_means({"cells": drawn}, {"cells": means.ravel()}, title=f"cells of {name}")
+    with pytest.raises(AssertionError, match="cells"):  # those of the next column
+        check_means({"cells": drawn}, {"cells": jnp.roll(means, 1, axis=1).ravel()})
 
 
 def test_one_family_is_needed_for_each_column():

@@ -389,6 +389,38 @@ class IndependentColumns(Family):
         values = values * self._unit("scale") + self._unit("location")
         return values[:, 0] if self.size is None else values
 
+    def sample_cells(self, key: Key, parameters: PyTree, groups: Array, columns: Array) -> Array:
+        each = jax.tree.map(lambda leaf: leaf[groups, columns], parameters)
+        drawn = self._known().sample(key, each, jnp.arange(groups.size))
+        location, scale = self._units_of(columns)
+        return drawn.astype(scale.dtype) * scale + location
+
+    def log_predictive_of_cells(
+        self, statistics: PyTree, hyperparameters: Hyperparameters, columns: Array, values: Array
+    ) -> Array:
+        family, num_groups = self._known(), statistics.number.shape[0]
+        cache = self.begin(statistics, hyperparameters)
+        location, scale = self._units_of(columns)
+        cells = (values - location) / scale
+
+        def log_of_number(column: Array, cell: Array) -> Array:
+            return columns_at_once.predictive_of_cell(family, cache["single"], column, cell)
+
+        def log_of_category(column: Array, cell: Array) -> Array:
+            lanes = Lanes(cache["starts"][column], 1, num_groups)
+            return jnp.log(family.predictive(cache["single"], lanes, cell))
+
+        if family.is_log:
+            return jax.vmap(log_of_number)(columns, cells) - jnp.log(scale)[:, None]
+        return jax.vmap(log_of_category)(columns, cells.astype(jnp.int32))
+
+    def _units_of(self, columns: Array) -> tuple[Array, Array]:
+        """`location` and `scale` of cells in these columns (M,), (M,) each."""
+        location, scale = (
+            jnp.broadcast_to(self._unit(name), (self.num_columns,))[columns] for name in _UNITS
+        )
+        return location, scale
+
     def moments(self, statistics: PyTree, hyperparameters: Hyperparameters) -> tuple[Array, Array]:
         del hyperparameters
         family = self._known()

@@ -184,6 +184,24 @@ class Family(SweptFamily):
     def sample(self, key: Key, parameters: PyTree, groups: Array) -> Array:
         """Values of groups (T,) given the parameters of all: (T,) or (T, D)."""
 
+    def sample_cells(self, key: Key, parameters: PyTree, groups: Array, columns: Array) -> Array:
+        """One entry each of values of groups (M,), of these columns (M,): (M,)."""
+        return self.sample(key, parameters, groups)[jnp.arange(groups.size), columns]
+
+    def log_predictive_of_cells(
+        self, statistics: PyTree, hyperparameters: Hyperparameters, columns: Array, values: Array
+    ) -> Array:
+        """log p(entry | values of the group) of M entries, columns (M,), each alone: (M, G).
+
+        Of families that take missing entries.
+        """
+        cache = self.begin(statistics, hyperparameters)
+        num_groups, num_columns = self.moments(statistics, hyperparameters)[0].shape
+        lanes = Lanes(jnp.zeros((), jnp.int32), 1, num_groups)
+        alone = jnp.full((values.size, num_columns), jnp.nan, values.dtype)
+        alone = alone.at[jnp.arange(values.size), columns].set(values)
+        return jax.vmap(lambda row: self.predictive(cache, lanes, row))(alone)
+
     @abstractmethod
     def moments(self, statistics: PyTree, hyperparameters: Hyperparameters) -> tuple[Array, Array]:
         """Mean and variance of the next value of every group: (G,) or (G, D) each."""

@@ -243,6 +243,47 @@ class MixedColumns(Family):
             ]
         )
 
+    def sample_cells(
+        self, key: Key, parameters: list[PyTree], groups: Array, columns: Array
+    ) -> Array:
+        keys = jax.random.split(key, len(parameters))
+        drawn = [
+            part.sample_cells(part_key, of, groups, position[columns])
+            for part_key, of, (part, position, _) in zip(
+                keys, parameters, self._positions(), strict=True
+            )
+        ]
+        return self._by_column(drawn, columns)
+
+    def log_predictive_of_cells(
+        self, statistics: PyTree, hyperparameters: Hyperparameters, columns: Array, values: Array
+    ) -> Array:
+        logs = [
+            part.log_predictive_of_cells(of, hyperparameters, position[columns], values)
+            for (part, of), (_, position, _) in zip(
+                self._by_part(statistics), self._positions(), strict=True
+            )
+        ]
+        return self._by_column(logs, columns)
+
+    def _positions(self) -> list[tuple[IndependentColumns, Array, Array]]:
+        """The parts, where in each the columns (D,) are, and which of them it has."""
+        found = []
+        for part, columns in self._parts():
+            position = np.zeros(len(self.families), np.int32)
+            position[columns] = np.arange(columns.size)
+            is_there = np.isin(np.arange(len(self.families)), columns)
+            found.append((part, jnp.asarray(position), jnp.asarray(is_there)))
+        return found
+
+    def _by_column(self, pieces: list[Array], columns: Array) -> Array:
+        """What each part says of M cells, (M, ...), of the part that has the cell's column."""
+        result = jnp.zeros_like(pieces[0])
+        for piece, (_, _, is_there) in zip(pieces, self._positions(), strict=True):
+            here = is_there[columns].reshape(-1, *(1,) * (piece.ndim - 1))
+            result = jnp.where(here, piece, result)
+        return result
+
     def moments(self, statistics: PyTree, hyperparameters: Hyperparameters) -> tuple[Array, Array]:
         each = [part.moments(of, hyperparameters) for part, of in self._by_part(statistics)]
         return tuple(self._in_order(list(pieces)) for pieces in zip(*each, strict=True))  # type: ignore[return-value]

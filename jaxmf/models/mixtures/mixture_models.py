@@ -19,7 +19,6 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from jaxmf._kernels.tables import Lanes
 from jaxmf.arguments import assign
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.annealed import annealed
@@ -242,17 +241,19 @@ class _Mixture(NetworkModel[Dense]):
         """A draw from the predictive distribution of every cell: (M,) float.
 
         Each by itself; if there are more cells (filled up to few sizes, at least 16) than rows,
-        whole rows are drawn instead, which is less work, and the cells of a row share its group.
+        groups are drawn of rows instead, which is less work, and the cells of a row share its
+        group. Cells of one group and column share its parameters.
         """
         if self.predicts_its_rows:
-            group_key, value_key = jax.random.split(key)
+            group_key, parameters_key, value_key = jax.random.split(key, 3)
             if rows.shape[0] > data.num_rows:
                 shares = self._shares_of_rows(draw, data, jnp.arange(data.num_rows))
-                groups = draw_indices(group_key, shares)
-                return self._drawn_rows(value_key, draw, data, groups)[rows, columns]
-            groups = draw_indices(group_key, self._shares_of_rows(draw, data, rows))
-            drawn = self._drawn_rows(value_key, draw, data, groups)
-            return drawn[jnp.arange(rows.shape[0]), columns]
+                groups = draw_indices(group_key, shares)[rows]
+            else:
+                groups = draw_indices(group_key, self._shares_of_rows(draw, data, rows))
+            family, statistics, hyperparameters = self._family_of(draw, data)
+            parameters = family.sample_parameters(parameters_key, statistics, hyperparameters)
+            return family.sample_cells(value_key, parameters, groups, columns)
         weights, distribution, statistics = self._entry_mixture(draw, data)
         group_key, value_key = jax.random.split(key)
         groups = draw_indices(group_key, jnp.broadcast_to(weights, (rows.size, weights.size)))
@@ -325,13 +326,8 @@ class _Mixture(NetworkModel[Dense]):
         self, draw: Draw, data: Dense, columns: Array, values: Array
     ) -> Array:
         """Log predictive density of cells (M,), each by itself, in every group: (M, K) float."""
-        distribution, statistics, hyperparameters = self._family_of(draw, data)
-        cache = distribution.begin(statistics, hyperparameters)
-        lanes = Lanes(jnp.zeros((), jnp.int32), 1, draw["group_counts"].size)
-        # a row of which no other cell is known has the density of this one
-        alone = jnp.full((values.size, data.num_columns), jnp.nan, values.dtype)
-        alone = alone.at[jnp.arange(values.size), columns].set(values)
-        return jax.vmap(lambda row: distribution.predictive(cache, lanes, row))(alone)
+        family, statistics, hyperparameters = self._family_of(draw, data)
+        return family.log_predictive_of_cells(statistics, hyperparameters, columns, values)
 
     def _total_weight(self, draw: Draw) -> Array:
         """Rows and concentration together; NaN for priors whose weights have no Beta marginals."""
