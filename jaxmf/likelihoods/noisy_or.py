@@ -18,15 +18,16 @@ Open `NoisyOrParameters` first, then `log_zero` and `log_one`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import logsumexp
 
 from jaxmf import row_shards
-from jaxmf.types import Array, PyTree
+from jaxmf.types import STATIC, Array, PyTree
 
 _LEAST = 1e-35  # a float32 still, and nothing beside one
 _CELLS_A_BLOCK = 2**19
@@ -78,6 +79,7 @@ class PoweredParameters:
 
     parameters: NoisyOrParameters  # at power one
     power: Array  # () float, above 0
+    most_unseen: int = field(metadata=STATIC)  # the most causes that are ever summed out
 
     @property
     def cause_probability(self) -> Array:
@@ -108,19 +110,25 @@ class PoweredParameters:
     def log_inactive(self) -> Array:
         return self.parameters.log_inactive
 
-    def log_one(self, eta: Array) -> Array:
-        """log P(x = 1; eta)^power."""
-        return self.power * log_one(eta, self.parameters)
+    def log_one(self, eta: Array, unseen: Array | float) -> Array:
+        """log of what the causes summed out leave of P(x = 1)^power."""
+        if isinstance(unseen, float) and unseen == 0:
+            return self.power * log_one(eta, self.parameters)
+        most = int(unseen) if isinstance(unseen, float) else self.most_unseen
+        log_weights = self._log_weights(most)[jnp.asarray(unseen, jnp.int32)]
+        active = jnp.arange(most + 1, dtype=self.leak.dtype)
+        log_ones = self.power * log_one(eta[..., None] + active, self.parameters)
+        return logsumexp(log_weights + log_ones, axis=-1)
 
     def log_one_table(self, num_unseen: int, num_eta: int) -> Array:
-        """log of what up to `num_unseen` - 1 causes summed out leave of it, eta below `num_eta`.
+        """`log_one` of fewer than `num_unseen` causes summed out, and of eta below `num_eta`.
 
         Returns (num_unseen, num_eta) float. A sum of products of probabilities: cells with as many
         causes in all share a logarithm, and no term is negative, so nothing cancels.
         """
         num_causes = np.arange(num_unseen)[:, None] + np.arange(num_eta)
         eta = jnp.arange(num_unseen + num_eta - 1, dtype=self.leak.dtype)
-        ones = jnp.exp(self.log_one(eta))
+        ones = jnp.exp(self.power * log_one(eta, self.parameters))
         return jnp.log(jnp.exp(self._log_weights(num_unseen - 1)) @ ones[num_causes])
 
     def _log_weights(self, most: int) -> Array:
@@ -175,9 +183,7 @@ def log_zero(eta: Array, parameters: AnyParameters, unseen: Array | float = 0.0)
 def log_one(eta: Array, parameters: AnyParameters, unseen: Array | float = 0.0) -> Array:
     """log P(x = 1) with eta active causes and `unseen` ones summed out (equation 11)."""
     if isinstance(parameters, PoweredParameters):
-        assert isinstance(unseen, float)
-        assert unseen == 0, "of causes summed out there is `log_one_table`"
-        return parameters.log_one(eta)
+        return parameters.log_one(eta, unseen)
     return jnp.log(-jnp.expm1(log_zero(eta, parameters, unseen)))
 
 
@@ -280,16 +286,14 @@ def log_likelihood_of_counts(counts: Tally, table: Tally) -> Array:
 
 
 def unseen_log_odds(
-    eta: Array, cells: NoisyOrCells, parameters: AnyParameters, gains: Array
+    eta: Array, cells: NoisyOrCells, parameters: AnyParameters, unseen: Array | float
 ) -> Array:
     """Log odds that one more cause of a row is active, given x of the row: (D,) float.
 
     Args: eta (D,) float, active causes of the row in each column without this one; cells (D,) bool,
-    of the row; gains (H,) float, of log P(x = 1) by this cause where 0 ... H - 1 others are active
-    and those still to come are summed out.
+    of the row; unseen () how many further causes of the row are summed out.
     """
-    # of causes that have no slot, which are drawn again with more of them, eta may be beyond
-    gain_of_one = look_up(gains, jnp.minimum(eta.astype(jnp.int32), gains.shape[0] - 1))
+    gain_of_one = log_one(eta + 1, parameters, unseen) - log_one(eta, parameters, unseen)
     gain = jnp.where(cells.ones, gain_of_one, jnp.where(cells.zeros, parameters.log_fail, 0))
     return parameters.log_odds + gain
 

@@ -152,11 +152,9 @@ def tables():
     over_columns = jax.vmap(of_column, (None, 0))
     etas = jnp.arange(NUM_SLOTS + 1.0)
 
-    gains = jnp.diff(count_table(NUM_SLOTS, values).ones)
-
     def of_new(row_cells, to_come):
         spread = NoisyOrCells(*(jnp.broadcast_to(each, etas.shape) for each in row_cells))
-        return jax.nn.sigmoid(noisy_or.unseen_log_odds(etas, spread, values, gains[to_come]))
+        return jax.nn.sigmoid(noisy_or.unseen_log_odds(etas, spread, values, to_come))
 
     new = jax.vmap(jax.vmap(of_new, (None, 0)), (0, None))
     flat = NoisyOrCells(cells.ones.reshape(-1), cells.zeros.reshape(-1))
@@ -165,7 +163,7 @@ def tables():
         return {
             "rows": jax.vmap(over_rows, (0, 0, None))(z, y, jnp.arange(NUM_ROWS)),
             "columns": jax.vmap(over_columns, (0, None))(z, jnp.arange(NUM_COLUMNS)),
-            "new": new(flat, jnp.arange(NUM_SLOTS)),
+            "new": new(flat, jnp.arange(NUM_SLOTS * 1.0)),
         }
 
     return jax.device_get(jax.jit(everything)(z, y))
@@ -393,19 +391,13 @@ def birth_death_matrix():
         eta.append(z[row].astype(float) @ y)
     rows = np.array([p[1] for p in proposals])
     cells = noisy_or.cells_of(jnp.asarray(X), jnp.asarray(OBSERVED))
-    table = noisy_or.count_table(NUM_SLOTS, 2, parameters())
 
     def evaluate(eta, row, num_new):
         row_cells = NoisyOrCells(cells.ones[row], cells.zeros[row])
         ratio = moves.log_birth_ratio(
-            eta,
-            row_cells,
-            num_new,
-            rate=prior().new_rate(NUM_ROWS),
-            parameters=parameters(),
-            table=table,
+            eta, row_cells, num_new, rate=prior().new_rate(NUM_ROWS), parameters=parameters()
         )
-        odds = noisy_or.unseen_log_odds(eta, row_cells, parameters(), jnp.diff(table.ones[0]))
+        odds = noisy_or.unseen_log_odds(eta, row_cells, parameters(), jnp.asarray(0.0))
         return ratio, jax.nn.sigmoid(odds)
 
     counts = np.array([p[4] for p in proposals])

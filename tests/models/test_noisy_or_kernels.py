@@ -284,7 +284,7 @@ def test_forgetting_singletons_is_caught(monkeypatch):
 def test_new_activity_from_the_prior_is_caught(monkeypatch):
     """New rows of Y not given the row they are for."""
 
-    def twin(eta, cells, parameters, gains):
+    def twin(eta, cells, parameters, unseen):
         return jnp.broadcast_to(parameters.log_odds, eta.shape)
 
     monkeypatch.setattr(sequential.noisy_or, "unseen_log_odds", twin)

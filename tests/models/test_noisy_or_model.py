@@ -96,19 +96,23 @@ def test_limits_that_are_allowed_are_finite():
 
 @jax.jit
 def powered_tables(parameters, power):
-    """log P(x = 1)^power, eta = 0 ... 5 and 0 ... 7 causes summed out, and without these."""
-    powered = PoweredParameters(parameters, power)
-    return noisy_or.count_table(5, 8, powered).ones, noisy_or.log_one(jnp.arange(6.0), powered)
+    """log P(x = 1)^power, eta = 0 ... 5 and 0 ... 7 causes summed out: by table, one by one."""
+    powered = PoweredParameters(parameters, power, most_unseen=7)
+    eta, unseen = jnp.arange(6.0), jnp.arange(8.0)[:, None]
+    each = noisy_or.log_one(eta, powered, unseen)
+    one = noisy_or.log_one(eta, powered, 1.0), noisy_or.log_one(eta, powered)
+    return noisy_or.count_table(5, 8, powered).ones, each, one
 
 
 def test_a_power_of_a_one_is_summed_over_the_causes_that_may_be_active():
     for values in [(0.3, 0.8, 0.1), (0.5, 1.0, 0.0), (1.0, 0.5, 0.0)]:
-        table, alone = powered_tables(NoisyOrParameters(*map(jnp.asarray, values)), 0.4)
+        table, each, one = powered_tables(NoisyOrParameters(*map(jnp.asarray, values)), 0.4)
         active = scipy.stats.binom.pmf(np.arange(8), np.arange(8)[:, None], values[0])
         ones = 1 - (1 - values[2]) * (1 - values[1]) ** np.arange(13)
         ones = np.maximum(ones, 1e-35)[np.arange(8)[:, None] + np.arange(6)] ** 0.4
         np.testing.assert_allclose(table, np.log(active @ ones), rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(alone, table[0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(each, table, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(one, table[np.array([1, 0])], rtol=1e-4, atol=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -270,7 +270,7 @@ def extend(
     cells = noisy_or.cells_of(*data.row(row))
     conditional = _conditional(model, particle, row)
     claim = slots.claim(~conditional.free, child.num_new)
-    dtype, parameters = particle.counts.dtype, parameters_of(particle)
+    dtype = particle.counts.dtype
     y = draw_new_causes(
         jax.random.fold_in(key, 0),
         particle.y.astype(dtype),
@@ -278,8 +278,7 @@ def extend(
         child.num_new,
         noisy_or.num_active(child.bits, particle.y, dtype),
         cells,
-        parameters=parameters,
-        table=count_table(particle.y.shape[0], parameters),
+        parameters_of(particle),
     )
     particle = add_row(particle, child.bits | claim.claimed, y > 0.5, cells, row)
     particle = update_at_counts(

@@ -29,6 +29,7 @@ from jaxmf.samplers.hyper import (
     update_probability,
 )
 from jaxmf.samplers.noisy_or import moves
+from jaxmf.samplers.noisy_or.new_causes import most_new_causes
 from jaxmf.samplers.noisy_or.parallel import noisy_or_parallel_sweep
 from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
 from jaxmf.samplers.noisy_or.target import NoisyOrTarget
@@ -63,7 +64,9 @@ def target_of(
 def powered(state: NoisyOrState, power: Array | None) -> AnyParameters:
     """The parameters of the likelihood, or of it to a power."""
     parameters = parameters_of(state)
-    return parameters if power is None else PoweredParameters(parameters, power)
+    if power is None:
+        return parameters
+    return PoweredParameters(parameters, power, most_unseen=most_new_causes(state.z.shape[1]))
 
 
 def move_features(

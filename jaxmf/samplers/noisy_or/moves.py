@@ -44,7 +44,7 @@ import numpy as np
 from jaxmf import row_shards, slots
 from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells, Tally
+from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.samplers.noisy_or.target import NoisyOrTarget
@@ -279,14 +279,13 @@ def birth_or_death(
     others = z_row & ~(~is_birth & (jnp.arange(z.shape[1]) == dying))
     eta = noisy_or.num_active(others, y, dtype)
     num_causes = jnp.sum(singletons) + is_birth
-    table = noisy_or.count_table(z.shape[1], 2, parameters)
     log_ratio = log_birth_ratio(
-        eta, cells, num_causes, rate=prior.new_rate(z.shape[0]), parameters=parameters, table=table
+        eta, cells, num_causes, rate=prior.new_rate(z.shape[0]), parameters=parameters
     )
     log_ratio = jnp.where(is_birth, log_ratio, -log_ratio)
     accepted = (is_birth | singletons.any()) & accepts(choices[3], log_ratio)
     uniforms = jax.random.uniform(jax.random.fold_in(key, 1), eta.shape, dtype)
-    log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, jnp.diff(table.ones[0]))
+    log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, 0.0)
     active = is_birth & (uniforms < jax.nn.sigmoid(log_odds))
     here = (jnp.arange(z.shape[0]) == row)[:, None] & (jnp.arange(z.shape[1]) == slot)
     new_z, new_y = jnp.where(here, is_birth, z), y.at[slot].set(active)
@@ -295,21 +294,14 @@ def birth_or_death(
 
 
 def log_birth_ratio(
-    eta: Array,
-    cells: NoisyOrCells,
-    num_causes: Array,
-    *,
-    rate: Array,
-    parameters: AnyParameters,
-    table: Tally,
+    eta: Array, cells: NoisyOrCells, num_causes: Array, *, rate: Array, parameters: AnyParameters
 ) -> Array:
     """log A of the birth of a singleton of a row, () float.
 
     Args: eta (D,) float, active causes of the row without this one; cells (D,) bool, of the row;
-    num_causes () int, singletons of the row with this one; rate () float, of new causes of a row;
-    table: of `noisy_or.count_table`, for none and one of them.
+    num_causes () int, singletons of the row with this one; rate () float, of new causes of a row.
     """
-    gain_of_ones = noisy_or.look_up(table.ones[1] - table.ones[0], eta.astype(jnp.int32))
+    gain_of_ones = noisy_or.log_one(eta, parameters, 1.0) - noisy_or.log_one(eta, parameters)
     gain = jnp.where(cells.ones, gain_of_ones, 0)
     gain = gain + jnp.where(cells.zeros, parameters.log_fail_unseen, 0)
     return jnp.log(rate) - jnp.log(num_causes.astype(eta.dtype)) + jnp.sum(gain)

@@ -17,8 +17,13 @@ from jaxmf.types import Array, Key
 _MORE_CANDIDATES = 12
 
 
+def most_new_causes(num_slots: int) -> int:
+    """The most new causes of a row whose activity is ever summed out."""
+    return num_slots + _MORE_CANDIDATES
+
+
 def count_table(num_slots: int, parameters: AnyParameters) -> Tally:
-    """The table of `new_cause_log_weights`, with one candidate more than that returns."""
+    """The table that `new_cause_log_weights` needs, with one candidate more than it returns."""
     return noisy_or.count_table(num_slots, num_slots + _MORE_CANDIDATES + 1, parameters)
 
 
@@ -51,9 +56,7 @@ def draw_new_causes(
     num_new: Array,
     eta: Array,
     cells: NoisyOrCells,
-    *,
     parameters: AnyParameters,
-    table: Tally,
 ) -> Array:
     """Y with the rows of a row's new causes, drawn jointly given the row.
 
@@ -61,14 +64,14 @@ def draw_new_causes(
 
     Args: key: of the row and this purpose, new cause t uses fold_in(key, t); y (K, D) float, zero
     in the slots claimed (K,) bool; num_new () int; eta (D,) float, active causes of the row without
-    the new ones; cells (D,) bool, of the row; table: of `count_table`.
+    the new ones; cells (D,) bool, of the row.
     """
-    gains = jnp.diff(table.ones)
     rank = jnp.cumsum(claimed) - 1
 
     def draw(new: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         y, eta = carry
-        log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, gains[num_new - new - 1])
+        to_come = (num_new - new - 1).astype(y.dtype)
+        log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, to_come)
         uniforms = jax.random.uniform(jax.random.fold_in(key, new), eta.shape, y.dtype)
         active = (uniforms < jax.nn.sigmoid(log_odds)).astype(y.dtype)
         here = claimed & (rank == new)

@@ -118,7 +118,7 @@ def draw_singleton_causes(
     before = row_shards.rows_at(last - num_new, jnp.minimum(owner, num_rows - 1))
     new = _NewCauses(claim.claimed, owner, position - before)
     y = jnp.where(conditional.free[:, None], False, y)
-    y = _draw_their_activity(key, y, new, num_new, eta, cells, parameters=parameters, table=table)
+    y = _draw_their_activity(key, y, new, num_new, eta, cells, parameters)
     z = shared | (claim.claimed & (jnp.arange(num_rows)[:, None] == owner))
     return z, y, jnp.maximum(claim.shortage, jnp.any(cut_off))
 
@@ -161,9 +161,7 @@ def _draw_their_activity(
     num_new: Array,
     eta: Array,
     cells: NoisyOrCells,
-    *,
     parameters: AnyParameters,
-    table: Tally,
 ) -> Array:
     """Y with the rows of all new causes.
 
@@ -174,14 +172,13 @@ def _draw_their_activity(
     num_rows = eta.shape[0]
     rows = row_shards.spread(jnp.arange(num_rows))
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(rows)
-    gains = jnp.diff(table.ones)
 
     def draw(new: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         y, eta = carry
 
         def draw_row(key: Key, eta: Array, cells: NoisyOrCells, num_new: Array) -> Array:
-            to_come = jnp.maximum(num_new - new - 1, 0)
-            log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, gains[to_come])
+            to_come = jnp.maximum(num_new - new - 1, 0).astype(dtype)
+            log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, to_come)
             uniforms = jax.random.uniform(jax.random.fold_in(key, new), eta.shape, dtype)
             return (uniforms < jax.nn.sigmoid(log_odds)) & (new < num_new)
 

@@ -151,8 +151,7 @@ def draw_row(
         num_new,
         eta.astype(y.dtype),
         cells,
-        parameters=parameters,
-        table=table,
+        parameters,
     )
     return bits | claim.claimed, y, claim.overflow | cut_off
 
