@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmf import engine, registry
-from jaxmf.arguments import check_count, check_number, meant, names_missing
+from jaxmf.arguments import check_count, check_number, checks_call, meant
 from jaxmf.data import Container
 from jaxmf.engine import Algorithm, ProgressReport, Run
 from jaxmf.engine.processes import refuse_several
@@ -34,7 +34,7 @@ _POWERS_A_RUN = 25
 _PILOT = np.uint32(2**32 - 1)
 
 
-@names_missing
+@checks_call
 def smc(
     model: SomeModel,
     data: object,

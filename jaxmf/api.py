@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxmf import devices, engine, registry, settings
 from jaxmf.annealed import smc
-from jaxmf.arguments import check_count, check_flag, check_text, names_missing
+from jaxmf.arguments import check_count, check_flag, check_text, checks_call
 from jaxmf.data import Container, Dense, Tokens
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _NUM_EPOCHS = 50
 
 
-@names_missing
+@checks_call
 def fit(
     model: SomeModel,
     data: object,
@@ -90,7 +90,7 @@ def fit(
     return VERBS[chosen](model, data, seed=seed, **options)
 
 
-@names_missing
+@checks_call
 def sample(
     model: SomeModel,
     data: object,
@@ -218,7 +218,7 @@ def sample(
     )  # fmt: skip
 
 
-@names_missing
+@checks_call
 def particle_filter(
     model: SomeModel,
     data: object,
@@ -289,7 +289,7 @@ def particle_filter(
     )  # fmt: skip
 
 
-@names_missing
+@checks_call
 def variational(
     model: SomeModel,
     data: object,

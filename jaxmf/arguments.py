@@ -94,7 +94,7 @@ class ChecksNames:
         return (), {} if takes is None else dict.fromkeys(takes.required)
 
 
-def names_missing(verb: Callable[Passed, Result]) -> Callable[Passed, Result]:
+def checks_call(verb: Callable[Passed, Result]) -> Callable[Passed, Result]:
     """A function that says what it takes, where a call lacks an argument or has too many."""
     takes = _taken_by(verb, first=0)
     assert takes is not None

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxmf import registry
-from jaxmf.arguments import check_word, names_missing
+from jaxmf.arguments import check_word, checks_call
 from jaxmf.data import SparseBinary
 from jaxmf.engine import ChainKernel, chain_kernel
 from jaxmf.model import Model
@@ -36,7 +36,7 @@ Named = dict[str, Array]
 _HYPERPARAMETERS = ("prior_mean", "prior_scale", "noise_scale")
 
 
-@names_missing
+@checks_call
 def kernel(model: Model, data: object, **options: object) -> ChainKernel:
     """The Markov chain of `jaxmf.sample` as pure functions ``init(key)`` and ``step(key, state)``.
 
@@ -178,7 +178,7 @@ def _check_names(argument: str, values: Mapping[str, Array], known: tuple[str, .
             )
 
 
-@names_missing
+@checks_call
 def free_energy(model: SparseBinaryMF, data: object) -> FreeEnergy:
     """The free energy of `SparseBinaryMF` as a pure function of parameters and hyperparameters.
 

@@ -235,7 +235,7 @@ def check_known(
     error, drop or prior.
     Raises ValueError: the file of cells has such an id, and is not to drop it.
     """
-    from jaxmf.posterior.unknown_ids import are_answered
+    from jaxmf.posterior.unknown_ids import answers_unknown
 
     data = posterior.data
     source = "the run" if new is None else f"the file of {files[1]},"
@@ -247,7 +247,7 @@ def check_known(
         lacking = _lacking(ids, names)
         if lacking and unknown == "error":
             remedy = ", --unknown prior answers them by the prior"
-            remedy *= new is None and are_answered(posterior, word)
+            remedy *= new is None and answers_unknown(posterior, word)
             known = [] if names is None else [repr(name) for name in names[:4].tolist()]
             raise ValueError(
                 f"{files[0]}: no {word} has the id {lacking[0]!r}; {where} has {word}s "

@@ -132,7 +132,7 @@ def _as_text(value: float) -> str:
 
 
 class _Lines:
-    """What a bar shows where nobody watches, such as the log of a batch job: a line now and then.
+    """Progress as text, at most one line in 30 seconds, such as in the log of a batch job.
 
     Args: is_asked_for: whether lines come from the start on, and one at the end.
     """

@@ -151,7 +151,7 @@ class Placement:
         if max(on_device, default=1) > 1 and 1 < num_pool_threads() < threads_for(size):
             raise ValueError(
                 f"mesh: here every device factorises several matrices at once, and {size} devices "
-                f"of a CPU would wait for ever for a free one of XLA's {num_pool_threads()} "
+                f"of a CPU may wait for ever for a free one of XLA's {num_pool_threads()} "
                 f"threads (jaxlib 0.10). Start Python with PJRT_NPROC={threads_for(size)} in its "
                 "environment, use fewer devices, or leave out the mesh"
             )

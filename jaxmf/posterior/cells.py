@@ -204,7 +204,7 @@ def _refuse_unknown(cells: object, posterior: Draws) -> None:
         if isinstance(pair, Positions) or getattr(data, f"{word}_names") is None:
             continue
         lacking = named_cells.positions_or_unknown(ids, data, word, f"cells: {word}s") < 0
-        if lacking.any() and unknown_ids.are_answered(posterior, word):
+        if lacking.any() and unknown_ids.answers_unknown(posterior, word):
             first = np.asarray(ids, object).ravel()[int(np.argmax(lacking))]
             known = ", ".join(map(repr, getattr(data, f"{word}_names")[:3].tolist()))
             raise ValueError(

@@ -64,7 +64,7 @@ def _check_prior(posterior: Draws) -> None:
         )
 
 
-def are_answered(posterior: Draws, word: str) -> bool:
+def answers_unknown(posterior: Draws, word: str) -> bool:
     """Whether ``unknown="prior"`` answers for a further row, or column, as the word says."""
     model = posterior.model
     if not isinstance(model, TakesUnknownIds):

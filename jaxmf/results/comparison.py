@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxmf import diagnostics
-from jaxmf.arguments import check_object, check_word, names_missing
+from jaxmf.arguments import check_object, check_word, checks_call
 from jaxmf.column_units import units_of
 from jaxmf.diagnostics import Summary, weights_effective_size
 from jaxmf.engine.progress import Display, ProgressReport
@@ -114,7 +114,7 @@ class ModelComparison(Summary):
     cells_scored: Cells | None
 
 
-@names_missing
+@checks_call
 def compare(
     posteriors: Mapping[str, Posterior],
     *,

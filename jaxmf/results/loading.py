@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from jaxmf import registry, settings
-from jaxmf.arguments import check_path, names_missing, shown
+from jaxmf.arguments import check_path, checks_call, shown
 from jaxmf.data import Container, feature_parts
 from jaxmf.engine import Run, files
 from jaxmf.engine import manifest as json_file
@@ -109,7 +109,7 @@ _RUN: dict[str, json_file.Check] = {
 }
 
 
-@names_missing
+@checks_call
 def load(folder: str | Path, *, data: object = None) -> Posterior:
     """Read a posterior that `Posterior.save` wrote.
 

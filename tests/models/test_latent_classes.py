@@ -84,8 +84,8 @@ def test_the_prediction_of_a_category_is_the_most_probable_one(post):
     np.testing.assert_array_equal(best, found.mean[is_category])
 
 
-def test_more_cells_than_rows_are_drawn_by_rows(classes):
-    """As many draws as there are cells in the rows, not as many rows as there are cells."""
+def test_groups_of_more_cells_than_rows_are_drawn_by_rows(classes):
+    """As many groups are drawn as there are rows, not as many as there are cells."""
     where = np.divmod(np.arange(240), 4)
     draw = {name: values[0, 0] for name, values in classes.draws.items()}
     args = jax.random.key(0), draw, classes.data, *map(jnp.asarray, where)

@@ -121,11 +121,11 @@ def test_models_that_cannot_answer_for_new_or_unknown_rows_say_so(baskets):
     found = baskets.recommend(new_rows=nothing, n=NUM_COLUMNS, unknown="drop")
     assert found.row_names.tolist() == ["nobody"]
     assert sorted(found.columns[0]) == list(range(NUM_COLUMNS))
-    empty = mf.SparseBinary.from_baskets({"nobody": []})
-    zeros = mf.SparseBinary.from_array(np.zeros((1, NUM_COLUMNS)), row_names=["nobody"])
-    for new in (empty, zeros):
-        again = baskets.recommend(new_rows=new, n=NUM_COLUMNS)
-        assert again.row_names.tolist() == ["nobody"]
+    empty = mf.SparseBinary.from_baskets({"new": []})
+    zeros = mf.SparseBinary.from_array(np.zeros((1, NUM_COLUMNS)), row_names=["new"])
+    for rows in (empty, zeros):
+        again = baskets.recommend(new_rows=rows, n=NUM_COLUMNS)
+        assert again.row_names.tolist() == ["new"]
         np.testing.assert_array_equal(again.columns, found.columns)
         np.testing.assert_array_equal(again.scores.mean, found.scores.mean)
     for data, size in ((empty, 0), (zeros, NUM_COLUMNS)):

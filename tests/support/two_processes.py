@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from jaxmf.engine.turns import threads_for
+
 ROOT = Path(__file__).parents[2]
 
 # what a program is that runs in both processes, or with all four devices in one: `mesh` has them
@@ -42,7 +44,7 @@ def started(program: str, *arguments: str, count: int = 2) -> Iterator[list[subp
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
-    settings = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "PJRT_NPROC": "9"}
+    settings = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "PJRT_NPROC": str(threads_for(4))}
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", PREAMBLE + program, str(index), str(count), address, *arguments],

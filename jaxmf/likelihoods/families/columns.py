@@ -404,7 +404,8 @@ class IndependentColumns(Family):
         cells = (values - location) / scale
 
         def log_of_number(column: Array, cell: Array) -> Array:
-            return columns_at_once.predictive_of_cell(family, cache["single"], column, cell)
+            single = cache["single"]
+            return columns_at_once.predictive_of_cell(family, single, num_groups, column, cell)
 
         def log_of_category(column: Array, cell: Array) -> Array:
             lanes = Lanes(cache["starts"][column], 1, num_groups)

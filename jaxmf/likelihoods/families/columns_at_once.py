@@ -53,10 +53,11 @@ def predictive(family: Family, kept: PyTree, lanes: Lanes, cells: Array) -> Arra
     return jax.vmap(one_column, (_axes(family), 0), 1)(taken, cells)
 
 
-def predictive_of_cell(family: Family, kept: PyTree, column: Array, cell: Array) -> Array:
+def predictive_of_cell(
+    family: Family, kept: PyTree, num_groups: int, column: Array, cell: Array
+) -> Array:
     """log p(cell | cells of the group in its column) of every group: (G,)."""
     single = _map_leaves(family, lambda leaf: leaf[:, column], kept)
-    num_groups = max(leaf.shape[0] for leaf in jax.tree.leaves(kept) if leaf.ndim > 1)
     return family.predictive(single, Lanes(jnp.zeros((), jnp.int32), 1, num_groups), cell)
 
 
