@@ -28,6 +28,7 @@ from jaxmf.engine import (
 )
 from jaxmf.engine.executables import CACHE
 from jaxmf.programs import jit
+from jaxmf.user_warnings import warn
 from tests.support.engine_toys import LOOK, growing, looked_at, pair_gibbs
 
 ROOT = Path(__file__).parents[2]
@@ -112,8 +113,15 @@ def test_one_signal_ends_all_runs_within_an_outer_reach():
 def test_a_step_that_takes_far_longer_than_usual_is_named(monkeypatch, look):
     monkeypatch.setattr(supervisor, "LEAST_SECONDS", 1.0)
     monkeypatch.setattr(supervisor, "POLL_SECONDS", 0.05)
+    was_named = threading.Event()
 
-    look(lambda step: time.sleep(3.0 if step == 30 else 0.0))
+    def name(*arguments):
+        warn(*arguments)
+        was_named.set()
+
+    monkeypatch.setattr(supervisor, "warn", name)
+    # on a busy machine any of the usual steps may take long, and this one then longer
+    look(lambda step: step == 30 and was_named.wait(100))
     toy = looked_at(birth=0.0, death=0.0, capacity=64)
     said = r"step 30 of chain 0 has been running for \d+ s, where a step took .* s before"
     with pytest.warns(SlowStepWarning, match=said) as caught:
