@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from jaxmf.data import checks, dates
+from jaxmf.data import dates
 from jaxmf.data.names import counts_from_zero, is_missing_id, object_array
 from jaxmf.user_warnings import warn
 
@@ -35,24 +35,32 @@ class Column(NamedTuple):
         return label if self.block == self.name else f"{self.block}.{label}"
 
 
-class GapError(ValueError):
-    """A value that is missing, of a column in a line counted from 0."""
+class LineError(ValueError):
+    """A value that features cannot take, of a column in a line counted from 0."""
 
-    def __init__(self, name: str, line: int, count: int = 1, *, of: str = "") -> None:
-        self.name, self.line, self.count = name, line, count
-        more = f" ({count} such lines)" if count > 1 else ""
-        super().__init__(
-            f"column {name!r}: the value at line {line}{of} is missing{more}. Fill it in, or say "
-            'missing="zero": no indicator is set, and a standardised number is taken to be average.'
-        )
+    def __init__(self, name: str, line: int, problem: str, where: str = "") -> None:
+        self.name, self.line, self.problem = name, line, problem
+        super().__init__(f"column {name!r}: the value {where or f'at line {line}'} {problem}")
 
-    def with_id(self, ids: object) -> "GapError":
+    def at(self, where: str) -> "LineError":
+        """The same with other words for the line, such as its number in a file."""
+        return type(self)(self.name, self.line, self.problem, where)
+
+    def with_id(self, ids: object) -> "LineError":
         """The same with the id of the line, where there are ids."""
         known = None if ids is None else object_array(ids)
         if known is None or counts_from_zero(known, len(known)) or self.line >= len(known):
             return self
-        of = f", of {known.tolist()[self.line]!r},"
-        return type(self)(self.name, self.line, self.count, of=of)
+        return self.at(f"at line {self.line}, of {known.tolist()[self.line]!r},")
+
+
+def _is_missing(name: str, line: int, count: int = 1) -> LineError:
+    more = f" ({count} such lines)" if count > 1 else ""
+    remedy = (
+        'Fill it in, or say missing="zero": no indicator is set, and a standardised number is '
+        "taken to be average."
+    )
+    return LineError(name, line, f"is missing{more}. {remedy}")
 
 
 def encode_columns(
@@ -170,13 +178,13 @@ def _as_floats(name: str, cells: np.ndarray, missing: str) -> np.ndarray:
         if cells.dtype.kind not in "biuf":
             raise TypeError(f"column {name!r}: was made of numbers and holds others now.")
     values = cells.astype(float)
-    if missing == "zero":
-        checks.check_finite(f"column {name!r}", values, where=~np.isnan(values))
-        return values
-    gaps = np.isnan(values)
-    if gaps.any():
-        raise GapError(name, int(np.argmax(gaps)), int(gaps.sum()))
-    checks.check_finite(f"column {name!r}", values)
+    gaps, infinite = np.isnan(values), np.isinf(values)
+    if gaps.any() and missing == "refuse":
+        raise _is_missing(name, int(np.argmax(gaps)), int(gaps.sum()))
+    if infinite.any():
+        line, count = int(np.argmax(infinite)), int(infinite.sum())
+        more = f" ({count} such lines)" if count > 1 else ""
+        raise LineError(name, line, f"must be finite, is {values[line]}{more}. Correct it.")
     return values
 
 
@@ -224,7 +232,7 @@ def _levels(
     """The levels that a cell holds: one, or several between separators."""
     if is_missing_id(cell) or (cell == "" and separator is None):
         if missing == "refuse":
-            raise GapError(name, line)
+            raise _is_missing(name, line)
         return ()
     if separator is not None:
         if not isinstance(cell, str):

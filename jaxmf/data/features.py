@@ -15,7 +15,7 @@ import scipy.sparse
 from jaxmf.arguments import assign, check_flag
 from jaxmf.data import checks, feature_columns, names
 from jaxmf.data.container import bare, check_headings, digest, is_frame, is_sparse
-from jaxmf.data.encoding import MISSING, Column, GapError, encode_columns, encode_one
+from jaxmf.data.encoding import MISSING, Column, LineError, encode_columns, encode_one
 from jaxmf.data.feature_products import FeatureProducts
 from jaxmf.data.frames import as_pandas
 from jaxmf.types import Array, Names, PyTree
@@ -145,7 +145,7 @@ class Features(FeatureProducts):
         options: Any = {"categorical": categorical, "lists": lists, "missing": missing}
         try:
             matrix, columns = encode_columns(table, standardise=standardise, **options)
-        except GapError as error:
+        except LineError as error:
             raise error.with_id(ids) from None
         return cls(matrix if sparse else matrix.toarray(), ids, columns=columns, missing=missing)
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from jaxmf.arguments import check_file
+from jaxmf.data.encoding import LineError
 from jaxmf.data.features import Features
 from jaxmf.data.headings import column_of_ids
 from jaxmf.data.names import ids, object_array
-from jaxmf.data.suspects import without_last_line_of_no_ids
+from jaxmf.data.suspects import without_last_line_of_no_ids, without_repeats
 from jaxmf.data.table_columns import refuse_twice
 from jaxmf.data.text_tables import MISSING, as_number, equal_lines, is_text, numbered_lines
 
@@ -88,7 +88,8 @@ def read_features(
     """Side information from a .csv or .tsv file: a line for each row or column of the data.
 
     The first line holds headings. Columns of numbers are standardised, those of texts become
-    indicators, and texts with the separator in them hold several levels each: ``Action|War``.
+    indicators, and texts with the separator in them hold several levels each: ``Action|War``. Lines
+    that are equal in all cells count once, with a warning.
 
     Args:
         path: the file.
@@ -100,7 +101,8 @@ def read_features(
         missing: of empty cells and of ids without a line: "refuse", or "zero".
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: no headings, lines that differ in length, an empty cell, ids given twice.
+        ValueError: no headings, lines that differ in length, an empty cell, lines that differ about
+            one id; messages say the line of the file and the id.
     """
     path, header, lines, line_numbers = _read_headed(path)
     if len(lines) == 1 or len(header) == 1:
@@ -112,11 +114,13 @@ def read_features(
         id = header[0]
     if id not in header:
         raise ValueError(f"{path}: has no column {id!r}, its first line is {header}.")
-    cells = {name: [line[k].strip() for line in lines[1:]] for k, name in enumerate(header)}
+    lines, line_numbers = _different_lines(path, lines[1:], line_numbers[1:])
+    cells = {name: [line[k] for line in lines] for k, name in enumerate(header)}
     row_ids = ids(cells.pop(id))
     if "" in row_ids.tolist():
-        line_number = line_numbers[1 + row_ids.tolist().index("")]
+        line_number = line_numbers[row_ids.tolist().index("")]
         raise ValueError(f"{path}: line {line_number} has no id in column {id!r}; give it one.")
+    _refuse_contradictions(path, row_ids, cells, line_numbers)
     read = dict.fromkeys(lists, _with_gaps) | dict.fromkeys(categorical, _codes)
     table = {name: read.get(name, _floats_or_texts)(column) for name, column in cells.items()}
     texts = {name: column for name, column in table.items() if column.dtype == object}
@@ -134,12 +138,42 @@ def read_features(
             standardise=standardise,
             missing=missing,
         )
+    except LineError as error:
+        line_number, name = line_numbers[error.line], row_ids.tolist()[error.line]
+        in_file = error.at(f"in line {line_number}, of {name!r},")
+        raise ValueError(f"{path}: {in_file}") from None
     except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
-        def in_file(found: re.Match[str]) -> str:
-            return f"in line {line_numbers[1 + int(found[1])]}"
 
-        raise ValueError(f"{path}: {re.sub(r'at line ([0-9]+)', in_file, str(error))}") from None
+def _different_lines(
+    path: Path, lines: list[list[str]], line_numbers: list[int]
+) -> tuple[list[list[str]], list[int]]:
+    """The lines without spaces around cells, and their numbers; equal ones count once."""
+    lines = [[cell.strip() for cell in line] for line in lines]
+    first: dict[tuple[str, ...], int] = {}
+    for line, line_number in zip(lines, line_numbers, strict=True):
+        first.setdefault(tuple(line), line_number)
+    return without_repeats(path, lines), list(first.values())
+
+
+def _refuse_contradictions(
+    path: Path, row_ids: np.ndarray, cells: dict[str, list[str]], line_numbers: list[int]
+) -> None:
+    """Refuses different lines about one id, by their numbers and the first cell that differs."""
+    seen: dict[object, int] = {}
+    for position, name in enumerate(row_ids.tolist()):
+        before = seen.setdefault(name, position)
+        if before == position:
+            continue
+        first, second = line_numbers[before], line_numbers[position]
+        heading = next(key for key, column in cells.items() if column[before] != column[position])
+        here, there = cells[heading][before], cells[heading][position]
+        raise ValueError(
+            f"{path}: the id {name!r} stands in lines {first} and {second}, which differ in column "
+            f"{heading!r}, {here!r} and {there!r}. Keep the line that is right; several levels of "
+            "one id go into one cell, such as Action|War."
+        )
 
 
 def _floats_or_texts(texts: Sequence[str]) -> np.ndarray:

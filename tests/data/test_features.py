@@ -292,7 +292,10 @@ def test_products_of_dense_and_sparse_agree():
             lambda: mf.Features.from_columns({"a": ["x", None]}),
             "'a': the value at line 1 is missing",
         ),
-        (lambda: mf.Features.from_columns({"a": [1.0, np.inf]}), "column 'a': must be finite"),
+        (
+            lambda: mf.Features.from_columns({"a": [1.0, np.inf]}),
+            "'a': the value at line 1 must be finite",
+        ),
         (lambda: mf.Features.from_columns({"a": [1]}, categorical=["b"]), "no column 'b'"),
         (lambda: mf.Features.from_columns({"a": [1]}, lists={"a": "|"}), "no text to be split"),
         (lambda: mf.Features.from_columns({"a": [[1]]}), "neither a number nor a level"),
@@ -365,6 +368,41 @@ def test_features_from_files(tmp_path):
         read_features(path, id="name")
     path.write_text("id\nann\n")
     with pytest.raises(ValueError, match="a column of ids, and features"):
+        read_features(path)
+
+
+@pytest.mark.parametrize(
+    ("age", "problem"), [("", "is missing"), ("inf", "must be finite, is inf"), ("-inf", "is -inf")]
+)
+def test_errors_about_a_file_say_its_line_and_the_id(tmp_path, age, problem):
+    path = tmp_path / "users.csv"
+    path.write_text(f"id,age\n0,20\n\n1,{age}\n")
+    with pytest.raises(
+        ValueError, match=f"users.csv: column 'age': the value in line 4, of 1, .*{problem}"
+    ):
+        read_features(path)
+
+
+def test_equal_lines_of_a_file_count_once(tmp_path):
+    path = tmp_path / "users.csv"
+    path.write_text("id,age,job\nann,20,a\nbo,30,b\n ann, 20,a\ncy,,b\n")
+    with pytest.warns(UserWarning, match=r"users.csv: 1 of 4 lines repeat an earlier one"):
+        people = read_features(path, missing="zero")
+    assert people.ids.tolist() == ["ann", "bo", "cy"]
+    assert people.to_array().tolist() == [[-1, 1, 0], [1, 0, 1], [0, 0, 1]]
+    with (
+        pytest.warns(UserWarning, match="count once"),
+        pytest.raises(ValueError, match="in line 5, of 'cy', is missing"),
+    ):
+        read_features(path)
+
+
+def test_lines_of_a_file_that_differ_about_one_id_are_refused(tmp_path):
+    path = tmp_path / "users.csv"
+    path.write_text("id,age,job\nann,20,a\n\nbo,30,b\nann,20,c\n")
+    with pytest.raises(
+        ValueError, match="the id 'ann' stands in lines 2 and 5, which differ in column 'job'"
+    ):
         read_features(path)
 
 
