@@ -18,7 +18,7 @@ from jaxmf.posterior.leave_one_out import known_cells
 
 LARGEST_RHAT = 1.05
 _NUM_CELLS = 256
-_FEWEST_DRAWS = 100  # a chain: of fewer, the R-hat of hundreds of cells passes 1.05 by chance
+FEWEST_DRAWS = 100  # a chain: of fewer, the R-hat of hundreds of cells passes 1.05 by chance
 _MOST_DRAWS = 500
 _SHARE_ABOVE = 0.05  # of the cells
 _DIFFERENT_SPREAD = 0.05  # relative, of the predictive sd of two chains
@@ -39,9 +39,22 @@ class CellAgreement(NamedTuple):
     spread: float
 
     @property
+    def subject(self) -> str:
+        """What chains are asked to agree on."""
+        return "predictions"
+
+    @property
     def is_good(self) -> bool:
         """Whether predictions may be read: 95 % of the means, and the sd of all cells together."""
         return self.rhat < LARGEST_RHAT and self.spread < _DIFFERENT_SPREAD
+
+    def described(self, slow: list[str]) -> str:
+        """A sentence on which quantities have converged and which have not."""
+        return (
+            f"chains agree on {self.subject} (95 % of the means of {self.num_cells} cells have an "
+            f"R-hat of at most {self.rhat:.3f}, predictive sds differ by {self.spread:.1%}), not "
+            f"yet on {', '.join(slow)}"
+        )
 
 
 @once
@@ -58,7 +71,7 @@ def cell_agreement(posterior: Draws) -> CellAgreement | None:
         chain or fewer than 100 draws a chain.
     """
     model, chains, draws = posterior.model, posterior.num_chains, posterior.num_draws
-    if not model.judged_by_cells or chains < 2 or draws < _FEWEST_DRAWS:
+    if not model.judged_by_cells or chains < 2 or draws < FEWEST_DRAWS:
         return None
     known = known_cells(posterior.data)
     if (
@@ -82,12 +95,3 @@ def cell_agreement(posterior: Draws) -> CellAgreement | None:
     sd = np.sqrt(np.mean(variance.mean(axis=1) + mean.var(axis=1), axis=1))
     rhat = float(np.quantile(np.nan_to_num(rhats, nan=1.0, posinf=np.inf), 1 - _SHARE_ABOVE))
     return CellAgreement(rows.size, rhat, float(sd.max() / sd.min() - 1))
-
-
-def described(found: CellAgreement, slow: list[str]) -> str:
-    """A sentence on which quantities have converged and which have not."""
-    return (
-        f"chains agree on predictions (95 % of the means of {found.num_cells} cells have an R-hat "
-        f"of at most {found.rhat:.3f}, predictive sds differ by {found.spread:.1%}), not yet on "
-        f"{', '.join(slow)}"
-    )

@@ -68,15 +68,15 @@ def alarms(posterior: Draws) -> tuple[Alarm, ...]:
     """Why this run should not be trusted as it stands, and what to do.
 
     A run that was interrupted, chains that disagree or drift (R-hat above 1.05; of factors see
-    `cell_agreement`), no feature or one group in use, structure that the features leave in the
-    residuals, noise above the sd of the data, a free energy that still changes, an evidence without
-    a credible error, observed cells that simple means of the other cells predict better, or words
-    that their frequencies do, or do as well (see `leave_one_out`), a filter whose particles have
-    one path or that predicts rows of zeros and ones worse than the frequencies of columns,
-    intervals that leave the scale of the data, columns of unequal error that share their noise, a
-    search for a start that ran out of slots, numbers of a network far from their prior. A check
-    that fails costs no draws: it is an alarm "not checked" itself, the last, and a RuntimeWarning.
-    Kept once computed.
+    `cell_agreement`, of topics `topic_agreement`), no feature or one group in use, structure that
+    the features leave in the residuals, noise above the sd of the data, a free energy that still
+    changes, an evidence without a credible error, observed cells that simple means of the other
+    cells predict better, or words that their frequencies do, or do as well (see `leave_one_out`), a
+    filter whose particles have one path or that predicts rows of zeros and ones worse than the
+    frequencies of columns, intervals that leave the scale of the data, columns of unequal error
+    that share their noise, a search for a start that ran out of slots, numbers of a network far
+    from their prior. A check that fails costs no draws: it is an alarm "not checked" itself, the
+    last, and a RuntimeWarning. Kept once computed.
 
     Returns:
         An `Alarm` (kind, sentence) for each; empty if nothing was seen.

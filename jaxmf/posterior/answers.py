@@ -26,6 +26,7 @@ from jaxmf.posterior import (
     row_groups,
     side_groups,
     tables,
+    topic_agreement,
     topic_table,
     topics,
     topics_over,
@@ -49,6 +50,7 @@ class Answers(Draws):
     slow_quantities = property(quantities.slow_quantities)
     quantities = quantities.quantities
     cell_agreement = agreement.cell_agreement
+    topic_agreement = topic_agreement.topic_agreement
     leave_one_out = leave_one_out.compare
     path_degeneracy = particle_paths.path_degeneracy
     alarms = alarms.alarms

@@ -8,8 +8,9 @@ from jaxmf import diagnostics
 from jaxmf.arguments import check_count
 from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasBias
-from jaxmf.posterior.agreement import LARGEST_RHAT
+from jaxmf.posterior.agreement import LARGEST_RHAT, CellAgreement, cell_agreement
 from jaxmf.posterior.draws import Draws, once
+from jaxmf.posterior.topic_agreement import TopicAgreement, topic_agreement
 
 _FEWEST_DRAWS = 4  # R-hat is not defined for fewer
 NUM_PAIRS = 3
@@ -66,3 +67,16 @@ def slow_quantities(posterior: Draws) -> dict[str, float]:
         if np.ptp(x) > 0 and np.all(np.ptp(x, axis=1) == 0):
             rhats[name] = np.inf  # every chain stays where it is
     return {name: value for name, value in rhats.items() if value > LARGEST_RHAT}
+
+
+def agreed_answers(posterior: Draws) -> CellAgreement | TopicAgreement | None:
+    """What chains agree on in spite of a large R-hat: cells or topics; None if on neither.
+
+    Topics speak for concentrations and the log joint, not for their own number.
+    """
+    found = cell_agreement(posterior) or (
+        None
+        if any(name.startswith("num_") for name in slow_quantities(posterior))
+        else topic_agreement(posterior)
+    )
+    return found if found is not None and found.is_good else None

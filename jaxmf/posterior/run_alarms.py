@@ -14,12 +14,12 @@ from jaxmf.data import Dense, Entries, units
 from jaxmf.data.checks import shown_id
 from jaxmf.model import Anneals, HasBias, HasNetwork, settings_of
 from jaxmf.posterior import leave_one_out, replicas
-from jaxmf.posterior.agreement import LARGEST_RHAT, cell_agreement
+from jaxmf.posterior.agreement import LARGEST_RHAT
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.evidence import annealing_fault
 from jaxmf.posterior.particle_paths import path_degeneracy
-from jaxmf.posterior.quantities import slow_quantities
+from jaxmf.posterior.quantities import agreed_answers, slow_quantities
 from jaxmf.posterior.records import Alarm
 
 _DRIFT_DRAWS = 20
@@ -41,12 +41,6 @@ _FEW_CELLS = 2_000  # of which replicas of a chain are worth their cost
 _STEPS_OF_ROUND_TRIPS = 20  # for each replica, after which one should have come back
 
 
-def cells_agree(posterior: Draws) -> bool:
-    """Whether chains agree on cells, in a model that is judged by these."""
-    found = cell_agreement(posterior)
-    return found is not None and found.is_good
-
-
 def interrupted(posterior: Draws) -> Iterator[Alarm]:
     """A run that was ended before it was done."""
     if posterior.meta.complete:
@@ -65,7 +59,7 @@ def interrupted(posterior: Draws) -> Iterator[Alarm]:
 def disagreement(posterior: Draws) -> Iterator[Alarm]:
     """Chains that disagree."""
     rhats = slow_quantities(posterior)
-    if not rhats or cells_agree(posterior):
+    if not rhats or agreed_answers(posterior):
         return
     name = max(rhats, key=lambda name: rhats[name])
     value = rhats[name]
@@ -177,7 +171,7 @@ def drift(posterior: Draws) -> Iterator[Alarm]:
     spread = batches.std(axis=-1, ddof=1)
     error = np.sqrt((spread**2).sum(axis=-1) / 5)
     if np.all(np.abs(shift) > _DRIFT_ERRORS * error) and np.ptp(np.sign(shift)) == 0:
-        if cells_agree(posterior):
+        if agreed_answers(posterior):
             return
         direction = "rises" if shift[0] > 0 else "falls"
         yield Alarm(

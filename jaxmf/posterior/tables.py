@@ -10,10 +10,14 @@ from jaxmf.data import MatrixContainer
 from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import Summary
 from jaxmf.model import HasBias, HasFeatures, HasNetwork, HasRowGroups, lacks, settings_of
-from jaxmf.posterior.agreement import cell_agreement, described
 from jaxmf.posterior.alarms import alarms
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.quantities import feature_bits, quantities, slow_quantities
+from jaxmf.posterior.quantities import (
+    agreed_answers,
+    feature_bits,
+    quantities,
+    slow_quantities,
+)
 from jaxmf.posterior.records import DrawFeatures, NumFeatures, NumGroups, NumTopics
 from jaxmf.posterior.topic_draws import topic_blocks
 from jaxmf.programs import jit_method
@@ -34,8 +38,8 @@ def summary(posterior: Draws) -> Summary:
     """
     table = _table(posterior)
     slow = slow_quantities(posterior)
-    found = cell_agreement(posterior) if slow else None
-    said = described(found, list(slow)) if found is not None and found.is_good else ""
+    found = agreed_answers(posterior) if slow else None
+    said = "" if found is None else found.described(list(slow))
     table.caption = "; ".join(filter(None, (table.caption, said, *posterior.meta.notes)))
     table.notes = tuple(alarm.sentence for alarm in alarms(posterior))
     return table

@@ -200,6 +200,22 @@ def match(posterior: Draws) -> MatchedTopics:
     )
 
 
+def matched_words(
+    posterior: Draws, matched: MatchedTopics, chosen: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Probabilities of the words in the topics of some of the matched draws, by position in these.
+
+    Yields (G, V) float for each, 0 in topics that the draw lacks.
+    """
+    blocks = topic_blocks(posterior)
+    network = posterior.model.over(posterior.data)[0]
+    for chain, draw, labels in zip(
+        matched.chains[chosen], matched.draws[chosen], matched.labels[chosen], strict=True
+    ):
+        probabilities = _words(posterior, network, blocks, chain, draw)[1]
+        yield np.where(labels >= 0, probabilities[:, labels], 0).T
+
+
 def _affinity(probabilities: np.ndarray, used: np.ndarray, root: np.ndarray) -> np.ndarray:
     """sum_w sqrt(phi_w psi_w) of some topics of a draw, (V, K), and roots (V, G): (n, G)."""
     result = np.zeros((used.size, root.shape[1]), root.dtype)

@@ -12,7 +12,7 @@ from jaxmf.answers import Answer, Lines, data_frame, listed_ids
 from jaxmf.arguments import check_count, check_number
 from jaxmf.data.names import ids_or_positions
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.quantities import slow_quantities
+from jaxmf.posterior.quantities import agreed_answers, slow_quantities
 from jaxmf.posterior.topic_draws import match, topic_blocks
 from jaxmf.posterior.topics import TopEntries, named_entries
 
@@ -57,8 +57,9 @@ class Topics(Answer):
             (Airoldi & Bischof 2016); weights are the latter, between 0 and 1.
         relevance: lambda.
         num_draws: how many draws are averaged over.
-        has_mixed: whether no R-hat raises an alarm; where one does, a topic that all draws have
-            is one that the chains have not left, and may not be sure.
+        has_mixed: whether no R-hat raises an alarm, see `Posterior.topic_agreement`; where one
+            does, a topic that all draws have is one that the chains have not left, and may not be
+            sure.
     """
 
     shares: np.ndarray
@@ -234,7 +235,7 @@ def topics(posterior: Draws, n: int = 10, *, relevance: float = 0.6) -> Topics:
         exclusive=best["exclusivity"],
         relevance=relevance,
         num_draws=matched.draws.size,
-        has_mixed=not slow_quantities(posterior),
+        has_mixed=not slow_quantities(posterior) or agreed_answers(posterior) is not None,
     )
 
 

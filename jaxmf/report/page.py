@@ -16,8 +16,8 @@ from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
 from jaxmf.engine import files
 from jaxmf.plot import Plots, check_image_shape
+from jaxmf.posterior.quantities import agreed_answers
 from jaxmf.posterior.records import sweep_note
-from jaxmf.posterior.run_alarms import cells_agree
 from jaxmf.posterior.topic_draws import has_topics
 from jaxmf.report import rows, user_data
 from jaxmf.report.parts import Picture, RunFacts, Section, Tiles, templates
@@ -189,8 +189,8 @@ def _tiles(posterior: Answers, error: HeldOutError | None, summary: Summary) -> 
         if not np.isnan(values).all():
             rhat = float(np.nanmax(values))
             words = "chains agree" if rhat < 1.05 else "chains disagree: see the traces"
-            if rhat >= 1.05 and cells_agree(posterior):
-                words = "chains agree on predictions, not on every number inside the model"
+            if rhat >= 1.05 and (found := agreed_answers(posterior)):
+                words = f"chains agree on {found.subject}, not on every number inside the model"
             tiles.append((f"{rhat:.2f}" if rhat < 10 else "> 10", f"largest R-hat; {words}"))
     where = f"wall time with compilation, on {posterior.meta.device}"
     tiles.append((_duration(posterior.meta.wall_seconds), where))
