@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,9 +12,14 @@ from jaxmf.cli.options import read_ids, read_names, read_recode
 from jaxmf.registry.entry import Entry
 
 if TYPE_CHECKING:
-    from jaxmf.data import Container, Dense, Entries, Features, MatrixContainer
+    from jaxmf.data import Container, Dense, Entries, Features
     from jaxmf.results import Posterior
     from jaxmf.types import Names, PyTree
+
+    SidesNames = tuple[Names | None, Names | None]
+
+RUN = "the run"
+"""What has ids that no file brings."""
 
 
 def read_data(
@@ -177,14 +182,14 @@ def read_titles(path: Path, data: Container) -> dict[object, str]:
 
 
 def read_cells(
-    path: Path, data: Any, new: Container | None = None, chosen: str = ""
+    path: Path, data: Any, names: SidesNames | None = None, chosen: str = ""
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of cells from a file with headings, by id where the data has ids.
 
     Args:
         path: the file.
-        data: of the run, with the columns.
-        new: new rows, in which the cells are; None for those of the data.
+        data: of the run.
+        names: ids of the rows and columns that the cells are in; None for those of the data.
         chosen: the columns that data like these are read from, row and column first.
     Raises:
         ValueError: a file without headings; ids that cannot be those of the data.
@@ -195,7 +200,7 @@ def read_cells(
     from jaxmf.data.text_tables import is_number
 
     sides = ("row", "column")
-    names = ((data if new is None else cast("Any", new)).row_names, data.column_names)
+    names = names or (data.row_names, data.column_names)
     headings = read_headings(path)
     named = (read_names(chosen) or [])[:2]
     if len(named) == 2 and not isinstance(data, Dense) and set(named) <= set(headings):
@@ -224,39 +229,37 @@ def read_cells(
 def check_known(
     cells: tuple[np.ndarray, np.ndarray],
     posterior: Posterior,
-    new: Container | None,
-    files: tuple[Path, str],
+    path: Path,
     *,
     unknown: str,
+    names: SidesNames,
+    sources: tuple[str, str] = (RUN, RUN),
 ) -> None:
-    """Refuses cells whose row or column is in neither file, or says which are left out.
+    """Refuses cells whose row or column is not known, or says which are left out.
 
-    Args: files: that of the cells, and option and path of the new rows, for the message; unknown:
-    error, drop or prior.
+    Args: path: of the file of cells; unknown: error, drop or prior; names: ids of the rows and
+    columns that the cells are in; sources: what has these, the run or a file.
     Raises ValueError: the file of cells has such an id, and is not to drop it.
     """
     from jaxmf.posterior.unknown_ids import answers_unknown
 
-    data = posterior.data
-    source = "the run" if new is None else f"the file of {files[1]},"
-    has_rows = data if new is None else cast("MatrixContainer", new)
-    sides = ("row", has_rows.row_names, source), ("column", data.column_names, "the run")
-    for ids, (word, names, where) in zip(cells, sides, strict=True):
+    sides = zip(cells, ("row", "column"), names, sources, strict=True)
+    for ids, word, known, where in sides:
         if unknown == "drop":
-            say_dropped(f"{word}s of the cells", ids, names, where.rstrip(","))
-        lacking = _lacking(ids, names)
+            say_dropped(f"{word}s of the cells", ids, known, where.rstrip(","))
+        lacking = _lacking(ids, known)
         if lacking and unknown == "error":
             remedy = ", --unknown prior answers them by the prior"
-            remedy *= new is None and answers_unknown(posterior, word)
-            known = [] if names is None else [repr(name) for name in names[:4].tolist()]
+            remedy *= sources == (RUN, RUN) and answers_unknown(posterior, word)
+            there = [] if known is None else [repr(name) for name in known[:4].tolist()]
             raise ValueError(
-                f"{files[0]}: no {word} has the id {lacking[0]!r}; {where} has {word}s "
-                f"{first_few(known)}. Correct it; --unknown drop leaves such cells out{remedy}"
+                f"{path}: no {word} has the id {lacking[0]!r}; {where} has {word}s "
+                f"{first_few(there)}. Correct it; --unknown drop leaves such cells out{remedy}"
             )
 
 
 def say_dropped(
-    what: str, ids: np.ndarray | None, known: np.ndarray | None, where: str = "the run"
+    what: str, ids: np.ndarray | None, known: np.ndarray | None, where: str = RUN
 ) -> None:
     """Says which ids are left out because they are not known, if any."""
     lacking = _lacking(ids, known)
@@ -264,6 +267,17 @@ def say_dropped(
         count = f"{len(lacking):,} of {len(set(ids.tolist())):,} {what}"
         shown = ", ".join(map(repr, lacking[:5])) + ", ..." * (len(lacking) > 5)
         print(f"jaxmf: {count} are not in {where} and are left out: {shown}", file=sys.stderr)
+
+
+def say_known(what: str, ids: np.ndarray | None, known: np.ndarray | None) -> None:
+    """Says how many new rows or columns have an id of the run, if any."""
+    new, there = (set() if each is None else set(each.tolist()) for each in (ids, known))
+    if new & there:
+        print(
+            f"jaxmf: {len(new & there):,} of {len(new):,} {what} are in the run too; they are "
+            "taken as new ones, of which nothing but features is known",
+            file=sys.stderr,
+        )
 
 
 def _lacking(ids: np.ndarray | None, known: np.ndarray | None) -> list[object]:

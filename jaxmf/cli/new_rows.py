@@ -1,20 +1,54 @@
-"""New rows of a finished run, from files: their first cells, and what else is known of them."""
+"""New rows and columns of a run, from files: first cells of rows, and what else is known."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from jaxmf.arguments import check_file
-from jaxmf.cli.inputs import first_few, read_data
+from jaxmf.cli.inputs import RUN, first_few, read_data, say_known
 from jaxmf.cli.options import read_names
 
 if TYPE_CHECKING:
+    from jaxmf.cli.inputs import SidesNames
     from jaxmf.data import Container, Features
     from jaxmf.results import Posterior
     from jaxmf.types import Names
+
+
+class New(NamedTuple):
+    """What a question is about that the run lacks: new rows, or new columns."""
+
+    rows: Container | None = None
+    columns: Container | None = None  # without a cell
+    row_features: Features | None = None
+    column_features: Features | None = None
+
+    def names(self, data: object) -> SidesNames:
+        """Ids of the rows and of the columns that are asked about; data: of the run."""
+        rows, columns = (data if each is None else each for each in (self.rows, self.columns))
+        return cast("Any", rows).row_names, cast("Any", columns).column_names
+
+
+class NewFiles(NamedTuple):
+    """The files that say so: cells and features of new rows, or features of new columns."""
+
+    rows: Path | None
+    row_features: Path | None
+    column_features: Path | None
+
+    def sources(self) -> tuple[str, str]:
+        """What has the ids of rows, and those of columns, as messages call it."""
+        columns = RUN
+        if self.column_features is not None:
+            columns = f"the file of --column-features, {self.column_features},"
+        if self.rows is not None:
+            return f"the file of --new-rows, {self.rows},", columns
+        if self.row_features is not None:
+            return f"the file of --row-features, {self.row_features},", columns
+        return RUN, columns
 
 
 _READING = "reading.json"
@@ -60,41 +94,46 @@ def reading_of(folder: Path, stated: Mapping[str, object], path: Path | None) ->
     return kept | options
 
 
-def read_new_rows(
-    posterior: Posterior,
-    path: Path | None,
-    features_path: Path | None,
-    *,
-    missing: str,
-    reading: Mapping[str, object],
-) -> tuple[Container | None, Features | None]:
-    """New rows and their features from the files that there are, as data of the run's kind.
+def read_new(
+    posterior: Posterior, files: NewFiles, *, missing: str, reading: Mapping[str, object]
+) -> New:
+    """New rows, or columns, and their features from the files that there are, as the run has them.
 
     Args:
-        path: of the first cells of the new rows, or None.
-        features_path: of their features; without `path` they are rows of which no cell is known.
+        files: those of features alone are about rows, or columns, of which no cell is known.
         missing: of ids and cells without features, "refuse" or "zero".
         reading: options that say how the file of cells is read, None where not given.
     Raises:
         ValueError: what the readers say; features of a run that was fitted without.
     """
+    from jaxmf.model import TakesNewColumns
+    from jaxmf.posterior import transposed
+
+    if files.column_features is not None:
+        has_sides = isinstance(posterior.model, TakesNewColumns)
+        turned = transposed.posterior(posterior) if has_sides else posterior
+        features = _features_like(files.column_features, turned.model, None, missing, "column")
+        columns = transposed.rows_without_cells(turned, features, None)
+        say_known("columns", features.ids, cast("Any", posterior.data).column_names)
+        return New(columns=transposed.transpose(cast("Any", columns)), column_features=features)
     new = None
-    if path is not None:
-        new = read_like(path, posterior, reading)
-    if features_path is None:
-        return new, None
-    from jaxmf.posterior.transposed import rows_without_cells
-
+    if files.rows is not None:
+        new = read_like(files.rows, posterior, reading)
+    if files.row_features is None:
+        return New(new)
     names = None if new is None else cast("Any", new).row_names
-    features = _features_like(features_path, posterior.model, names, missing)
-    return cast("Container", rows_without_cells(posterior, features, new)), features
+    features = _features_like(files.row_features, posterior.model, names, missing, "row")
+    rows = transposed.rows_without_cells(posterior, features, new)
+    return New(cast("Container", rows), row_features=features)
 
 
-def _features_like(path: Path, model: object, names: Names | None, missing: str) -> Features:
+def _features_like(
+    path: Path, model: object, names: Names | None, missing: str, side: str
+) -> Features:
     """Features whose columns are read as those in training: as numbers, levels or lists of them.
 
-    Args: names: ids of the new rows, whose types the ids of the features take; None where
-    there are no others.
+    Args: model: whose rows they are about; names: ids of the new rows, whose types the ids of the
+    features take, None where there are no others; side: row, or column of a model turned around.
     """
     from jaxmf.arguments import assign
     from jaxmf.data import read_features
@@ -108,7 +147,7 @@ def _features_like(path: Path, model: object, names: Names | None, missing: str)
     known = [column for each in training if each is not None for column in each.described]
     if not known:
         raise ValueError(
-            "--row-features: the run was fitted without features of the rows; leave them out"
+            f"--{side}-features: the run was fitted without features of the {side}s; leave them out"
         )
     headings = set(read_headings(path))
     levels = {each.name: each for each in known if each.level is not None and each.name in headings}
@@ -178,28 +217,31 @@ def _as_in_run(path: Path, names: Names | None, known: Names | None) -> Names | 
 
 
 def check_options(
-    new_rows: Path | None,
-    row_features: Path | None,
-    unknown: str,
-    missing: str,
-    reading: Mapping[str, object],
+    files: NewFiles, unknown: str, missing: str, reading: Mapping[str, object]
 ) -> None:
-    """Refuses options about files that are not there, and --unknown prior of new rows.
+    """Refuses options about files that are not there, and --unknown prior of new rows or columns.
 
     Args: missing: of features; reading: how the file of new rows is read.
     """
-    if unknown == "prior" and not (new_rows is None and row_features is None):
+    if files.column_features is not None and (files.rows or files.row_features) is not None:
+        other = "--row-features" if files.rows is None else "--new-rows"
         raise ValueError(
-            "--unknown prior: nothing can be said of columns of --new-rows that the run lacks; "
-            "write --unknown drop to leave them out"
+            f"--column-features is about new columns, {other} about new rows; ask about one of "
+            "them at a time"
         )
-    if row_features is None and missing != "refuse":
+    if unknown == "prior" and files != (None, None, None):
+        others = "columns of --new-rows" if files.column_features is None else "rows of new columns"
         raise ValueError(
-            "--missing-features says what is done where --row-features has gaps; leave it out, or "
-            "give that file"
+            f"--unknown prior: nothing can be said of {others} that the run lacks; write --unknown "
+            "drop to leave them out"
+        )
+    if (files.row_features or files.column_features) is None and missing != "refuse":
+        raise ValueError(
+            "--missing-features says what is done where --row-features or --column-features has "
+            "gaps; leave it out, or give that file"
         )
     for name, value in reading.items():
-        if value is not None and new_rows is None:
+        if value is not None and files.rows is None:
             option = f"--no-{name}" if value is False else f"--{name}"
             raise ValueError(
                 f"{option} says how the file of --new-rows is read; leave it out, or give that file"

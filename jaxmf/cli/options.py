@@ -29,6 +29,15 @@ RowFeatures = Annotated[
         "headings, ids first. Without --new-rows they are rows of which no cell is known.",
     ),
 ]
+ColumnFeatures = Annotated[
+    Path | None,
+    typer.Option(
+        "--column-features",
+        "--item-features",
+        help="Side information of new columns, such as items that nobody has rated yet, likewise. "
+        "Answers are then about these columns.",
+    ),
+]
 MissingFeatures = Annotated[
     str, typer.Option(help="Of ids and cells without features: refuse, or zero.")
 ]

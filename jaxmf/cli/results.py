@@ -14,9 +14,10 @@ import typer
 from jaxmf.arguments import check_folder
 from jaxmf.cli.fitting import check_out
 from jaxmf.cli.inputs import check_known, read_cells, read_titles, say_dropped
-from jaxmf.cli.new_rows import check_options, read_new_rows, reading_of
+from jaxmf.cli.new_rows import New, NewFiles, check_options, read_new, reading_of
 from jaxmf.cli.options import (
     At,
+    ColumnFeatures,
     Columns,
     Drop,
     Folder,
@@ -37,7 +38,7 @@ from jaxmf.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from jaxmf.data import Container, Features, Positions
+    from jaxmf.data import Container, Positions
     from jaxmf.results import Posterior
     from jaxmf.types import Names
 
@@ -124,7 +125,8 @@ def predict(
         Path | None,
         typer.Argument(
             help="CSV with columns row and column, or such as user and item, or these two first; "
-            "else the missing cells. With --new-rows or --row-features they are in these."
+            "else the missing cells. With --new-rows, --row-features or --column-features they are "
+            "in these."
         ),
     ] = None,
     out: Annotated[
@@ -136,12 +138,13 @@ def predict(
         typer.Option(
             help="What to do with cells whose row or column is not known: error, drop (leave them "
             "out), or (of bpmf) prior (answer by the prior). Rows of --new-rows and --row-features "
-            "are known by these files; error or drop are for them, and for columns that the run "
-            "lacks."
+            "and columns of --column-features are known by these files; error or drop are for "
+            "the others."
         ),
     ] = "error",
     new_rows: NewRows = None,
     row_features: RowFeatures = None,
+    column_features: ColumnFeatures = None,
     missing_features: MissingFeatures = "refuse",
     form: Form = None,
     headings: Headings = None,
@@ -153,17 +156,23 @@ def predict(
 ) -> None:
     """Predict cells: mean, sd and quantiles of each."""
     levels = read_levels(quantiles)
-    files = new_rows, row_features
+    files = NewFiles(new_rows, row_features, column_features)
     stated = {"form": form, "headings": headings, "key": key, "columns": columns, "drop": drop}
     stated["recode"] = recode
-    posterior, new, features, reading = _open(folder, at, files, unknown, missing_features, stated)
+    posterior, new, reading = _open(folder, at, files, unknown, missing_features, stated)
     chosen = None
     if cells is not None:
-        chosen = read_cells(cells, posterior.data, new, str(reading.get("columns") or ""))
-        file = f"--row-features, {row_features}" if new_rows is None else f"--new-rows, {new_rows}"
-        check_known(chosen, posterior, new, (cells, file), unknown=unknown)
+        names = new.names(posterior.data)
+        chosen = read_cells(cells, posterior.data, names, str(reading.get("columns") or ""))
+        sources = files.sources()
+        check_known(chosen, posterior, cells, unknown=unknown, names=names, sources=sources)
     found = posterior.predict(
-        chosen, new_rows=new, row_features=features, quantiles=levels, unknown=unknown
+        chosen,
+        new_rows=new.rows,
+        row_features=new.row_features,
+        column_features=new.column_features,
+        quantiles=levels,
+        unknown=unknown,
     )
     _hand_over(found.table(), out, "predictions")
 
@@ -187,6 +196,7 @@ def recommend(
     ] = "error",
     new_rows: NewRows = None,
     row_features: RowFeatures = None,
+    column_features: ColumnFeatures = None,
     missing_features: MissingFeatures = "refuse",
     form: Form = None,
     headings: Headings = None,
@@ -200,23 +210,28 @@ def recommend(
         Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
     ] = None,
 ) -> None:
-    """The best columns of rows, without those they are known to have."""
-    files = new_rows, row_features
+    """The best columns of rows, without those they are known to have.
+
+    With --column-features the best among these new columns.
+    """
+    files = NewFiles(new_rows, row_features, column_features)
     stated = {"form": form, "headings": headings, "key": key, "columns": columns, "drop": drop}
     stated["recode"] = recode
-    posterior, new, features, _ = _open(folder, at, files, unknown, missing_features, stated)
-    names = _row_names(posterior.data if new is None else new)
+    posterior, new, _ = _open(folder, at, files, unknown, missing_features, stated)
+    names = _row_names(posterior.data if new.rows is None else new.rows)
     chosen = read_ids(rows, names) if rows else None
     if unknown == "drop" and chosen is not None:
         say_dropped("rows", chosen, names)
-    named = None if titles is None else read_titles(titles, posterior.data)
+    columns_of = posterior.data if new.columns is None else new.columns
+    named = None if titles is None else read_titles(titles, columns_of)
     found = posterior.recommend(
         chosen,
         n=count,
         by=by,
         unknown=unknown,
-        new_rows=new,
-        row_features=features,
+        new_rows=new.rows,
+        row_features=new.row_features,
+        column_features=new.column_features,
         titles=named,
     )
     _hand_over(found.table(), out, "recommendations")
@@ -225,18 +240,18 @@ def recommend(
 def _open(
     folder: Path,
     at: float | None,
-    files: tuple[Path | None, Path | None],
+    files: NewFiles,
     unknown: str,
     missing: str,
     stated: Mapping[str, object],
-) -> tuple[Posterior, Container | None, Features | None, dict[str, object]]:
-    """A run, the new rows and their features of two files, and how the first is read."""
-    check_options(*files, unknown, missing, stated)
+) -> tuple[Posterior, New, dict[str, object]]:
+    """A run, what is new in some files, and how that of new rows is read."""
+    check_options(files, unknown, missing, stated)
     posterior = _load(folder, at)
-    reading = reading_of(folder, stated, files[0])
-    new, features = read_new_rows(posterior, *files, missing=missing, reading=reading)
-    _say_dropped(posterior.data, new, unknown)
-    return posterior, new, features, reading
+    reading = reading_of(folder, stated, files.rows)
+    new = read_new(posterior, files, missing=missing, reading=reading)
+    _say_dropped(posterior.data, new.rows, unknown)
+    return posterior, new, reading
 
 
 def _say_dropped(data: Container, new: Container | None, unknown: str) -> None:

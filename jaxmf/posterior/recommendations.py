@@ -25,7 +25,7 @@ from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.ranking import ExpectedRatings, Recommendations, Scores
 from jaxmf.posterior.topic_draws import topic_blocks
 from jaxmf.programs import jit
-from jaxmf.types import Array, Draw, PyTree
+from jaxmf.types import Array, Draw, Names, PyTree
 
 
 def recommend(
@@ -37,6 +37,7 @@ def recommend(
     include_known: bool = False,
     new_rows: object = None,
     row_features: object = None,
+    column_features: object = None,
     unknown: str = "error",
     titles: object = None,
     seed: int = 0,
@@ -58,11 +59,13 @@ def recommend(
         new_rows: rows that are not in the data, by their first entries, as in `predict`. All
             their cells are predicted at once.
         row_features: `Features` of the new rows, as in `predict`.
+        column_features: `Features` of new columns, of which no cell is known. The best among
+            these are ranked for rows of the data, and for no new ones.
         unknown: of ids that the data lacks: "error"; "drop" to leave out such rows, or columns
             of new rows; "prior" to rank for unknown `rows` by the prior of rows, of models that
             have such (BPMF).
         titles: of columns, shown beside their ids: a mapping from ids to titles (a Series is
-            read by its index), or one for each in the order of the data.
+            read by its index), or one for each in the order of the data, or of new columns.
         seed: of what is drawn for new or unknown rows.
     Returns:
         Columns best first, with their scores, sd and probabilities, or mean and sd of ratings.
@@ -76,10 +79,11 @@ def recommend(
     check_flag("include_known", include_known)
     check_seed("seed", seed)
     if isinstance(posterior.model, RanksWords):
-        if row_features is not None:
-            raise ValueError(
-                f"row_features: {type(posterior.model).__name__} takes none; leave them out"
-            )
+        for name, features in (("row", row_features), ("column", column_features)):
+            if features is not None:
+                raise ValueError(
+                    f"{name}_features: {type(posterior.model).__name__} takes none; leave them out"
+                )
         options: dict[str, Any] = {"include_known": include_known, "unknown": unknown, "seed": seed}
         found = next_words.recommend(posterior, rows, new_rows=new_rows, n=n, by=by, **options)
         word, data = topic_blocks(posterior).word, posterior.data
@@ -90,6 +94,12 @@ def recommend(
         if by is None:
             by = "probability" if isinstance(posterior.model, ScoresCells) else "score"
         ranking.check_question(posterior.model, n, by)
+        if column_features is not None:
+            if new_rows is not None or row_features is not None:
+                raise ValueError("new rows and new columns: recommend for one of them at a time")
+            asked, positions = _rows_of(posterior, rows, unknown, seed)
+            found, columns = _recommend_new_columns(asked, positions, column_features, n, seed)
+            return _with_titles(found, titles, columns.column_names, columns.num_columns)
         new = cells.new_rows_of(posterior, new_rows, row_features, unknown)
         options = {"n": n, "by": by, "include_known": include_known}
         if new is not None:
@@ -100,6 +110,12 @@ def recommend(
             asked, positions = _rows_of(posterior, rows, unknown, seed)
             found = ranking.recommend(asked, positions, **options)
         names, size = posterior.data.column_names, posterior.data.num_columns
+    return _with_titles(found, titles, names, size)
+
+
+def _with_titles(
+    found: Recommendations, titles: object, names: Names | None, size: int
+) -> Recommendations:
     return found if titles is None else found.with_titles(titled(names, titles, size))
 
 
@@ -152,6 +168,30 @@ def _recommend_new_rows(
     chosen = positions[:, None], np.maximum(best, 0)
     parts = (getattr(scores, field.name)[chosen] for field in dataclasses.fields(scores))
     return ranking.assemble(new, positions, best, type(scores)(*parts))
+
+
+def _recommend_new_columns(
+    posterior: Draws, rows: np.ndarray, features: object, n: int, seed: int
+) -> tuple[Recommendations, MatrixContainer]:
+    """The best for some rows among columns of which no cell is known, and data with the columns.
+
+    Args: rows: (R,) positions in the data; features: `Features` of the columns.
+    """
+    turned = transposed.posterior(posterior)
+    _, features = transposed.with_row_features(turned.model, features, "column_features")
+    new = transposed.rows_without_cells(turned, features, None)
+    assert new is not None  # features are passed
+    asked = dataclasses.replace(turned, model=transposed.model_of_new(turned, new, features))
+    shape = rows.size, new.num_rows
+    where = np.tile(np.arange(new.num_rows), rows.size), np.repeat(rows, new.num_rows)
+    mean, variance = (part.reshape(shape) for part in cells.moments(asked, where, new, seed))
+    offset, unit = transposed.units_of_new(posterior.model, None) or (0.0, 1.0)
+    scores = ExpectedRatings(mean * unit + offset, np.sqrt(variance) * unit)
+    best = ranking.best_columns(scores.mean, min(int(n), new.num_rows))
+    chosen = np.arange(rows.size)[:, None], np.maximum(best, 0)
+    parts = ExpectedRatings(scores.mean[chosen], scores.sd[chosen])
+    columns = transposed.transpose(new)
+    return ranking.assemble(columns, rows, best, parts), columns
 
 
 @jit

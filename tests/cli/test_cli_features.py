@@ -10,7 +10,7 @@ import pytest
 import jaxmf as mf
 from jaxmf import cli
 from jaxmf.cli.inputs import describe_features
-from jaxmf.cli.new_rows import read_new_rows
+from jaxmf.cli.new_rows import NewFiles, read_new
 from jaxmf.data import read_features
 
 
@@ -51,6 +51,28 @@ def test_features_of_users_and_items_are_read_matched_and_kept(tmp_path, capsys)
     capsys.readouterr()
     assert cli.run(["predict", str(tmp_path / "run"), str(table)]) == 0
     assert capsys.readouterr().out.count("\n") == 3
+    new, run = tmp_path / "new.csv", str(tmp_path / "run")
+    new.write_text("movie,genres\n77,Comedy\n78,War\n10,Drama\n")
+    table.write_text("user,movie\nu3,78\nu4,77\n")
+    features = ["--item-features", str(new)]
+    assert cli.run(["predict", run, str(table), *features]) == 0
+    printed = capsys.readouterr()
+    assert "1 of 3 columns are in the run too; they are taken as new ones" in printed.err
+    lines = list(csv.reader(printed.out.splitlines()))[1:]
+    films = post.model.column_features.encode(
+        {"genres": ["Comedy", "War", "Drama"]}, ids=[77, 78, 10]
+    )
+    found = post.predict((["u3", "u4"], [78, 77]), column_features=films)
+    assert [line[:2] for line in lines] == [["u3", "78"], ["u4", "77"]]
+    np.testing.assert_allclose([float(line[2]) for line in lines], found.mean, rtol=1e-4)
+    assert cli.run(["recommend", run, "u3", *features]) == 0
+    lines = list(csv.reader(capsys.readouterr().out.splitlines()))[1:]
+    assert sorted(line[2] for line in lines) == ["10", "77", "78"]
+    assert lines[0][2] == str(post.recommend(["u3"], column_features=films).column_names[0, 0])
+    table.write_text("user,movie\nu3,12\n")
+    assert cli.run(["predict", run, str(table), *features]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"no column has the id 12; the file of --column-features, {new}, has columns 77" in said
 
 
 def small_run(tmp_path):
@@ -114,6 +136,9 @@ def test_features_of_new_users_that_cannot_be_are_refused(tmp_path, capsys):
         (["--row-features", str(new), "--unknown", "prior"], "--unknown prior: nothing can be"),
         (["--missing-features", "zero"], "--missing-features says what is done where"),
         (["--row-features", str(new), "--form", "triples"], "--form says how the file of --new-"),
+        (["--column-features", str(new)], "the run was fitted without features of the columns"),
+        (["--column-features", str(new), "--unknown", "prior"], "said of rows of new columns"),
+        (["--column-features", str(new), "--row-features", str(new)], "ask about one of them at"),
     ):
         assert cli.run([*ask, *options]) == 2
         assert says in " ".join(capsys.readouterr().err.split())
@@ -122,7 +147,9 @@ def test_features_of_new_users_that_cannot_be_are_refused(tmp_path, capsys):
     assert "have no column 'job=0', which those in training have" in capsys.readouterr().err
     plain = SimpleNamespace(model=mf.LDA(2))
     with pytest.raises(ValueError, match="--row-features: the run was fitted without features"):
-        read_new_rows(plain, None, new, missing="refuse", reading={})
+        read_new(plain, NewFiles(None, new, None), missing="refuse", reading={})
+    with pytest.raises(ValueError, match="--column-features: the run was fitted without features"):
+        read_new(plain, NewFiles(None, None, new), missing="refuse", reading={})
 
 
 @pytest.mark.exhaustive

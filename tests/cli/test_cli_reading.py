@@ -106,7 +106,9 @@ def test_unknown_prior_is_offered_where_the_model_takes_it(tmp_path, model, side
     posterior = SimpleNamespace(model=model.matched(data), data=data)
     cells = [np.array([each], object) for each in (("c", "x") if side == "row" else ("a", "z"))]
     with pytest.raises(ValueError, match=f"no {side} has the id") as raised:
-        check_known(cells, posterior, None, (tmp_path, ""), unknown="error")
+        check_known(
+            cells, posterior, tmp_path, unknown="error", names=(data.row_names, data.column_names)
+        )
     assert ("--unknown prior" in str(raised.value)) == is_offered
 
 

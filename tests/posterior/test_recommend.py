@@ -135,10 +135,16 @@ def test_models_that_cannot_answer_for_new_or_unknown_rows_say_so(baskets):
         baskets.recommend(row_features=Features(np.ones((1, 1))))
 
 
-@pytest.mark.slow
-def test_new_rows_known_by_their_features_alone():
+@pytest.fixture(scope="module")
+def known_sides():
     users = Features(np.arange(float(NUM_ROWS))[:, None], columns=["age"])
-    post = rated(mf.BPMF(1, row_features=users))
+    items = Features(np.arange(float(NUM_COLUMNS))[:, None], columns=["year"])
+    return rated(mf.BPMF(1, row_features=users, column_features=items))
+
+
+@pytest.mark.slow
+def test_new_rows_known_by_their_features_alone(known_sides):
+    post = known_sides
     newcomers = Features(np.array([[3.0], [4.0]]), ["x", "y"], columns=["age"])
     frame = pytest.importorskip("pandas").DataFrame({"age": [20, 40]})
     with pytest.raises(TypeError, match=r"row_features .*, got a DataFrame$"):
@@ -147,6 +153,35 @@ def test_new_rows_known_by_their_features_alone():
     assert found.row_names.tolist() == ["x", "y"]
     means = post.predict(row_features=newcomers, seed=1).mean.reshape(2, NUM_COLUMNS)
     np.testing.assert_allclose(found.scores.mean, -np.sort(-means, axis=1), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_new_columns_known_by_their_features_are_ranked_for_rows(known_sides):
+    post = known_sides
+    films = Features(np.array([[9.0], [-2.0], [3.0]]), ["x", "y", "z"], columns=["year"])
+    found = post.recommend(["u3", "u1"], column_features=films, n=2, titles={"x": "Tee"}, seed=1)
+    assert found.row_names.tolist() == ["u3", "u1"]
+    cells = np.repeat(["u3", "u1"], 3), ["x", "y", "z"] * 2
+    predicted = post.predict(cells, column_features=films, seed=1)
+    order = np.argsort(-predicted.mean.reshape(2, 3), axis=1)[:, :2]
+    np.testing.assert_array_equal(found.columns, order)
+    for part in ("mean", "sd"):
+        expected = np.take_along_axis(getattr(predicted, part).reshape(2, 3), order, axis=1)
+        np.testing.assert_allclose(getattr(found.scores, part), expected, rtol=1e-4)
+    ids = np.array(["x", "y", "z"])[order]
+    assert found.column_names.tolist() == ids.tolist()
+    assert found.column_titles.tolist() == np.where(ids == "x", "Tee", ids).tolist()
+    assert post.recommend(column_features=films).columns.shape == (NUM_ROWS, 3)
+    with pytest.raises(ValueError, match="recommend for one of them at a time"):
+        post.recommend(new_rows=FIRST_RATINGS, column_features=films)
+
+
+def test_features_of_new_columns_that_cannot_be_are_refused(stars, baskets):
+    films = Features([[1.0]], ["x"], columns=["year"])
+    with pytest.raises(ValueError, match=r"column_features: .* was fitted without features"):
+        stars.recommend(column_features=films)
+    with pytest.raises(ValueError, match="SparseBinaryMF takes none, nor column_features"):
+        baskets.recommend(column_features=films)
 
 
 # --- ids against positions ------------------------------------------------------------------------
