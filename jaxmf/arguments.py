@@ -1,6 +1,7 @@
 """Checks of single values that users give: each names the argument and says what it must be.
 
-`ChecksNames` is the base of what users construct; `assign` sets what was checked in a frozen
+`ChecksNames` is the base of what users construct, `checks_call` and `checks_methods` are for what
+they call; `assign` sets what was checked in a frozen
 description.
 """
 
@@ -96,13 +97,39 @@ class ChecksNames:
 
 def checks_call(verb: Callable[Passed, Result]) -> Callable[Passed, Result]:
     """A function that says what it takes, where a call lacks an argument or has too many."""
-    takes = _taken_by(verb, first=0)
-    assert takes is not None
+    return _checked(verb, verb.__name__, first=0)
 
-    @functools.wraps(verb)
+
+def checks_methods(instance: str) -> Callable[[type[Kind]], type[Kind]]:
+    """A class whose public methods do the same; messages call an object of it `instance`."""
+
+    def with_checks(kind: type[Kind]) -> type[Kind]:
+        for name, method in list(vars(kind).items()):
+            if inspect.isfunction(method) and not name.startswith("_"):
+                setattr(kind, name, _checked(method, f"{instance}.{name}", first=1))
+        return kind
+
+    return with_checks
+
+
+def _checked(
+    function: Callable[Passed, Result], called: str, *, first: int
+) -> Callable[Passed, Result]:
+    """The function with a check of its arguments from `first` on, where they can be known."""
+    takes = _taken_by(function, first)
+    if takes is None:
+        return function
+
+    @functools.wraps(function)
     def checked(*values: Passed.args, **settings: Passed.kwargs) -> Result:
-        takes.check(verb.__name__, values, settings)
-        return verb(*values, **settings)
+        try:  # a call that is right costs no check
+            return function(*values, **settings)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # from within the function
+            refused = error
+        takes.check(called, values[first:], settings)
+        raise refused
 
     return checked
 

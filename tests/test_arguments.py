@@ -5,13 +5,15 @@ import dataclasses
 import functools
 import inspect
 import pickle
+import re
 
 import jax
 import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.arguments import ChecksNames, check_count, check_number
+from jaxmf.arguments import ChecksNames, check_count, check_number, checks_call
+from jaxmf.posterior import cell_answers
 
 
 def test_numbers_that_are_right_come_back_as_python_numbers():
@@ -88,6 +90,54 @@ def test_numbers_beyond_their_bounds(value, bounds, error, words):
 def test_what_a_call_does_not_take_or_lacks_is_answered_in_words(make, words):
     with pytest.raises(TypeError, match=words):
         make()
+
+
+def _required(function, first):
+    parameters = list(inspect.signature(function).parameters.values())[first:]
+    others = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in others]
+
+
+CALLED = [(name, value, 0) for name in mf.__all__ if inspect.isfunction(value := getattr(mf, name))]
+CALLED += [
+    (f"post.{name}", value, 1)
+    for name, value in inspect.getmembers(mf.Posterior, inspect.isfunction)
+    if not name.startswith("_")
+]
+
+
+@pytest.mark.parametrize(
+    ("called", "function", "first"),
+    [pytest.param(*each, id=each[0]) for each in CALLED if _required(*each[1:])],
+)
+def test_functions_and_methods_say_what_a_call_lacks(called, function, first):
+    required = _required(function, first)
+    needs = f"{called} needs {' and '.join(required)}: {called}("
+    with pytest.raises(TypeError, match=re.escape(needs)):
+        function(*[None] * first)
+
+
+def test_methods_say_what_is_meant_and_keep_their_signatures():
+    with pytest.raises(TypeError, match=r"^post.predict takes no 'new_row'; .* Is new_rows meant"):
+        mf.Posterior.predict(None, new_row=[[1.0]])
+    with pytest.raises(TypeError, match=r"^post.save takes at most 1 .*folder.*pass by name: data"):
+        mf.Posterior.save(None, "run", False)
+    assert inspect.signature(mf.Posterior.predict) == inspect.signature(cell_answers.predict)
+    assert mf.Posterior.predict.__doc__ == cell_answers.predict.__doc__
+    assert str(inspect.signature(mf.register)).startswith("(thing: 'Registered'")
+
+
+def test_errors_from_within_a_function_stay_as_they_are():
+    @checks_call
+    def add(first, *, second=1):
+        return first + second
+
+    assert add(1) == 2
+    with pytest.raises(TypeError, match="unsupported operand"):
+        add(None)
+    with pytest.raises(TypeError, match=r"^add needs first: ") as raised:
+        add()
+    assert raised.value.__context__ is None
 
 
 def test_constructors_of_users_take_what_they_took():

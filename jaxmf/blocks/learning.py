@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxmf.arguments import check_count, check_number, check_seed
+from jaxmf.arguments import check_count, check_number, check_seed, checks_call
 from jaxmf.blocks import chain, sequential, starting
 from jaxmf.blocks.block import Block
 from jaxmf.blocks.counts import slot_sizes, statistics_of_block
@@ -57,6 +57,7 @@ class LearnedPrior(NamedTuple):
     state: NetworkState
 
 
+@checks_call
 def contrastive_divergence(
     model: NetworkModel,
     data: object,
@@ -309,6 +310,7 @@ def _checked_form(network: Wiring, block: str, prior: FlexiblePrior) -> Flexible
     return prior
 
 
+@checks_call
 def match_moments_by_sampling(
     expected_counts: object,
     *,

@@ -3,6 +3,7 @@
 Each is a function of a posterior in the module that answers it; `Answers` has them as methods.
 """
 
+from jaxmf.arguments import checks_methods
 from jaxmf.posterior import (
     agreement,
     alarms,
@@ -34,6 +35,7 @@ from jaxmf.posterior import (
 from jaxmf.posterior.draws import Draws
 
 
+@checks_methods("post")
 class Answers(Draws):
     """Draws, with the model and the data they belong to, and what may be asked of them.
 

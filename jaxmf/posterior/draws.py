@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from jaxmf import diagnostics, registry
+from jaxmf.arguments import checks_methods
 from jaxmf.data.checks import is_traced
 from jaxmf.data.far_cells import CellRanges, cell_ranges, warn_of_far_cells
 from jaxmf.model import LimitsDocuments
@@ -48,6 +49,7 @@ NO_DRAWS = (
 )
 
 
+@checks_methods("post")
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Draws:
     """Draws of a posterior, with the model and the data they belong to: see `Posterior`."""

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxmf.arguments import check_number, check_numbers
+from jaxmf.arguments import check_number, check_numbers, checks_call
 from jaxmf.priors import flexible_distribution
 from jaxmf.priors.flexible import FlexiblePrior
 from jaxmf.programs import jit
@@ -77,6 +77,7 @@ def check_expected_counts(expected_counts: object, shrinkage: float) -> np.ndarr
     return targets
 
 
+@checks_call
 def match_moments(expected_counts: object, *, shrinkage: float = 0.0) -> Matched:
     """The flexible prior with these expected counts of groups, by exact gradients.
 

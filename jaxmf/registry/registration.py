@@ -17,7 +17,7 @@ from typing import TypeVar
 import jax
 
 from jaxmf import data as containers
-from jaxmf.arguments import check_text
+from jaxmf.arguments import check_text, checks_call
 from jaxmf.engine import Algorithm
 from jaxmf.model import Anneals, HasAscent, HasParticles, Model, hooks_of
 from jaxmf.registry.entries import ENTRIES, REGISTERED, entry_of
@@ -67,6 +67,7 @@ class RegisteredEntry(Entry):
         return example()
 
 
+@checks_call
 def register(thing: Registered, *, name: str | None = None) -> Registered:
     """Make a class or a function of another package known to jaxmf.
 

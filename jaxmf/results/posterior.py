@@ -11,7 +11,7 @@ import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from jaxmf.arguments import check_flag
+from jaxmf.arguments import check_flag, checks_methods
 from jaxmf.posterior import extension, saving
 from jaxmf.posterior.answers import Answers
 from jaxmf.posterior.arviz_export import to_arviz
@@ -30,6 +30,7 @@ else:
     Fitted = TypeVar("Fitted", covariant=True)
 
 
+@checks_methods("post")
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Posterior(Answers, Generic[Fitted]):
     """Draws of a posterior, with the model and the data they belong to.

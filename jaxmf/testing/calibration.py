@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import registry
-from jaxmf.arguments import check_count, check_number, check_object, check_seed
+from jaxmf.arguments import check_count, check_number, check_object, check_seed, checks_call
 from jaxmf.data import Container
 from jaxmf.diagnostics import Summary
 from jaxmf.engine import Algorithm
@@ -100,6 +100,7 @@ class _Schedule(NamedTuple):
     thin: int
 
 
+@checks_call
 def simulation_based_calibration(
     model: Model,
     num_rows: int | None = None,
