@@ -81,7 +81,7 @@ def topics(posterior: Answers, topic: int | None = None, *, max_topics: int = 60
 
     Args:
         topic: one whose most relevant words are shown beside the map; all topics with their
-            most probable words by default.
+            distinctive words by default.
         max_topics: how many are shown at most, the first ones.
     Raises:
         ValueError: a topic that there is not, or that is not among the first `max_topics`.
@@ -130,10 +130,10 @@ def topics(posterior: Answers, topic: int | None = None, *, max_topics: int = 60
 
 
 def _list(axes: Axes, topics: Topics, shown: int) -> None:
-    """The topics by size with their most probable words."""
+    """The topics by size with their distinctive words."""
     axes.set_axis_off()
     listed = min(shown, _LISTED)
-    for topic, words in enumerate(topics.lists()[:listed]):
+    for topic, words in enumerate(topics.lists("distinction")[:listed]):
         height = 1 - (topic + 0.5) / (_LISTED + 1)
         text = ", ".join(map(str, words))
         if len(text) > _LINE:
@@ -152,7 +152,7 @@ def _list(axes: Axes, topics: Topics, shown: int) -> None:
         rest = f"and {len(topics) - listed} smaller topics"
         height = 1 - (listed + 0.5) / (_LISTED + 1)
         axes.text(0.18, height, rest, fontsize=7.5, color=MUTED, transform=axes.transAxes)
-    axes.set_title("topic, share of tokens, most probable words", loc="left", fontsize=8.5)
+    axes.set_title("topic, share of tokens, distinctive words", loc="left", fontsize=8.5)
 
 
 def _bars(axes: Axes, posterior: Answers, topics: Topics, topic: int) -> None:

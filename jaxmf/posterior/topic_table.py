@@ -19,12 +19,14 @@ from jaxmf.posterior.topics import TopEntries, named_entries
 if TYPE_CHECKING:
     import pandas as pd
 
-ORDERS = ("probability", "relevance", "exclusivity")
+ORDERS = ("probability", "relevance", "exclusivity", "distinction")
 """By what the words of a topic are ranked."""
 
 _SHOWN = 40  # topics that are printed
 _WORDS_SHOWN = 8
 _MOSTLY = 0.95
+_ODDS = 2.0  # of a topic given a distinctive word, over those without it
+_BEHIND = 1e3  # nats, more than scores differ by: words that are not distinctive come last
 
 WordScore = Callable[[int, np.ndarray], np.ndarray]
 """A function of a topic and positions of words, with a score for each word."""
@@ -55,6 +57,10 @@ class Topics(Answer):
         exclusive: the n words that are frequent in the topic and rare in others: those with the
             largest harmonic mean of two ranks, of phi_w and of phi_w over its sum over topics
             (Airoldi & Bischof 2016); weights are the latter, between 0 and 1.
+        distinctive: the n most relevant words of those at which the odds of the topic are twice
+            those of all tokens or more, phi_w / p_w >= 2 / (1 + share): common words are in many
+            topics, and say nothing of one. Others follow where there are fewer than n. Names of
+            topics are made of these; weights are as of ``relevant``.
         relevance: lambda.
         num_draws: how many draws are averaged over.
         has_mixed: whether no R-hat raises an alarm, see `Posterior.topic_agreement`; where one
@@ -73,6 +79,7 @@ class Topics(Answer):
     probable: TopEntries
     relevant: TopEntries
     exclusive: TopEntries
+    distinctive: TopEntries
     relevance: float
     num_draws: int
     has_mixed: bool
@@ -93,18 +100,18 @@ class Topics(Answer):
         """The words of every topic.
 
         Args:
-            by: "probability", "relevance" or "exclusivity".
+            by: "probability", "relevance", "exclusivity" or "distinction".
         Raises:
             ValueError: another word.
         """
         if by not in ORDERS:
             raise ValueError(f"by: takes {', '.join(map(repr, ORDERS))}, got {by!r}")
-        ranked = dict(zip(ORDERS, (self.probable, self.relevant, self.exclusive), strict=True))
-        return ranked[by].lists()
+        ranked = self.probable, self.relevant, self.exclusive, self.distinctive
+        return ranked[ORDERS.index(by)].lists()
 
     def labels(self, n: int = 3) -> list[str]:
-        """A name for every topic: its n most probable words."""
-        return [listed_ids(words[:n]) for words in self.lists()]
+        """A name for every topic: its first n distinctive words, which common ones are not."""
+        return [listed_ids(words[:n]) for words in self.lists("distinction")]
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line a topic."""
@@ -129,9 +136,9 @@ class Topics(Answer):
         return frame.rename_axis(index="word", columns="topic")
 
     def lines(self) -> Lines:
-        heading = ("topic", "share", "found", "similarity", "nearest", "words")
+        heading = ("topic", "share", "found", "similarity", "nearest", "distinctive words")
         lines: Lines = [heading]
-        for topic, words in enumerate(self.lists()[:_SHOWN]):
+        for topic, words in enumerate(self.lists("distinction")[:_SHOWN]):
             shown = listed_ids(words[:_WORDS_SHOWN])
             share = f"{self.shares[topic]:.1%} ± {self.share_sd[topic]:.1%}"
             measures = (
@@ -169,8 +176,9 @@ def topics(posterior: Draws, n: int = 10, *, relevance: float = 0.6) -> Topics:
             0 by probability over frequency in the data.
     Returns:
         Topics in the order of their size in the reference draw, with words by probability,
-        relevance and exclusivity. It prints itself; `.to_pandas()` is the table,
-        `.word_table()` the probabilities of all words.
+        relevance, exclusivity and distinction. It prints itself with distinctive words, of
+        which `.labels()` are made; `.to_pandas()` is the table, `.word_table()` the
+        probabilities of all words.
     Raises:
         ValueError: the model has no topics, or the draws are scalars.
     Example:
@@ -208,10 +216,16 @@ def topics(posterior: Draws, n: int = 10, *, relevance: float = 0.6) -> Topics:
         first, second = (_ranks(part(topic, some)) for part in (probability, exclusivity))
         return np.asarray(2 / (1 / first + 1 / second))
 
+    def distinctive(topic: int, some: np.ndarray) -> np.ndarray:
+        score, lift = relevant(topic, some), np.log(phi[topic, some]) - log_frequency[some]
+        is_distinctive = lift >= np.log(_ODDS / (1 + (_ODDS - 1) * mean[topic]))
+        return np.asarray(np.where(is_distinctive, score, score - _BEHIND))
+
     scores = {
         "probability": (probability, probability),
         "relevance": (relevant, relevant),
         "exclusivity": (frequent_and_exclusive, exclusivity),
+        "distinction": (distinctive, relevant),
     }
     best = {
         by: _ranked(score, weight, has_word, n=n, shares=mean, names=words)
@@ -233,6 +247,7 @@ def topics(posterior: Draws, n: int = 10, *, relevance: float = 0.6) -> Topics:
         probable=best["probability"],
         relevant=best["relevance"],
         exclusive=best["exclusivity"],
+        distinctive=best["distinction"],
         relevance=relevance,
         num_draws=matched.draws.size,
         has_mixed=not slow_quantities(posterior) or agreed_answers(posterior) is not None,

@@ -80,7 +80,7 @@ def topics(posterior: Answers) -> Section | None:
     if not has_topics(posterior):
         return None
     found = posterior.topics()
-    columns = (found.shares, found.found, found.lists())
+    columns = (found.shares, found.found, found.lists("distinction"))
     lines = [
         (topic, f"{share:.1%}", f"{part:.0%}", listed_ids(words))
         for topic, (share, part, words) in enumerate(zip(*columns, strict=True))
@@ -90,12 +90,12 @@ def topics(posterior: Answers) -> Section | None:
         "each other, and those with many tokens are large. Choose a topic to see its words; a word "
         "under the pointer gives the circles the sizes that the topics have in it. Below, of each "
         "topic: its share of the tokens, the share of the draws that have it, and its most "
-        "probable words."
+        "relevant words of those that set it apart from others."
     )
-    first = listed_ids(found.lists()[0])
+    first = listed_ids(found.lists("distinction")[0])
     described = f"Map of {len(found)} topics; topic 0 has {found.shares[0]:.1%} of tokens: {first}"
     still = Picture(Plots(posterior).topics(), described)
-    heading = ("topic", "share", "draws", "words")
+    heading = ("topic", "share", "draws", "distinctive words")
     listed = Table(heading, lines[:_SHOWN], "left")
     return Section("Topics", words, [TopicMap(still, _map_data(posterior, found)), listed])
 

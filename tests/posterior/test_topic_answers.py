@@ -132,12 +132,39 @@ def test_similarity_is_that_of_the_words(fitted):
 
 def test_words_with_a_comma_read_as_one(fitted):
     found = fitted.topics()
-    entries = found.probable.entries.astype(object)
+    entries = found.distinctive.entries.astype(object)
     entries[0, 0] = "cheese, young"
-    probable = dataclasses.replace(found.probable, entries=entries)
+    distinctive = dataclasses.replace(found.distinctive, entries=entries)
     quoted = f'"cheese, young", {entries[0, 1]}'
-    assert dataclasses.replace(found, probable=probable).labels(2)[0] == quoted
-    assert quoted in str(probable)
+    assert dataclasses.replace(found, distinctive=distinctive).labels(2)[0] == quoted
+    assert quoted in str(distinctive)
+
+
+def test_words_that_all_topics_have_are_in_no_label(fitted):
+    """Texts in which four of ten tokens are of two words, whatever the topic."""
+    random = np.random.default_rng(5)
+    is_common = random.random(TOKEN_WORDS.size) < 0.4
+    words = np.where(is_common, random.integers(0, 2, is_common.size), 2 + TOKEN_WORDS % 10)
+    sizes = {"document": NUM_DOCUMENTS, "word": NUM_WORDS}
+    names = {"document": NAMES, "word": ["the", "of", *WORDS[2:]]}
+    data = mf.Tokens({"document": DOCUMENTS, "word": words}, sizes, names=names)
+    draws = draws_of(TOPICS)
+    draws["word_cells"] = np.zeros_like(draws["word_cells"])
+    for chain, draw in np.ndindex(CHAINS, DRAWS):
+        np.add.at(draws["word_cells"][chain, draw], (words, TOPICS[chain, draw]), 1)
+    topics = dataclasses.replace(fitted, data=data, draws=draws).topics(n=5)
+    assert all({"the", "of"} & set(line[:2]) for line in topics.lists())
+    assert any({"the", "of"} & set(line[:2]) for line in topics.lists("relevance"))
+    labels = [label.split(", ") for label in topics.labels(2)]
+    assert not any({"the", "of"} & set(label) for label in labels)
+    assert len({word for label in labels for word in label}) == 6
+    # the rule: at the words of a label the odds of the topic are twice those of all tokens
+    frequency = np.bincount(words, minlength=NUM_WORDS) / words.size
+    for topic, label in enumerate(labels):
+        share, positions = topics.shares[topic], [names["word"].index(word) for word in label]
+        given = share * topics.word_probabilities[topic, positions] / frequency[positions]
+        given = np.minimum(given, 0.999)
+        assert (given / (1 - given) >= 2 * share / (1 - share)).all()
 
 
 @pytest.mark.parametrize("rhats", [{}, {"log_joint": 1.3}])
@@ -403,7 +430,7 @@ def test_tables_are_shown(fitted):
     )
     assert "similarity" in repr(topics)
     assert "<table>" in topics._repr_html_()
-    assert topics.labels(2) == [", ".join(words[:2]) for words in topics.lists()]
+    assert topics.labels(2) == [", ".join(words[:2]) for words in topics.lists("distinction")]
     assert topics.relevant.to_pandas().shape[1] == 5
 
 
