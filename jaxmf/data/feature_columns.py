@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from jaxmf.data.encoding import Column
+from jaxmf.types import Names
 
 _Heading = tuple[str, str, str | None] | None
 
@@ -15,6 +16,8 @@ _Heading = tuple[str, str, str | None] | None
 class DescribedFeatures(Protocol):
     """`Features`, as far as their columns are compared."""
 
+    @property
+    def ids(self) -> Names | None: ...
     @property
     def described(self) -> tuple[Column, ...]: ...
     @property
@@ -75,8 +78,9 @@ def _order_of(features: DescribedFeatures, known: DescribedFeatures, what: str) 
         return [here.get(label, -1) for label in asked]
     elif is_new_level:
         raise ValueError(
-            f"{what}: they have the level {strange.label!r}, which those in training lack. Repair "
-            'it, or make the features with missing="zero", where it has no indicator.'
+            f"{what}: they have the level {strange.label!r}{_first_with(strange, features)}, which "
+            'those in training lack. Repair it, or make the features with missing="zero", where it '
+            "has no indicator."
         )
     else:
         difference = f"have a column {strange.label!r}, which those in training lack"
@@ -84,6 +88,15 @@ def _order_of(features: DescribedFeatures, known: DescribedFeatures, what: str) 
         f"{what}: they {difference}; make them of a table with the same headings, or with "
         "encode(table) of the features in training"
     )
+
+
+def _first_with(column: Column, features: DescribedFeatures) -> str:
+    """The id of the first line that has a level, for a message; nothing where there are no ids."""
+    matrix = scipy.sparse.csc_array(features.with_gaps())
+    values = matrix[:, [features.described.index(column)]].toarray()[:, 0]
+    if features.ids is None or not values.any():
+        return ""
+    return f" of {features.ids.tolist()[int(np.argmax(values != 0))]!r}"
 
 
 def _check_dates(

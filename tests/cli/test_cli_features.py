@@ -132,7 +132,7 @@ def test_features_of_new_users_that_cannot_be_are_refused(tmp_path, capsys):
     new.write_text("user,age,job,likes\nann,30,7,a\n")
     ask = ["recommend", run, "-n", "1"]
     for options, says in (
-        (["--row-features", str(new)], "have the level 'job=7', which those in training lack"),
+        (["--row-features", str(new)], "have the level 'job=7' of 'ann', which those in training"),
         (["--row-features", str(new), "--unknown", "prior"], "--unknown prior: nothing can be"),
         (["--missing-features", "zero"], "--missing-features says what is done where"),
         (["--row-features", str(new), "--form", "triples"], "--form says how the file of --new-"),

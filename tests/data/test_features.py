@@ -107,6 +107,10 @@ def test_lines_made_by_themselves_have_the_columns_and_units_of_others(sparse):
     np.testing.assert_allclose(new.in_columns_of(lenient).to_array(), [[2.0, 0, 0, 3.0]])
     with pytest.raises(ValueError, match="have the level 'sex=X', which those in training lack"):
         new.in_columns_of(known)
+    people = {name: cells * 2 for name, cells in one.items()} | {"sex": ["M", "X"]}
+    named = mf.Features.from_columns(people, ids=["ann", "bo"], sparse=sparse)
+    with pytest.raises(ValueError, match="have the level 'sex=X' of 'bo', which those in training"):
+        named.in_columns_of(known)
     coded = mf.Features.from_columns(one | {"sex": [1]}, sparse=sparse)
     with pytest.raises(ValueError, match="have no column 'sex=F', which those in training have"):
         coded.in_columns_of(lenient)
