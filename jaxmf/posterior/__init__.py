@@ -12,8 +12,9 @@ Its methods are functions of the other modules, by what is asked about:
                            document_topics, coherence
     likelihoods            pointwise, pareto, left_out_tokens, left_to_right
 
-``records.py`` has what they come in, ``assemble.py`` takes them from a finished run,
-``extension.py`` continues one and ``saving.py`` writes folders.
+``answerable.py`` says which of these a posterior answers, ``records.py`` has what they come in,
+``assemble.py`` takes them from a finished run, ``extension.py`` continues one and ``saving.py``
+writes folders.
 """
 
 from jaxmf.posterior.prediction import Prediction as Prediction

@@ -7,6 +7,7 @@ from jaxmf.arguments import checks_methods
 from jaxmf.posterior import (
     agreement,
     alarms,
+    answerable,
     biclusters,
     cell_answers,
     cells,
@@ -41,6 +42,10 @@ class Answers(Draws):
 
     `jaxmf.Posterior` is this with pictures, reports, files and further draws.
     """
+
+    def __dir__(self) -> list[str]:
+        """The names that completion offers: of questions those that this posterior answers."""
+        return answerable.answered(self, list(super().__dir__()))
 
     # A name is a module until it is a method: slow_quantities stand above quantities.
 

@@ -76,10 +76,10 @@ def num_features(posterior: Draws) -> NumFeatures:
         values and probabilities, with `.mean` and `.mode`.
     """
     if "num_features" not in posterior.draws:
-        also = f": ask num_groups() for {', '.join(_growing(posterior))}"
+        also = f": ask num_groups() for {', '.join(growing_groups(posterior))}"
         raise ValueError(
             f"{type(posterior.model).__name__} has no number of features"
-            + (also if _growing(posterior) else "")
+            + (also if growing_groups(posterior) else "")
         )
     return NumFeatures(*_distribution(posterior, "num_features"))
 
@@ -94,7 +94,7 @@ def num_groups(posterior: Draws, block: str | None = None) -> NumGroups:
     Raises:
         ValueError: the model has no groups whose number is learned, or several and no name.
     """
-    growing, name = _growing(posterior), type(posterior.model).__name__
+    growing, name = growing_groups(posterior), type(posterior.model).__name__
     if not growing:
         raise ValueError(
             f"{name} has no groups whose number is learned; it is the one that you stated"
@@ -128,7 +128,7 @@ def num_topics(posterior: Draws) -> NumTopics:
     return found
 
 
-def _growing(posterior: Draws) -> list[str]:
+def growing_groups(posterior: Draws) -> list[str]:
     """The indicators, or sides of a matrix, whose number of groups the draws have."""
     model = posterior.model
     indicators = model.network().indicators if isinstance(model, HasNetwork) else _SIDES

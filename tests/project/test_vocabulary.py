@@ -102,6 +102,7 @@ ALLOWED = {
     # what cells are given a draw
     "jaxmf/model.py": {"cells_given_draw"},
     "jaxmf/models": {"cells_given_draw"},
+    "jaxmf/posterior/answerable.py": {"cells_given_draw"},
     "jaxmf/posterior/leave_one_out.py": {"cells_given_draw"},
     "jaxmf/posterior/particle_paths.py": {"cells_given_draw"},
     "jaxmf/posterior/pointwise.py": {"cells_given_draw"},
