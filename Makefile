@@ -3,7 +3,7 @@
 #   make demo        the main job on small images, ends with the path of a report
 #   make test        the default tests
 #   make slow        the slow tests
-#   make exhaustive  further settings of what the slow tests cover, before a release
+#   make exhaustive  further settings and twins of what the slow tests cover, every week and before a release
 #   make lint        style, format, types, import directions
 #   make notebooks   every notebook executed, an error in a cell is an error here
 #   make docs        the documentation, its pages executed; ends with the path of the site

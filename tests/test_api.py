@@ -151,6 +151,7 @@ def test_an_interrupted_run_gives_what_there_is(problem):
     assert ".." not in repr(posterior)
 
 
+@pytest.mark.slow
 def test_predictions_gathered_on_the_way(problem):
     model, data = problem
     cells = data.missing_cells()

@@ -19,7 +19,7 @@ from jaxmf import registry
 CHEAP = ("mixture-of-gaussians", "lda", "urp")
 
 
-@pytest.mark.tiers(exhaustive=["lda", "urp"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CHEAP)
 def test_odd_data_are_answered_or_refused_with_a_reason(name):
     found = [fuzz_problem.solve(name, number, smallest=False) for number in range(4)]

@@ -105,7 +105,11 @@ def test_a_scatter_that_is_declared_sorted_is_found():
     exhaustive=[
         "bi-hdp/sample",
         "bi-lda/sample",
+        "binary-mf/sample",
+        "bpmf/sample",
         "dcm/sample",
+        "feature-model/particle_filter",
+        "feature-model/sample",
         "flexible-mixture/sample",
         "hdp/sample",
         "hfp/sample",
@@ -115,6 +119,7 @@ def test_a_scatter_that_is_declared_sorted_is_found():
         "multi-lda/sample",
         "network/sample",
         "pam/sample",
+        "sparse-binary-series/variational",
         "urp/sample",
     ]
 )
@@ -176,6 +181,7 @@ SIMULATIONS = {
 }
 
 
+@pytest.mark.tiers(exhaustive=["binary-mf"])
 @pytest.mark.parametrize(
     "name",
     [
@@ -228,9 +234,10 @@ def strict_caller():
 
 
 @pytest.mark.tiers(
-    slow=["binary-mf", "bpmf", "noisy-or-ibp"],
+    slow=["bpmf"],
     exhaustive=[
         "bi-hdp",
+        "binary-mf",
         "dcm",
         "dp-mixture",
         "hfp",
@@ -238,6 +245,7 @@ def strict_caller():
         "mixture-of-gaussians",
         "multi-hdp",
         "multi-lda",
+        "noisy-or-ibp",
         "urp",
     ],
 )

@@ -41,6 +41,7 @@ def scanned(kernel, chain_key):
     return jax.lax.scan(once, start, jnp.arange(NUM_STEPS))
 
 
+@pytest.mark.slow
 def test_chains_under_vmap_and_scan_are_those_of_sample():
     model = mf.LDA(2)
     data = mf.Tokens.from_counts(COUNTS)
@@ -71,6 +72,7 @@ def test_kernels_and_energies_are_made_inside_of_jit_from_data_with_numbers():
     np.testing.assert_allclose(jax.jit(inside)(*start), jax.jit(energy)(*start), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_chain_without_slots_stands_still_and_continues_once_it_has_grown():
     num_steps = 40
     algorithm = engine_toys.growing()
@@ -141,6 +143,7 @@ def test_what_sample_refuses_kernel_refuses():
 ONES = np.array([[1, 1, 0, 0, 1], [1, 0, 1, 0, 0], [0, 0, 1, 1, 0], [0, 1, 0, 1, 1]])
 
 
+@pytest.mark.tiers(exhaustive=["likelihood0", "likelihood2"])
 @pytest.mark.parametrize(
     "likelihood",
     [
@@ -185,6 +188,7 @@ def test_a_name_that_is_missing_or_unknown_is_refused():
         mf.free_energy(mf.LDA(2), COUNTS)
 
 
+@pytest.mark.slow
 def test_what_is_no_such_fit_is_refused_and_a_free_energy_is_shown_in_a_line():
     model = mf.SparseBinaryMF(2, likelihood=mf.Gaussian())
     energy = mf.free_energy(model, ONES)
@@ -285,6 +289,7 @@ def exact_moments():
     return {name: np.sum(weights * x) / weights.sum() for name, x in each.items()}
 
 
+@pytest.mark.tiers(exhaustive=["True"])
 @pytest.mark.slow
 @pytest.mark.parametrize("forgets_trend", [False, True])
 def test_the_kernel_moves_features_inside_a_numpyro_program(forgets_trend):

@@ -76,6 +76,7 @@ def assert_same(one, other):
         np.testing.assert_allclose(left, right, rtol=1e-5)
 
 
+@pytest.mark.tiers(exhaustive=["paths"])
 @pytest.mark.parametrize("name", CASES)
 def test_padding_wide_vectors_and_one_kernel_change_no_draw(name, monkeypatch):
     network, names = CASES[name]
@@ -102,6 +103,7 @@ def test_another_order_of_tokens_is_another_draw():
         assert_same(other, swept(network, names, state, tokens))
 
 
+@pytest.mark.tiers(exhaustive=["hdp"])
 @pytest.mark.parametrize("name", ["lda", "hdp"])
 def test_chains_together_are_chains_one_by_one(name):
     network, names = CASES[name]
@@ -207,6 +209,7 @@ def copied_tables(text):
     return {tuple(map(int, shape)) for shape in found}
 
 
+@pytest.mark.slow
 def test_weights_kept_of_an_hdp_are_those_taken_afresh():
     prior = HDP(0.8, 1.3)
     generator = np.random.default_rng(4)

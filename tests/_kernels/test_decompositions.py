@@ -105,7 +105,8 @@ def marks(name):
 
 
 @pytest.mark.tiers(
-    slow=["linear-gaussian-ibp-particle_filter-options0", "binary-mf-sample-options1"]
+    slow=["binary-mf-sample-options1", "linear-gaussian-ibp-particle_filter-options0"],
+    exhaustive=["bpmf-sample-options2"],
 )
 @pytest.mark.parametrize(
     ("name", "method", "options"),

@@ -64,6 +64,7 @@ for size in (1_000, 70_000):
 """
 
 
+@pytest.mark.slow
 def test_long_rows_compile_where_there_are_several_threads():
     """XLA shares long rows out to threads; code inside a kernel cannot call those."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PJRT_NPROC": "4"}
@@ -113,7 +114,8 @@ def test_what_is_traced_in_the_arguments_of_a_partial_is_an_argument_of_each_cal
     np.testing.assert_array_equal(found, [[1, 1, 1], [2, 1, 1]])
 
 
-@pytest.mark.tiers(slow=["linear-gaussian-ibp", "dp-mixture", "bpmf"])
+@pytest.mark.tiers(exhaustive=["bpmf", "lda"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["linear-gaussian-ibp", "lda", "dp-mixture", "bpmf"])
 def test_models_run_where_jax_looks_for_leaks(name):
     model, data = registry.get(name).example()

@@ -100,6 +100,13 @@ TWINS = {
 }
 
 
+@pytest.mark.tiers(
+    exhaustive=[
+        "no topics of documents",
+        "the concentration of one word for all",
+        "the token itself counts",
+    ]
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", TWINS)
 def test_a_kernel_with_a_fault_is_caught(fault, monkeypatch):

@@ -68,6 +68,7 @@ def assert_trees(found, expected, **tolerance):
         np.testing.assert_allclose(leaf, other, **tolerance)
 
 
+@pytest.mark.tiers(exhaustive=["vectors"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_marginal_is_the_product_of_predictions(name):
     family, values = CASES[name]
@@ -369,6 +370,7 @@ def test_long_vectors_have_the_predictions_of_short_sums(monkeypatch):
     np.testing.assert_allclose(again[1], moved, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_mixture_of_long_vectors_compiles():
     """XLA refuses a fused loop with a sum over thousands of values."""
     values = np.random.default_rng(0).normal(size=(40, 14))

@@ -69,7 +69,7 @@ def check_posterior(prior, num_items, num_chains=8_000):
     check_means(found, expected, title="mixture", max_standard_error=0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_unobserved_items_are_summed_out():
     check_posterior(mf.FlexiblePrior(WEIGHTS, num_unobserved=2), 7)
 
@@ -182,7 +182,7 @@ def one_more_by_size(groups):
     return weights / weights.sum()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_topics_of_new_documents_are_the_sum_over_tables_and_their_topics():
     cells = np.array([[5, 1, 0], [1, 6, 0], [2, 2, 0]])  # the last topic is one that has no table
     draw = {
@@ -373,7 +373,7 @@ def test_held_out_words_of_a_document_that_has_none_are_refused():
         model.held_out_probabilities(None, WITH_WORDS, np.array([0, 1]), np.array([0, 0]))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_tables_weighed_in_rows_are_those_weighed_at_once(monkeypatch):
     """The same draws, and no table is copied for a token."""
     generator = np.random.default_rng(3)

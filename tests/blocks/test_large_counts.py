@@ -49,6 +49,7 @@ def both(request):
     return with_tables, compact
 
 
+@pytest.mark.tiers(exhaustive=["hdp", "pam"])
 def test_draws_without_tables_are_the_same(both):
     with_tables, compact = both
     assert not any(name.endswith("_counts") for name in compact.draws)
@@ -87,8 +88,7 @@ def test_documents_have_the_same_topics(both):
     check_same(answers)
 
 
-@pytest.mark.tiers(exhaustive=["pam"])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_new_documents_have_the_same_topics(both):
     answers, new = [], tokens(4, 12, 20, seed=1)
     for post in both:

@@ -42,7 +42,7 @@ def with_missing(name):
     return np.where(IS_MISSING, np.nan, CELLS[name])
 
 
-@pytest.mark.tiers(slow=["counts"], exhaustive=["binary", "categories"])
+@pytest.mark.tiers(slow=["counts"], exhaustive=["binary", "categories", "normal", "zero-inflated"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_missing_cell_is_as_one_that_was_never_there(name):
     """Marginal and predictive densities are those of each column's observed cells alone."""
@@ -85,7 +85,7 @@ def test_a_missing_cell_is_as_one_that_was_never_there(name):
     np.testing.assert_allclose(predicted, expected_predicted, rtol=2e-5, atol=1e-4)
 
 
-@pytest.mark.tiers(slow=["categories", "normal"], exhaustive=["binary"])
+@pytest.mark.tiers(slow=["categories", "normal"], exhaustive=["binary", "counts", "zero-inflated"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_row_that_leaves_and_joins_leaves_no_trace(name):
     family, values = FAMILIES[name], jnp.asarray(with_missing(name))
@@ -148,7 +148,7 @@ def test_a_step_leaves_the_joint_distribution_as_it_is(sweep):
     check_step("missing cells", NETWORK, step, base=based_on(PATTERN))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_table_without_a_cell_gives_the_prior_back():
     step = whole_step(NETWORK.sampler())
     check_step("likelihood off", NETWORK, step, base=based_on(np.full((8, 2), np.nan)))
@@ -182,7 +182,7 @@ def fitted():
     return mf.sample(mf.DPMixture(family=COLUMNS), TABLE, split_merge=1, **RUN)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_missing_cells_are_predicted_in_their_groups(fitted):
     prediction = fitted.predict(quantiles=(0.05, 0.95))
     truth = WHOLE[prediction.rows, prediction.columns]
@@ -198,6 +198,7 @@ def test_missing_cells_are_predicted_in_their_groups(fitted):
     assert len({*zip(KINDS.tolist(), labels.tolist(), strict=True)}) <= 8
 
 
+@pytest.mark.slow
 def test_predictive_distributions_are_those_of_the_group_of_the_row(fitted):
     model, data = fitted.model, fitted.data
     draw = {name: jnp.asarray(each[0, -1]) for name, each in fitted.draws.items()}
@@ -227,7 +228,7 @@ def test_predictive_distributions_are_those_of_the_group_of_the_row(fitted):
     np.testing.assert_allclose(found_means, means, rtol=2e-3, atol=5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_new_rows_may_have_missing_cells(fitted):
     new = np.array([[14.0, np.nan, np.nan], [np.nan, 13.0, 0.0], [np.nan, 20.0, np.nan]])
     with warnings.catch_warnings():
@@ -240,7 +241,7 @@ def test_new_rows_may_have_missing_cells(fitted):
     np.testing.assert_allclose(fitted.transform(mf.Dense(new)).sum(axis=1), 1, rtol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_runs_are_saved_resumed_and_compared(fitted, tmp_path):
     model = mf.MixtureOfGaussians(3, family=COLUMNS)
     whole = mf.sample(model, TABLE, **RUN)
@@ -254,7 +255,7 @@ def test_runs_are_saved_resumed_and_compared(fitted, tmp_path):
     assert "three" in str(table)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_mixtures_of_counts_in_columns(fitted):
     counts = np.where(np.isnan(TABLE), np.nan, GENERATOR.poisson(1 + 4 * KINDS[:, None], (90, 3)))
     model = mf.DPMixture(1.0, family=mf.IndependentColumns(mf.GammaPoisson(1.0, 0.5)))
@@ -268,7 +269,7 @@ def test_mixtures_of_counts_in_columns(fitted):
 KINDS_OF_COLUMNS = [None, mf.BetaBinary(), None, mf.GammaPoisson(1.0, 0.2)]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_columns_of_several_kinds_keep_to_their_values():
     columns = [
         WHOLE[:, 1],
@@ -291,7 +292,7 @@ def test_columns_of_several_kinds_keep_to_their_values():
     assert np.all(np.isfinite(post.predict(new_rows=table[:4]).mean))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_categories_have_the_probability_of_each_value():
     """By the counts of the group of the row, a column at a time; columns may have other values."""
     table = np.array([[0.1, 0, 2], [0.0, 0, 2], [9.0, 1, np.nan], [9.1, 1, 0], [9.2, np.nan, 0]])
@@ -323,7 +324,9 @@ def test_categories_have_the_probability_of_each_value():
 MIXED = mf.MixedColumns([NORMAL, mf.DirichletMultinomial(4), mf.GammaPoisson(1.5, 0.5)]).standard()
 
 
-@pytest.mark.tiers(slow=["zero-inflated"], exhaustive=["binary"])
+@pytest.mark.tiers(
+    slow=["zero-inflated"], exhaustive=["binary", "categories", "counts", "mixed", "normal"]
+)
 @pytest.mark.parametrize("name", [*FAMILIES, "mixed"])
 def test_single_cells_are_those_of_rows(name):
     """Their densities as of rows without another cell, their draws with the predictive means."""

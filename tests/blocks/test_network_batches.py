@@ -100,22 +100,24 @@ def choose_platform(platform, monkeypatch, *, cells=6, sums=2):
 LATER = [pytest.param(name, marks=pytest.mark.slow) for name in ("paths", "hierarchy")]
 
 
-@pytest.mark.tiers(slow=["gpu-topics"], exhaustive=["cpu-hierarchy", "gpu-paths"])
+@pytest.mark.tiers(
+    exhaustive=["cpu-hierarchy", "cpu-paths", "cpu-topics", "gpu-paths", "gpu-topics"]
+)
 @pytest.mark.parametrize("model", ["topics", *LATER])
 def test_a_sweep_of_batches_against_enumeration(model, platform):
     del platform
     check(model)
 
 
+@pytest.mark.tiers(exhaustive=["paths", "topics"])
 @pytest.mark.slow
-@pytest.mark.tiers(exhaustive=["topics"])
 @pytest.mark.parametrize("model", MODELS)
 def test_a_sweep_by_the_kernel_against_enumeration(model, monkeypatch):
     choose_platform("gpu", monkeypatch)
     check(model, num_chains=2_000, in_kernel=True)
 
 
-@pytest.mark.tiers(exhaustive=["paths"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("model", ["topics", *LATER])
 def test_draws_on_accelerators_do_not_depend_on_blocks(model, monkeypatch):
     network = MODELS[model].at(DATA)
@@ -145,6 +147,7 @@ def test_draws_on_accelerators_do_not_depend_on_blocks(model, monkeypatch):
             np.testing.assert_array_equal(chains, whole[name])
 
 
+@pytest.mark.tiers(exhaustive=["gpu"])
 def test_first_tokens_join_groups_in_use_where_nearly_all_is_left_to_new_ones(platform):
     del platform
     # all groups in use have exp(-1000) or so of a batch together
@@ -270,7 +273,7 @@ def test_a_kernel_that_leaves_something_out_is_caught(model, monkeypatch):
         check(model, num_chains=2_000, in_kernel=True)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_proportions_that_are_not_drawn_are_caught(monkeypatch):
     def means(keys, distribution, counts, hyperparameters):
         shapes, _ = distribution.weight_shapes(counts, hyperparameters)

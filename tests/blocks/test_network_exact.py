@@ -404,7 +404,8 @@ def pairs_of_paths(values, numpy):
     return (pairs[..., None] == numpy.arange(64)).astype(float)
 
 
-@pytest.mark.tiers(slow=["parallel-cpu", "parallel-gpu"])
+@pytest.mark.tiers(exhaustive=["sequential-cpu"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sweep", "platform"), [("sequential", "cpu"), ("parallel", "cpu"), ("parallel", "gpu")]
 )
@@ -553,7 +554,8 @@ def assert_in_proportion(network, names):
         assert np.count_nonzero(table) == len(of_state)
 
 
-@pytest.mark.tiers(slow=["nested", "two sides"])
+@pytest.mark.tiers(exhaustive=["topics"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HIERARCHIES)
 def test_conditionals_of_a_hierarchy_are_in_proportion_to_the_joint_density(name):
     network = mf.Network(**HIERARCHIES[name])

@@ -92,9 +92,10 @@ def check(title, blocks, joint):
 
 
 @pytest.mark.tiers(
-    slow=["all families", "concentrations of each", "hierarchy", "topics"],
+    slow=["all families", "hierarchy", "topics"],
     exhaustive=[
         "a process a document",
+        "concentrations of each",
         "likelihood off",
         "nested",
         "nested, together",
@@ -126,7 +127,7 @@ def test_a_hierarchy_that_loses_the_weight_of_an_emptied_group_is_caught():
         check("forgetful", blocks, ())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_concentrations_whose_sum_is_left_out_are_caught(monkeypatch):
     def of_sizes_alone(key, total, sizes):
         return jnp.sum(jnp.log1p(sizes))
@@ -136,7 +137,7 @@ def test_concentrations_whose_sum_is_left_out_are_caught(monkeypatch):
         check("the sum left out", *CASES["concentrations of each"])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_concentrations_that_see_no_repeated_word_are_caught(monkeypatch):
     def of_new_ones_alone(ranks, concentration):
         return ranks[0] * jnp.log(concentration)

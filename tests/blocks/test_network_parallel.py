@@ -216,6 +216,7 @@ def with_a_few(network, key, state):
     return all_at_once(network, of_all, state)
 
 
+@pytest.mark.slow
 def test_a_parallel_sweep_against_enumeration():
     check_partitions(all_at_once, mf.PitmanYor(1.2, 0.4))
 
@@ -227,7 +228,7 @@ def test_a_naive_parallel_sweep_is_caught_by_enumeration(monkeypatch):
         check_partitions(all_at_once, mf.PitmanYor(1.2, 0.4))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_step_with_a_few_sequential_updates_against_enumeration():
     check_partitions(with_a_few, mf.DirichletProcess(1.2))
 
@@ -282,6 +283,7 @@ def test_tables_counted_at_once():
     check_means({"tables": found}, {"tables": np.array([expected(k) for k in range(4)])})
 
 
+@pytest.mark.slow
 def test_tables_of_restaurants_without_a_flat_index_are_the_same(monkeypatch):
     generator = np.random.default_rng(0)
     counts = jnp.asarray(generator.integers(0, 4, (30, 7)) * (generator.random((30, 7)) < 0.5))
@@ -301,6 +303,7 @@ def test_tables_of_restaurants_without_a_flat_index_are_the_same(monkeypatch):
     np.testing.assert_array_equal(tables_of[0], tables_of[2])
 
 
+@pytest.mark.slow
 def test_customers_that_are_counted_a_few_at_a_time_are_the_same(monkeypatch):
     """Many for a small table, so that it takes several turns; with empty cells, and cells cut."""
     generator = np.random.default_rng(1)
@@ -326,6 +329,7 @@ def test_documents_times_topics_may_exceed_what_32_bits_can_index(model, sweep):
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
 
 
+@pytest.mark.slow
 def test_a_sweep_in_blocks_of_tokens_is_the_same(monkeypatch):
     network = mf.Network(group=mf.Block(mf.DirichletProcess(1.0)), word=words("group")).at(FIVE)
     hyperparameters = {
@@ -351,7 +355,7 @@ def test_a_sweep_that_is_none_is_refused():
         network.sampler(sweep="x")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_chain_starts_from_a_few(monkeypatch):
     monkeypatch.setattr(starting, "_FIRST", 3)
     network = mf.Network(**CASES["nested, together"][0])
@@ -378,6 +382,7 @@ def test_slots_grow():
     assert np.max(post.draws["num_topic"]) > 1
 
 
+@pytest.mark.slow
 def test_two_hierarchies_drawn_together_keep_their_groups():
     # "super" comes before "sub" in the network and after it in the alphabet
     network = mf.Network(**CASES["nested, together"][0])
@@ -401,6 +406,7 @@ def test_two_hierarchies_drawn_together_keep_their_groups():
         assert used == [[*range(size)]] * 20, name
 
 
+@pytest.mark.slow
 def test_a_start_of_words_that_the_first_few_tokens_do_not_have(monkeypatch):
     # the probabilities of such a word are too small for floats in all topics
     monkeypatch.setattr(starting, "_FIRST", 20)

@@ -62,6 +62,7 @@ def test_hdp_keeps_a_share_for_new_groups():
     np.testing.assert_allclose(category_probabilities(network, draw, "word")[free], 0.2, rtol=1e-5)
 
 
+@pytest.mark.tiers(exhaustive=["by itself", "path", "two sides"])
 @pytest.mark.parametrize("kind", ["path", "two sides", "by itself", "function"])
 def test_sums_over_indicators_written_out(kind):
     data = tokens(document=3, item=2, word=4)
@@ -108,6 +109,7 @@ def test_sums_over_indicators_written_out(kind):
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_real_values_mix_means_and_variances():
     data = mf.Tokens({"user": GENERATOR.integers(0, 3, 60)}, {"user": 3}, {"x": 9 + _normal(60)})
     network = mf.Network(
@@ -125,6 +127,7 @@ def test_real_values_mix_means_and_variances():
     np.testing.assert_allclose(found.variance, second, rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_draws_of_a_smaller_capacity_are_padded_without_harm():
     """A slot that a later draw opened holds zeros in an earlier one."""
     model = mf.DPMixture(concentration=1.0, family=mf.NormalInverseGamma())
@@ -180,6 +183,7 @@ def test_new_documents_against_enumeration():
         check_means({"theta": sums(wrong)}, {"theta": expected}, title="a broken twin")
 
 
+@pytest.mark.slow
 def test_new_levels_of_other_columns_are_refused():
     network = mf.Network(topic=mf.Block(mf.Dirichlet(2), by="document"), word=WORD)
     network, draw = a_draw(network, DATA)

@@ -107,7 +107,7 @@ def test_the_engine_grows_a_chain():
     np.testing.assert_allclose(weights, 1, atol=1e-5)
 
 
-@pytest.mark.tiers(slow=["mixed", "topics"])
+@pytest.mark.tiers(slow=["mixed"], exhaustive=["topics"])
 @pytest.mark.parametrize("network", [TOPICS, MIXED], ids=["topics", "mixed"])
 def test_fused_plain_and_vectorized_chains_agree(network, monkeypatch):
     def fresh_step():

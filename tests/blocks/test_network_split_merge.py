@@ -77,17 +77,18 @@ def test_splits_and_merges_against_enumeration():
     check_partitions(blocks(PITMAN_YOR), FIVE)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_splits_and_merges_of_rows_with_missing_cells_against_enumeration():
     check_partitions({"group": mf.Block(PITMAN_YOR), **GAPS}, FIVE)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_splits_and_merges_with_one_particle_against_enumeration(monkeypatch):
     monkeypatch.setattr(split_merge, "_WIDEST", 0)
     check_partitions(blocks(PITMAN_YOR), FIVE)
 
 
+@pytest.mark.slow
 def test_partitions_without_a_likelihood_are_those_of_the_prior():
     same = Tokens({"word": np.zeros(5, int)}, {"word": 1})
     nothing = observed(mf.DirichletMultinomial(1, 0.5), "group")
@@ -151,7 +152,7 @@ def test_particles_against_enumeration(monkeypatch):
     check_particles(monkeypatch)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_filter_that_does_not_keep_the_present_state_is_caught(monkeypatch):
     right = split_merge._resampled
     monkeypatch.setattr(
@@ -215,7 +216,7 @@ def test_a_step_leaves_the_joint_distribution_as_it_is(sweep):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_merged_mode_is_left():
     """Two clusters in ten dimensions, started as one.
 

@@ -134,6 +134,7 @@ def test_splits_and_merges_of_shared_groups_against_enumeration(num_scans):
     check_partitions(num_scans=num_scans)
 
 
+@pytest.mark.tiers(exhaustive=["proposal"])
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["Jacobian", "proposal"])
 def test_a_ratio_that_leaves_a_factor_out_is_caught(fault, monkeypatch):

@@ -93,7 +93,7 @@ def test_draws_and_quantiles_of_cells_are_those_of_the_mixture(rated):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_known_parents_and_functions_of_parents():
     data = mf.Tokens(
         {"user": GENERATOR.integers(0, 4, 60), "item": GENERATOR.integers(0, 3, 60)},
@@ -132,7 +132,7 @@ def test_known_parents_and_functions_of_parents():
     check_means({"below": drawn <= values}, {"below": means}, title="draws")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_entries_of_mixtures_of_gaussians():
     centres = np.where(GENERATOR.random(30)[:, None] < 0.4, [0.0, 8.0], [5.0, -2.0])
     data = mf.Dense(centres + GENERATOR.normal(size=(30, 2)))

@@ -101,6 +101,7 @@ def test_columns_of_rows_in_a_network_are_matched_and_cells_may_be_missing():
     np.testing.assert_allclose(wide.families[0].location, known.normal.location[0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_far_from_zero_finds_groups_says_its_prior_and_keeps_it(tmp_path):
     """Without an alarm; the model that is saved states what was chosen."""
     data = tokens(price=VALUES + 1e6)

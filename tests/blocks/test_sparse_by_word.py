@@ -43,7 +43,8 @@ def left_in(moved):
     return moved_without_leaving
 
 
-@pytest.mark.tiers(slow=["paths"])
+@pytest.mark.tiers(exhaustive=["topics"])
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [FLAT, PATHS], ids=["topics", "paths"])
 def test_sweeps_of_five_tokens_against_enumeration(network, monkeypatch):
     if network is FLAT:  # an entry holds one token, so that topics with more have several
@@ -51,26 +52,27 @@ def test_sweeps_of_five_tokens_against_enumeration(network, monkeypatch):
     check_five_tokens(network, sparse.sweep)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_token_that_is_not_taken_out_first_is_caught(monkeypatch):
     monkeypatch.setattr(sparse._SweepByWord, "moved", left_in(sparse._SweepByWord.moved))
     with pytest.raises(AssertionError, match="five tokens"):
         check_five_tokens(FLAT, sparse.sweep)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_counts_of_the_first_level_that_stay_behind_are_caught(monkeypatch):
     monkeypatch.setattr(sparse._SweepByWord, "moved_first", lambda self, first, *moved: first)
     with pytest.raises(AssertionError, match="five tokens"):
         check_five_tokens(PATHS, sparse.sweep)
 
 
+@pytest.mark.slow
 def test_a_token_whose_document_has_18_topics_among_150_has_its_conditional(monkeypatch):
     monkeypatch.setattr(sparse.Packing, "of", lambda num_topics: sparse.Packing(2))
     check_a_long_list(sparse.sweep)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_path_among_60_in_a_long_document_has_its_conditional():
     generator = np.random.default_rng(2)
     columns = {"document": np.repeat([0, 1], [80, 20]), "word": generator.integers(0, 3, 100)}
@@ -114,7 +116,7 @@ def check_joint(name):
     check_step(f"sparse, {name}", JOINT[name], whole_step(JOINT[name].sampler(sweep="sparse")))
 
 
-@pytest.mark.tiers(exhaustive=["fixed", "process"])
+@pytest.mark.tiers(exhaustive=["fixed", "learned", "process"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", JOINT)
 def test_a_step_leaves_the_joint_distribution_as_it_is(all_by_word, name):

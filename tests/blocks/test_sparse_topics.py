@@ -84,6 +84,7 @@ def test_sums_that_a_token_leaves_behind_are_caught(monkeypatch):
         check_sums()
 
 
+@pytest.mark.slow
 def test_the_first_token_of_a_word_with_forty_topics_among_150_has_its_conditional(monkeypatch):
     monkeypatch.setattr(sparse.Packing, "of", lambda num_topics: sparse.Packing(2))
     check_a_long_list(sweep)
@@ -100,7 +101,7 @@ def check_joint(name):
     check_step(f"sparse, {name}", JOINT[name], whole_step(JOINT[name].sampler(sweep="sparse")))
 
 
-@pytest.mark.tiers(exhaustive=["fixed"])
+@pytest.mark.tiers(exhaustive=["fixed", "learned"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", JOINT)
 def test_a_step_leaves_the_joint_distribution_as_it_is(name):
@@ -123,7 +124,7 @@ def test_five_thousand_topics_compile_to_one_kernel(name):
     assert np.all((after.values["topic"] >= 0) & (after.values["topic"] < 5_000))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_growing_number_of_topics_asks_for_more_slots_and_finishes():
     post = mf.sample(
         mf.HDPLDA(),

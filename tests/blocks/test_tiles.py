@@ -55,12 +55,14 @@ def check_against_enumeration(title, *, words=WORDS, data=DATA, num_chains=20_00
     )
 
 
+@pytest.mark.tiers(exhaustive=["2"])
 @pytest.mark.parametrize("num_groups", [2, pytest.param(32, marks=pytest.mark.slow)])
 def test_a_sweep_against_enumeration(num_groups, monkeypatch):
     monkeypatch.setattr(tile_layout, "num_groups", lambda *sizes: num_groups)
     check_against_enumeration(f"{num_groups} groups")
 
 
+@pytest.mark.slow
 def test_a_sweep_of_a_single_word_leaves_the_prior_as_it_is():
     words = mf.Block(mf.DirichletMultinomial(1, 0.4), by="topic", observed=True)
     data = Tokens(COLUMNS | {"word": [0] * 6}, {"document": 4, "word": 1})
@@ -172,6 +174,6 @@ print("agrees")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_tiles_of_several_devices_give_the_draws_of_one_in_a_part_of_its_memory():
     assert run_on_eight_devices(PROGRAM) == ["agrees"]

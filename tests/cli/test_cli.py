@@ -87,6 +87,7 @@ def test_a_run_is_not_overwritten_unless_told_and_resumes(finished, matrix, caps
     assert "alpha was 1.0 and is now 2.0" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_annealed_runs_are_made_by_their_flags(matrix, tmp_path, capsys):
     out = tmp_path / "annealed"
@@ -207,7 +208,7 @@ def test_settings_are_split_between_model_and_method():
     assert options["resample_fn"] == "stratified"  # the verb takes the name
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_model_of_functions_is_fitted_with_a_likelihood(tmp_path):
     np.save(tmp_path / "counts.npy", np.random.default_rng(0).poisson(2.0, (12, 3)))
     arguments = ["fit", "feature-model", str(tmp_path / "counts.npy"), "--out"]
@@ -326,7 +327,7 @@ def test_a_reader_who_leaves_does_not_end_a_command():
     assert (result.returncode, result.stderr) == (0, "done\n")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_demo_ends_with_a_result_that_its_chains_agree_on(tmp_path):
     """Compiled as a user's is: it runs for longer than it compiles."""
     environment = os.environ.copy()
@@ -363,7 +364,7 @@ def test_what_comes_next_is_said_by_what_was_read():
         assert words in next_command(mf.BPMF(1), data, Path("out"), is_matrix=is_matrix)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ratings_are_held_out_and_scored_in_the_report(tmp_path, capsys):
     _, data = registry.get("bpmf").example()
     lines = [

@@ -35,7 +35,7 @@ def fit(tmp_path, *arguments):
     return cli.run(["fit", *arguments, "--out", str(tmp_path / "run"), "--no-progress"])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_features_of_users_and_items_are_read_matched_and_kept(tmp_path, capsys):
     ratings, users, movies = written(tmp_path)
     more = ["--chains", "1", "--samples", "3", "--warmup", "1", "--set", "num_factors=1"]
@@ -122,6 +122,7 @@ def test_features_without_ratings_are_named(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_features_of_new_users_that_cannot_be_are_refused(tmp_path, capsys):
     post, run = small_run(tmp_path)
     with pytest.raises(ValueError, match=r"row_features= from what is known of the row$"):

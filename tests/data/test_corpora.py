@@ -117,7 +117,7 @@ def test_pairs_are_words_of_documents_and_repeats_count(tmp_path):
         read_tokens(path, form="pairs", columns=["user", "item", "rating"])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_command_line(tmp_path, capsys):
     np.save(tmp_path / "counts.npy", np.random.default_rng(0).poisson(1.0, (6, 5)))
     write(tmp_path / "words.txt", "a\nb\nc\nd\ne\n")

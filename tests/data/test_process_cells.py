@@ -136,7 +136,7 @@ refusal(lambda: mf.SparseBinary.from_process_rows(ones(slice(0, 40)), mesh=mesh)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_processes_with_a_part_of_the_cells_each_have_the_run_of_the_whole(tmp_path):
     """Broken twin: cells laid out without those of the second process."""
     first, second = printed(PROGRAM, str(tmp_path))

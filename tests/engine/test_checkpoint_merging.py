@@ -87,6 +87,7 @@ def test_large_files_are_left_alone(tmp_path, monkeypatch):
     assert steps_in(folder) == list(range(1, 91))
 
 
+@pytest.mark.slow
 def test_a_draw_is_written_a_few_times_however_long_the_run(tmp_path, monkeypatch):
     _, num_bytes = saved_directly(tmp_path / "run", 512)
     assert num_bytes < 4 * 512 * 1_068

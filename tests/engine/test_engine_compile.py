@@ -72,6 +72,7 @@ def test_a_lower_level_is_asked_for_where_the_user_chose_none(monkeypatch):
     assert sampler.compiler_options() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not executables.has_known_options(), reason="none is known for this jaxlib")
 def test_options_of_the_run_loop_and_of_the_algorithm_reach_the_compiler(monkeypatch):
     asked = []

@@ -37,7 +37,7 @@ def assert_same_where_both_have_slots(small, large):
     np.testing.assert_array_equal(small.state.active, large.state.active[:, :num_slots])
 
 
-@pytest.mark.tiers(exhaustive=["1.0-vectorized", "1e-09-sequential"])
+@pytest.mark.tiers(exhaustive=["1.0-vectorized", "1e-09-sequential", "1e-09-vectorized"])
 @pytest.mark.parametrize("method", ["sequential", "vectorized"])
 @pytest.mark.parametrize("chunk_seconds", [1e-9, 1.0])
 def test_growing_gives_the_draws_of_large_capacity(method, chunk_seconds):
@@ -181,7 +181,7 @@ def test_growth_stops_at_the_limit_first_and_the_limit_is_enough_for_those_who_n
     assert result.capacity == {"slots": 12}
 
 
-@pytest.mark.tiers(slow=["1.0-sequential", "1e-09-vectorized"])
+@pytest.mark.tiers(slow=["1.0-sequential", "1e-09-vectorized"], exhaustive=["1.0-vectorized"])
 @pytest.mark.parametrize("method", ["sequential", "vectorized"])
 @pytest.mark.parametrize("chunk_seconds", [1e-9, 1.0])
 def test_beyond_the_limit_the_draws_so_far_are_returned_with_a_warning(method, chunk_seconds):

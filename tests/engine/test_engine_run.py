@@ -121,6 +121,7 @@ def test_threads_change_no_bit(monkeypatch):
     assert_same_run(threaded, alone)
 
 
+@pytest.mark.slow
 def test_settings_of_the_callers_thread_hold_in_all_chains():
     # contexts of JAX are local to a thread; chains that run in threads must not lose them
     with jax.enable_x64(True):

@@ -40,7 +40,7 @@ def look(monkeypatch):
     return lambda function: monkeypatch.setitem(LOOK, "now", function)
 
 
-@pytest.mark.tiers(slow=["1-15", "2-2"])
+@pytest.mark.tiers(slow=["1-15", "2-2"], exhaustive=["2-15"])
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("num_chains", [1, 2])
 def test_a_signal_reaches_a_run_whose_steps_became_slow_by_growth(
@@ -192,6 +192,7 @@ def test_one_ctrl_c_ends_a_run_whose_step_hangs(monkeypatch, look):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.slow
 def test_no_alarm_while_a_program_is_compiled(monkeypatch):
     monkeypatch.setattr(supervisor, "LEAST_SECONDS", 0.3)
     monkeypatch.setattr(supervisor, "POLL_SECONDS", 0.01)

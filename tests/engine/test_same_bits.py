@@ -46,7 +46,7 @@ def test_what_differs_is_counted(monkeypatch):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_of_a_model_is_compiled_where_the_caller_has_switched_compiling_off():
     """Shapes of a chunk are found by a trace too, in which loops are unrolled without programs."""
     x = np.random.default_rng(0).normal(size=(6, 4))

@@ -108,6 +108,7 @@ def without(gram, cross, z, x):
     return gram - jnp.outer(z, z), cross - jnp.outer(z, x)
 
 
+@pytest.mark.slow
 def test_rows_that_come_and_go_keep_single_precision():
     """Strengths of 1e4, features that one row has: what plain rank-one updates lose digits on."""
     rng = np.random.default_rng(5)
@@ -148,6 +149,7 @@ def test_rows_that_come_and_go_keep_single_precision():
     np.testing.assert_allclose(single.mean * order, exact.mean, rtol=0, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_rows_that_alone_tell_features_apart_keep_single_precision(monkeypatch):
     """More features than rows, strengths of 5e3: 1 - z M z lost its digits, and M grew to 1e20.
 

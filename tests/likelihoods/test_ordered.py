@@ -231,6 +231,7 @@ def thresholds_and_exact(num_steps=3):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_thresholds_have_their_posterior():
     moved, samples, exact = thresholds_and_exact()
     assert moved.mean() > 0.5
@@ -245,7 +246,7 @@ def test_thresholds_that_forget_the_way_back_are_caught(monkeypatch):
         check_means(samples, exact)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_thresholds_of_many_cells_are_drawn_afresh_every_time():
     generator = np.random.default_rng(3)
     eta = jnp.asarray(generator.normal(size=40_000), float)

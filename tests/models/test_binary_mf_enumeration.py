@@ -300,11 +300,6 @@ CASES = {
 }
 
 
-def test_the_chain_quickly():
-    """Weights kept, cells missing, at a standard error that seconds allow."""
-    check_case(Case(), num_chains=1_000, num_steps=30, max_standard_error=0.01)
-
-
 @pytest.mark.tiers(
     exhaustive=[
         "collapsed",

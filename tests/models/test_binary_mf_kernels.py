@@ -117,8 +117,7 @@ def test_the_update_of_hyperparameters_alone(collapsed):
     Setup(model, False, collapsed).check(partial(update_hyperparameters, model))
 
 
-@pytest.mark.tiers(exhaustive=["slice"])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "weight_rate", [dist.Gamma(8.0, 10.0), dist.LogNormal(-0.3, 0.4)], ids=["conjugate", "slice"]
 )
@@ -150,7 +149,7 @@ def test_the_whole_step(model, weights):
     Setup(model, collapsed=weights == "collapsed").check(whole_step(model, weights=weights))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_whole_step_of_whole_rows():
     model = make("gaussian", priors=FINITE, hyperparameters=PRIORS, **KNOWN)
     setup = Setup(model, collapsed=True)
@@ -192,7 +191,7 @@ def test_columns_that_may_be_emptied_are_caught(monkeypatch):
     must_fail(Setup(model), move(model, "several"))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_singleton_weights_from_the_prior_are_caught(monkeypatch):
     """The rows of W of Gaussian singletons drawn without looking at the row."""
     right = singletons._draw_sum
@@ -226,7 +225,7 @@ def test_precisions_that_are_not_drawn_are_caught(monkeypatch):
     must_fail(Setup(model), partial(updates.update_weights, model), num_steps=6)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_counts_given_to_one_feature_are_caught(monkeypatch):
     """Poisson counts that are not split: a pair gets the whole count of its cells."""
 
@@ -239,7 +238,7 @@ def test_counts_given_to_one_feature_are_caught(monkeypatch):
     must_fail(Setup(model), partial(updates.update_weights, model))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_base_rate_that_counts_missing_cells_is_caught():
     """Missing cells taken for observed zeros."""
     model = make("poisson", hyperparameters=PRIORS)
@@ -307,8 +306,7 @@ def test_a_step_of_the_annealing_leaves_its_tempered_density_invariant(collapsed
     TemperedSetup(model, True, collapsed).check(kernel, key=jax.random.key(32))
 
 
-@pytest.mark.tiers(exhaustive=["missing cells counted"])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", ["power one", "missing cells counted"])
 def test_annealed_missing_cells_in_the_noise_are_caught(monkeypatch, fault):
     """Imputed under the noise of the sweeps, they used to raise the noise scale."""

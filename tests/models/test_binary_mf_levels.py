@@ -50,6 +50,7 @@ def with_levels(*, rows: bool, columns: bool) -> np.ndarray:
     return x
 
 
+@pytest.mark.slow
 def test_the_density_is_that_of_the_cells_about_their_levels():
     state, plain, moved = simulated()
 
@@ -64,7 +65,7 @@ def test_the_density_is_that_of_the_cells_about_their_levels():
     np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_answers_have_the_levels_and_new_rows_those_of_their_own():
     state, plain, moved = simulated()
     draw, rows, columns = draw_of(state), jnp.array([0, 2, 13]), jnp.array([1, 0, 11])

@@ -32,7 +32,7 @@ def counts():
     return state, data, 0.3 + u @ weights @ v.T
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_step_of_the_warm_up_leaves_a_state_of_the_model(counts):
     """Features on both sides and weights above zero, with missing cells."""
     state, data, _ = counts
@@ -87,7 +87,7 @@ def test_counts_are_normal_cells_where_both_numbers_of_features_are_bounded(coun
     assert not normal_cells.is_used(MODEL, mf.Dense(np.zeros((499_991, 10))))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_after_the_annealing_steps_are_those_without_any(counts):
     state, data, _ = counts
 

@@ -29,7 +29,7 @@ def test_splits_and_merges_with_weights_kept(missing):
     Setup(model, missing).check(kernel)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_weights_kept_through_splits_and_merges_are_caught():
     """The weights as they were before the proposals, new ones for new features alone."""
     model = make("gaussian", hyperparameters=SPLIT)

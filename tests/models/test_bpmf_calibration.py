@@ -108,7 +108,7 @@ def test_three_by_three_is_what_hamiltonian_chains_say():
             compared(by_gibbs(noise, degrees=degrees), theirs)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_nine_of_ten_cells_lie_in_their_intervals():
     """90 % intervals of 36,000 simulated cells that were held out: 90 +- 1.5 %."""
     generator = np.random.default_rng(0)

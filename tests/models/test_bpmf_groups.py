@@ -201,6 +201,7 @@ def agreement(truth, labels):
     return np.mean(alike == (labels[:, None] == labels))
 
 
+@pytest.mark.slow
 def test_a_chain_starts_from_several_groups_where_there_are_no_splits():
     _, _, data, people = clustered()
     model = mf.BPMF(2, people, row_classes="job", mixture=(mf.HDP(), mf.DirichletProcess()))
@@ -222,6 +223,7 @@ def test_a_chain_starts_from_several_groups_where_there_are_no_splits():
     assert float(hyperparameters["weights"].sum() + hyperparameters["rest"]) == pytest.approx(1)
 
 
+@pytest.mark.tiers(exhaustive=["0"])
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_clear_clusters_are_found_from_the_default_start(seed):
@@ -245,7 +247,7 @@ def classed():
     return truth, means, people, mf.sample(model, data, seed=0, **RUN | {"num_chains": 1})
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_classes_have_weights_of_their_own(classed, tmp_path):
     truth, _, _, post = classed
     assert post.model.row_features is None

@@ -92,7 +92,7 @@ def test_what_was_not_named_is_refused_in_words(gathered, monkeypatch):
     assert not kept_cells.are_kept(model.sampler(), model, data, named, num_draws=1)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_cells_of_few_values_have_their_averaged_probabilities():
     _, cells, data = ratings()
     ones = mf.Entries(data.rows, data.columns, (np.asarray(data.values) > 0) * 1.0, data.shape)

@@ -55,7 +55,7 @@ def test_the_step_without_features_leaves_the_joint_distribution_alone():
     check(plain(), "plain", num_replicates=2_048)
 
 
-@pytest.mark.tiers(exhaustive=["classes", "mixture", "parts", "separate"])
+@pytest.mark.tiers(exhaustive=["classes", "linked groups", "mixture", "parts", "separate"])
 @pytest.mark.parametrize(
     "name",
     [
@@ -73,7 +73,7 @@ def test_the_step_leaves_the_joint_distribution_alone(name):
     check(CASES[name](), name)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_link_that_its_covariance_does_not_know_is_caught(monkeypatch):
     """Broken twin: the covariance drawn as if it had nothing to do with the link."""
     monkeypatch.setattr(link_kernels, "with_link", lambda statistics, *others: statistics)
@@ -82,7 +82,7 @@ def test_a_link_that_its_covariance_does_not_know_is_caught(monkeypatch):
         check(everything(), "link forgotten")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_groups_of_vectors_that_still_have_their_link_are_caught(monkeypatch):
     """Broken twin: groups of the vectors themselves, not of what features leave of them."""
     right = updates.groups.update
@@ -109,7 +109,7 @@ def test_parts_that_have_each_others_precision_are_caught(monkeypatch):
         check(parts(), "precisions mixed up")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_coefficients_whose_mean_is_counted_twice_are_caught(monkeypatch):
     """Broken twin: the mean of all rows drawn as if its prior knew nothing of it."""
     right = coefficients.update
@@ -123,7 +123,7 @@ def test_coefficients_whose_mean_is_counted_twice_are_caught(monkeypatch):
         check(separate(), "mean without its prior")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_move_that_forgets_the_prior_of_the_columns_covariance_is_caught(monkeypatch):
     """Broken twin, of the shift of factors against biases."""
     right = shifts.shift_level
@@ -137,7 +137,7 @@ def test_a_move_that_forgets_the_prior_of_the_columns_covariance_is_caught(monke
         check(plain(), "scale forgotten", num_replicates=2_048)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_scale_of_coefficients_without_its_jacobian_is_caught(monkeypatch):
     """Broken twin: the precision's share of the determinant left out."""
     right = scales.log_density_of_part
@@ -150,7 +150,7 @@ def test_a_scale_of_coefficients_without_its_jacobian_is_caught(monkeypatch):
         check(separate(), "no Jacobian")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_scale_of_all_factors_without_the_prior_of_their_covariance_is_caught(monkeypatch):
     """Broken twin: its degrees of freedom left out, as if the scale were in cells alone."""
     right = scales.log_density_of_factors

@@ -240,6 +240,7 @@ FEW_CELLS = np.divmod([0, 3, 5, 6, 10, 12, 17, 19], 4)
 FEW = {"num_warmup": 10, "num_samples": 10, "num_chains": 2, "seed": 1, "progress": False}
 
 
+@pytest.mark.tiers(exhaustive=["23088.5", "3.0"])
 @pytest.mark.parametrize("value", [3.0, 23_088.5, -2e9, 5e-7])
 def test_one_rating_or_several_alike_are_predicted_at_any_size(value):
     """Their noise started at a variance of 1 whatever the ratings' size: not finite from 1e4 on."""
@@ -402,7 +403,7 @@ def test_groups_of_rows_are_found(grouped):
         post.top_entries("column")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_new_rows_join_the_group_of_their_cells(grouped):
     _, post = grouped
     few = mf.Entries([0, 0, 0], [1, 3, 4], [2.0, 2.0, -2.0], (1, NUM_COLUMNS))
@@ -423,7 +424,7 @@ def test_mixtures_that_cannot_be_are_refused(settings, error, words):
         mf.BPMF(2, **settings)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_new_rows_are_predicted_beside_features_of_rows_columns_and_cells():
     generator = np.random.default_rng(0)
     rows, columns = np.nonzero(generator.random((8, 6)) < 0.7)

@@ -91,7 +91,8 @@ CASES = {
 }
 
 
-@pytest.mark.tiers(slow=["features", "level of the linked", "cells", "part of indicators"])
+@pytest.mark.tiers(exhaustive=["features", "level", "part of indicators"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_moves_have_their_conditional_and_change_no_cell(name):
     make, move, degrees = CASES[name]
@@ -159,7 +160,7 @@ def of_factors(model, state, prepared):
     return lambda t: scales.log_density_of_factor(t, *terms), joint, volumes
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_terms_of_a_factor_follow_the_scales_of_the_others():
     with jax.enable_x64(True):
         _, state, _ = simulated(turned)
@@ -246,7 +247,7 @@ WIDE = NormalInverseWishart(
 )
 
 
-@pytest.mark.tiers(slow=["of_factors"])
+@pytest.mark.tiers(slow=["of_factors"], exhaustive=["of_all_factors", "of_part"])
 @pytest.mark.parametrize("orbit", [of_factors, of_part, of_all_factors])
 def test_scales_have_the_joint_density_with_its_jacobian(orbit):
     with jax.enable_x64(True):
@@ -261,7 +262,7 @@ def test_scales_have_the_joint_density_with_its_jacobian(orbit):
         assert np.ptp(found - wrong) > 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_scale_of_a_factor_has_its_distribution_wherever_it_starts():
     """4,096 starts from the density along the orbit, by quadrature, and one update of each."""
     model, state, data = simulated(turned)

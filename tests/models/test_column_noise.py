@@ -105,6 +105,7 @@ def test_factors_are_drawn_from_their_conditional(monkeypatch, is_broken):
     assert agrees != is_broken
 
 
+@pytest.mark.slow
 def test_columns_without_error_leave_the_common_scale_to_the_others():
     """Two of five have the least noise there is; columns alike are pooled."""
     prior, noise = dist.LogUniform(0.1, 10.0), NoiseOfColumns(jnp.ones(5), jnp.asarray(0.5))
@@ -175,6 +176,7 @@ def set_ends(monkeypatch):
     monkeypatch.setattr(prior_of_noise, "_LEAST", 0.4)
 
 
+@pytest.mark.tiers(exhaustive=["one column counted thrice", "scale without the end"])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
@@ -224,6 +226,7 @@ def test_the_step_of_features_with_noise_by_column(monkeypatch, fault):
 # --- answers --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_columns_divided_by_their_factors():
     model, state, data = linear_state()
     draw = {"z": state.z, "alpha": 1.0, "concentration": 1.0} | {
@@ -243,7 +246,7 @@ def test_answers_are_those_of_columns_divided_by_their_factors():
     assert np.all(np.asarray(pairs[0][0][1]) > 0.25 * (UNIT * FACTORS)[columns] ** 2)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_knows_the_noise_of_its_columns(tmp_path):
     x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     x[:, 1] += 3 * x[:, 0]
@@ -288,7 +291,7 @@ def test_columns_in_different_units_have_noise_of_their_own_unless_stated():
     matched_to(model, data, None, method="smc")[0].annealed(data)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_replicas_share_the_noise_of_columns():
     with pytest.warns(mf.RunWarning):
         post = mf.sample(mf.LinearGaussianIBP(), WIDE, temper=2, **RUN)

@@ -64,6 +64,7 @@ def test_vectors_are_drawn_with_the_precision_of_rows_and_columns(monkeypatch, f
     assert all(agrees) == (forgotten is None)
 
 
+@pytest.mark.slow
 def test_the_density_has_the_noise_of_every_column():
     model = plain(column_noise=True, column_unit=(1.5, 0.5, 4.0))
     noise = NoiseOfColumns(jnp.asarray(FACTORS), jnp.asarray(0.8))
@@ -97,6 +98,7 @@ def test_the_density_has_the_noise_of_every_column():
     np.testing.assert_allclose(joint - alike[0], change, atol=1e-3)
 
 
+@pytest.mark.tiers(exhaustive=["False"])
 @pytest.mark.slow
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_the_step_of_factors_with_noise_by_column(monkeypatch, is_broken):
@@ -142,7 +144,7 @@ def test_the_step_of_factors_with_noise_by_column(monkeypatch, is_broken):
         check(num_replicates=2_048, num_steps=6)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_of_factors_knows_the_noise_of_its_columns(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 1)) @ np.ones((1, 4)) + rng.normal(size=(40, 4)) * [0.1, 0.1, 1, 1]

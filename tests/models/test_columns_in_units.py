@@ -55,6 +55,7 @@ def draw_of(state):
     return {"z": state.u} | {name: getattr(state, name) for name in names}
 
 
+@pytest.mark.tiers(exhaustive=["False"])
 @pytest.mark.parametrize("missing", [False, True])
 def test_the_density_is_that_of_the_scaled_cells_over_the_scales(missing):
     state, plain, scaled = simulated(missing=missing)
@@ -199,7 +200,7 @@ def test_entries_in_different_units_raise_an_alarm_and_ratings_do_not():
     assert not any(data_alarms.unlike_units(post))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_says_that_it_took_columns_in_standard_deviations(tmp_path):
     post = mf.sample(*in_units("bpmf", POWERS), **RUN)
     (note,) = post.meta.notes
@@ -300,7 +301,7 @@ def test_a_run_in_units_of_columns_is_the_run_on_the_scaled_matrix():
     np.testing.assert_array_equal(tree["constant_data"]["column_unit"], POWERS)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_filter_in_units_of_columns_has_the_evidence_of_the_scaled_matrix():
     wide, plain = both_in_units("linear", mf.particle_filter, num_particles=8, progress=False)
     log_unit = float(plain.model.log_unit(plain.data)) - float(wide.model.log_unit(wide.data))
@@ -338,7 +339,7 @@ def test_the_evidence_of_columns_in_units_has_their_jacobian(monkeypatch, is_bro
         assert is_broken != np.allclose(wide - plain, change, rtol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_annealed_run_in_units_of_columns_has_the_evidence_of_the_scaled_matrix():
     options = {"num_particles": 20, "num_runs": 1, "progress": False}
     wide, plain = both_in_units("linear", mf.smc, **options)

@@ -181,7 +181,7 @@ def dense(values, missing=None):
     return Dense(values.astype(jnp.result_type(float)))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_gaussian_features_have_the_evidence_of_the_linear_gaussian_model():
     model = gaussian_model(IndianBuffet(ALPHA, 1.7))
     check(model, dense(GAUSSIAN), gaussian_exact(1.7), num_particles=40, most_error=0.004)
@@ -197,7 +197,7 @@ def test_gaussian_features_in_the_finite_model():
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_noisy_or_with_missing_cells():
     check(
         noisy_or_model(IndianBuffet(ALPHA)), dense(BINARY, MISSING), noisy_or_exact(missing=True),
@@ -205,7 +205,7 @@ def test_noisy_or_with_missing_cells():
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_custom_poisson_likelihood():
     check(
         poisson_model(IndianBuffet(ALPHA)), dense(COUNTS), poisson_exact(),
@@ -251,7 +251,7 @@ def test_a_custom_prior():
     check(model, dense(GAUSSIAN), exact, num_particles=40, most_error=0.004, rejuvenate_every=3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_new_features_that_are_always_accepted_are_caught(monkeypatch):
     """Broken twin of the rejuvenation: features of one row alone drawn from their prior."""
 
@@ -314,7 +314,7 @@ def test_draws_and_predictions(gaussian_post):
     assert "log_joint" in str(post.summary())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_more_rows(gaussian_post):
     new = rows_of(5, seed=2)
     assert gaussian_post.predict(new_rows=new).mean.shape == (15,)

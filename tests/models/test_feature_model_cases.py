@@ -131,7 +131,7 @@ def test_data_and_a_draw_that_has_a_log_joint():
     assert np.isfinite(jax.jit(GAUSSIAN.log_joint, compiler_options=FAST_COMPILE)(draw, data))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_more_room_changes_no_data():
     draw, data = simulate(jax.random.key(0), 32)
     more, again = simulate(jax.random.key(0), 40)

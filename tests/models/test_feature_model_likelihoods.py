@@ -42,7 +42,17 @@ def model_of(name, prior=FINITE):
 
 # Gaussian cells and the noisy-OR have whole steps in test_feature_model_sampler.py; zeros and ones
 # differ from those of the probit in their density alone.
-@pytest.mark.tiers(exhaustive=["bernoulli", "gaussian", "negative binomial", "noisy or", "ordinal"])
+@pytest.mark.tiers(
+    exhaustive=[
+        "bernoulli",
+        "gaussian",
+        "negative binomial",
+        "noisy or",
+        "ordinal",
+        "poisson",
+        "probit",
+    ]
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTS)
 def test_the_whole_step_with_a_likelihood_object(name):
@@ -58,7 +68,7 @@ def with_level():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_whole_step_with_a_level_of_all_rows_in_units_of_columns():
     Setup(with_level()).check(key=49, num_replicates=4_096, num_steps=6)
 
@@ -67,7 +77,7 @@ def without_units(self, x, eta, columns=slice(None)):
     return self.likelihood.log_density(x - self.offset_at(columns), eta)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("forgotten", ["units", "level"])
 def test_units_or_a_level_that_the_sampler_does_not_see_are_caught(forgotten, monkeypatch):
     if forgotten == "units":
@@ -81,7 +91,7 @@ def test_units_or_a_level_that_the_sampler_does_not_see_are_caught(forgotten, mo
         Setup(with_level()).check(key=49, **FEWER)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_degree_of_freedom_that_the_sampler_does_not_see_is_caught(monkeypatch):
     heavy = mf.StudentT(2.5, 0.7)
     monkeypatch.setattr(mf.StudentT, "log_density", lambda self, x, eta: -0.5 * (x - eta) ** 2)
@@ -98,6 +108,7 @@ CELLS = {
 }
 
 
+@pytest.mark.tiers(exhaustive=["noisy or", "poisson"])
 @pytest.mark.parametrize("name", CELLS)
 def test_an_object_says_what_three_functions_say(name):
     likelihood, cells, feature_prior = CELLS[name]
@@ -126,7 +137,7 @@ def test_an_object_says_what_three_functions_say(name):
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_learned_likelihood_from_data_to_predictions(tmp_path):
     values = np.random.default_rng(0).normal(size=(8, 3))
     values[2, 1] = np.nan
@@ -180,10 +191,7 @@ SKEWED = {
 }
 
 
-@pytest.mark.tiers(
-    slow=["negative binomial-False"],
-    exhaustive=["negative binomial-True", "student t-False"],
-)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("by_functions", [False, True])
 @pytest.mark.parametrize("name", SKEWED)
 def test_intervals_are_those_of_the_likelihood(name, by_functions):
@@ -244,6 +252,7 @@ def largest_array(function, *arguments):
     return max(sizes(jax.make_jaxpr(function)(*arguments).jaxpr))
 
 
+@pytest.mark.slow
 def test_cells_by_functions_of_rows_take_little_memory():
     num_rows, num_columns = 400, 3_000
     parts = functions_of(mf.Gaussian(0.5))
@@ -294,6 +303,7 @@ def test_cells_of_units_without_levels_are_refused():
         pointwise.chosen_units(post, units, (np.array([0]), np.array([0])))
 
 
+@pytest.mark.slow
 def test_levels_have_probabilities_that_are_those_of_the_cells():
     likelihood = mf.Ordinal((1, 2, 3), thresholds=(-0.5, 0.8))
     post = posterior_of(mf.FeatureModel(likelihood=likelihood, feature_prior=NORMAL))
@@ -453,7 +463,7 @@ def test_features_of_discrete_cells_have_a_prior_by_default(likelihood):
         assert matched.likelihood.dispersion.mean == 1
 
 
-@pytest.mark.tiers(exhaustive=["None"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("unit", [None, 10.0 ** np.arange(-2, 3)])
 def test_an_offset_is_what_a_cell_has_without_features(unit):
     """Densities and predictions of x about an offset are those of x without it, moved."""

@@ -163,10 +163,6 @@ def test_an_unknown_sweep_is_refused_with_those_there_are(sweep):
 # --- joint distributions --------------------------------------------------------------------------
 
 
-def test_the_whole_step_quickly():
-    Setup(causes()).check(key=41, num_replicates=1_024, num_steps=2)
-
-
 @pytest.mark.tiers(exhaustive=["by_columns", "causes", "counts"])
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [by_columns, mixed_columns, causes, counts])
@@ -181,7 +177,7 @@ def test_the_whole_step_with_rows_drawn_together():
     Setup(model).check(kernel, key=46, num_replicates=1_024, num_steps=3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_flips_of_single_entries():
     """Zeros and ones of which nothing is known about columns."""
 
@@ -322,7 +318,7 @@ def test_a_birth_that_forgets_how_many_features_may_die_is_caught(monkeypatch):
     must_fail(Setup(causes()), **MANY)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_slices_are_right_without_draws_of_whole_rows_and_wrong_without_the_jacobian(monkeypatch):
     # whole rows from the prior would mend most of what slices do to features of few rows
     monkeypatch.setattr(explicit_rows, "replace_features", lambda key, model, z, y, *others: y)
@@ -337,7 +333,7 @@ def test_slices_are_right_without_draws_of_whole_rows_and_wrong_without_the_jaco
     must_fail(Setup(counts()))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_parameter_that_forgets_the_prior_of_the_features_is_caught(monkeypatch):
     """The scale of the features given the data alone."""
 

@@ -45,6 +45,7 @@ def test_a_family_of_categories_is_that_of_every_column(classes):
     assert sizes[:5] == [None] * 4 + [2]
 
 
+@pytest.mark.slow
 def test_columns_have_as_many_categories_as_there_are_in_each(post):
     assert [one and one.size for one in post.model.family.families] == [3, 3, 3, 3, 2, None]
     model = mf.MixtureOfGaussians(2, family=mf.DirichletMultinomial())
@@ -68,6 +69,7 @@ def test_codes_that_are_none_are_refused(change, family, match):
         mf.sample(mf.MixtureOfGaussians(2, family=family), TRUTH[QUESTIONS] + change, **SETTINGS)
 
 
+@pytest.mark.slow
 def test_the_prediction_of_a_category_is_the_most_probable_one(post):
     found = post.predict(num_draws=50)
     is_category = np.isin(found.column_names, QUESTIONS)
@@ -84,6 +86,7 @@ def test_the_prediction_of_a_category_is_the_most_probable_one(post):
     np.testing.assert_array_equal(best, found.mean[is_category])
 
 
+@pytest.mark.slow
 def test_groups_of_more_cells_than_rows_are_drawn_by_rows(classes):
     """As many groups are drawn as there are rows, not as many as there are cells."""
     where = np.divmod(np.arange(240), 4)
@@ -99,6 +102,7 @@ def test_groups_of_more_cells_than_rows_are_drawn_by_rows(classes):
     assert np.abs(shares - known.values).mean() < 0.012
 
 
+@pytest.mark.slow
 def test_cells_of_new_rows_have_probabilities(post):
     """Those of rows of the data by themselves, given the other cells: as a new row has."""
     new = TRUTH.iloc[:5].rename(index=lambda name: f"new {name}")
@@ -130,6 +134,7 @@ def test_new_users_have_probabilities_of_their_ratings():
     np.testing.assert_allclose(mean, post.predict(([0, 0], [2, 3]), new_rows=new).mean, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_errors_count_wrong_categories_apart(post, classes):
     error = diagnostics.held_out_error(post, TRUTH)
     hidden = TABLE[QUESTIONS].isna().to_numpy().sum()
@@ -144,7 +149,7 @@ def test_errors_count_wrong_categories_apart(post, classes):
     assert repr(alone).startswith("held-out cells: ")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::jaxmf.RunWarning")
 def test_a_wrong_category_is_one_error_where_models_are_compared(classes):
     normal = mf.sample(

@@ -242,6 +242,7 @@ def test_sweeps_of_the_process_leave_the_posterior_invariant(whole_rows, concent
         np.testing.assert_allclose(exact @ lumped, exact, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.tiers(exhaustive=["bits"])
 @pytest.mark.parametrize("whole_rows", [False, True], ids=["bits", "whole rows"])
 def test_sweeps_with_a_bias_feature(whole_rows):
     table = conditionals(IndianBuffet(SETTINGS["alpha"]), bias=True)

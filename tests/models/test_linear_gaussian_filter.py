@@ -181,6 +181,7 @@ def check(
 # --- every proposal, scheme, kind of hyperparameter, with and without the rest ------------------
 
 
+@pytest.mark.slow
 def test_prior_proposal():
     check(num_particles=16)
 
@@ -197,7 +198,7 @@ def test_exact_proposal():
     check(num_particles=8, proposal="exact", missing=True, resample_fn=multinomial)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_annealed():
     check(num_particles=24, anneal_from=0.5, anneal_steps=3, rejuvenate_every=1)
 
@@ -302,6 +303,7 @@ def test_grown_is_the_same_as_large_from_the_start(options):
         assert not np.any(z[1][..., size:])
 
 
+@pytest.mark.slow
 def test_statistics_stay_right_over_many_rows():
     # Rank-one updates in single precision against the Cholesky form of the last row's Z.
     model = LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=1.0)

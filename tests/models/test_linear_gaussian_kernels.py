@@ -210,7 +210,7 @@ def test_a_wrong_rate_of_new_features_is_caught():
     must_fail(Setup(model, capacity=20), kernel)
 
 
-@pytest.mark.tiers(exhaustive=["RowItselfCounted-whole_rows"])
+@pytest.mark.tiers(exhaustive=["RowItselfCounted-whole_rows", "WrongRate-parallel"])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("twin", "sweep"),
@@ -225,7 +225,7 @@ def test_wrong_conditionals_of_the_prior_are_caught(twin, sweep):
     must_fail(Setup(model, capacity=9 if sweep == "whole_rows" else 20), kernel)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_forgetting_the_singletons_is_caught(monkeypatch):
     """Features of this row alone dropped before its bits are drawn, their count forgotten."""
     right = collapsed.draw_bits

@@ -41,6 +41,7 @@ UNITS = [(1, 0), (1e-8, 0), (1e8, 0), (1, 1e4), (1e-3, 1e8), (1e4, -1e8)]
         "given-one column constant",
         "given-two rows over and over",
         "given-zeros",
+        "process-one column constant",
     ]
 )
 @pytest.mark.filterwarnings("ignore:.*which float32 cannot tell apart")  # near 1e8
@@ -190,6 +191,7 @@ def halves(concentration):
 WORDS = Tokens({"word": np.arange(12) % 5}, {"word": 5})
 
 
+@pytest.mark.slow
 def test_what_a_prior_of_the_user_cannot_do_is_refused_by_name():
     post = mf.sample(halves(1.0), WORDS, **SETTINGS)
     assert np.isfinite(post.draws["log_joint"]).all()
@@ -204,6 +206,7 @@ def test_what_a_prior_of_the_user_cannot_do_is_refused_by_name():
         mf.sample(halves(1.0), WORDS, sweep="parallel", **SETTINGS)
 
 
+@pytest.mark.slow
 def test_the_number_of_groups_has_a_distribution():
     post = mf.sample(mf.DPMixture(), NORMAL, **SETTINGS)
     found = post.num_groups()

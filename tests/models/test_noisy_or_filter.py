@@ -175,7 +175,7 @@ def test_all_ways(proposal, hyper, every, missing, resample_fn):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_no_leak_in_the_finite_model():
     # then a one without a cause is impossible, and the last undecided bit decides alone
     settings = {"alpha": 1.0, "cause_probability": 0.5, "efficacy": 0.8, "leak": 0.0}
@@ -196,7 +196,7 @@ def must_fail(**options):
         check(num_runs=2_000, max_standard_error=None, **options)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_weighting_by_equation_8_is_caught(monkeypatch):
     """Line 5 of Algorithm 3 as it stands: the new causes not in the weight."""
     right = noisy_or_filter._log_probability

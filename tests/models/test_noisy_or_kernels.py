@@ -172,7 +172,7 @@ def test_two_columns_have_the_likelihood_with_their_activity_summed_out():
 assert_close = partial(np.testing.assert_allclose, rtol=0, atol=1e-12)
 
 
-@pytest.mark.tiers(exhaustive=["activity", "birth-death", "rows"])
+@pytest.mark.tiers(exhaustive=["activity", "birth-death", "informed", "rows", "together"])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kernel",
@@ -319,7 +319,7 @@ def test_a_birth_that_forgets_its_siblings_is_caught(monkeypatch):
     must_fail(Setup(model, False, 24), alone(moves.birth_or_death, model), **LONGER)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_informed_split_with_a_row_of_both_causes_counted_twice_is_caught(monkeypatch):
     """Both causes active in a cell as if the second gained what the first does."""
     right = informed.NoisyOrColumns.start
@@ -336,7 +336,7 @@ def test_an_informed_split_with_a_row_of_both_causes_counted_twice_is_caught(mon
     must_fail(Setup(model, False, 20), kernel, **LONGER)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_informed_splits_and_merges_of_the_finite_model():
     model = NoisyOrIBP(concentration=1.4, num_features=4, **FIXED)
 

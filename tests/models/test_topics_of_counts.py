@@ -16,7 +16,7 @@ def num_topics(model):
     return np.mean(np.sum(sizes > 0.01 * counts.sum(), axis=-1))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("long_runs")
 @pytest.mark.filterwarnings("ignore::jaxmf.RunWarning")
 def test_plain_counts_of_four_factors_have_few_topics_where_the_words_are_learned():

@@ -55,6 +55,7 @@ def test_a_constant_matrix_has_no_features(value):
     assert np.isfinite(posterior.draws["log_joint"]).all()
 
 
+@pytest.mark.slow
 def test_a_mean_row_carries_any_mean():
     posterior = mf.sample(mf.LinearGaussianIBP(**FIXED, bias=True), X + 1000, **QUICK)
     assert posterior.draws["num_features"].max() <= 24
@@ -63,7 +64,7 @@ def test_a_mean_row_carries_any_mean():
     assert abs(posterior.reconstruction() - 1000 - X).mean() < 1
 
 
-@pytest.mark.tiers(slow=["True"], exhaustive=["False"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("anneal", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_feature_scale_that_is_small_at_first_does_not_fill_the_slots(anneal):
     # 14 features, column means up to 9; it passed through 1,024 slots or never ended
@@ -182,6 +183,7 @@ def test_known_groups_in_words_are_refused_with_what_makes_features_of_them():
     assert mf.BinaryMF(fixed_row_features=pd.get_dummies(batches)).num_fixed_rows() == 2
 
 
+@pytest.mark.slow
 def test_simulation_and_joint_density_are_those_of_the_offset():
     offset = np.array([3.0, -1.0, 50.0], np.float32)
     plain, moved = (mf.LinearGaussianIBP(**FIXED, offset=each) for each in (None, offset))
@@ -292,12 +294,13 @@ def test_a_factorisation_takes_any_location_and_unit(plain_factorisation, locati
     assert abs((moved.predict().mean[0] - location) / unit - plain.predict().mean[0]) < 4
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_factorisation_takes_a_constant_matrix_far_from_zero():
     constant = mf.sample(mf.BinaryMF(), np.full((14, 6), 100.0), **QUICK, weights="explicit")
     assert np.isfinite(constant.draws["log_joint"]).all()
 
 
+@pytest.mark.slow
 def test_a_factorisation_takes_offset_and_scales_from_the_data():
     data = Dense(with_a_missing_cell(50 + 2 * X))
     model = mf.BinaryMF().matched(data)
@@ -340,8 +343,7 @@ def test_a_factorisation_of_equal_cells_starts_in_their_unit(value):
     assert 1e-4 < abs(imputed / value) < 10
 
 
-@pytest.mark.tiers(exhaustive=["shape1"])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", [(12, 4), (2, 1)])
 def test_a_factorisation_answers_for_equal_cells(shape):
     options = QUICK | {"num_warmup": 3, "num_samples": 3}
@@ -359,6 +361,7 @@ def test_a_factorisation_answers_for_equal_cells(shape):
         assert np.isfinite(cells.sd).all()
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_factorisation_leaves_open_what_was_left_open():
     data = Dense(with_a_missing_cell(50 + 2 * X))
     copied = replace(mf.BinaryMF(), row_bias=True)
@@ -379,7 +382,7 @@ def test_a_copy_of_a_factorisation_leaves_open_what_was_left_open():
     assert open_density == stated_density
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_side_keeps_a_feature_while_annealing_lasts_and_not_after():
     model = mf.BinaryMF(row_bias=True)
     state, _ = model.simulate(jax.random.key(0), 9, 7)
@@ -394,6 +397,7 @@ def test_a_side_keeps_a_feature_while_annealing_lasts_and_not_after():
     np.testing.assert_array_equal(after.v, empty.v)
 
 
+@pytest.mark.slow
 def test_the_feature_that_a_side_keeps_is_one_side_of_the_first_singular_vector():
     rng = np.random.default_rng(0)
     left, right = np.repeat([1.0, -1.0], [4, 5]), np.repeat([1.0, -1.0], [5, 2])
@@ -454,7 +458,7 @@ def test_a_factorisation_says_where_few_cells_hold_most_of_the_squares():
         assert not any("hold" in note for note in notes(other))
 
 
-@pytest.mark.tiers(slow=["0"], exhaustive=["2"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [0, 2])
 def test_a_factorisation_of_mostly_zeros_keeps_few_features(seed):
     """With noise of a hundredth of the data's sd, features went beyond all slots in both."""

@@ -28,12 +28,19 @@ def arguments(name, data):
     exhaustive=[
         "bi-hdp",
         "bi-lda",
+        "binary-mf",
         "dcm",
+        "feature-model",
         "flexible-mixture",
+        "hdp",
         "hfp",
         "mixture-of-gaussians",
         "multi-hdp",
         "multi-lda",
+        "network",
+        "noisy-or-ibp",
+        "sparse-binary",
+        "sparse-binary-series",
         "urp",
     ]
 )

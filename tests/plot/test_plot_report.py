@@ -45,6 +45,7 @@ def pixels(figure):
     return np.asarray(figure.canvas.buffer_rgba())
 
 
+@pytest.mark.tiers(exhaustive=["sampled-trace"])
 @pytest.mark.parametrize(
     "draw",
     [
@@ -177,6 +178,7 @@ def read(path):
     return page
 
 
+@pytest.mark.tiers(exhaustive=["filtered"])
 def test_the_report_is_one_complete_page(posterior, truth, tmp_path):
     path = posterior.report(
         tmp_path / "new" / "report.html", image_shape=(1, 5), truth=truth, title="A < B & C"
@@ -199,6 +201,7 @@ def test_the_report_is_one_complete_page(posterior, truth, tmp_path):
     assert ("log evidence" in page.text) == posterior.is_weighted
 
 
+@pytest.mark.slow
 def test_complete_data_has_a_report_without_scores(sampled, tmp_path):
     import dataclasses
 

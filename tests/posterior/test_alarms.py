@@ -74,6 +74,7 @@ def test_a_run_that_converged_raises_none():
     assert "Warning" not in str(post)
 
 
+@pytest.mark.slow
 def test_at_most_two_of_a_hundred_calibrated_runs_raise_a_false_alarm():
     rng = np.random.default_rng(1)
     names = ("log_joint", "alpha", "feature_scale")
@@ -394,6 +395,7 @@ def test_an_evidence_without_a_credible_error_is_not_given_one(error, raises):
         assert "the fewest carry the weight at row 17, an effective 1.3 of 250. All" in str(alarm)
 
 
+@pytest.mark.slow
 def test_one_run_of_a_filter_has_no_error_of_its_evidence():
     """What a run says of itself is about the modes that it found."""
     model = mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=1.0, offset=0.0)
@@ -430,7 +432,7 @@ def test_a_filter_that_predicts_rows_worse_than_frequencies_of_columns_is_said(g
         assert "Try mf.sample, or rejuvenate_every=10 and num_runs=5" in found[0]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_runs_of_a_filter_that_one_of_them_dominates_have_no_error():
     data = RNG.normal(size=(40, 3)) @ RNG.normal(size=(3, 12))
     model = mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.1, feature_scale=1.0, offset=0.0)

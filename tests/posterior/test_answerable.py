@@ -27,6 +27,7 @@ ASKED = {
 }
 EXAMPLES = [entry.name for entry in registry.ENTRIES]
 QUICK = ["linear-gaussian-ibp", "lda"]
+SLOW = ["bpmf", "dp-mixture", "hdp", "noisy-or-ibp"]
 
 
 def indicator(post):
@@ -65,7 +66,7 @@ def ask(post, name):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.tiers(slow=[name for name in EXAMPLES if name not in QUICK])
+@pytest.mark.tiers(slow=SLOW, exhaustive=[name for name in EXAMPLES if name not in QUICK + SLOW])
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_what_is_listed_is_answered_and_what_is_not_is_refused_with_a_reason(name):
     post = fitted(name)

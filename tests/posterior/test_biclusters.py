@@ -149,7 +149,7 @@ def test_moments_of_gaussian_weights_are_those_of_the_regression(missing):
     np.testing.assert_allclose(np.asarray(sd).ravel(), expected_sd, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_moments_of_poisson_weights_are_those_of_the_gamma():
     one = mf.BetaBernoulli(1.0, 1.0, 1)
     model = mf.BinaryMF(

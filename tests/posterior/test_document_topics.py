@@ -38,7 +38,7 @@ def moments_over_paths(shapes):
     return mean, square - mean**2
 
 
-@pytest.mark.tiers(exhaustive=["sizes1"])
+@pytest.mark.tiers(exhaustive=["sizes1", "sizes2"])
 @pytest.mark.parametrize("sizes", [(3,), (2, 3), (2, 3, 2)])
 def test_proportions_below_several_levels_have_exact_moments(sizes):
     """A single draw of Pachinko allocation, against a sum over pairs of paths."""

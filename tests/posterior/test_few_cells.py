@@ -43,7 +43,7 @@ def answers(post):
     return [*found, unknown.mean, unknown.sd, column.mean]
 
 
-@pytest.mark.tiers(slow=["features", "features of cells", "grades"])
+@pytest.mark.tiers(slow=["grades"], exhaustive=["features", "features of cells"])
 def test_few_cells_are_answered_as_by_whole_draws(post, monkeypatch):
     narrow = answers(post)
     monkeypatch.setattr(prediction, "narrowed", lambda model, data, *whole: (model, *whole))
@@ -51,7 +51,8 @@ def test_few_cells_are_answered_as_by_whole_draws(post, monkeypatch):
         np.testing.assert_allclose(few, whole, rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.tiers(slow=["grades"])
+@pytest.mark.tiers(exhaustive=["plain"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", "grades"])
 def test_new_rows_are_answered_as_without_the_rows_that_fill_up_their_number(name, monkeypatch):
     # by the programs of those above
@@ -74,6 +75,7 @@ def test_new_rows_are_answered_as_without_the_rows_that_fill_up_their_number(nam
     np.testing.assert_allclose(filled.sd, whole.sd, **tolerance)
 
 
+@pytest.mark.slow
 def test_new_baskets_of_any_size_are_answered_by_one_program():
     ones = mf.SparseBinary(ROWS, COLUMNS, SHAPE)
     post = mf.variational(mf.SparseBinaryMF(2), ones, num_epochs=2, progress=False)
@@ -93,6 +95,7 @@ def test_new_baskets_of_any_size_are_answered_by_one_program():
     assert prediction.filled_rows(post.model, gaps) is gaps
 
 
+@pytest.mark.slow
 def test_cells_of_mixtures_are_drawn_by_few_programs(monkeypatch):
     x = GENERATOR.normal(size=(12, 4))
     run = {"num_warmup": 1, "num_samples": 3, "num_chains": 1, "progress": False}

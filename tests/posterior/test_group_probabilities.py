@@ -74,6 +74,7 @@ def test_classes_of_persons_are_found_without_a_word_about_what_to_keep(fitted):
     assert set(first).isdisjoint(last)
 
 
+@pytest.mark.slow
 def test_rows_of_a_mixture_have_probabilities_of_their_groups():
     x = np.array([[0.0], [0.1], [9.0], [9.1], [9.2]])
     data = mf.Dense(x, row_names=list("abcde"))

@@ -148,7 +148,7 @@ def test_cells_with_unknown_ids_are_refused_dropped_or_of_the_prior(stars):
         post.predict((["u9"], ["i0"]), unknown="drop")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_prior_of_unknown_rows_is_that_of_rows_without_cells():
     """Against predict(new_rows=) of a row of which nothing is known, over many draws."""
     run = SHORT | {"num_samples": 600, "num_chains": 1}

@@ -164,6 +164,7 @@ def factors_given_columns(rng, *, scale, num_rows=15):
     return posterior(mf.BPMF(2, bias=False), data, u=u, **draws)
 
 
+@pytest.mark.slow
 def test_at_most_two_of_a_hundred_calibrated_runs_are_called_worse_than_means():
     rng = np.random.default_rng(8)
     runs = [

@@ -155,6 +155,7 @@ def test_more_tokens_are_asked_where_few_leave_it_open(monkeypatch):
     assert alarm.kind == "no gain"
 
 
+@pytest.mark.slow
 def test_groups_that_predict_ratings_worse_than_row_and_column_means_are_said():
     rng = np.random.default_rng(2)
     rows, columns = (part.ravel() for part in np.indices((20, 12)))
@@ -196,7 +197,7 @@ def test_networks_of_another_form_are_not_compared():
     assert left_out_tokens.observed_block(real.network()) is None
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_at_most_two_of_a_hundred_chains_over_data_of_their_model_raise_the_alarm():
     """Corpora from the prior, their chains from the topics that they were made of."""
     words = np.zeros((12, 15), int)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pytest
 from scipy.special import softmax
 
 import jaxmf as mf
@@ -50,6 +51,7 @@ def test_all_settings_are_enumerated():
     check_means(found, {"bits": bits, "pairs": pairs}, max_standard_error=0.004)
 
 
+@pytest.mark.slow
 def test_many_bits_by_gibbs_sweeps(monkeypatch):
     monkeypatch.setattr(new_rows, "_MOST_ENUMERATED", 4)
     bits, pairs = exact()

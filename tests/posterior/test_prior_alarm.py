@@ -45,6 +45,7 @@ def test_the_alarm_states_a_prior_that_finds_the_groups(scale, offset):
     assert sorted(left_open.reference_draw()["price_number"]) == [20, 20]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::jaxmf.RunWarning")
 def test_numbers_near_their_prior_have_none():
     standardised = (VALUES - VALUES.mean()) / VALUES.std()

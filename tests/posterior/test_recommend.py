@@ -61,7 +61,7 @@ def test_new_rows_by_their_first_ratings(stars):
     check_new_rows(stars)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_new_rows_of_groups_by_their_first_ratings():
     check_new_rows(rated(mf.BiLDA(2, 2)))
 
@@ -142,7 +142,7 @@ def known_sides():
     return rated(mf.BPMF(1, row_features=users, column_features=items))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_new_rows_known_by_their_features_alone(known_sides):
     post = known_sides
     newcomers = Features(np.array([[3.0], [4.0]]), ["x", "y"], columns=["age"])

@@ -82,7 +82,7 @@ def test_less_than_two_in_a_hundred_alarms_are_false():
     assert num_false <= 6
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("long_runs")
 def test_births_find_a_feature_that_no_row_alone_would_begin():
     values, z = wide_table()

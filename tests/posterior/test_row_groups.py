@@ -57,6 +57,7 @@ def test_groups_of_single_numbers_have_the_moments_of_their_posterior():
         np.testing.assert_allclose(groups.weight_sd[group], sd, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_groups_have_the_probabilities_of_the_values_of_categories():
     """Dirichlet and Beta by their closed forms, a cell missing."""
     jobs = np.array([0, 0, 0, 2, 2, 1, 0, 0, np.nan, 2, 2, 2, 2, 1])
@@ -84,6 +85,7 @@ def test_groups_have_the_probabilities_of_the_values_of_categories():
         assert f"{most}: {a[most] / total[0]:.0%}" in found.lines()[1 + group][3]
 
 
+@pytest.mark.slow
 def test_rows_have_the_probabilities_of_the_groups_that_are_listed(sampled):
     """And of a further one; where all stated components have rows there is no other."""
     groups, shares = sampled.groups(), sampled.transform(X)
@@ -122,6 +124,7 @@ def test_new_rows_are_scored_as_wholes_by_the_predictive_distribution_of_their_g
         post.held_out_log_likelihood(np.array([[0.3, 1.0]]))
 
 
+@pytest.mark.slow
 def test_mixtures_are_compared_by_new_rows(sampled):
     new = mf.Dense.from_array(X[:4, ::-1] + 0.1, column_names=["weight", "height"])
     table = mf.compare({"one": sampled, "same": sampled}, held_out=new)

@@ -81,8 +81,8 @@ def test_new_documents_may_use_other_words_and_fewer(fitted):
     assert score.log_likelihood.size == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:new_")
-@pytest.mark.tiers(slow=["HDPLDA", "PAM"], exhaustive=["HFP"])
 @pytest.mark.parametrize("name", ["LDA", "HDPLDA", "PAM", "HFP"])
 def test_a_new_document_of_unknown_words_alone_is_as_among_others(fitted, name):
     post, _ = fitted
@@ -180,6 +180,7 @@ def test_saved_and_loaded(fitted, tmp_path):
     assert "word11" in page
 
 
+@pytest.mark.slow
 def test_pachinko_allocation_has_concentrations_of_each_level(fitted, tmp_path):
     data = fitted[0].data
     learned = Gamma(1.0, 1.0).expand([3])
@@ -210,6 +211,7 @@ def test_wrong_concentrations_of_a_level_are_named(concentrations, message):
         mf.PAM((2, 3), level_concentration=concentrations)
 
 
+@pytest.mark.slow
 def test_a_network_says_what_can_be_asked_of_it():
     columns = {"shop": [0, 0, 1, 1], "item": [0, 1, 1, 0]}
     data = mf.Tokens.from_columns(columns, values={"price": [1.0, -1.0, 0.5, 0.0]})
@@ -282,6 +284,7 @@ def test_ratings_of_unseen_cells(rated):
     )
 
 
+@pytest.mark.slow
 def test_cells_of_new_users(rated):
     post, liked, _ = rated
     half = np.full((2, 20), np.nan)
@@ -318,6 +321,7 @@ def test_recommended_are_the_best_of_what_a_user_has_not_rated(rated):
     assert (np.sort(of_all.columns[0]) == np.arange(20)).all()
 
 
+@pytest.mark.slow
 def test_recommendations_of_zeros_and_ones_leave_out_the_ones_alone(fitted):
     ones = GENERATOR.random((6, 5)) < 0.5
     data = mf.Entries.from_array(ones.astype(float))

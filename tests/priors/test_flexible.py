@@ -166,7 +166,7 @@ def test_what_cannot_be_met_is_missed_by_as_much_as_the_potential_allows():
     np.testing.assert_allclose(missed, shrinkage * found.prior.log_weights, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_interrupted_sampler_comes_to_the_same():
     found = match_moments_by_sampling(EXPECTED_COUNTS, num_steps=500, num_chains=24, seed=1)
     counts = found.prior.expected_counts(8)

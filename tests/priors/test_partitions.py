@@ -273,6 +273,7 @@ def test_weights_too_small_for_a_float_have_a_density():
     assert np.isfinite(density)
 
 
+@pytest.mark.slow
 def test_densities_of_hyperparameters_keep_their_digits():
     """In float32 with many items: differences between two values, as a slice sampler sees them."""
     counts = np.array([[400_000, 30_000, 5_000, 1, 0], [70, 20, 1, 0, 0]])

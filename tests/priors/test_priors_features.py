@@ -207,6 +207,7 @@ def test_finite_draws_have_these_probabilities():
     assert stats.chisquare(found, expected).pvalue > LEVEL
 
 
+@pytest.mark.slow
 def test_the_finite_model_tends_to_the_process():
     """Probability of a class: the labelled probability times the number of labellings."""
     num_features, classes = 200_000, enumerate_features(3, 2)
@@ -227,6 +228,7 @@ def test_finite_capacity_is_checked():
         BetaBernoulli(1.0, 1.0, 4).sample(jax.random.key(0), 5, 3)
 
 
+@pytest.mark.slow
 def test_draws_do_not_depend_on_the_capacity():
     for prior in (IndianBuffet(1.5, 0.8), BetaBernoulli(1.5, 0.8, 6)):
         small, overflow = prior.sample(jax.random.key(10), 8, 12)

@@ -230,6 +230,7 @@ def feature_prior_kernel(key, state, data, *, alpha_prior, concentration_prior, 
     return State(state.z, alpha, concentration), Info(overflow={})
 
 
+@pytest.mark.tiers(exhaustive=["finite", "slice"])
 @pytest.mark.parametrize(
     ("alpha_prior", "concentration_prior", "num_features"),
     [
@@ -270,7 +271,7 @@ def conjugate_twin(slip):
     return kernel
 
 
-@pytest.mark.tiers(slow=["scale for rate", "rows for their harmonic number"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "slip", ["bits for features", "rows for their harmonic number", "scale for rate"]
 )

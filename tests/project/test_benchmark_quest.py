@@ -117,7 +117,7 @@ def compare(ours, theirs):
     return apart | {"sizes": 0.5 * np.abs(ours["sizes"] - theirs["sizes"]).sum() / 0.02}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_beside_t10i4d100k(data_dir):
     """Mean size within 0.1, sizes within 0.02 in total variation, share of items used within 0.03,
     of the most frequent tenth within 0.05; pairs with 200 baskets within a fifth; and of items

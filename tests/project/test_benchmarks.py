@@ -283,7 +283,7 @@ def test_the_commit_of_a_checkout_is_that_of_the_library(tmp_path):
     assert records.commit(tmp_path).rstrip("+") != first
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_that_takes_too_long_is_ended_and_its_peers_stand():
     name = "noisy-or-ibp/tiny 12 x 6"
     found = table.outcome(name, quick=True, peers=True, limit=1.0)
@@ -350,7 +350,7 @@ def test_command_knows_its_cases():
     assert runner.invoke(command.app, ["paper", "unwritten"]).exit_code == 2
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_case_from_end_to_end(tmp_path):
     path = tmp_path / "rows.json"
     line = [sys.executable, "-m", "benchmarks", "ibp", "--quick", "--only", "run-loop"]

@@ -45,13 +45,14 @@ def test_the_walk_of_a_prior_ends_with_a_chain_and_its_check_refuses_rows_from_z
         check_chain_rule(FromZero())
 
 
-@pytest.mark.tiers(slow=["a", "d"])
+@pytest.mark.tiers(slow=["d"], exhaustive=["a"])
 @pytest.mark.parametrize("letter", ["a", "b", "c", "d"])
 def test_a_walk_leads_to_something_that_keeps_the_contracts(letter):
     model, data = run(letter)
     assert "reported" in check_model(model, data, joint_distribution=False).checks
 
 
+@pytest.mark.tiers(exhaustive=["b"])
 @pytest.mark.slow
 @pytest.mark.parametrize("letter", ["b", "c"])
 def test_a_walk_leads_to_a_sampler_that_is_right(letter):

@@ -90,7 +90,7 @@ def test_traced_hyperparameters_are_compared_by_identity():
     compared(1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_nothing_is_compiled_again_for_a_model_that_was_pickled():
     model, data = registry.get("hdp").example()
     chain = {"num_warmup": 1, "num_samples": 1, "num_chains": 1}

@@ -132,7 +132,7 @@ def statistics_of_groups(state, data):
 LEARNED = dist.Gamma(3.0, 2.0)
 
 
-@pytest.mark.tiers(exhaustive=["family-learned", "prior-learned"])
+@pytest.mark.tiers(exhaustive=["family", "family-learned", "prior", "prior-learned"])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "data", "statistics"),
@@ -163,7 +163,7 @@ print(type(jaxmf.load({folder!r}).model).__name__)
 """
 
 
-@pytest.mark.tiers(exhaustive=["prior-tests.extension.priors"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "module"), [("model", "tests.extension.models"), ("prior", "tests.extension.priors")]
 )

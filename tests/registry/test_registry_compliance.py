@@ -293,6 +293,7 @@ def test_equal_options_are_equal_programs(entry, method):
         "False-sparse-binary-series/variational",
         "False-sparse-binary/variational",
         "True-bi-lda/sample",
+        "True-binary-mf/sample",
     ]
 )
 @pytest.mark.parametrize("x64", [False, True])
@@ -315,17 +316,16 @@ def test_dtypes_are_kept(entry, method, x64):
 
 
 @pytest.mark.tiers(
-    slow=[
-        "binary-mf/sample",
-        "feature-model/sample",
-        "noisy-or-ibp/sample",
-        "sparse-binary-series/variational",
-    ],
+    slow=["bpmf/sample", "noisy-or-ibp/sample"],
     exhaustive=[
         "bi-lda/sample",
+        "binary-mf/sample",
         "feature-model/particle_filter",
+        "feature-model/sample",
         "hdp/sample",
+        "linear-gaussian-ibp/sample",
         "noisy-or-ibp/particle_filter",
+        "sparse-binary-series/variational",
     ],
 )
 def test_same_seed_same_bits_and_nothing_compiled_anew(entry, method):
@@ -366,8 +366,14 @@ def test_a_changed_shape_is_seen_to_compile(entry, method):
 
 
 @pytest.mark.tiers(
-    slow=["binary-mf/sample", "feature-model/sample"],
-    exhaustive=["bi-lda/sample", "feature-model/particle_filter", "noisy-or-ibp/particle_filter"],
+    slow=["binary-mf/sample"],
+    exhaustive=[
+        "bi-lda/sample",
+        "feature-model/particle_filter",
+        "feature-model/sample",
+        "noisy-or-ibp/particle_filter",
+        "noisy-or-ibp/sample",
+    ],
 )
 def test_what_lies_beneath_a_missing_cell_does_not_matter(entry, method):
     model, data = entry.example()
@@ -393,15 +399,18 @@ def test_what_lies_beneath_a_missing_cell_does_not_matter(entry, method):
 
 
 @pytest.mark.tiers(
-    slow=["feature-model/sample", "noisy-or-ibp/sample"],
     exhaustive=[
         "bi-lda/sample",
         "binary-mf/sample",
         "bpmf/sample",
+        "dp-mixture/sample",
         "feature-model/particle_filter",
+        "feature-model/sample",
         "hdp/sample",
+        "linear-gaussian-ibp/sample",
         "noisy-or-ibp/particle_filter",
-    ],
+        "noisy-or-ibp/sample",
+    ]
 )
 def test_chains_by_vmap_and_one_by_one_agree(entry, method):
     if method == "variational":
@@ -457,12 +466,15 @@ def test_jit_equals_no_jit(entry, method):
 
 
 @pytest.mark.tiers(
-    slow=["binary-mf/sample", "feature-model/sample", "sparse-binary-series/variational"],
+    slow=["binary-mf/sample", "bpmf/sample"],
     exhaustive=[
         "bi-lda/sample",
         "feature-model/particle_filter",
+        "feature-model/sample",
         "hdp/sample",
         "noisy-or-ibp/particle_filter",
+        "noisy-or-ibp/sample",
+        "sparse-binary-series/variational",
     ],
 )
 def test_a_run_cut_short_resumes_bit_for_bit(entry, method, tmp_path):
@@ -486,15 +498,17 @@ def test_a_run_cut_short_resumes_bit_for_bit(entry, method, tmp_path):
 
 
 @pytest.mark.tiers(
-    slow=["feature-model/sample"],
     exhaustive=[
         "bi-lda/sample",
         "binary-mf/sample",
         "feature-model/particle_filter",
+        "feature-model/sample",
         "hdp/sample",
         "linear-gaussian-ibp/particle_filter",
         "noisy-or-ibp/particle_filter",
-    ],
+        "noisy-or-ibp/sample",
+        "sparse-binary-series/variational",
+    ]
 )
 @pytest.mark.slow
 def test_grown_capacity_makes_the_same_choices(entry, method):
@@ -521,13 +535,19 @@ def test_grown_capacity_makes_the_same_choices(entry, method):
 
 
 @pytest.mark.tiers(
-    slow=["binary-mf/sample", "feature-model/sample", "sparse-binary-series/variational"],
     exhaustive=[
         "bi-lda/sample",
+        "binary-mf/sample",
+        "bpmf/sample",
+        "dp-mixture/sample",
         "feature-model/particle_filter",
+        "feature-model/sample",
         "hdp/sample",
         "noisy-or-ibp/particle_filter",
-    ],
+        "noisy-or-ibp/sample",
+        "sparse-binary-series/variational",
+        "sparse-binary/variational",
+    ]
 )
 def test_columns_of_new_rows_are_matched_by_id(entry, method):
     """Columns, items and words in another order, then one of another name."""

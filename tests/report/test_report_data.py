@@ -105,6 +105,7 @@ def test_models_and_draws_without_factors_are_refused(grouped):
 # --- the page of ratings --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_ratings_have_factors_recommendations_and_calibration_in_their_report(rated):
     page = render(rated, titles=FILMS)
     parts = [
@@ -279,7 +280,7 @@ def test_the_map_lists_the_words_that_the_posterior_lists():
 # --- features -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_rows_of_a_feature_are_listed_by_id():
     """Causes of questions: which questions, by name, and not only which persons."""
     active = np.random.default_rng(0).random((60, 2)) < 0.4
@@ -293,7 +294,7 @@ def test_the_rows_of_a_feature_are_listed_by_id():
         assert re.search(r"[^<>]*, ".join(rows_of_one), features), features[-900:]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_rows_and_columns_of_a_bicluster_are_listed_by_id():
     """All of eight, where a line of the printed table has room for four."""
     values = np.zeros((24, 18))

@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import pytest
 
 from jaxmf.plot.panels import matrix, trace_panels
 from jaxmf.plot.style import INK, figure_of
@@ -30,6 +31,7 @@ def test_no_name_of_a_picture_is_one_of_another():
     assert len(set(used)) == len(used)
 
 
+@pytest.mark.slow
 def test_pictures_of_many_points_are_no_larger_than_their_pixels():
     rng = np.random.default_rng(0)
     for figure in (

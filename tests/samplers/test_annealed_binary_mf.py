@@ -74,14 +74,14 @@ def check_case(case, **options):
     check_means(samples, {"evidence": 1.0} | means, title="annealed factorisation")
 
 
-@pytest.mark.tiers(exhaustive=["diagonal", "poisson", "summed out"])
+@pytest.mark.tiers(exhaustive=["diagonal", "poisson", "process, cells missing", "summed out"])
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_evidence_and_posterior_against_enumeration(case):
     check_case(case)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_weights_moved_at_the_wrong_power_are_caught(monkeypatch):
     right = updates.propose_weights
 
@@ -116,8 +116,7 @@ def test_a_noise_scale_that_is_learned_against_quadrature(weights):
     check_noise(weights)
 
 
-@pytest.mark.tiers(exhaustive=["explicit"])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("weights", ["collapsed", "explicit"])
 def test_a_noise_scale_moved_at_the_wrong_power_is_caught(monkeypatch, weights):
     right = chain.update_hyperparameters

@@ -148,7 +148,13 @@ def check_evidence(name, *, num_runs=10_000):
 
 
 @pytest.mark.tiers(
-    exhaustive=["pitman-yor, vectors", "process, counts", "process, splits", "three groups"]
+    exhaustive=[
+        "pitman-yor, vectors",
+        "process, concentration learned",
+        "process, counts",
+        "process, splits",
+        "three groups",
+    ]
 )
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
@@ -185,6 +191,7 @@ def left_out(model, values):
     return everything - np.array([exact_of(model, each)[0] for each in others])
 
 
+@pytest.mark.tiers(exhaustive=["three groups"])
 @pytest.mark.parametrize("name", ["pitman-yor, vectors", "three groups"])
 def test_leave_one_out_of_rows_is_exact_over_all_partitions(name):
     """1 / p(row | others) is the mean of 1 / p(row | others, their groups) over the posterior."""
@@ -235,7 +242,7 @@ def compared():
     return x, {name: mf.smc(model, x[:, None], **settings) for name, model in models.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_mixtures_are_compared_by_rows_and_by_evidence(compared):
     x, posts = compared
     exact = oracles.log_of_normals(x, NORMAL)

@@ -152,6 +152,7 @@ def mean_of_normal(state):
     return {"mean": (m.mean(axis=1), mean), "square": ((m**2).mean(axis=1), square)}
 
 
+@pytest.mark.slow
 def test_the_evidence_of_fixed_powers_is_unbiased_and_so_are_weighted_means():
     state, trace = runs_of(normal_mean())
     check_evidence(trace, EXACT, **mean_of_normal(state))
@@ -172,18 +173,19 @@ def check_noise(fault=None):
     check_evidence(trace, np.log(density.mean()), small=(is_small, probability))
 
 
+@pytest.mark.slow
 def test_the_evidence_is_unbiased_where_parameters_are_summed_out():
     check_noise()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_noise_scale_drawn_without_the_constant_of_the_power_is_caught():
     # Left out of weights and moves alike it would be another path with the same ends.
     with pytest.raises(AssertionError, match="evidence"):
         check_noise(fault="constant")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_variance_of_one_run_is_that_between_runs_where_chains_mix():
     _, trace = runs_of(normal_mean(keep=0.0), num_particles=180, chain_length=12, num_runs=4_000)
     log_evidence = trace["log_evidence"][:, -1].astype(float)
@@ -191,6 +193,7 @@ def test_the_variance_of_one_run_is_that_between_runs_where_chains_mix():
     assert trace["variance"][:, -1].mean() == pytest.approx(between, rel=0.1)
 
 
+@pytest.mark.slow
 def test_powers_are_chosen_by_the_effective_sample_size():
     search = annealed_smc(normal_mean(), num_particles=400, chain_length=4, effective_share=0.7)
     _, trace, _ = many_runs(search, jnp.asarray(X), num_steps=8, num_runs=1)
@@ -203,6 +206,7 @@ def test_powers_are_chosen_by_the_effective_sample_size():
     assert all(np.ptp(values) == 0 for values in ended.values())
 
 
+@pytest.mark.slow
 def test_a_draw_from_the_prior_that_needs_more_slots_is_repeated_with_more():
     algorithm = annealed_smc(normal_mean(), num_particles=80, chain_length=4, powers=POWERS)
     run = mf.engine.run(algorithm, jnp.asarray(X), num_samples=4)

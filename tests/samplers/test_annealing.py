@@ -71,6 +71,7 @@ def test_a_dispersion_is_seen_in_counts_of_one_mean_and_not_in_those_of_features
         assert least <= found <= most
 
 
+@pytest.mark.tiers(exhaustive=["likelihood0-0.1"])
 @pytest.mark.parametrize(
     ("likelihood", "seen"),
     [(mf.NegativeBinomial(dist.Exponential(1.0), 0.3), 0.1), (mf.NegativeBinomial(2.0, 0.3), None)],
@@ -96,7 +97,7 @@ def test_steps_of_an_annealed_chain_see_the_bounded_dispersion(likelihood, seen,
     np.testing.assert_array_equal(found, [free if seen is None else jnp.float32(seen), free])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("long_runs")
 def test_features_of_counts_are_found_though_a_dispersion_could_stand_for_them():
     """Most default chains: with the dispersion free from the start one was left of three in all."""
@@ -244,7 +245,7 @@ def test_a_step_of_a_factorisation_is_annealed_until_three_quarters_of_the_warm_
     assert not np.array_equal(bits(annealed, 0.0)[0], bits(plain, 0.0)[0])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_long_warm_up_does_not_take_the_noise_for_features():
     """With a lower bound that does not follow the weights, rows got features alone."""
     data = mf.Dense.from_array(mf.datasets.section_4_2(0).x[:60])
@@ -264,7 +265,7 @@ def test_a_long_warm_up_does_not_take_the_noise_for_features():
     assert counts.max() < 40
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_annealed_start_of_a_small_matrix_stays_within_its_slots():
     """With the weight scale held and alpha free, 21 features of eight columns said what 3 can."""
     rng = np.random.default_rng(0)
@@ -339,7 +340,7 @@ def test_chains_of_features_of_many_columns_reach_all_four_features():
     assert np.all((last >= 4) & (last <= 5))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("long_runs")
 def test_a_wide_table_of_much_noise_has_its_features_once():
     """Weak weights once gave every row of noise a feature, or every part several equal ones."""

@@ -139,7 +139,7 @@ def check_process(tables, *, whole_rows, rows=range(NUM_ROWS), **settings):
             np.testing.assert_allclose(exact @ lumped, exact, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.tiers(slow=["missing cells"])
+@pytest.mark.tiers(slow=["missing cells"], exhaustive=["complete"])
 @pytest.mark.parametrize(
     ("settings", "rows"),
     [

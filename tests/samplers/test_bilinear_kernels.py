@@ -173,7 +173,7 @@ def must_fail(setup, key, **options):
     print(caught.value)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_forgetting_singletons_is_caught(monkeypatch):
     """Features of this row alone dropped before its bits are drawn, their count forgotten."""
     right = collapsed.draw_row

@@ -45,7 +45,7 @@ def test_the_features_that_made_the_data_are_found(unit):
     assert wrong(found.u, blocks(seed=5)[0]).sum() > 9
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_missing_cells_do_not_matter_and_the_features_are_found_without_them():
     u, _, x = blocks()
     seen = np.random.default_rng(0).random(x.shape) < 0.7
@@ -58,7 +58,7 @@ def test_missing_cells_do_not_matter_and_the_features_are_found_without_them():
     assert wrong(first.u, u).sum() <= 4
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_given_features_stay_and_are_not_found_again():
     u, _, x = blocks()
     fixed = jnp.asarray(u[:, :1]), NONE[1]
@@ -68,6 +68,7 @@ def test_given_features_stay_and_are_not_found_again():
     assert wrong(found[:, 1:], u[:, :1]).sum() > 2
 
 
+@pytest.mark.tiers(exhaustive=["x1"])
 @pytest.mark.slow
 @pytest.mark.parametrize("x", [np.random.default_rng(4).normal(size=(40, 30)), np.zeros((40, 30))])
 def test_a_chain_starts_from_the_prior_where_the_data_show_nothing(x):
@@ -95,8 +96,7 @@ def test_a_chain_of_any_cells_starts_with_more_probable_features(likelihood):
     assert not is_binary or log_joint["search"] > log_joint["data"]
 
 
-@pytest.mark.tiers(exhaustive=["5.0"])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mean", [0.0, 5.0])
 def test_the_scale_of_weights_starts_at_that_of_features_that_are_there(mean):
     # two thirds of the slots are empty
@@ -174,6 +174,7 @@ def test_a_search_keeps_its_best_state_and_heats_one_side_at_a_time(monkeypatch)
     assert np.all(hot[1::2, :, 0] == 1)
 
 
+@pytest.mark.slow
 def test_a_held_side_stays():
     model = mf.BinaryMF(**SIDES, likelihood=mf.Bernoulli())
     data = mf.Dense(jnp.asarray(blocks()[2] > 0, jnp.float32))

@@ -148,8 +148,7 @@ def kernel_with(model, change):
     return kernel
 
 
-@pytest.mark.tiers(exhaustive=["{'num_features': 4}"])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("settings", [{"bias": True}, {"num_features": 4}], ids=str)
 def test_changes_of_basis_alone_agree_with_fresh_data(settings):
     model = LinearGaussianIBP(concentration=1.4, **FIXED, **settings)

@@ -57,8 +57,7 @@ def draws_are_alike(first, alone):
 
 
 # each kind of data has its twin in one of the two
-@pytest.mark.slow
-@pytest.mark.tiers(exhaustive=["other twins"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("names", "twins"),
     [

@@ -140,7 +140,13 @@ WAYS = {
 
 
 @pytest.mark.tiers(
-    exhaustive=["biases-one after the other", "biases-side by side", "plain-side by side"]
+    exhaustive=[
+        "biases-one after the other",
+        "biases-side by side",
+        "no factors-one after the other",
+        "plain-one after the other",
+        "plain-side by side",
+    ]
 )
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", SHAPES)
@@ -174,6 +180,7 @@ def test_rows_have_the_distribution_of_eq_6_25(name, way, monkeypatch):
             np.testing.assert_allclose(roots[i] @ roots[i].T, covariance, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.tiers(exhaustive=["everything-one after the other"])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["everything"])
 def test_squares_are_those_of_the_new_residuals(name, way, monkeypatch):
@@ -202,6 +209,7 @@ def test_squares_are_those_of_the_new_residuals(name, way, monkeypatch):
         np.testing.assert_allclose(list(alone), [sums.squares, 0, 0], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_large_level_costs_no_digits():
     """Values of about 10,000 in float32: the sum of the squares of residuals of about one."""
     setup = problem("biases")
@@ -230,6 +238,7 @@ def test_a_large_level_costs_no_digits():
     assert abs(textbook - len(values)) > 0.02 * len(values)
 
 
+@pytest.mark.slow
 def test_what_the_columns_add_is_not_forgotten():
     """Broken twin of the exact prior: without the second term of a cell's mean."""
     setup = problem("everything")
@@ -241,6 +250,7 @@ def test_what_the_columns_add_is_not_forgotten():
     assert np.max(np.abs(right - wrong)) > 0.1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [17, 61])
 def test_rows_drawn_in_turn_are_those_drawn_side_by_side(size, monkeypatch):
     """Also of vectors so long that what is left of a matrix is cut out half way."""

@@ -97,6 +97,7 @@ def matrix_of(run, seed, log_likelihoods):
     return np.array([row(z) for z in STARTS])
 
 
+@pytest.mark.tiers(exhaustive=["impossible"])
 @pytest.mark.parametrize("log_likelihoods", [LOG_LIKELIHOODS, IMPOSSIBLE], ids=["", "impossible"])
 def test_the_conditional_distribution_of_a_row_stays_invariant(log_likelihoods):
     exact = conditional(log_likelihoods)
@@ -177,7 +178,7 @@ def largest_z(num_particles, num_rows=100_000):
     return np.abs((found.mean(axis=0) - exact) / found.std(axis=0) * num_rows**0.5).max()
 
 
-@pytest.mark.tiers(exhaustive=["5"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("num_particles", [2, 5])
 def test_many_resamplings_keep_the_conditional_distribution(num_particles):
     assert largest_z(num_particles) < 5  # of 64 normal deviates: 4e-5

@@ -54,7 +54,7 @@ print("same draws")
 )
 
 
-@pytest.mark.tiers(exhaustive=["even 1/8"])
+@pytest.mark.tiers(exhaustive=["even 1/8", "uneven 8 unfused"])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [("even", "1/8"), ("uneven", "2/8"), ("uneven", "8", "unfused")], ids=" ".join
@@ -120,7 +120,7 @@ print("predicted on the way")
 )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_over_devices_is_saved_resumed_extended_and_asked(tmp_path):
     assert run_on_eight_devices(RUN, str(tmp_path)) == [
         "resumed",
@@ -144,7 +144,7 @@ print("agrees")
 )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_over_chains_and_ratings_has_the_draws_of_one_device():
     assert run_on_eight_devices(CHAINS) == ["agrees"]
 

@@ -71,6 +71,7 @@ print("sums alone are exchanged")
 """
 
 
+@pytest.mark.tiers(exhaustive=["missing"])
 @pytest.mark.slow
 @pytest.mark.parametrize("cells", ["complete", "missing"])
 def test_rows_on_one_two_and_eight_devices_have_the_same_features(cells):
@@ -99,7 +100,7 @@ print("agrees")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_over_chains_and_rows_has_the_draws_of_one_device():
     assert run_on_eight_devices(RUN) == ["agrees"]
 

@@ -179,14 +179,14 @@ def causes_kernel(model):
     )[:2]
 
 
-@pytest.mark.tiers(exhaustive=["finite"])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("settings", [{}, {"num_features": 4}], ids=["process", "finite"])
 def test_births_and_deaths_of_causes_agree_with_fresh_data(settings):
     model = NoisyOrIBP(concentration=1.4, **noisy_or.FIXED, **settings)
     noisy_or.Setup(model).check(causes_kernel(model), key=jax.random.key(72), num_steps=5)
 
 
+@pytest.mark.tiers(exhaustive=["log_pass_probability"])
 @pytest.mark.slow
 @pytest.mark.parametrize("forgotten", ["log_death_choice", "log_pass_probability"])
 def test_a_forgotten_factor_is_caught(forgotten, monkeypatch):
@@ -197,7 +197,7 @@ def test_a_forgotten_factor_is_caught(forgotten, monkeypatch):
     noisy_or.must_fail(setup, causes_kernel(model), num_replicates=4_096, num_steps=3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_prior_comes_back_without_observed_cells():
     """The features that come and go are those of the prior, and so is their activity."""
     model = NoisyOrIBP(**noisy_or.PRIORS)
@@ -216,6 +216,7 @@ def test_the_prior_comes_back_without_observed_cells():
 # --- structure -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_more_slots_change_nothing(double_precision):
     z = jnp.asarray(np.random.default_rng(0).random((6, 3)) < 0.5)
     x = jnp.asarray(np.random.default_rng(1).normal(size=(6, 2)))
@@ -237,6 +238,7 @@ def test_more_slots_change_nothing(double_precision):
     np.testing.assert_array_equal(np.pad(small, ((0, 0), (0, 20))), large)
 
 
+@pytest.mark.slow
 def test_nothing_to_die_and_fixed_features_stay():
     z = np.zeros((5, 6), bool)
     z[:, 0] = True

@@ -40,6 +40,7 @@ def run(sampler, num_steps=3):
     return np.asarray(jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(3), NUM_CHAINS)))
 
 
+@pytest.mark.tiers(exhaustive=["0.1-3"])
 @pytest.mark.parametrize(("width", "max_steps"), [(0.1, 3), (1.0, 1), (1.0, 50), (30.0, 50)])
 def test_the_target_is_invariant(width, max_steps):
     x = run(lambda key, x: slice_sample(key, two_peaks, x, width=width, max_steps=max_steps))

@@ -154,7 +154,7 @@ def test_hmm_evidence(scheme):
     check_evidence(algorithm, HMM_DATA, hmm_log_evidence(), key=jax.random.key(1))
 
 
-@pytest.mark.tiers(exhaustive=["1"], slow=["2"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("every", [1, 2])
 def test_hmm_evidence_with_rejuvenation(every):
     algorithm = particle_filter(
@@ -163,6 +163,7 @@ def test_hmm_evidence_with_rejuvenation(every):
     check_evidence(algorithm, HMM_DATA, hmm_log_evidence(), key=jax.random.key(2))
 
 
+@pytest.mark.tiers(exhaustive=["optimal"])
 @pytest.mark.parametrize("scheme", [optimal, systematic], ids=lambda f: f.__name__)
 def test_hmm_evidence_with_enumerated_children(scheme):
     algorithm = particle_filter(
@@ -270,12 +271,13 @@ def check_gaussian(**options):
     check_evidence(algorithm, data, gaussian_log_evidence(), key=jax.random.key(5))
 
 
-@pytest.mark.tiers(exhaustive=["multinomial"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scheme", [multinomial, residual], ids=lambda f: f.__name__)
 def test_gaussian_evidence(scheme):
     check_gaussian(resample_fn=scheme)
 
 
+@pytest.mark.slow
 def test_gaussian_evidence_with_rejuvenation():
     check_gaussian(rejuvenate_every=2, ess_threshold=0.8)
 
@@ -325,7 +327,7 @@ def tempered_model(num_tempering):
     )
 
 
-@pytest.mark.tiers(slow=["2"], exhaustive=["0"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("every", [0, 2])
 def test_tempering_reaches_the_evidence(every):
     values = np.array([1.5, 2.5, 1.0, 2.0])
@@ -381,7 +383,7 @@ def test_filtered_marginals():
     np.testing.assert_allclose(estimate, forward / forward.sum(), atol=0.006)
 
 
-@pytest.mark.tiers(slow=["1"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_batches_of_particles_change_nothing(batch_size):
     run = partial(run_filter, data=HMM_DATA, key=jax.random.key(1))
@@ -393,6 +395,7 @@ def test_batches_of_particles_change_nothing(batch_size):
     np.testing.assert_allclose(whole.log_evidence, pieces.log_evidence, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_cut_and_continued_is_the_whole():
     algorithm = particle_filter(hmm_model(), num_particles=10)
     key = jax.random.key(4)
@@ -403,6 +406,7 @@ def test_cut_and_continued_is_the_whole():
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_vmapped_filters_agree_with_single_ones():
     algorithm = particle_filter(hmm_model(), num_particles=10, rejuvenate_every=3)
     keys = jax.random.split(jax.random.key(4), 3)

@@ -232,7 +232,7 @@ def test_one_proposal_leaves_the_posterior_of_the_process_invariant():
         assert np.abs(exact @ matrix - exact).max() > 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("double_precision")
 def test_one_proposal_after_a_restricted_scan():
     """The first pass only launches the second, whose probability is q."""
@@ -275,6 +275,7 @@ def random_problem(seed, num_slots=5):
     return jnp.asarray(z & (np.arange(num_slots) > 1)), likelihood, jnp.asarray(mean)
 
 
+@pytest.mark.tiers(exhaustive=["False"])
 @pytest.mark.usefixtures("double_precision")
 @pytest.mark.parametrize("has_mean", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_statistics_kept_up_row_by_row_are_those_from_nothing(has_mean):

@@ -74,6 +74,7 @@ def check_swaps(model):
             np.testing.assert_allclose(joint @ matrix, joint, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_swaps_leave_the_product_of_the_powered_posteriors_invariant():
     check_swaps(noise_of_normal())
 
@@ -123,10 +124,12 @@ def check_joint(model):
     )
 
 
+@pytest.mark.slow
 def test_the_replica_at_power_one_is_a_chain_of_the_posterior():
     check_joint(normal_mean())
 
 
+@pytest.mark.slow
 def test_swaps_of_the_wrong_sign_are_caught_by_the_joint_distribution():
     with pytest.raises(AssertionError, match="tempered chain"):
         check_joint(with_wrong_sign(normal_mean()))
@@ -214,6 +217,7 @@ def run():
         return mf.sample(mf.DPMixture(), VALUES, temper=3, **RUN)
 
 
+@pytest.mark.slow
 def test_a_run_says_how_its_replicas_did(run):
     facts = run.meta.run
     assert facts["temper"] == len(facts["powers"]) == len(facts["swap_acceptance"]) + 1 == 3

@@ -72,6 +72,14 @@ def cases():
             yield pytest.param(estimator, check, id=f"{name}, {check_name}", marks=marks)
 
 
+@pytest.mark.tiers(
+    exhaustive=[
+        "mixture, check_clustering0",
+        "noisy-or, check_transformer_general0",
+        "sparse binary, check_transformer_general0",
+        "topics, check_transformer_general0",
+    ]
+)
 @pytest.mark.parametrize(("estimator", "check"), list(cases()))
 def test_conventions_of_scikit_learn(estimator, check):
     check(estimator)

@@ -200,7 +200,7 @@ def test_ratings_by_users_and_items():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_search_over_ratings_answers_for_users_that_a_fold_lacks():
     model = make_pipeline(FunctionTransformer(), estimators.RatingRecommender(1, **FEW))
     search = GridSearchCV(model, {"ratingrecommender__n_components": [0, 1]}, cv=2)
@@ -270,7 +270,7 @@ def test_biclusters_of_rows_and_columns():
     assert -1 < model.score(values) < 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_clusters_of_rows_with_missing_cells():
     random = np.random.default_rng(5)
     kinds = np.arange(40) % 2
@@ -306,7 +306,7 @@ def test_missing_cells_are_filled_by_factors_and_the_others_stay():
     np.testing.assert_array_equal(imputer.transform(truth), truth)  # nothing to fill
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_factors_are_searched_in_a_table_with_ids():
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)

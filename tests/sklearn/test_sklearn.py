@@ -76,6 +76,19 @@ def cases():
         yield pytest.param(estimator, check, id=name, marks=marks)
 
 
+@pytest.mark.tiers(
+    slow=["check_transformer_general0"],
+    exhaustive=[
+        "check_estimators_dtypes",
+        "check_estimators_pickle0",
+        "check_fit2d_1feature",
+        "check_fit2d_predict1d",
+        "check_methods_subset_invariance",
+        "check_n_features_in",
+        "check_pipeline_consistency",
+        "check_transformer_data_not_an_array",
+    ],
+)
 @pytest.mark.parametrize(("estimator", "check"), list(cases()))
 def test_conventions_of_scikit_learn(estimator, check):
     check(estimator)

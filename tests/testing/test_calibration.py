@@ -202,18 +202,7 @@ CONTINUED = {
 }
 
 
-@pytest.mark.tiers(
-    slow=["BPMF"],
-    exhaustive=[
-        "FeatureModel",
-        "HDPLDA",
-        "LDA",
-        "LinearGaussianIBP",
-        "MixtureOfGaussians",
-        "NoisyOrIBP",
-        "bias, missing",
-    ],
-)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CONTINUED)
 def test_samplers_of_models_are_calibrated_given_data(name):
     model, given = CONTINUED[name]
@@ -223,7 +212,7 @@ def test_samplers_of_models_are_calibrated_given_data(name):
     assert "log_joint" in table.names
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_linear_gaussian_sampler_that_sees_other_data_is_caught_given_data(monkeypatch):
     right = mf.LinearGaussianIBP.sampler
     monkeypatch.setattr(
@@ -252,7 +241,7 @@ def test_the_sampler_of_the_linear_gaussian_model_is_calibrated_and_its_twin_cau
     assert twin["noise_scale", "mean rank"] < 0.4
 
 
-@pytest.mark.tiers(slow=["noisy-OR"], exhaustive=["BPMF", "BinaryMF", "FeatureModel"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "model",
     [

@@ -77,8 +77,8 @@ for sums, num_devices in ("whole", 2), ("whole", 8), ("broken", 8):
 )
 
 
+@pytest.mark.tiers(exhaustive=["exact", "gaussian", "sampled"])
 @pytest.mark.slow
-@pytest.mark.tiers(exhaustive=["sampled", "gaussian"])
 @pytest.mark.parametrize("fit", ["tilted", "sampled", "gaussian", "exact"])
 def test_ones_on_one_two_and_eight_devices_have_the_same_fit(fit):
     """Broken twin, of the exact fit: what the last device adds to sums over rows left out."""
@@ -145,7 +145,7 @@ print("saved")
 )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_fit_over_devices_is_stopped_resumed_saved_and_asked(tmp_path):
     assert run_on_eight_devices(RUN, str(tmp_path)) == ["resumed", "saved"]
 

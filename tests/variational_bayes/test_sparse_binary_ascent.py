@@ -37,6 +37,7 @@ def path_in_float64(model, data, **options):
     return path
 
 
+@pytest.mark.tiers(exhaustive=["sigmoid"])
 @pytest.mark.parametrize(
     "model",
     [
@@ -79,8 +80,7 @@ def test_a_converged_fit_stops(simulated):
     assert (post.trace["free_energy"][0, epochs:] == post.draws["free_energy"]).all()
 
 
-@pytest.mark.tiers(exhaustive=["adam", "partial", "rmsprop"])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "options",
     [
@@ -100,8 +100,7 @@ def test_other_updates_come_to_the_same(simulated, options):
     assert other.draws["free_energy"] - block.draws["free_energy"] < 0.2 * fallen
 
 
-@pytest.mark.tiers(exhaustive=["own", "shared-fixed"])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "zeros",
     [mf.RowSample(20), mf.RowSample(20, resample=True), mf.SharedSample(20, False)],
@@ -222,8 +221,7 @@ def test_the_free_energy_of_batches_is_unbiased(simulated):
         assert abs(np.mean([of_batch(index, 2.9)[0] for index in range(3)]) / whole - 1) > 1e-3
 
 
-@pytest.mark.tiers(exhaustive=["adam", "newton"])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "options",
     [

@@ -280,6 +280,7 @@ def test_a_fit_that_scores_all_alike_ranks_in_the_middle():
     np.testing.assert_allclose(progress.validation_score(nothing, validation), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_fit_of_nothing_but_ones_starts_somewhere():
     rows, columns = np.divmod(np.arange(12), 4)
     with pytest.warns(mf.RunWarning, match="No factor is in use"):

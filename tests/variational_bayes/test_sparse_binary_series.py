@@ -113,7 +113,7 @@ def small_series(seed=0):
     return mf.SparseSeries.from_matrices(matrices, [0.0, 1.0, 3.0])
 
 
-@pytest.mark.tiers(slow=["likelihood0"], exhaustive=["likelihood1"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "likelihood", [mf.Bernoulli("quadratic"), pytest.param(mf.Gaussian(), marks=pytest.mark.slow)]
 )
@@ -148,8 +148,7 @@ def test_a_length_scale_of_nothing_is_one_matrix_of_all_rows_and_times(likelihoo
         assert abs(other.free_energy - last.free_energy) > 1e-2
 
 
-@pytest.mark.tiers(exhaustive=["factors"])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("update", ["joint", "factors"])
 def test_an_endless_length_scale_is_one_row_for_all_times(update):
     """T times the same matrix with noise v is that matrix once with noise v / T."""
@@ -251,7 +250,7 @@ def test_a_series_is_predicted_better_than_rows_that_never_change(simulated, fit
     assert_better(simulated.held_out(fitted), simulated.held_out(static))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_series_is_predicted_better_than_by_one_fit_a_time(simulated, fitted):
     single = mf.SparseBinaryMF(num_factors=FACTORS, zeros=mf.Exact())
     # those of the posterior of one matrix are of the same cells, in the same order
@@ -275,7 +274,7 @@ def test_samples_of_zeros_and_both_updates_come_to_the_same(simulated, fitted):
     assert abs(factors.draws["free_energy"] - fitted.draws["free_energy"]) < 0.02 * fallen
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_cells_of_the_gaussian_and_validation(simulated):
     model = dataclasses.replace(LEARNING, likelihood=mf.Gaussian(), bias="rows_columns")
     post = fit(model, simulated.data, num_validation=60, num_epochs=60, patience=4)
@@ -311,7 +310,7 @@ def test_a_time_may_be_any(simulated, fitted):
     np.testing.assert_allclose(near.mean, middle.mean, atol=0.2)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_time_left_out_is_predicted_between_its_neighbours(simulated):
     kept = [0, 1, 2, 4, 5]
     data = mf.SparseSeries.from_matrices([simulated.matrices[step] for step in kept], TIMES[kept])
@@ -450,7 +449,7 @@ def test_questions_that_are_refused(fitted):
 # --- the command line ----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_from_a_file_of_triples_to_recommendations_at_a_time(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("JAXMF_CACHE", "off")
     model, data = mf.registry.get("sparse-binary-series").example()

@@ -115,7 +115,7 @@ def oracle(p, q, x, observed, likelihood, zeta_square=None):
     return cost + path_divergence(p, q) + divergence_of_others(plain)
 
 
-@pytest.mark.tiers(slow=["sigmoid"])
+@pytest.mark.tiers(slow=["sigmoid"], exhaustive=["gaussian"])
 @both_likelihoods
 def test_the_free_energy_is_that_of_whole_covariances(likelihood):
     setup, family = series_setup(), LIKELIHOODS[likelihood]
@@ -165,7 +165,7 @@ def updated(parameters, of_rows, near, lengthscale, relaxation):
     }
 
 
-@pytest.mark.tiers(slow=["sigmoid"])
+@pytest.mark.tiers(slow=["sigmoid"], exhaustive=["gaussian"])
 @both_likelihoods
 def test_an_update_is_the_minimiser_over_whole_covariances(likelihood):
     setup, family = series_setup(), LIKELIHOODS[likelihood]
@@ -257,6 +257,7 @@ def test_a_row_that_never_changes_is_one_row_of_all_matrices_side_by_side(likeli
     assert float(jnp.abs(changing.mean[:, 0] - changing.mean[:, 2]).max()) > 1e-3
 
 
+@pytest.mark.slow
 def test_between_the_times_stands_the_conditional():
     p = series_setup(1).parameters
     q, prior = full(p), prior_covariance(p)

@@ -81,6 +81,7 @@ def num_bytes(tree):
     return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
 
 
+@pytest.mark.slow
 def test_ones_are_laid_out_beside_little_of_their_size():
     """In the bytes of the ones: 2.7 are kept; all at once took 5.3, and 5.4 to leave some out.
 

@@ -84,8 +84,21 @@ def derivatives(parameters, layout, zeros, likelihood):
 
 
 @pytest.mark.tiers(
-    slow=["rows-exact-sigmoid", "rows-few-own-sigmoid"],
-    exhaustive=["columns-few-own-gaussian", "rows-few-own-gaussian", "rows-few-shared-sigmoid"],
+    exhaustive=[
+        "columns-exact-sigmoid",
+        "columns-exact-tilted",
+        "columns-few-own-gaussian",
+        "columns-few-own-sigmoid",
+        "columns-few-shared-gaussian",
+        "columns-few-shared-sigmoid",
+        "columns-few-shared-tilted",
+        "rows-exact-sigmoid",
+        "rows-exact-tilted",
+        "rows-few-own-gaussian",
+        "rows-few-own-sigmoid",
+        "rows-few-shared-sigmoid",
+        "rows-few-shared-tilted",
+    ]
 )
 @pytest.mark.parametrize(
     ("spec", "likelihood"),
@@ -121,6 +134,7 @@ def test_sums_are_derivatives_of_the_free_energy(side, spec, likelihood):
         np.testing.assert_allclose(of_intercept, gradient.intercept.variance, atol=TOLERANCE)
 
 
+@pytest.mark.tiers(exhaustive=["gaussian"])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_the_sparse_sums_are_the_dense_ones(likelihood):
     """All cells; and all columns sampled is exact, for both kinds of samples."""
