@@ -115,7 +115,10 @@ def topics(posterior: Answers, topic: int | None = None, *, max_topics: int = 60
     )
     first, second = (f"{part:.0%} of squared distances" for part in scaled.explained)
     axes[0].set(xlabel=f"first axis, {first}", ylabel=f"second axis, {second}")
-    axes[0].margins(0.25)
+    low, high = scaled.positions.min(axis=0), scaled.positions.max(axis=0)
+    # a quarter more on each side for circles and labels; of margins an equal aspect takes away
+    axes[0].update_datalim([low - (high - low) / 4, high + (high - low) / 4])
+    axes[0].autoscale_view()
     axes[0].set_aspect("equal", adjustable="datalim")
     bar = figure.colorbar(circles, ax=axes[0], orientation="horizontal", shrink=0.5, aspect=30)
     bar.set_label("part of the draws that have the topic", fontsize=7.5, color=MUTED)

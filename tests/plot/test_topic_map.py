@@ -7,7 +7,8 @@ import pytest
 from scipy.spatial.distance import jensenshannon, pdist, squareform
 
 import jaxmf as mf
-from jaxmf.plot.topic_map import scale, squared_distances
+from jaxmf.plot import topic_map
+from jaxmf.plot.topic_map import Scaled, scale, squared_distances
 
 GENERATOR = np.random.default_rng(3)
 LISTS = [["tea", "cup", "$5", "milk"] * 4, ["king", "queen", "a$b", "move"] * 4] * 4
@@ -69,6 +70,19 @@ def test_labels_cover_neither_each_other_nor_numbers(posterior):
     assert not any(
         one.overlaps(two) for position, one in enumerate(boxes) for two in boxes[:position]
     )
+
+
+def test_no_circle_is_cut_where_topics_lie_above_one_another(posterior, monkeypatch):
+    positions = np.array([[-0.21, -0.19], [0.23, 0.345]])
+    monkeypatch.setattr(topic_map, "scale", lambda squared: Scaled(positions, np.ones(2)))
+    figure = posterior.plot.topics()
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    (circles,) = axes.collections
+    radius = np.sqrt(circles.get_sizes() / np.pi)[:, None] * figure.dpi / 72
+    centres, box = axes.transData.transform(positions), axes.get_window_extent()
+    assert (centres - radius > box.min).all()
+    assert (centres + radius < box.max).all()
 
 
 def test_one_topic_is_shown_with_its_relevant_words(posterior):
