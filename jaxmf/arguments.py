@@ -1,8 +1,7 @@
 """Checks of single values that users give: each names the argument and says what it must be.
 
 `ChecksNames` is the base of what users construct, `checks_call` and `checks_methods` are for what
-they call; `assign` sets what was checked in a frozen
-description.
+they call; `assign` sets what was checked in a frozen description.
 """
 
 from __future__ import annotations

@@ -230,10 +230,12 @@ def check_options(
             "them at a time"
         )
     if unknown == "prior" and files != (None, None, None):
-        others = "columns of --new-rows" if files.column_features is None else "rows of new columns"
+        others = "columns of --new-rows that the run lacks"
+        if files.column_features is not None:
+            others = "rows that the run lacks, beside new columns"
         raise ValueError(
-            f"--unknown prior: nothing can be said of {others} that the run lacks; write --unknown "
-            "drop to leave them out"
+            f"--unknown prior: nothing can be said of {others}; write --unknown drop to leave them "
+            "out"
         )
     if (files.row_features or files.column_features) is None and missing != "refuse":
         raise ValueError(

@@ -34,7 +34,7 @@ ColumnFeatures = Annotated[
     typer.Option(
         "--column-features",
         "--item-features",
-        help="Side information of new columns, such as items that nobody has rated yet, likewise. "
+        help="Side information of new columns, such as items without a rating, likewise. "
         "Answers are then about these columns.",
     ),
 ]
