@@ -49,6 +49,7 @@ z, y, x              binary features (N, K), their weights (K, D), the data (N, 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -75,3 +76,9 @@ Draw = dict[str, jax.Array]
 
 STATIC = {"static": True}
 """The metadata of a dataclass field that holds no array: programs are compiled anew for others."""
+
+
+def is_key(value: object) -> bool:
+    """Whether a value is a typed random key, an array of such, or the shape of one."""
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)

@@ -13,7 +13,7 @@ explanation rather than left to hang.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import MethodType
 from typing import NamedTuple
 
@@ -257,6 +257,11 @@ def merge_overflow(*overflows: dict[str, Array]) -> dict[str, Array]:
     return merged
 
 
+def no_overflow(axes: Iterable[str]) -> dict[str, Array]:
+    """The overflow of a kernel that had slots enough: axis name -> False."""
+    return {axis: jnp.zeros((), bool) for axis in axes}
+
+
 def repeat(kernel: Kernel, num_times: int) -> Kernel:
     """The kernel applied `num_times` times, time i with ``fold_in(key, i)``.
 
@@ -288,5 +293,5 @@ def _repeat(
         return state, Info(overflow=merge_overflow(before.overflow, info.overflow))
 
     _, shapes = jax.eval_shape(kernel, key, state, data)
-    none_yet = Info(overflow={axis: jnp.zeros((), bool) for axis in shapes.overflow})
+    none_yet = Info(overflow=no_overflow(shapes.overflow))
     return jax.lax.fori_loop(0, num_times, once, (state, none_yet))

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.engine.algorithm import Algorithm, Exceeded, Limit, size_for
@@ -25,7 +24,7 @@ from jaxmf.engine.chunk import (
 from jaxmf.engine.executables import CACHE, Executable, num_bytes, quick_to_compile
 from jaxmf.engine.sharding import Placement
 from jaxmf.engine.supervisor import Supervisor
-from jaxmf.types import Array, Draw, Key, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree, is_key
 
 # a chunk's draws wait on the device in a buffer of a fixed number of rows, so that one program
 # serves every length: as many as fit these bytes, a power of two
@@ -378,7 +377,7 @@ class _Words:
 
 
 def _on_host(leaf: PyTree) -> PyTree:
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if is_key(leaf):
         return _Words(np.array(jax.random.key_data(leaf)), jax.random.key_impl(leaf))
     return np.array(leaf)
 

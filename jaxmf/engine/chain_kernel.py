@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf.engine.algorithm import Algorithm
+from jaxmf.engine.algorithm import Algorithm, no_overflow
 from jaxmf.engine.chunk import Batch, capacity_of, check_axes, one_step, read_draw, start_state
 from jaxmf.programs import full_products, jit
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import Array, Key, PyTree, is_key
 
 
 class ChainState(NamedTuple):
@@ -70,8 +70,7 @@ class ChainKernel:
         _check_key(key)
         state = start_state(self.algorithm, self.data, key)
         axes = capacity_of(self.algorithm, state, Batch(batched=False))
-        nothing = {axis: jnp.zeros((), bool) for axis in axes}
-        return ChainState(state, jnp.zeros((), jnp.int32), nothing)
+        return ChainState(state, jnp.zeros((), jnp.int32), no_overflow(axes))
 
     @full_products
     def step(self, key: Key, state: ChainState, progress: Array | float = 1.0) -> ChainState:
@@ -144,11 +143,7 @@ class ChainKernel:
 
 
 def _check_key(key: object) -> None:
-    if not (
-        isinstance(key, jax.Array)
-        and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-        and key.shape == ()
-    ):
+    if not (isinstance(key, jax.Array) and is_key(key) and key.shape == ()):
         raise TypeError(
             f"key must be one typed key, jax.random.key(0), got {key!r}; jax.random.wrap_key_data "
             "makes one of the numbers of an old key"

@@ -28,7 +28,7 @@ import numpy as np
 from jaxmf.engine import checkpoint_fields, files, manifest
 from jaxmf.engine.draws import DrawStore
 from jaxmf.engine.lock import LOCK
-from jaxmf.types import PyTree
+from jaxmf.types import PyTree, is_key
 
 FORMAT = 2
 MANIFEST = "checkpoint.json"
@@ -297,7 +297,7 @@ def pack(prefix: str, tree: PyTree, names: list[str]) -> dict[str, np.ndarray]:
     """A tree as named numpy arrays; random keys as their words."""
     packed = {}
     for index, (name, leaf) in enumerate(zip(names, jax.tree.leaves(tree), strict=True)):
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if is_key(leaf):
             leaf = jax.random.key_data(leaf)
         packed[f"{prefix}.{index:03d}.{name}"] = np.asarray(leaf)
     return packed
@@ -330,12 +330,12 @@ def unpack(
 
 
 def _restore(label: str, values: np.ndarray, expected: jax.ShapeDtypeStruct) -> PyTree:
-    if jnp.issubdtype(expected.dtype, jax.dtypes.prng_key):
+    if is_key(expected):
         impl, dtype = expected.dtype._impl, values.dtype
-        is_key = values.shape == (*expected.shape, *impl.key_shape) and dtype == np.uint32
-        shape = expected.shape if is_key else values.shape
+        has_words = values.shape == (*expected.shape, *impl.key_shape) and dtype == np.uint32
+        shape = expected.shape if has_words else values.shape
         restored: Any = values
-        if is_key:
+        if has_words:
             restored = jax.random.wrap_key_data(jnp.asarray(values), impl=impl.name)
             dtype = restored.dtype
     else:

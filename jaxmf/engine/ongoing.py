@@ -14,7 +14,7 @@ from jaxmf.engine.chunk import Batch, capacity_of, leaf_names
 from jaxmf.engine.draws import DrawStore
 from jaxmf.engine.result import Run, Schedule
 from jaxmf.engine.sharding import Placement
-from jaxmf.types import Key, PyTree
+from jaxmf.types import Key, PyTree, is_key
 
 
 @dataclass
@@ -129,14 +129,13 @@ def _gather(groups: list[Group], placement: Placement) -> tuple[PyTree, dict[str
 
 
 def _stack(leaves: tuple[PyTree, ...]) -> PyTree:
-    if jnp.issubdtype(leaves[0].dtype, jax.dtypes.prng_key):
+    if is_key(leaves[0]):
         return jnp.stack(leaves)
     return np.stack([np.asarray(leaf) for leaf in leaves])
 
 
 def _to_host(leaf: PyTree) -> PyTree:
-    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return leaf if is_key else np.array(leaf)
+    return leaf if is_key(leaf) else np.array(leaf)
 
 
 def _check_like(state: PyTree, shapes: PyTree, num_chains: int) -> None:

@@ -21,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from jaxmf.engine.fixed_order import in_fixed_order
 from jaxmf.programs import jit
-from jaxmf.types import PyTree
+from jaxmf.types import PyTree, is_key
 
 # broadcast in pieces: devices need room for one at a time
 PIECE_BYTES = 64 * 2**20
@@ -46,7 +46,7 @@ class Processes:
             return jax.device_put(leaf, sharding)
         if getattr(leaf, "weak_type", False):
             return jit(_same, out_shardings=sharding)(leaf)
-        if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if not is_key(leaf):
             leaf = np.asarray(leaf)
             leaf = leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype), copy=False)
         return jax.make_array_from_callback(leaf.shape, sharding, lambda index: leaf[index])
@@ -120,12 +120,11 @@ class Processes:
             return
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for leaf in jax.tree.leaves(in_fixed_order(trees)):
-            is_key = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
             if not getattr(leaf, "is_fully_addressable", True):
                 # one array of all processes, which made it together
                 digest.update(f"{leaf.dtype}{leaf.shape}".encode())
                 continue
-            array = np.ascontiguousarray(jax.random.key_data(leaf) if is_key else leaf)
+            array = np.ascontiguousarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
             digest.update(f"{array.dtype}{array.shape}".encode())
             digest.update(array.reshape(-1).view(np.uint8).data)
         all_words = _gathered(np.frombuffer(digest.digest(), np.uint8))
@@ -209,7 +208,7 @@ def _first_rows(tree: PyTree, num_rows: int | None) -> PyTree:
 
 
 def _on_host(leaf: PyTree) -> PyTree:
-    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if not is_key(leaf):
         return np.asarray(leaf)
     words = np.asarray(jax.random.key_data(leaf))
     return jax.random.wrap_key_data(jnp.asarray(words), impl=jax.random.key_impl(leaf))

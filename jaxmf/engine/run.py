@@ -34,7 +34,7 @@ from jaxmf.engine.result import Run, Schedule
 from jaxmf.engine.sharding import NO_MESH, Placement, validate_mesh
 from jaxmf.engine.storage import Storage
 from jaxmf.programs import refuse_in_fork
-from jaxmf.types import Key, PyTree, Seed
+from jaxmf.types import Key, PyTree, Seed, is_key
 
 
 def run(
@@ -227,11 +227,7 @@ def as_key(seed: Seed) -> Key:
                 "or pass a typed key (jax.random.key)"
             )
         return jax.random.key(int(seed))
-    if (
-        isinstance(seed, jax.Array)
-        and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
-        and seed.shape == ()
-    ):
+    if isinstance(seed, jax.Array) and is_key(seed) and seed.shape == ():
         return seed
     raise TypeError(f"seed must be a whole number or one typed key (jax.random.key), not {seed!r}")
 

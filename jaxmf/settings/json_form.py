@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxmf.data import CellFeatures, Features, feature_parts
 from jaxmf.settings import names
-from jaxmf.types import Seed
+from jaxmf.types import Seed, is_key
 
 MAX_DEPTH = 20
 _DTYPES = {
@@ -309,9 +309,8 @@ def _listed(written: dict[str, object]) -> str:
 def encode_seed(seed: Seed) -> object:
     """A seed (int or typed key) as JSON."""
     import jax
-    import jax.numpy as jnp
 
-    if not hasattr(seed, "dtype") or not jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
+    if not isinstance(seed, jax.Array) or not is_key(seed):
         return int(seed)
     return {
         "key": np.asarray(jax.random.key_data(seed)).tolist(),

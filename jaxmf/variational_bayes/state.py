@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import SparseBinary
-from jaxmf.types import Array, Draw, PyTree, Seed
+from jaxmf.types import Array, Draw, PyTree, Seed, is_key
 from jaxmf.variational_bayes import batches
 from jaxmf.variational_bayes.batches import Batches
 from jaxmf.variational_bayes.held_out import HeldOut, Unknowing, choose, leave_out
@@ -81,8 +81,7 @@ def prepare(
     Raises:
       ValueError: fewer rows have two ones, or the devices cannot have equally many rows.
     """
-    is_key = isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
-    words = np.asarray(jax.random.key_data(seed)) if is_key else [int(seed) % 2**64]
+    words = np.asarray(jax.random.key_data(seed)) if is_key(seed) else [int(seed) % 2**64]
     generator = np.random.default_rng([*np.ravel(words).tolist(), 7])
     if data.elsewhere is not None:
         if num_validation:
