@@ -53,7 +53,7 @@ def sweep_sets(
     # the tokens of a set side by side
     num_sets = set_parts(network, dish, network.sizes(data, slots)).num_parts
     order, sizes = tables.sorted_by(problem.sets, num_sets)
-    uniforms = special.uniforms(key, (num_tokens, 1 + prior.labels_shared))
+    uniforms = special.uniforms(key, (num_tokens, 1 + prior.new_group_is_random))
     compiled = _SetLoop(problem.distribution, problem.below)
     loop = (
         fused_on_cpu(compiled.loop, sequential=True)
@@ -106,6 +106,7 @@ class _SetLoop(NamedTuple):
             weights, room = self.distribution.weights(cache, batch)
             likely, caches, joined = tokens.weighed(caches, joined, weights, where, dish)
             new = tables.choose(weights * likely, chance[0])
+            # the last uniform is of a new dish; with one only it is not looked at
             cache = self.distribution.assign(cache, batch, new, chance[-1])
             moved = jnp.where(dish == new, where[1], where[0]), where[1]
             caches = tokens.changed(caches, dish, new, moved)
