@@ -13,10 +13,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.typing import DTypeLike
 
-from jaxmf.types import PyTree
+from jaxmf.types import Array, PyTree
 
 FIRST_SLOTS = 16  # of a number of features without bound, where no `capacity` is given
 

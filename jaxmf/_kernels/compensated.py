@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
-from jaxmf.types import PyTree
+from jaxmf.types import Array, PyTree
 
 MOST = 80.0  # the exponential of which is a float32
 

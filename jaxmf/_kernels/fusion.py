@@ -17,14 +17,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.core import Tracer
 from jax.extend.core import Jaxpr, jaxprs_in_params
 from jax.tree_util import PyTreeDef
 
 from jaxmf._kernels import fusion_probe
 from jaxmf.devices import default_platform
-from jaxmf.types import PyTree
+from jaxmf.types import Array, PyTree
 
 LONG_ROW = 256
 # What XLA's CPU backend cannot put into one kernel (jaxlib 0.10.2): float reductions of this many

@@ -11,12 +11,11 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from jaxmf._kernels import tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.devices import default_platform
-from jaxmf.types import PyTree
+from jaxmf.types import Array, PyTree
 
 
 def over_items(

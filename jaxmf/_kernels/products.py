@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import lax
+
+from jaxmf.types import Array
 
 
 class Product(NamedTuple):

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.extend.random import threefry_2x32
 from jax.scipy.special import erfinv, gammaln
 from jax.typing import DTypeLike
@@ -17,6 +16,7 @@ from jaxmf._kernels import tables
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.devices import block_size, default_platform
 from jaxmf.programs import jit
+from jaxmf.types import Array
 
 
 def poisson(key: Array, rate: Array) -> Array:

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import lax
 
 from jaxmf._kernels.fusion import fused_on_cpu, sequential_on_cpu
 from jaxmf.devices import block_size, default_platform
-from jaxmf.types import PyTree
+from jaxmf.types import Array, PyTree
 
 MOST_FLAT = 2**31 - 1
 """Entries of a table that one 32-bit index reaches; larger ones have an index an axis."""

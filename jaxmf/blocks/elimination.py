@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import lax
 from jax.scipy.special import logsumexp
 
 from jaxmf._kernels.tables import choose
+from jaxmf.types import Array
 
 
 class Factor(NamedTuple):

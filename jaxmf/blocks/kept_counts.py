@@ -12,10 +12,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
+from jaxmf.types import Array
 
 Draw = Mapping[str, Any]
 

@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from jaxmf._kernels.tables import Lanes
 from jaxmf.blocks.kept_counts import counts_at, counts_by_part, is_table, num_groups
 from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.priors import hyper
-from jaxmf.types import PyTree
+from jaxmf.types import Array, PyTree
 
 Draw = Mapping[str, Array]
 

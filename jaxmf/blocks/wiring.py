@@ -13,14 +13,13 @@ from typing import NamedTuple, Protocol, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from jaxmf._kernels.tables import Lanes
 from jaxmf.arguments import assign
 from jaxmf.blocks.block import Block
 from jaxmf.data import Tokens
 from jaxmf.priors.flexible import FlexiblePrior
-from jaxmf.types import STATIC, PyTree
+from jaxmf.types import STATIC, Array, PyTree
 
 _LARGEST_TABLE = 2**22
 _GROUPS_GUESSED = 10  # of a growing number, where a scale is taken from the data

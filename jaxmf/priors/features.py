@@ -16,7 +16,6 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 import scipy.special
-from jax import Array
 from jax.scipy.special import betaln, digamma
 
 from jaxmf import slots
@@ -25,7 +24,7 @@ from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.priors import hyper
 from jaxmf.programs import jit
 from jaxmf.readable import Readable
-from jaxmf.types import STATIC
+from jaxmf.types import STATIC, Array
 
 
 def harmonic(num_rows: Array | int, concentration: Array | float) -> Array:

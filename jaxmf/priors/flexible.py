@@ -19,7 +19,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.scipy.special import gammaln, logsumexp
 from jax.tree_util import Partial
 
@@ -39,7 +38,7 @@ from jaxmf.priors.flexible_weights import (
 from jaxmf.priors.hyper import Hyperparameter, is_placeholder
 from jaxmf.priors.partition_prior import Hyperparameters, PartitionPrior, at
 from jaxmf.readable import show
-from jaxmf.types import STATIC, PyTree
+from jaxmf.types import STATIC, Array, PyTree
 
 
 @jax.tree_util.register_dataclass

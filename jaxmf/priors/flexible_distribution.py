@@ -20,10 +20,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.scipy.special import gammaln, logsumexp
 
 from jaxmf.programs import jit
+from jaxmf.types import Array
 
 MOST_SIGNATURES = 40
 """The largest number of items whose signatures are listed: 37,338 of them."""

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.scipy.special import gammaln
 
 from jaxmf._kernels import tables
 from jaxmf.arguments import check_numbers
 from jaxmf.priors.hyper import is_placeholder
 from jaxmf.priors.partition_prior import Hyperparameters, PartitionPrior
-from jaxmf.types import PyTree
+from jaxmf.types import Array, PyTree
 
 WIDEST = 60.0
 """By how many nats weights of two sizes may differ; more does not fit a float in a sweep."""

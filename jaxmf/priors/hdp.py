@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.scipy.special import gammaln
 
 from jaxmf._kernels import tables
@@ -29,7 +28,7 @@ from jaxmf.priors.partition_prior import (
     is_kind,
     moved,
 )
-from jaxmf.types import PyTree
+from jaxmf.types import Array, PyTree
 
 
 @jax.tree_util.register_dataclass

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from jaxmf.arguments import check_numbers
 from jaxmf.data.names import series_as_mapping
-from jaxmf.types import PyTree
+from jaxmf.types import Array, PyTree
 
 if TYPE_CHECKING:
     import numpyro.distributions as dist

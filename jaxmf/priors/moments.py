@@ -18,12 +18,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from jaxmf.arguments import check_number, check_numbers, checks_call
 from jaxmf.priors import flexible_distribution
 from jaxmf.priors.flexible import FlexiblePrior
 from jaxmf.programs import jit
+from jaxmf.types import Array
 
 _TOLERANCE = 1e-6
 

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from jaxmf._kernels import tables
 from jaxmf._kernels.tables import Lanes
 from jaxmf.arguments import assign
 from jaxmf.priors import hyper
 from jaxmf.readable import Readable
+from jaxmf.types import Array
 
 Hyperparameters = dict[str, Array]
 """The hyperparameters of a prior in a state, by name; those of the HDP include its weights."""

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.scipy.special import gammaln
 
 from jaxmf._kernels import tables
@@ -33,7 +32,7 @@ from jaxmf.priors.partition_prior import (
     default_gamma,
     is_kind,
 )
-from jaxmf.types import STATIC
+from jaxmf.types import STATIC, Array
 
 
 @jax.tree_util.register_dataclass

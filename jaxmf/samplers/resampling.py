@@ -15,8 +15,10 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import lax
 from jax.scipy.special import logsumexp
+
+from jaxmf.types import Array
 
 ResampleFn = Callable[[Array, Array, int], tuple[Array, Array]]
 

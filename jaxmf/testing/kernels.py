@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from jaxmf.engine import Info
 from jaxmf.programs import jit
 from jaxmf.testing.report import LEVEL, Comparison, Report
+from jaxmf.types import Array, PyTree
 
 
 def z_test(name: str, samples: np.ndarray, expected: float) -> Comparison:
@@ -122,7 +121,6 @@ def check_filter(
     return Report(title, (z_test("evidence / exact", ratios, 1.0),), level).require()
 
 
-PyTree = Any
 Statistics = dict[str, Array]
 
 

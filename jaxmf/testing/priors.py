@@ -8,13 +8,13 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.scipy.special import xlogy
 
 from jaxmf.priors.features import RowByRowPrior
 from jaxmf.priors.partition_prior import CountCache, PartitionPrior
 from jaxmf.programs import jit
 from jaxmf.testing.report import Comparison, Report
+from jaxmf.types import Array
 
 _NUM_CASES = 8
 _NUM_ORDERS = 3

@@ -18,14 +18,13 @@ from abc import abstractmethod
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from jaxmf._kernels import tables
 from jaxmf._kernels.tables import Lanes
 from jaxmf.likelihoods.families.family import Family, Hyperparameters
 from jaxmf.priors import hyper
 from jaxmf.priors.partition_prior import missing_hook
-from jaxmf.types import Key, PyTree
+from jaxmf.types import Array, Key, PyTree
 
 
 class AdditiveFamily(Family):

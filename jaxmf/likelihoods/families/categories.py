@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from jaxmf._kernels import tables
 from jaxmf._kernels.special import loggammas
@@ -19,7 +18,7 @@ from jaxmf.likelihoods.families.family import Family, Hyperparameters
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partitions import log_dirichlet_multinomial
-from jaxmf.types import STATIC, Key
+from jaxmf.types import STATIC, Array, Key
 
 _EXACT = 2**24
 

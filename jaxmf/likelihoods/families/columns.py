@@ -19,7 +19,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from jaxmf._kernels import tables
 from jaxmf._kernels.tables import Lanes
@@ -29,7 +28,7 @@ from jaxmf.likelihoods.families.additive import AdditiveFamily
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_family
 from jaxmf.likelihoods.families.normal import NormalInverseGamma, location_and_variance
 from jaxmf.priors import hyper
-from jaxmf.types import STATIC, Key, PyTree
+from jaxmf.types import STATIC, Array, Key, PyTree
 
 _UNITS = {"location": 0.0, "scale": 1.0}  # without data
 _NORMAL = {"weight": 0.01, "shape": 1.5, "rate": 0.5}  # in units of the data

@@ -17,14 +17,13 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from jaxmf._kernels.tables import Lanes
 from jaxmf.arguments import check_object
 from jaxmf.priors import hyper
 from jaxmf.priors.partition_prior import missing_hook
 from jaxmf.readable import Readable
-from jaxmf.types import Key, PyTree
+from jaxmf.types import Array, Key, PyTree
 
 Hyperparameters = dict[str, Array]
 """The hyperparameters of a family in a state, by name."""

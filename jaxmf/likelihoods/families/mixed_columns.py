@@ -13,7 +13,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from jaxmf._kernels.tables import Lanes
 from jaxmf.arguments import assign
@@ -25,7 +24,7 @@ from jaxmf.likelihoods.families.columns import (
 from jaxmf.likelihoods.families.family import Family, Hyperparameters
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.priors import hyper
-from jaxmf.types import STATIC, Key, PyTree
+from jaxmf.types import STATIC, Array, Key, PyTree
 
 
 @jax.tree_util.register_dataclass

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.scipy.special import multigammaln
 
 from jaxmf._kernels import tables
@@ -24,7 +23,7 @@ from jaxmf.likelihoods.families.normal import (
     location_and_variance,
 )
 from jaxmf.priors import hyper
-from jaxmf.types import STATIC, Key
+from jaxmf.types import STATIC, Array, Key
 
 
 class Wisharts(NamedTuple):

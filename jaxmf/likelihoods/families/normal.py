@@ -8,7 +8,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.scipy.special import gammaln
 
 from jaxmf._kernels import tables
@@ -17,7 +16,7 @@ from jaxmf._kernels.tables import Lanes
 from jaxmf.arguments import check_number
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_positive_fields
 from jaxmf.priors import hyper
-from jaxmf.types import Key
+from jaxmf.types import Array, Key
 
 
 class Normals(NamedTuple):

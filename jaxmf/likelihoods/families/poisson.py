@@ -8,14 +8,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.scipy.special import gammaln
 
 from jaxmf._kernels import tables
 from jaxmf._kernels.special import log_rising, loggammas
 from jaxmf._kernels.tables import Lanes
 from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_positive_fields
-from jaxmf.types import Key
+from jaxmf.types import Array, Key
 
 
 class CountSums(NamedTuple):
