@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import Container, MatrixContainer
@@ -77,13 +76,13 @@ def probabilities(
         return total
     model, draws, rows, columns = prediction.narrowed(model, data, draws, *cells)
     rows, columns = prediction.filled_cells(rows, columns)
-    total = np.zeros((rows.size, len(model.values)))
-    # summed in single precision over a block alone, and over blocks in double
+
+    def program(block: Draw, block_weights: np.ndarray) -> Array:
+        return _summed(model, block, block_weights, data, rows, columns)
+
+    # one draw at a time is on the device, so that blocks may be of this many whatever their size
     size = -(-prediction.BLOCK_SIZE // _SUMMED_DRAWS)
-    for where, block, indices in prediction.blocks_of_draws(draws, size):
-        filled = np.where(np.arange(indices.size) < where.stop - where.start, weights[indices], 0)
-        total += np.asarray(_summed(model, block, filled, data, rows, columns))
-    return total[: cells[0].size]
+    return prediction.weighted_sum(program, draws, weights, size)[: cells[0].size]
 
 
 @jit
@@ -95,12 +94,9 @@ def _summed(
     rows: Array,
     columns: Array,
 ) -> Array:
-    def add(total: Array, weighted: tuple[Draw, Array]) -> tuple[Array, None]:
-        draw, weight = weighted
-        return total + weight * model.cell_probabilities(draw, data, rows, columns), None
-
-    first = jax.eval_shape(add, 0.0, jax.tree.map(lambda leaf: leaf[0], (draws, weights)))[0]
-    return jax.lax.scan(add, jnp.zeros_like(first), (draws, weights))[0]
+    return prediction.sum_over_block(
+        lambda draw: model.cell_probabilities(draw, data, rows, columns), draws, weights
+    )
 
 
 def probabilities_of_draws(
@@ -124,8 +120,8 @@ def probabilities_of_draws(
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(indices)
         return _new_row_probabilities(model, keys, block, data, new_data, rows, columns)
 
-    draw_size = sum(int(np.prod(values.shape[1:])) for values in draws.values())
-    yield from prediction.over_draws(evaluate, draws, draw_size + 64 * rows.size)
+    size = prediction.kept_size(draws) + 64 * rows.size
+    yield from prediction.over_draws(evaluate, draws, size)
 
 
 def mixture(

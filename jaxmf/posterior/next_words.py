@@ -7,7 +7,7 @@ averaged over draws. A new basket is folded in first.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +23,13 @@ from jaxmf.model import RanksWords
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.prediction import filled_blocks
 from jaxmf.posterior.ranking import NextWords, Recommendations, best_columns
-from jaxmf.posterior.topic_draws import topic_blocks
+from jaxmf.posterior.topic_draws import TopicBlocks, topic_blocks
 from jaxmf.posterior.topics import named_entries
 from jaxmf.programs import jit, jit_method
 from jaxmf.types import Array, Draw, Key
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 _DRAWS_OF_NEW = 10  # each folds the new documents in
 _BLOCK_CELLS = 2**22
@@ -48,8 +51,6 @@ def recommend(
     check_count("n", n)
     if by not in (None, "probability"):
         raise ValueError(f"by: words are ranked by their probability alone, got {by!r}")
-    from scipy.sparse import csr_array
-
     blocks = topic_blocks(posterior)
     new = None
     if new_rows is not None:
@@ -61,13 +62,7 @@ def recommend(
     best = np.full((positions.size, width), -1)
     scores = np.full((2, positions.size, width), np.nan)
     size = max(1, min(positions.size, _BLOCK_CELLS // num_words))
-    known = None
-    if not include_known:
-        cells = [np.asarray(tokens.columns[name]) for name in (blocks.document, blocks.word)]
-        is_asked = np.isin(cells[0], positions)
-        cells = [each[is_asked] for each in cells]
-        shape = (tokens.sizes[blocks.document], num_words)
-        known = csr_array((np.ones(cells[0].size, bool), cells), shape=shape)
+    known = None if include_known else _words_of(tokens, positions, blocks, num_words)
     for kept, index in filled_blocks(positions.size, size):
         here, count = positions[index], kept.stop - kept.start
         mean, sd = _moments(posterior, here, new, seed)
@@ -88,6 +83,19 @@ def recommend(
         row_names=None if names is None else names[positions],
         column_names=None if words is None else named_entries(best, words.astype(object)),
     )
+
+
+def _words_of(
+    tokens: Tokens, positions: np.ndarray, blocks: TopicBlocks, num_words: int
+) -> csr_array:
+    """Which words (documents, V) bool these documents have; rows of the others are empty."""
+    from scipy.sparse import csr_array
+
+    cells = [np.asarray(tokens.columns[name]) for name in (blocks.document, blocks.word)]
+    is_asked = np.isin(cells[0], positions)
+    cells = [each[is_asked] for each in cells]
+    shape = (tokens.sizes[blocks.document], num_words)
+    return csr_array((np.ones(cells[0].size, bool), cells), shape=shape)
 
 
 def _read_documents(rows: object, tokens: Tokens, column: str, *, drop: bool) -> np.ndarray:

@@ -335,6 +335,39 @@ def blocks_of_draws(
         yield where, {name: values[which] for name, values in draws.items()}, indices
 
 
+def weighted_sum(
+    program: Callable[[PyTree, np.ndarray], Array],
+    draws: dict[str, np.ndarray],
+    weights: np.ndarray,
+    size: int,
+) -> np.ndarray:
+    """Σ_s w_s f(draw s), block by block: within a block in single precision, over them in double.
+
+    Args:
+        program: (block of draws, their weights) -> the sum over the block, see `sum_over_block`.
+        draws: name -> (S, ...).
+        weights: (S,) float.
+        size: as for `over_draws`.
+    """
+    total = np.zeros(())
+    for where, block, indices in blocks_of_draws(draws, size):
+        # what the last block is filled up with has no weight
+        filled = np.where(np.arange(indices.size) < where.stop - where.start, weights[indices], 0)
+        total = total + np.asarray(program(block, filled)).astype(float)
+    return total
+
+
+def sum_over_block(function: Callable[[Draw], Array], draws: Draw, weights: Array) -> Array:
+    """Σ_b w_b function(draw b) of the draws of a block, one after another, for use in a program."""
+
+    def add(total: Array, weighted: tuple[Draw, Array]) -> tuple[Array, None]:
+        draw, weight = weighted
+        return total + weight * function(draw), None
+
+    first = jax.eval_shape(add, 0.0, jax.tree.map(lambda leaf: leaf[0], (draws, weights)))[0]
+    return jax.lax.scan(add, jnp.zeros_like(first), (draws, weights))[0]
+
+
 def filled_blocks(size: int, length: int) -> Iterator[tuple[slice, np.ndarray]]:
     """Blocks of one length, so that one program serves all: which items, and their positions.
 
@@ -410,12 +443,16 @@ def _filled_ones(new: SparseBinary) -> SparseBinary:
     )
 
 
+def kept_size(draws: dict[str, np.ndarray]) -> int:
+    """How many numbers one draw has."""
+    return sum(int(np.prod(values.shape[1:])) for values in draws.values())
+
+
 def draw_size(draws: dict[str, np.ndarray], num_columns: int, num_cells: int) -> int:
     """Roughly how many floats one draw needs on the device while cells are predicted."""
     slots = {"z": draws["z"]} if "z" in draws else draws
     capacity = max((values.shape[-1] for values in slots.values() if values.ndim > 1), default=1)
-    kept = sum(int(np.prod(values.shape[1:])) for values in draws.values())
-    return kept + num_columns * capacity * (capacity + 2) + num_cells * (capacity + 2)
+    return kept_size(draws) + num_columns * capacity * (capacity + 2) + num_cells * (capacity + 2)
 
 
 def narrowed(

@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -267,25 +266,21 @@ def _values_of_rows(posterior: Draws, rows: np.ndarray, by: str) -> np.ndarray:
 def _expected_rows(posterior: Draws, rows: np.ndarray) -> np.ndarray:
     draws, weights = posterior.flat_draws()
     data = posterior.data
-    total = np.zeros((rows.size, data.num_columns))
     model, draws, rows, _ = prediction.narrowed(posterior.model, data, draws, rows, None)
-    size = sum(int(np.prod(values.shape[1:])) for values in draws.values())
-    for where, block, indices in prediction.blocks_of_draws(draws, size):
-        filled = np.where(np.arange(indices.size) < where.stop - where.start, weights[indices], 0)
-        total += np.asarray(_expected_values(model, block, filled, data, rows))
-    return total
+
+    def program(block: Draw, block_weights: np.ndarray) -> Array:
+        return _expected_values(model, block, block_weights, data, rows)
+
+    return prediction.weighted_sum(program, draws, weights, prediction.kept_size(draws))
 
 
 @jit
 def _expected_values(
     model: PredictsWholeRows[Container], draws: Draw, weights: Array, data: Container, rows: Array
 ) -> Array:
-    def add(total: Array, weighted: tuple[Draw, Array]) -> tuple[Array, None]:
-        draw, weight = weighted
-        return total + weight * model.expected_values(draw, data, rows), None
-
-    first = jax.eval_shape(add, 0.0, jax.tree.map(lambda leaf: leaf[0], (draws, weights)))[0]
-    return jax.lax.scan(add, jnp.zeros_like(first), (draws, weights))[0]
+    return prediction.sum_over_block(
+        lambda draw: model.expected_values(draw, data, rows), draws, weights
+    )
 
 
 def _expected(posterior: Draws, rows: np.ndarray, columns: np.ndarray) -> ExpectedRatings:

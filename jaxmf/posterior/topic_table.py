@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -200,37 +201,8 @@ def topics(posterior: Draws, n: int = 10, *, relevance: float = 0.6) -> Topics:
     tokens = posterior.model.over(posterior.data)[1].columns[blocks.word]
     counts = np.bincount(np.asarray(tokens), minlength=phi.shape[1])
     log_frequency = np.log(np.maximum(counts, 1) / counts.sum())  # of 0 tokens: never ranked
-    total = phi.sum(axis=0)
-
-    def probability(topic: int, some: np.ndarray) -> np.ndarray:
-        return np.asarray(phi[topic, some])
-
-    def relevant(topic: int, some: np.ndarray) -> np.ndarray:
-        result = np.log(probability(topic, some)) - (1 - relevance) * log_frequency[some]
-        return np.asarray(result)
-
-    def exclusivity(topic: int, some: np.ndarray) -> np.ndarray:
-        return np.asarray(probability(topic, some) / total[some])
-
-    def frequent_and_exclusive(topic: int, some: np.ndarray) -> np.ndarray:
-        first, second = (_ranks(part(topic, some)) for part in (probability, exclusivity))
-        return np.asarray(2 / (1 / first + 1 / second))
-
-    def distinctive(topic: int, some: np.ndarray) -> np.ndarray:
-        score, lift = relevant(topic, some), np.log(phi[topic, some]) - log_frequency[some]
-        is_distinctive = lift >= np.log(_ODDS / (1 + (_ODDS - 1) * mean[topic]))
-        return np.asarray(np.where(is_distinctive, score, score - _BEHIND))
-
-    scores = {
-        "probability": (probability, probability),
-        "relevance": (relevant, relevant),
-        "exclusivity": (frequent_and_exclusive, exclusivity),
-        "distinction": (distinctive, relevant),
-    }
-    best = {
-        by: _ranked(score, weight, has_word, n=n, shares=mean, names=words)
-        for by, (score, weight) in scores.items()
-    }
+    rules = _Ranking(phi, phi.sum(axis=0), log_frequency, mean, relevance)
+    ranked = partial(_ranked, has_word=has_word, n=n, shares=mean, names=words)
     by_chain = [
         _moments(matched.weights[here], is_found[here])[0]
         for here in (matched.chains == chain for chain in range(posterior.num_chains))
@@ -244,14 +216,51 @@ def topics(posterior: Draws, n: int = 10, *, relevance: float = 0.6) -> Topics:
         nearest=matched.nearest,
         words=ids_or_positions(words, phi.shape[1]),
         word_probabilities=phi,
-        probable=best["probability"],
-        relevant=best["relevance"],
-        exclusive=best["exclusivity"],
-        distinctive=best["distinction"],
+        probable=ranked(rules.probability, rules.probability),
+        relevant=ranked(rules.relevance_of, rules.relevance_of),
+        exclusive=ranked(rules.frequent_and_exclusive, rules.exclusivity),
+        distinctive=ranked(rules.distinction, rules.relevance_of),
         relevance=relevance,
         num_draws=matched.draws.size,
         has_mixed=not slow_quantities(posterior) or agreed_answers(posterior) is not None,
     )
+
+
+class _Ranking(NamedTuple):
+    """Scores by which words are ranked, and that are shown of them.
+
+    Each is a function of a topic and positions (m,) int of words: (m,) float.
+    """
+
+    phi: np.ndarray  # (G, V) float, probabilities of words
+    total: np.ndarray  # (V,) float, sums of these over topics
+    log_frequency: np.ndarray  # (V,) float, of words in the data
+    shares: np.ndarray  # (G,) float, of topics
+    relevance: float  # lambda
+
+    def probability(self, topic: int, words: np.ndarray) -> np.ndarray:
+        return np.asarray(self.phi[topic, words])
+
+    def relevance_of(self, topic: int, words: np.ndarray) -> np.ndarray:
+        rest = (1 - self.relevance) * self.log_frequency[words]
+        return np.asarray(np.log(self.phi[topic, words]) - rest)
+
+    def exclusivity(self, topic: int, words: np.ndarray) -> np.ndarray:
+        return np.asarray(self.phi[topic, words] / self.total[words])
+
+    def frequent_and_exclusive(self, topic: int, words: np.ndarray) -> np.ndarray:
+        """The harmonic mean of the ranks by probability and by exclusivity."""
+        first, second = (
+            _ranks(score(topic, words)) for score in (self.probability, self.exclusivity)
+        )
+        return np.asarray(2 / (1 / first + 1 / second))
+
+    def distinction(self, topic: int, words: np.ndarray) -> np.ndarray:
+        """Relevance, of words before all others whose odds in the topic are `_ODDS` times."""
+        score = self.relevance_of(topic, words)
+        lift = np.log(self.phi[topic, words]) - self.log_frequency[words]
+        is_distinctive = lift >= np.log(_ODDS / (1 + (_ODDS - 1) * self.shares[topic]))
+        return np.asarray(np.where(is_distinctive, score, score - _BEHIND))
 
 
 def _moments(weights: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
