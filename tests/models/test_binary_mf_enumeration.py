@@ -20,6 +20,7 @@ from jaxmf.models.binary_mf import BinaryMFState, updates
 from jaxmf.testing import check_means
 from tests.support import bilinear_oracle
 from tests.support.binary_mf_setups import with_likelihood
+from tests.support.chain_runs import chain_averages
 
 OBSERVED = np.array([[True, True, False], [True, True, True], [False, True, True]])
 DATA = {
@@ -30,7 +31,6 @@ DATA = {
 NOISE, WEIGHT, MEAN, SHAPE, RATE, BASE = 0.6, 0.9, 0.5, 1.3, 0.8, 0.4
 MEANS = ((0.9, -0.6), (0.0, 0.4))
 STANDARD_ERROR = 1e-3
-BURN_IN = 10
 CAPACITY = 7
 
 
@@ -237,39 +237,17 @@ def starts(case, exact, num_chains):
     )
 
 
-def chain_averages(case, kernel, state, *, num_steps, seed=5):
-    """Averages over the steps of each chain after the burn-in; no chain may overflow."""
-
-    def one_chain(key, state):
-        def step(index, carry):
-            state, total, overflow = carry
-            state, info = kernel(jax.random.fold_in(key, index), state)
-            found = jax.tree.map(
-                lambda sums, new: sums + jnp.where(index >= BURN_IN, new, 0),
-                total,
-                measures(case, state),
-            )
-            return state, found, overflow | jnp.any(jnp.stack(list(info.overflow.values())))
-
-        start = (state, jax.tree.map(jnp.zeros_like, measures(case, state)), jnp.asarray(False))
-        _, total, overflow = jax.lax.fori_loop(0, num_steps + BURN_IN, step, start)
-        return jax.tree.map(lambda sums: sums / num_steps, total), overflow
-
-    keys = jax.random.split(jax.random.key(seed), state.u.shape[0])
-    averages, overflow = jax.jit(jax.vmap(one_chain))(keys, state)
-    assert not overflow.any()
-    return jax.device_get(averages)
-
-
 def check_case(case, *, num_chains, num_steps, max_standard_error, kernel=None):
     exact = (Closed if case.likelihood == "gaussian" else Quadrature)(case)
     model, data = case.model, case.data
     step = model.sampler(weights=case.weights, capacity=CAPACITY).step
     averages = chain_averages(
-        case,
         kernel or (lambda key, state: step(key, state, data, jnp.asarray(1.0))),
+        lambda state: measures(case, state),
         starts(case, exact, num_chains),
         num_steps=num_steps,
+        num_burn_in=10,
+        seed=5,
     )
     left_out = exact.joint.left_out
     report = check_means(

@@ -6,6 +6,7 @@ import pytest
 import jaxmf as mf
 from jaxmf.posterior.records import Meta
 from jaxmf.results import Posterior
+from tests.support.alarms import kinds
 
 NUM_CHAINS, NUM_DRAWS, SHAPE = 3, 200, (30, 20)
 CELLS = np.divmod(np.arange(0, 600, 2), 20)
@@ -38,10 +39,6 @@ def posterior(*, level=0.0, noise=0.0, share=1.0, draws=NUM_DRAWS, model=None, *
     model = mf.BPMF(1, scale=1.0, offset=0.0) if model is None else model
     kept = {name: np.asarray(x, np.float32) for name, x in found.items() if x is not None}
     return Posterior(model, data, kept, meta)
-
-
-def kinds(post):
-    return [alarm.kind for alarm in post.alarms()]
 
 
 def test_a_slow_log_joint_is_said_and_no_alarm_where_predictions_agree():

@@ -14,6 +14,7 @@ from jaxmf.posterior import alarms, data_alarms, run_alarms, structure_alarms
 from jaxmf.posterior.alarms import RunWarning
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.results import Posterior
+from tests.support.alarms import kinds
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 4))
@@ -42,10 +43,6 @@ def posterior(model=None, data=X, *, method="sample", run=None, evidence=None, *
 def ratings(values):
     rows, columns = np.divmod(np.arange(len(values)), 20)
     return mf.Entries(rows, columns, np.asarray(values), (-(-len(values) // 20), 20))
-
-
-def kinds(post):
-    return [alarm.kind for alarm in post.alarms()]
 
 
 def test_a_check_that_fails_costs_no_draws(monkeypatch):

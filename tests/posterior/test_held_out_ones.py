@@ -11,6 +11,7 @@ import jaxmf as mf
 from jaxmf.results import Posterior
 from jaxmf.variational_bayes import Normal, Parameters, Priors, answers, held_out
 from jaxmf.variational_bayes.pieces import lay_out, sum_over_ones
+from tests.support.alarms import kinds
 
 NUM_ROWS, NUM_COLUMNS, NUM_GROUPS, HOLD_OUT = 600, 60, 6, 200
 MODEL = mf.SparseBinaryMF(num_factors=6)
@@ -39,10 +40,6 @@ def fits():
     with pytest.warns(mf.RunWarning, match="no better than popularity"):
         popular = fit(baskets(from_groups=False), hold_out=HOLD_OUT)
     return {"groups": fit(baskets(from_groups=True), hold_out=HOLD_OUT), "popularity": popular}
-
-
-def kinds(post):
-    return [alarm.kind for alarm in post.alarms()]
 
 
 def test_popularity_is_all_there_is_where_it_is(fits):

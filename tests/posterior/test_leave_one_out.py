@@ -9,6 +9,7 @@ from jaxmf.posterior import leave_one_out, pareto, prediction
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS
 from jaxmf.posterior.records import Meta
 from jaxmf.results import Posterior
+from tests.support.alarms import kinds
 
 RUN = {"num_warmup": 100, "num_samples": 100}
 NUM_DRAWS = 100
@@ -24,10 +25,6 @@ def repeated(**values):
     """The same numbers in every draw."""
     values = {name: np.asarray(x) for name, x in values.items()}
     return {name: np.broadcast_to(x, (NUM_DRAWS, *x.shape)) for name, x in values.items()}
-
-
-def kinds(post):
-    return [alarm.kind for alarm in post.alarms()]
 
 
 def linear_gaussian(x, z):

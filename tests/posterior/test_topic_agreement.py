@@ -8,6 +8,7 @@ import pytest
 import jaxmf as mf
 from jaxmf.posterior.records import Meta
 from jaxmf.results import Posterior
+from tests.support.alarms import kinds
 
 CHAINS, DRAWS, DOCUMENTS, WORDS = 2, 120, 12, 15
 LENGTH = 60  # words of a document
@@ -56,10 +57,6 @@ def posterior(*, moved=(), to=0, chains=CHAINS, draws=DRAWS, method="sample", **
     run = {"num_warmup": 5, "num_samples": draws}
     meta = Meta(method, 0, run, {}, {}, "", 1.0, 1.0, True, {})
     return Posterior(mf.LDA(3), data, found | changed, meta)
-
-
-def kinds(post):
-    return [alarm.kind for alarm in post.alarms()]
 
 
 def test_a_slow_concentration_is_said_and_no_alarm_where_topics_agree():

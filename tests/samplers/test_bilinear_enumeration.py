@@ -11,12 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxmf.engine import Info
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
 from jaxmf.samplers.collapsed_sweep import collapsed_sweep
 from jaxmf.samplers.feature_layout import Scales
 from jaxmf.testing import check_means
 from tests.support import bilinear_oracle
+from tests.support.chain_runs import chain_averages
 
 X = np.array([[1.1, -0.3, 0.8], [0.7, 0.6, -0.4], [-0.2, 0.9, 1.2]])
 OBSERVED = np.array([[True, True, False], [True, True, True], [False, True, False]])
@@ -99,30 +101,21 @@ def measure(z):
     }
 
 
-def chain_averages(case, starts, *, num_steps, seed=5):
-    def one_chain(key, u, v, x):
-        def measures(u, v):
-            found = {f"u: {name}": value for name, value in measure(u).items()}
-            return found | {f"v: {name}": value for name, value in measure(v).items()}
-
-        def step(index, carry):
-            u, v, x, total, overflow = carry
-            u, v, x, full = case.step(jax.random.fold_in(key, index), u, v, x)
-            return u, v, x, jax.tree.map(jnp.add, total, measures(u, v)), overflow | full
-
-        start = (u, v, x, jax.tree.map(jnp.zeros_like, measures(u, v)), jnp.asarray(False))
-        *_, total, overflow = jax.lax.fori_loop(0, num_steps, step, start)
-        return jax.tree.map(lambda sums: sums / num_steps, total), overflow
-
-    keys = jax.random.split(jax.random.key(seed), len(starts[0]))
-    averages, overflow = jax.jit(jax.vmap(one_chain))(keys, *starts)
-    assert not overflow.any()
-    return jax.device_get(averages)
+def measures(state):
+    u, v, _ = state
+    found = {f"u: {name}": value for name, value in measure(u).items()}
+    return found | {f"v: {name}": value for name, value in measure(v).items()}
 
 
 def check_case(case, *, num_chains, num_steps, max_standard_error):
     posterior = case.posterior()
-    averages = chain_averages(case, case.starts(posterior, num_chains), num_steps=num_steps)
+
+    def kernel(key, state):
+        *state, overflow = case.step(key, *state)
+        return tuple(state), Info(overflow={"features": overflow})
+
+    starts = case.starts(posterior, num_chains)
+    averages = chain_averages(kernel, measures, starts, num_steps=num_steps, seed=5)
     report = check_means(
         averages,
         posterior.expectations(measure),

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from tests import LONG_RUNS
 
 
-def chain_averages(kernel, measure, state, *, num_steps, seed):
-    """Averages over the steps of each chain; no chain may overflow.
+def chain_averages(kernel, measure, state, *, num_steps, seed, num_burn_in=0):
+    """Averages over the steps of each chain after the burn-in; no chain may overflow.
 
     `state` has the chains first, `kernel(key, state)` makes a step, `measure(state)` is averaged.
     """
@@ -16,14 +16,18 @@ def chain_averages(kernel, measure, state, *, num_steps, seed):
         def step(index, carry):
             state, total, overflow = carry
             state, info = kernel(jax.random.fold_in(key, index), state)
-            total = jax.tree.map(jnp.add, total, measure(state))
-            return state, total, overflow | info.overflow["features"]
+            total = jax.tree.map(
+                lambda sums, new: sums + jnp.where(index >= num_burn_in, new, 0),
+                total,
+                measure(state),
+            )
+            return state, total, overflow | jnp.any(jnp.stack(list(info.overflow.values())))
 
         start = (state, jax.tree.map(jnp.zeros_like, measure(state)), jnp.asarray(False))
-        _, total, overflow = jax.lax.fori_loop(0, num_steps, step, start)
+        _, total, overflow = jax.lax.fori_loop(0, num_burn_in + num_steps, step, start)
         return jax.tree.map(lambda sums: sums / num_steps, total), overflow
 
-    keys = jax.random.split(jax.random.key(seed), state.z.shape[0])
+    keys = jax.random.split(jax.random.key(seed), len(jax.tree.leaves(state)[0]))
     averages, overflow = jax.jit(jax.vmap(one_chain), compiler_options=LONG_RUNS)(keys, state)
     assert not overflow.any()
     return jax.device_get(averages)
