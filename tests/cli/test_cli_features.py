@@ -138,7 +138,10 @@ def test_features_of_new_users_that_cannot_be_are_refused(tmp_path, capsys):
         (["--missing-features", "zero"], "--missing-features says what is done where"),
         (["--row-features", str(new), "--form", "triples"], "--form says how the file of --new-"),
         (["--column-features", str(new)], "the run was fitted without features of the columns"),
-        (["--column-features", str(new), "--unknown", "prior"], "that the run lacks, beside new columns"),
+        (
+            ["--column-features", str(new), "--unknown", "prior"],
+            "that the run lacks, beside new columns",
+        ),
         (["--column-features", str(new), "--row-features", str(new)], "ask about one of them at"),
     ):
         assert cli.run([*ask, *options]) == 2
