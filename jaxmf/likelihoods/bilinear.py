@@ -35,7 +35,12 @@ class CollapsedWeightConditional(NamedTuple):
     row_values: Array  # (K,) float, t
     column_vectors: Array  # (L, L) float, Q, those of V'V
     column_values: Array  # (L,) float, s
-    ratio: Array  # () float, r; the entry (k, l) of P'WQ has variance s_X^2 / (t_k s_l + r)
+    ratio: Array  # () float, r
+
+    @property
+    def precisions(self) -> Array:
+        """t_k s_l + r, (K, L): entry (k, l) of P'WQ has the variance s_X^2 over it."""
+        return self.row_values[:, None] * self.column_values + self.ratio
 
 
 class _BilinearStatistics(NamedTuple):
@@ -95,9 +100,7 @@ def sample_weights(key: Key, conditional: CollapsedWeightConditional, noise_scal
     num_rows, num_columns = conditional.mean.shape
     normals = slots.normals(key, num_rows, num_columns, conditional.mean.dtype)
     turned = conditional.row_vectors.T @ normals @ conditional.column_vectors
-    deviation = noise_scale / jnp.sqrt(
-        conditional.row_values[:, None] * conditional.column_values + conditional.ratio
-    )
+    deviation = noise_scale / jnp.sqrt(conditional.precisions)
     return (
         conditional.mean
         + conditional.row_vectors @ (turned * deviation) @ conditional.column_vectors.T
@@ -139,8 +142,7 @@ def cell_moments(
     mean = jnp.sum((u_rows @ conditional.mean) * v_rows, axis=1)
     u_squares = (u_rows @ conditional.row_vectors) ** 2
     v_squares = (v_rows @ conditional.column_vectors) ** 2
-    spread = 1 / (conditional.row_values[:, None] * conditional.column_values + conditional.ratio)
-    inflation = jnp.sum((u_squares @ spread) * v_squares, axis=1)
+    inflation = jnp.sum((u_squares @ (1 / conditional.precisions)) * v_squares, axis=1)
     return mean, noise_scale**2 * (1 + inflation)
 
 

@@ -22,15 +22,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import lax
 from jax.tree_util import Partial
 
 from jaxmf._kernels import compensated
 from jaxmf.devices import default_platform
-from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
+from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow, no_overflow
 from jaxmf.samplers.cloud import in_any_particle, particle_keys, shape_of_one, when
 from jaxmf.samplers.resampling import effective_sample_size, log_mean_weight, systematic
-from jaxmf.types import STATIC, PyTree
+from jaxmf.types import STATIC, Array, PyTree
 
 # The key of the choice of a generation; no chain has this index.
 _CHOOSE = np.uint32(2**32 - 1)
@@ -196,7 +196,7 @@ def _step(
     draw = partial(_draw_from_prior, options, model, key, data=data)
     move = partial(_choose_and_move, options, model, key, data=data)
     shapes = jax.eval_shape(move, state)[1]
-    carry = state, {axis: jnp.zeros((), bool) for axis in shapes}
+    carry = state, no_overflow(shapes)
     is_first, is_last = state.num_done == 0, state.power >= 1
 
     def then(
@@ -251,7 +251,7 @@ def _choose_and_move(
         return (particles, merge_overflow(overflow, in_any_particle(needed))), particles
 
     shapes = jax.eval_shape(step_all, keys, starts)[1]
-    start = starts, {axis: jnp.zeros((), bool) for axis in shapes}
+    start = starts, no_overflow(shapes)
     (ends, overflow), later = lax.scan(move, start, jnp.arange(options.chain_length - 1))
 
     def beside(first: Array, others: Array) -> Array:

@@ -8,14 +8,15 @@ paths back through their ancestors, on the host.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import lax
 from jax.scipy.special import logsumexp
 
+from jaxmf._kernels import compensated
 from jaxmf.samplers.resampling import (
     ResampleFn,
     effective_sample_size,
@@ -23,8 +24,8 @@ from jaxmf.samplers.resampling import (
     optimal,
     systematic,
 )
+from jaxmf.types import Array, PyTree
 
-PyTree = Any
 TriggerFn = Callable[[Array], Array]
 
 
@@ -34,7 +35,7 @@ class Cloud(NamedTuple):
     particles: PyTree  # pytree with leading axis P
     log_weights: Array  # (P,) float, scaled to a mean weight of one
     log_evidence: Array  # () float, log of the estimate of p(rows so far)
-    log_evidence_rest: Array  # () float, what rounding has cut off the sum in log_evidence
+    log_evidence_excess: Array  # () float, how far rounding has put it above the sum of increments
     ancestor: Array  # (P,) int32, each particle's parent in the step before
     eve: Array  # (P,) int32, each particle's ancestor at the start
     num_resampled: Array  # () int32, how often the cloud was resampled
@@ -87,13 +88,15 @@ def weigh(
     candidates = (cloud.log_weights[:, None] + log_weights).reshape(-1)
     before = logsumexp(cloud.log_weights)
     increment = logsumexp(candidates) - jnp.where(jnp.isfinite(before), before, 0.0)
-    total, rest = _compensated(cloud.log_evidence, cloud.log_evidence_rest, increment)
+    evidence = compensated.Sum(cloud.log_evidence, cloud.log_evidence_excess)
+    evidence = compensated.add(evidence, increment)
     cloud = cloud._replace(
         effective_size=effective_sample_size(
             logsumexp(candidates.reshape(log_weights.shape), axis=1)
         ),
-        log_evidence=total,
-        log_evidence_rest=rest,
+        log_evidence=evidence.total,
+        # minus infinity once all weights are zero, and not NaN one row later
+        log_evidence_excess=jnp.where(jnp.isfinite(evidence.total), evidence.excess, 0.0),
         ancestor=jnp.arange(num_particles, dtype=jnp.int32),
     )
     if num_children > 1:
@@ -159,14 +162,6 @@ def _scaled(log_weights: Array) -> Array:
     """Scale to a mean weight of one, so that nothing drifts in long passes."""
     log_mean = log_mean_weight(log_weights)
     return log_weights - jnp.where(jnp.isfinite(log_mean), log_mean, 0.0)
-
-
-def _compensated(total: Array, rest: Array, increment: Array) -> tuple[Array, Array]:
-    """Add to a running sum, carrying what rounding cuts off (Kahan): 1e5 rows in float32."""
-    increment = increment + rest
-    new_total = total + increment
-    new_rest = increment - (new_total - total)
-    return new_total, jnp.where(jnp.isfinite(new_total), new_rest, 0.0)
 
 
 def log_evidence_variance(cloud: Cloud) -> Array:

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 
 from jaxmf import slots
 from jaxmf._kernels.special import loggammas
+from jaxmf.samplers.hyper import NUM_WIDTH_DRAWS, slice_widths
 from jaxmf.samplers.slice import slice_sample
 from jaxmf.types import Array, Key
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     import numpyro.distributions as dist
 
 MOST_SINGLE = 16
-_NUM_WIDTH_DRAWS = 64
 
 
 class Values(NamedTuple):
@@ -187,8 +187,8 @@ def _slice_columns(entries: dist.Distribution, values: Values) -> RowMove:
     by_column = values.by_column
     bijection = biject_to(entries.support)
     each = entries.base_dist if isinstance(entries, dist.ExpandedDistribution) else entries
-    draws = draw_rows(each, jax.random.key(0), _NUM_WIDTH_DRAWS)
-    widths = jnp.broadcast_to(_widths(bijection.inv(draws)), entries.batch_shape)
+    draws = draw_rows(each, jax.random.key(0), NUM_WIDTH_DRAWS)
+    widths = jnp.broadcast_to(slice_widths(bijection.inv(draws)), entries.batch_shape)
 
     def move(key: Key, row: Array, placed: Callable[[Array], Array]) -> Array:
         start = bijection.inv(row) / widths
@@ -211,7 +211,8 @@ def _slice_some(prior: dist.Distribution, values: Values) -> RowMove:
     from numpyro.distributions import biject_to
 
     bijection = biject_to(prior.support)
-    widths = _widths(bijection.inv(draw_rows(prior, jax.random.key(0), _NUM_WIDTH_DRAWS)))
+    draws = draw_rows(prior, jax.random.key(0), NUM_WIDTH_DRAWS)
+    widths = slice_widths(bijection.inv(draws))
     shape, size = widths.shape, math.prod(widths.shape)
 
     def move(key: Key, row: Array, placed: Callable[[Array], Array]) -> Array:
@@ -247,12 +248,6 @@ def _slice_some(prior: dist.Distribution, values: Values) -> RowMove:
 def _some(key: Key, size: int) -> Array:
     """Indices of at most `MOST_SINGLE` of this many entries, in a random order."""
     return jax.random.permutation(key, size)[:MOST_SINGLE]
-
-
-def _widths(draws: Array) -> Array:
-    """Spreads of unconstrained draws from a prior, the first widths of slices; one where none."""
-    spread = jnp.std(draws, axis=0)
-    return jnp.where(jnp.isfinite(spread) & (spread > 0), spread, 1)
 
 
 def _is_sound(after: Array, before: Array) -> Array:

@@ -11,14 +11,14 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from jaxmf._kernels.special import loggamma, loggammas
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet, harmonic
 from jaxmf.priors.hyper import Hyperparameter, is_fixed, log_prior
 from jaxmf.samplers.slice import slice_sample
+from jaxmf.types import Array
 
-_NUM_WIDTH_DRAWS = 64
+NUM_WIDTH_DRAWS = 64  # by which the first width of a slice is chosen
 
 
 def update_rate(
@@ -166,8 +166,8 @@ def update_parameter(
     from numpyro.distributions import biject_to
 
     bijection = biject_to(prior.support)
-    spread = jnp.std(bijection.inv(prior.sample(jax.random.key(0), (_NUM_WIDTH_DRAWS,))))
-    width = jnp.where(jnp.isfinite(spread) & (spread > 0), spread, 1).astype(value.dtype)
+    draws = prior.sample(jax.random.key(0), (NUM_WIDTH_DRAWS,))
+    width = slice_widths(bijection.inv(draws)).astype(value.dtype)
     start = bijection.inv(value) / width
 
     def log_density(u: Array) -> Array:
@@ -179,6 +179,15 @@ def update_parameter(
     u = slice_sample(key, log_density, start)
     moved = bijection(u * width).astype(value.dtype)
     return jnp.where(jnp.isfinite(u) & prior.support(moved), moved, value)
+
+
+def slice_widths(draws: Array) -> Array:
+    """Spreads (...) of unconstrained draws (M, ...) from a prior, the first widths of slices.
+
+    One where the draws have no spread.
+    """
+    spread = jnp.std(draws, axis=0)
+    return jnp.where(jnp.isfinite(spread) & (spread > 0), spread, 1)
 
 
 def update_bernoulli_probability(

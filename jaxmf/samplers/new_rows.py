@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln, logsumexp
+from jax.scipy.special import logsumexp
 
 from jaxmf.samplers.feature_layout import RowPrior
-from jaxmf.samplers.feature_rows import all_patterns, draw_index
+from jaxmf.samplers.feature_rows import all_patterns, draw_index, log_poisson_terms
 from jaxmf.types import Array, Key, PyTree
 
 # the sum over the number of new features of one further row: what is beyond has a chance below 1e-9
@@ -34,28 +34,24 @@ class NewRow(NamedTuple):
 
 def log_prior_of_settings(z: Array, conditional: RowPrior) -> Array:
     """Log prior (J,) of bits z (K,) bool together with 0 ... J - 1 new features."""
-    dtype = conditional.log_odds.dtype
-    counts = jnp.arange(MOST_NEW_FEATURES, dtype=dtype)
-    rate = conditional.rate
-    log_count_prior = jnp.where(
-        (rate > 0) | (counts == 0),
-        counts * jnp.log(jnp.where(rate > 0, rate, 1)) - gammaln(counts + 1),
-        -jnp.inf,
-    )
-    return jnp.sum(jnp.where(z & conditional.movable, conditional.log_odds, 0)) + log_count_prior
+    log_poisson, _ = log_poisson_terms(conditional.rate, MOST_NEW_FEATURES)
+    return jnp.sum(jnp.where(z & conditional.movable, conditional.log_odds, 0)) + log_poisson
 
 
-def over_rows(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
+def over_rows(function: Callable[[Key, PyTree], PyTree], key: Key, rows: PyTree) -> PyTree:
     """A function of every row, in blocks: leaves of `rows` and of the result are (M, ...).
 
     The last block is filled up with the last row, as a shorter one would be compiled beside it.
+
+    Args: function: (key, row) -> its result; row number m is given fold_in(key, m).
     """
     num_rows = jax.tree.leaves(rows)[0].shape[0]
+    keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(num_rows))
     if num_rows <= _ROWS_AT_ONCE:
-        return jax.vmap(function)(rows)
+        return jax.vmap(function)(keys, rows)
     filled = jnp.minimum(jnp.arange(-(-num_rows // _ROWS_AT_ONCE) * _ROWS_AT_ONCE), num_rows - 1)
-    rows = jax.tree.map(lambda leaf: leaf[filled], rows)
-    found = jax.lax.map(function, rows, batch_size=_ROWS_AT_ONCE)
+    keyed = jax.tree.map(lambda leaf: leaf[filled], (keys, rows))
+    found = jax.lax.map(lambda row: function(*row), keyed, batch_size=_ROWS_AT_ONCE)
     return jax.tree.map(lambda leaf: leaf[:num_rows], found)
 
 

@@ -1,4 +1,6 @@
-"""The one loop that draws the bits of all rows at once, given the probabilities of the features.
+"""Sweeps over all rows at once: the loop that draws their bits, and slots for their new features.
+
+The bits are drawn given the probabilities of the features.
 
 Rows are independent then, and each visits the slots in another order. A sweep that could empty a
 column without being able to make one would leave no Indian buffet process invariant, so changes
@@ -12,8 +14,14 @@ import jax.numpy as jnp
 from jax.scipy.special import logit
 from jax.typing import DTypeLike
 
-from jaxmf import row_shards
-from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, draws_of_rows, row_prior
+from jaxmf import row_shards, slots
+from jaxmf.samplers.feature_layout import (
+    FeaturePrior,
+    RowDraws,
+    RowPrior,
+    draws_of_rows,
+    row_prior,
+)
 from jaxmf.types import Array, Key, PyTree
 
 ProposeFlips = Callable[[Array, Array, Array, PyTree], tuple[Array, Callable[[Array], PyTree]]]
@@ -75,3 +83,24 @@ def flip_bits_of_all_rows(
 
     num_visits = jnp.sum(movable, dtype=jnp.int32)
     return jax.lax.fori_loop(0, num_visits, visit, (z, state, counts))[0]
+
+
+def prior_of_rows(prior: FeaturePrior, counts: Array, num_rows: int, *, num_fixed: int) -> RowPrior:
+    """The prior of any row given the features that several rows have; slots of others are free.
+
+    Args: counts (K,) float, ones of each column of Z.
+    """
+    # `exists` without any one row: a column with a single one is free without it
+    return row_prior(prior, jnp.maximum(counts - 1, 0), num_rows, num_fixed=num_fixed)
+
+
+def hand_out(occupied: Array, num_new: Array) -> tuple[Array, slots.Claim]:
+    """Slots for the new features of all rows, those of the first row in the lowest free slots.
+
+    Args: occupied (K,) bool; num_new (N,) int, of each row.
+    Returns bits (N, K) bool, and the claim for all of them.
+    """
+    claim = slots.claim(occupied, jnp.sum(num_new))
+    rank = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
+    end = row_shards.running_total(num_new)[:, None]
+    return claim.claimed & (end - num_new[:, None] <= rank) & (rank < end), claim

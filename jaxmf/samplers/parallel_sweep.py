@@ -18,12 +18,17 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from jaxmf import row_shards, slots
+from jaxmf import row_shards
 from jaxmf._kernels.special import loggamma
 from jaxmf.likelihoods import gaussian
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, Scales, row_prior
-from jaxmf.samplers.parallel_bits import flip_bits_of_all_rows, spread_draws
+from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, Scales
+from jaxmf.samplers.parallel_bits import (
+    flip_bits_of_all_rows,
+    hand_out,
+    prior_of_rows,
+    spread_draws,
+)
 from jaxmf.types import Array, Key
 
 
@@ -139,9 +144,8 @@ def _draw_singletons(
 ) -> tuple[Array, Array, Array]:
     """The singletons and missing cells of every row, given Y of the features that rows share."""
     num_rows, num_slots = z.shape
-    # `exists` without any one row: a column with a single one is free without it
     counts = row_shards.column_counts(z, x.dtype)
-    conditional = row_prior(prior, jnp.maximum(counts - 1, 0), num_rows, num_fixed=num_fixed)
+    conditional = prior_of_rows(prior, counts, num_rows, num_fixed=num_fixed)
     shared = z & ~conditional.free
     fitted = shared.astype(x.dtype) @ y
     error = x - fitted if observed is None else jnp.where(observed, x - fitted, 0)
@@ -166,10 +170,8 @@ def _draw_singletons(
         else jnp.sum(observed, axis=1, dtype=x.dtype)
     )
     num_new, cut_off = jax.vmap(draw_count)(draws.num_new, jnp.sum(error**2, axis=1), num_observed)
-    claim = slots.claim(~conditional.free, jnp.sum(num_new))
-    rank = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
-    end = row_shards.running_total(num_new)[:, None]
-    z = shared | (claim.claimed & (end - num_new[:, None] <= rank) & (rank < end))
+    bits, claim = hand_out(~conditional.free, num_new)
+    z = shared | bits
     if observed is not None and draws.cells is not None:
         deviation = scales.noise * jnp.sqrt(1 + num_new / scales.ratio)
         x = jnp.where(observed, x, fitted + deviation[:, None] * draws.cells)

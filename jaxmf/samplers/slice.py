@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+
+from jaxmf.types import Array
 
 _START, _LEFT, _RIGHT, _SHRINK, _DONE = range(5)
 _MAX_SHRINKS = 200  # float64 cannot halve an interval this often

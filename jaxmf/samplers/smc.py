@@ -18,11 +18,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import lax
 from jax.tree_util import Partial
 
 from jaxmf.arguments import check_count
-from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
+from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow, no_overflow
 from jaxmf.samplers.cloud import (
     Cloud,
     TriggerFn,
@@ -34,7 +34,7 @@ from jaxmf.samplers.cloud import (
     when,
 )
 from jaxmf.samplers.resampling import ResampleFn, effective_sample_size, optimal, systematic
-from jaxmf.types import Key, PyTree
+from jaxmf.types import Array, Key, PyTree
 
 _CloudAndNeeds = tuple[Cloud, dict[str, Array]]  # and on which axes particles need more slots
 
@@ -172,7 +172,7 @@ def _init(options: FilterOptions, model: ParticleModel, key: Array, data: PyTree
         particles=particles,
         log_weights=log_weights,
         log_evidence=zero,
-        log_evidence_rest=zero,
+        log_evidence_excess=zero,
         ancestor=indices,
         eve=indices,
         num_resampled=count,
@@ -210,7 +210,6 @@ def _take_row_or_temper(
     options: FilterOptions, model: ParticleModel, key: Key, keys: Array, cloud: Cloud, data: PyTree
 ) -> _CloudAndNeeds:
     shapes = jax.eval_shape(lambda c: _take_row(options, model, key, keys, c, data)[1], cloud)
-    none_needed = {axis: jnp.zeros((), bool) for axis in shapes}
     is_row = cloud.row < data.num_rows
 
     def take_row(carry: _CloudAndNeeds) -> _CloudAndNeeds:
@@ -219,7 +218,7 @@ def _take_row_or_temper(
     def temper(carry: _CloudAndNeeds) -> _CloudAndNeeds:
         return _temper(options, model, key, keys, carry[0], data), carry[1]
 
-    carry = when(is_row, take_row, (cloud, none_needed))
+    carry = when(is_row, take_row, (cloud, no_overflow(shapes)))
     return when(~is_row, temper, carry)
 
 
@@ -299,8 +298,7 @@ def _rejuvenate(
         return particles, in_any_particle(needed)
 
     shapes = jax.eval_shape(lambda particles: move_all((particles, {}))[1], cloud.particles)
-    none_needed = {axis: jnp.zeros((), bool) for axis in shapes}
-    particles, needed = when(is_due, move_all, (cloud.particles, none_needed))
+    particles, needed = when(is_due, move_all, (cloud.particles, no_overflow(shapes)))
     return cloud._replace(particles=particles), merge_overflow(overflow, needed)
 
 

@@ -18,7 +18,6 @@ and round trips; Miasojedow, Moulines and Vihola (2013) for the adaptation of ga
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -28,7 +27,7 @@ from jax.tree_util import Partial
 
 from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
 from jaxmf.samplers.annealed_smc import AnnealedModel
-from jaxmf.samplers.cloud import shape_of_one
+from jaxmf.samplers.cloud import in_any_particle, particle_keys, shape_of_one
 from jaxmf.types import Array, Draw, Key, PyTree
 
 # Below it a learned noise scale may become so small that a row takes hundreds of features.
@@ -179,11 +178,10 @@ def _step(
     The replica at power 1 moves by the model's own sampler, with all of its options.
     """
     powers = powers_of(replicas.log_gaps)
-    num_replicas = powers.size
     probabilities = swap_probabilities(model, replicas.states, data, powers)
     order = swap(jax.random.fold_in(key, _SWAP_FOLD), probabilities, replicas.num_steps % 2)
     states = jax.tree.map(lambda leaf: leaf[order], replicas.states)
-    keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(num_replicas))
+    keys = particle_keys(key, powers.size)
     first = jax.tree.map(lambda leaf: leaf[0], states)
     rest = jax.tree.map(lambda leaf: leaf[1:], states)
     if model.refresh is not None:
@@ -206,8 +204,7 @@ def _step(
             replicas.log_gaps,
         ),
     )
-    flags = {axis: jnp.any(each) for axis, each in info.overflow.items()}
-    return replicas, Info(merge_overflow(first_info.overflow, flags))
+    return replicas, Info(merge_overflow(first_info.overflow, in_any_particle(info.overflow)))
 
 
 def adapted(log_gaps: Array, probabilities: Array, num_steps: Array, progress: Array) -> Array:

@@ -62,17 +62,19 @@ def test_many_bits_by_gibbs_sweeps(monkeypatch):
 def test_blocks_of_rows_are_one_program():
     """A last block of another size would be a second copy of the function in the program."""
 
-    def function(row):
-        return row + 1, jnp.sum(row)
+    def function(key, row):
+        return row + 1, jnp.sum(row), key
 
-    rows = jnp.arange(46.0).reshape(23, 2)
-    lowered = jax.jit(lambda rows: new_rows.over_rows(function, rows))
-    more, sums = lowered(rows)
+    rows, key = jnp.arange(46.0).reshape(23, 2), jax.random.key(0)
+    lowered = jax.jit(lambda rows: new_rows.over_rows(function, key, rows))
+    more, sums, keys = lowered(rows)
     np.testing.assert_array_equal(more, rows + 1)
     np.testing.assert_array_equal(sums, rows.sum(axis=1))
+    assert keys[22] == jax.random.fold_in(key, 22)
     assert lowered.lower(rows).as_text().count("stablehlo.reduce") == 1
     for few in (1, 16):
-        np.testing.assert_array_equal(new_rows.over_rows(function, rows[:few])[0], rows[:few] + 1)
+        found, *_ = new_rows.over_rows(function, key, rows[:few])
+        np.testing.assert_array_equal(found, rows[:few] + 1)
 
 
 def test_one_program_draws_however_often_a_draw_is_taken(caplog):

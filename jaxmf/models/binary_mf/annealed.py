@@ -75,7 +75,7 @@ def annealed(
         measure=Partial(measure if plan.collapsed else log_likelihood, model),
         log_ratio=log_ratio if plan.collapsed else log_ratio_of_powers,
         record=Partial(chain.record, model),
-        grow=Partial(chain.grow, plan),
+        grow=states.grow,
         capacity=states.capacity,
         limit=Partial(chain.limit, plan),
     )

@@ -29,9 +29,9 @@ from jaxmf.models.binary_mf import (
     simulation,
     weights,
 )
+from jaxmf.models.binary_mf import state as states
 from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState
-from jaxmf.models.binary_mf.state import capacity as capacity_of
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.annealed_smc import AnnealedModel
@@ -246,8 +246,8 @@ class BinaryMF(BinaryMFSpec):
             init=Partial(chain.init, plan, self),
             step=Partial(chain.step, plan, self),
             record=Partial(chain.record, self),
-            grow=Partial(chain.grow, plan),
-            capacity=capacity_of,
+            grow=states.grow,
+            capacity=states.capacity,
             limit=Partial(chain.limit, plan),
             row_arrays=chain.row_arrays,
         )

@@ -28,9 +28,7 @@ from jaxmf.feature_models import SimulatedModel
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.poisson import Poisson
-from jaxmf.models.binary_mf import (
-    sides,
-)
+from jaxmf.models.binary_mf import sides
 from jaxmf.models.binary_mf.sides import FeatureSpec
 from jaxmf.models.binary_mf.state import BinaryMFState, Hyperparameters
 from jaxmf.priors.features import BetaBernoulli
@@ -175,3 +173,8 @@ class BinaryMFSpec(ColumnUnits, SimulatedModel):
     def column_exists(self, state: BinaryMFState) -> Array:
         """(L,) bool: slots of V that are features, given ones included."""
         return sides.exists(self.column_prior_at(state), state.v, self.num_fixed_columns())
+
+    def weight_exists(self, state: BinaryMFState) -> Array:
+        """(K, L) bool: weights between features of a state; the others are zero."""
+        prior = self.weight_prior(state)
+        return prior.there(self.row_exists(state), self.column_exists(state))

@@ -18,7 +18,6 @@ from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState, num_features, take_slots
-from jaxmf.models.binary_mf.state import grow as grow_state
 from jaxmf.models.binary_mf.updates import (
     change_bases,
     split_or_merge,
@@ -39,6 +38,10 @@ from jaxmf.samplers.annealing import (
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Draw, Key
 
+# Folded into the key of a step, each by one of its parts. A new part takes the next number: with
+# another order every seed would give other draws.
+_WEIGHTS, _ROWS, _COLUMNS, _HYPERPARAMETERS, _SPLITS, _KEPT_FEATURES, _BASES = range(7)
+
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
@@ -47,14 +50,14 @@ class BinaryMFPlan:
 
     row_slots: int
     column_slots: int
-    collapsed: bool
-    whole_rows: bool
+    collapsed: bool  # whether W is summed out
+    whole_rows: bool  # whether rows are drawn from all their settings
     anneal: bool
-    several: int
-    split_merge: int = 0
+    several: int  # proposals of several bits a row
+    split_merge: int = 0  # proposals a side
     start: str = "prior"
-    change_basis: int = 0
-    # of sweeps over counts as normal cells
+    change_basis: int = 0  # pairs of features a side
+    # `several` and `change_basis` of the warm-up of counts, whose sweeps sum W out: `normal_cells`
     several_normal: int = 0
     bases_normal: int = 0
 
@@ -154,7 +157,9 @@ def step(
         power = 1 / jnp.square(noise_factor)
 
     def mend(state: BinaryMFState) -> BinaryMFState:
-        state = _keep_features(model, jax.random.fold_in(key, 5), state, progress, direction)
+        state = _keep_features(
+            model, jax.random.fold_in(key, _KEPT_FEATURES), state, progress, direction
+        )
         return _move_to_front(model, state, progress)
 
     powers: dict[str, Any] = {"noise_factor": noise_factor, "power": power}
@@ -198,18 +203,21 @@ def tempered_step(
 ) -> tuple[BinaryMFState, Info]:
     """Every kernel once, with the likelihood of observed cells to the power 1 / noise_factor^2.
 
-    That density is left invariant. Imputed cells have the noise that the sweeps see, and no part in
-    the noise scale.
+    The posterior with that likelihood is left invariant where `power` says the same and nothing is
+    mended. Imputed cells have the noise that the sweeps see, and no part in the noise scale.
 
     Args:
       data: about the offset.
-      power: the same once more, as W and the hyperparameters see it; None: they see one.
-      mend: of the state before its hyperparameters are drawn; no kernel, if it does anything.
+      noise_factor: multiplies the noise scale in the sweeps over U and V.
+      power: of the likelihood where W and the hyperparameters are drawn; None for one, as in an
+        annealed start, see `step`.
+      mend: what an annealed start changes of the state before its hyperparameters are drawn.
     """
-    state, _ = update_weights(model, jax.random.fold_in(key, 0), state, data, power=power)
+    state, _ = update_weights(model, jax.random.fold_in(key, _WEIGHTS), state, data, power=power)
     state, info = move_features(plan, model, key, state, data, noise_factor=noise_factor)
+    hyper_key = jax.random.fold_in(key, _HYPERPARAMETERS)
     state, _ = update_hyperparameters(
-        model, jax.random.fold_in(key, 3), mend(state), data, power=1.0 if power is None else power
+        model, hyper_key, mend(state), data, power=1.0 if power is None else power
     )
     return state, info
 
@@ -229,14 +237,15 @@ def move_features(
         "whole_rows": plan.whole_rows,
         "noise_factor": noise_factor,
     }
-    state, rows = update_rows(model, jax.random.fold_in(key, 1), state, data, **options)
-    state, columns = update_columns(model, jax.random.fold_in(key, 2), state, data, **options)
+    row_key, column_key = jax.random.fold_in(key, _ROWS), jax.random.fold_in(key, _COLUMNS)
+    state, rows = update_rows(model, row_key, state, data, **options)
+    state, columns = update_columns(model, column_key, state, data, **options)
     overflow = merge_overflow(rows.overflow, columns.overflow)
     shortage = rows.shortage | columns.shortage
     if plan.split_merge:
         state, info = split_or_merge(
             model,
-            jax.random.fold_in(key, 4),
+            jax.random.fold_in(key, _SPLITS),
             state,
             data,
             num_proposals=plan.split_merge,
@@ -246,7 +255,7 @@ def move_features(
     if plan.change_basis:
         state = change_bases(
             model,
-            jax.random.fold_in(key, 6),
+            jax.random.fold_in(key, _BASES),
             state,
             data,
             num_draws=plan.change_basis,
@@ -361,12 +370,6 @@ def record(model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense) -> 
         "log_joint": density.log_joint(model, state, data),
     }
     return draw if state.weights is None else draw | {"weights": state.weights}
-
-
-def grow(plan: BinaryMFPlan, state: BinaryMFState, sizes: dict[str, int]) -> BinaryMFState:
-    """The state with more slots on either side."""
-    del plan
-    return grow_state(state, sizes)
 
 
 def row_arrays() -> tuple[str, ...]:

@@ -69,8 +69,7 @@ def _log_likelihood_in_units(model: BinaryMFSpec, state: BinaryMFState, data: De
             weight_mean=model.summed_out_mean(),
             spectrum_fn=plaid.spectrum if model.diagonal else bilinear.spectrum,
         )
-    prior = model.weight_prior(state)
-    there = prior.there(model.row_exists(state), model.column_exists(state))
+    prior, there = model.weight_prior(state), model.weight_exists(state)
     return log_likelihood_of_cells(model, state, data) + prior.log_density(state.weights, there)
 
 
@@ -116,8 +115,7 @@ def _explicit(
     model: BinaryMFSpec, state: BinaryMFState, data: Dense, power: Array | float
 ) -> ScaleDensity:
     assert state.weights is not None
-    prior = model.weight_prior(state)
-    there = prior.there(model.row_exists(state), model.column_exists(state))
+    prior, there = model.weight_prior(state), model.weight_exists(state)
     squares = jnp.sum(jnp.where(there, state.weights - prior.mean, 0) ** 2)
     num_weights = jnp.sum(there, dtype=squares.dtype)
 

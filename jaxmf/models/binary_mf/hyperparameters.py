@@ -80,8 +80,7 @@ def _update_rates(
     rate and features: given the split it would be conjugate, but it moves further without.
     """
     assert state.weights is not None
-    prior = model.weight_prior(state)
-    there = prior.there(model.row_exists(state), model.column_exists(state))
+    there = model.weight_exists(state)
     dtype = state.weights.dtype
     num_weights = jnp.sum(there, dtype=dtype)
     sum_of_logs = jnp.sum(jnp.log(jnp.where(there, state.weights, 1)))

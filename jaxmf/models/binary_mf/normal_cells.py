@@ -89,7 +89,6 @@ def with_weights(
     drawn = update_weights(normal, first_key, values, Dense(y))[0].weights
     assert drawn is not None
     state = state._replace(u=moved.u, v=moved.v)
-    there = model.weight_prior(state).there(model.row_exists(state), model.column_exists(state))
     positive = jnp.maximum(drawn, _LEAST_WEIGHT * normal.weight_mean)
-    state = state._replace(weights=jnp.where(there, positive, 0))
+    state = state._replace(weights=jnp.where(model.weight_exists(state), positive, 0))
     return update_weights(model, second_key, state, data)[0]

@@ -96,9 +96,7 @@ def basis(model: BinaryMFSpec, draw: Draw, data: Dense) -> tuple[Array, Array]:
         return mean, jnp.zeros_like(mean)
     if is_whole(model, data):
         conditional = eigen_conditional(model, draw, data)
-        spread = 1 / (
-            conditional.row_values[:, None] * conditional.column_values + conditional.ratio
-        )
+        spread = 1 / conditional.precisions
         squares = (v @ conditional.column_vectors) ** 2
         variance = draw["noise_scale"] ** 2 * conditional.row_vectors**2 @ spread @ squares.T
         return conditional.mean @ v.T, jnp.sqrt(variance)

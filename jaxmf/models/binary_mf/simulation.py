@@ -69,10 +69,8 @@ def draw_state(
         num_slots[1],
     )
     state = state._replace(u=u, v=v)
-    prior = model.weight_prior(state)
-    weights = prior.sample(jax.random.fold_in(key, 2), *num_slots)
-    there = prior.there(model.row_exists(state), model.column_exists(state))
-    return state._replace(weights=jnp.where(there, weights, 0))
+    weights = model.weight_prior(state).sample(jax.random.fold_in(key, 2), *num_slots)
+    return state._replace(weights=jnp.where(model.weight_exists(state), weights, 0))
 
 
 @full_products

@@ -46,7 +46,7 @@ def from_data(model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense) 
     shows = shows_rows & jnp.any(found.v[:, model.num_fixed_columns() :])
     weights = found.weights
     new = state._replace(u=found.u, v=found.v)
-    there = model.weight_prior(new).there(model.row_exists(new), model.column_exists(new))
+    there = model.weight_exists(new)
     weights = jnp.where(there, weights, 0)
     new = new._replace(weights=weights)
     if isinstance(likelihood, Gaussian):

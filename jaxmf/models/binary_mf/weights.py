@@ -29,9 +29,7 @@ def weight_moments(model: BinaryMFSpec, key: Key, draw: Draw, data: Dense) -> Pa
         return _sampled(model, key, draw, data)
     if queries.is_whole(model, data):
         conditional = queries.eigen_conditional(model, draw, data)
-        spread = 1 / (
-            conditional.row_values[:, None] * conditional.column_values + conditional.ratio
-        )
+        spread = 1 / conditional.precisions
         variance = conditional.row_vectors**2 @ spread @ (conditional.column_vectors**2).T
         return conditional.mean, draw["noise_scale"] * jnp.sqrt(variance)
     mean, factor = queries.observed_conditional(model, draw, data)

@@ -35,6 +35,11 @@ from jaxmf.samplers.factors import coefficients
 from jaxmf.samplers.factors.shares import ROW_ARRAYS, Shares, uniforms_of_rows
 from jaxmf.types import Array, Draw, Key
 
+# Folded into the key of a step, each by one of its parts. A new part takes the next number: with
+# another order every seed would give other draws.
+_AUGMENTATION, _NORMALS, _GAMMAS, _ROW_PRIOR, _COLUMN_PRIOR = range(5)
+_NOISE, _SHIFTS, _ROW_VECTORS, _COLUMN_VECTORS, _COLUMN_NOISE = range(5, 10)
+
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ def step(
         means = means_of_data(model, state, data)
         there = jnp.ones(targets.shape, bool)
         (targets, precision), noise = model.cell_noise().augment(
-            jax.random.fold_in(key, 0), state.noise, targets, means, there
+            jax.random.fold_in(key, _AUGMENTATION), state.noise, targets, means, there
         )
         state = state._replace(noise=noise)
     cells: dict[str, Any] = {"targets": targets, "precision": precision}
@@ -134,7 +139,8 @@ def step(
     noise_of_columns = state.column_noise
     factors = None if noise_of_columns is None else noise_of_columns.factors
     state, no_rows = update_row_prior(model, draws.rows, state, data, **proposals)
-    row_key, column_key = jax.random.fold_in(key, 7), jax.random.fold_in(key, 8)
+    row_key = jax.random.fold_in(key, _ROW_VECTORS)
+    column_key = jax.random.fold_in(key, _COLUMN_VECTORS)
     state, _ = update_row_vectors(
         model, draws.u, state, data, key=row_key, noise_of_columns=factors, **cells
     )
@@ -146,16 +152,18 @@ def step(
     turned, squares = update_row_vectors(
         columns, draws.v, turned, data_turned, key=column_key, noise_of_rows=factors, **cells
     )
-    state = moves.shift(model, jax.random.fold_in(key, 6), turned.transpose(), data)
+    state = moves.shift(model, jax.random.fold_in(key, _SHIFTS), turned.transpose(), data)
     if model.is_normal:
         if noise_of_columns is not None:
             sums = squares_of_columns(model, state, data)
             squares = jnp.sum(sums[0] / noise_of_columns.factors**2)
         # a matrix turned round has no noise of columns
         state = state._replace(column_noise=noise_of_columns)
-        state = update_noise(model, jax.random.fold_in(key, 5), draws.noise, state, data, squares)
+        noise_key = jax.random.fold_in(key, _NOISE)
+        state = update_noise(model, noise_key, draws.noise, state, data, squares)
         if noise_of_columns is not None:
-            state = update_column_noise(model, jax.random.fold_in(key, 9), state, data, sums)
+            noise_key = jax.random.fold_in(key, _COLUMN_NOISE)
+            state = update_column_noise(model, noise_key, state, data, sums)
     overflow = {"row_groups": no_rows, "column_groups": no_columns}
     return state, Info(overflow={name: overflow[name] for name in capacity(state)})
 
@@ -191,28 +199,30 @@ class _Draws(NamedTuple):
 
 
 def _draws(model: BPMFSpec, key: Key, state: BPMFState, data: PreparedRatings) -> _Draws:
-    """Random numbers of a step, those of mixtures apart, which are drawn where groups are known.
+    """Random numbers of a step, but those of mixtures, which are drawn where groups are known.
 
     One call of the generator makes all normals and one all gammas, which are then cut up: compiling
     such calls is most of compiling a step.
     """
     widths = [side.moments.mean.shape[-1] for side in (state.row_side, state.column_side)]
     shapes = [(1, width, width + 1) for width in widths] + [state.u.shape, state.v.shape]
-    row_normals, column_normals, u, v = _normals(jax.random.fold_in(key, 1), shapes, data)
+    row_normals, column_normals, u, v = _normals(jax.random.fold_in(key, _NORMALS), shapes, data)
     row_shapes = gamma_shapes(model, state)
     column_shapes = gamma_shapes(model.transpose(), state.transpose())
     noise_shapes = noise_shape(model, data)
     all_shapes = [row_shapes.ravel(), column_shapes.ravel()]
     if noise_shapes is not None:
         all_shapes.append(noise_shapes.astype(row_shapes.dtype))
-    log_gammas = loggammas(jax.random.fold_in(key, 2), jnp.concatenate(all_shapes))
+    log_gammas = loggammas(jax.random.fold_in(key, _GAMMAS), jnp.concatenate(all_shapes))
     ends = row_shapes.size, row_shapes.size + column_shapes.size
     rows, columns, noise = jnp.split(log_gammas, ends)
+    row_key, column_key = (
+        jax.random.fold_in(key, _ROW_PRIOR),
+        jax.random.fold_in(key, _COLUMN_PRIOR),
+    )
     return _Draws(
-        rows=MomentDraws(rows.reshape(row_shapes.shape), row_normals, jax.random.fold_in(key, 3)),
-        columns=MomentDraws(
-            columns.reshape(column_shapes.shape), column_normals, jax.random.fold_in(key, 4)
-        ),
+        rows=MomentDraws(rows.reshape(row_shapes.shape), row_normals, row_key),
+        columns=MomentDraws(columns.reshape(column_shapes.shape), column_normals, column_key),
         u=u,
         v=v,
         noise=None if noise_shapes is None else noise[0],
@@ -220,7 +230,11 @@ def _draws(model: BPMFSpec, key: Key, state: BPMFState, data: PreparedRatings) -
 
 
 def _normals(key: Key, shapes: list[tuple[int, ...]], data: PreparedRatings) -> list[Array]:
-    """Normals of these shapes; over devices those of the last two have lines for all their rows."""
+    """Normals of these shapes: of the priors of rows and of columns, then of U and of V.
+
+    Over devices each makes those of its own rows of U and V, by their positions in the one array
+    that a single device would draw, so that both have the same.
+    """
     sizes = [math.prod(shape) for shape in shapes]
     ends = list(itertools.accumulate(sizes))
     cells = data.cells

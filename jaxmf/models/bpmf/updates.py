@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from jaxmf._kernels.linalg import after
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
@@ -194,25 +195,20 @@ def update_row_vectors(
     noise_of_rows: Array | None = None,
     noise_of_columns: Array | None = None,
 ) -> tuple[BPMFState, Array]:
-    """Kernel: the vectors of all rows given the rest, and the scale of a part of them.
+    """Kernel: the vectors of all rows given the rest, then the scale of some of their entries.
 
-    Of a part of the coefficients at random; of all factors where there are none. Not where the
-    rows have groups: these have covariances of their own. Nor where they have noise of their own.
+    Which entries these are says `_scaled_entries`; there are none where rows have noise of their
+    own.
 
     Args: normals (N, D) float, standard normal; targets (T,) float, values that are normal about
     the means of the cells; precision () float, of these; noise_of_rows (N,), noise_of_columns (M,)
     float, by how much their noise is larger, of one side.
     Returns the state, and the sum of the squared residuals at it, over these factors of columns.
     """
-    side, parts = state.row_side, model.row_coefficients()
+    side = state.row_side
     part_key, scale_key = jax.random.split(key)
-    index = jax.random.randint(part_key, (), 0, max(len(parts.widths), 1))
-    mask = None
-    if parts.widths and not is_fixed(model.coefficient_precision):
-        chosen = parts.per_column(jnp.arange(len(parts.widths)) == index)
-        mask = jnp.pad(chosen.astype(state.u.dtype), (model.core_width, 0))
-    elif model.num_factors and not parts.widths and side.mixture is None:
-        mask = (jnp.arange(model.core_width) < model.num_factors).astype(state.u.dtype)
+    part = jax.random.randint(part_key, (), 0, max(len(model.row_coefficients().widths), 1))
+    entries = _scaled_entries(model, side, part, state.u.dtype)
     priors = RowPriors(row_means(model, side), side.groups, row_precisions(model, side))
     meets = design(whole(state.v), data.known, model.num_factors)
     cells = data.cells
@@ -221,8 +217,9 @@ def update_row_vectors(
         meets = meets.over(noise_of_columns, cells.columns)
         targets = targets / noise_of_columns[cells.columns]
     if noise_of_rows is not None:
-        priors, normals, mask = priors.over(noise_of_rows), normals * noise_of_rows[:, None], None
-    conditions: dict[str, Any] = {"priors": priors, "precision": precision, "part": mask}
+        priors, normals = priors.over(noise_of_rows), normals * noise_of_rows[:, None]
+        entries = None
+    conditions: dict[str, Any] = {"priors": priors, "precision": precision, "part": entries}
     if isinstance(cells, Shares):
         shared = cells.by_row._replace(values=targets)
         u, residuals = draw_shared_rows(normals, state.u, meets, side=shared, **conditions)
@@ -230,13 +227,13 @@ def update_row_vectors(
         padded = jnp.concatenate([targets, jnp.zeros_like(targets[:1])])
         u, residuals = draw_rows(normals, state.u, meets, padded, chunks=cells.by_row, **conditions)
     state = state._replace(u=u)
-    if mask is None:
+    if entries is None:
         return state, residuals.squares
     seen: dict[str, Any] = {"residuals": residuals, "noise_precision": precision}
-    if parts.widths:
-        now = side.coefficients.precision[index]
+    if model.row_coefficients().widths:
+        now = side.coefficients.precision[part]
         scale = scale_of_part(scale_key, now, precision_prior=model.coefficient_precision, **seen)
-        state = _with_scale(state, mask, index, scale)
+        state = _with_scale(state, entries, part, scale)
     else:
         factors = FactorSide(state.u, side.moments, side.link)
         prior, size = model.row_hyperprior(), model.num_factors
@@ -248,13 +245,32 @@ def update_row_vectors(
     return state, residuals.scaled(scale - 1).squares
 
 
-def _with_scale(state: BPMFState, mask: Array, index: Array, scale: Array) -> BPMFState:
+def _scaled_entries(
+    model: BPMFSpec, side: SidePrior, part: Array, dtype: DTypeLike
+) -> Array | None:
+    """The entries of the vectors that get another scale together: (D,) float, one there, or None.
+
+    Those of a part () int of the coefficients; all factors where there are no coefficients, and no
+    groups, which have covariances of their own.
+    """
+    parts = model.row_coefficients()
+    if parts.widths:
+        if is_fixed(model.coefficient_precision):
+            return None
+        chosen = parts.per_column(jnp.arange(len(parts.widths)) == part)
+        return jnp.pad(chosen.astype(dtype), (model.core_width, 0))
+    if not model.num_factors or side.mixture is not None:
+        return None
+    return (jnp.arange(model.core_width) < model.num_factors).astype(dtype)
+
+
+def _with_scale(state: BPMFState, entries: Array, part: Array, scale: Array) -> BPMFState:
     """The coefficients of a part, their means and the root of their variance multiplied."""
     side = state.row_side
     now = side.coefficients
-    by = jnp.where(mask == 1, scale, 1)
+    by = jnp.where(entries == 1, scale, 1)
     moved = Coefficients(
-        now.mean * by[by.shape[0] - now.mean.shape[0] :], now.precision.at[index].divide(scale**2)
+        now.mean * by[by.shape[0] - now.mean.shape[0] :], now.precision.at[part].divide(scale**2)
     )
     return state._replace(u=state.u * by, row_side=side._replace(coefficients=moved))
 

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 
 _NUM_SCALE_DRAWS = 64
+# Folded into the key of a step, each by one of its parts. A new part takes the next number: with
+# another order every seed would give other draws.
+_ROWS, _VALUES, _HYPERPARAMETERS = range(3)
 
 
 @jax.tree_util.register_static
@@ -70,7 +73,7 @@ def init(plan: FeatureModelPlan, model: FeatureModelSpec, key: Key, data: Dense)
     num_drawn = min(plan.num_slots, model.num_slots()) - model.first_slot()
     z, _ = sample_by_rows(fixed.prior, z_key, data.values.shape[0], num_drawn)
     z = slots.pad_axis(model.with_bias(z), 1, plan.num_slots)
-    y = filled(model, z, fixed.draw_features(y_key, plan.num_slots))
+    y = model.filled(z, fixed.draw_features(y_key, plan.num_slots))
     return FeatureState(z=z, y=y, hyperparameters=values)
 
 
@@ -94,7 +97,7 @@ def step(
     state, info = _update_features(plan, model, key, state, data, annealed)
     # of the whole likelihood: of one to a small power the scales would follow their priors
     annealed = annealed._replace(power=1.0)
-    hyper_key = jax.random.fold_in(key, 2)
+    hyper_key = jax.random.fold_in(key, _HYPERPARAMETERS)
     state, _ = update_hyperparameters(model, hyper_key, state, data, annealed=annealed)
     return state, info
 
@@ -179,7 +182,7 @@ def powered_step(
     """The step with the likelihood to a power, for the hyperparameters too."""
     annealed = Annealed(power)
     state, info = _update_features(plan, model, key, state, data, annealed)
-    hyper_key = jax.random.fold_in(key, 2)
+    hyper_key = jax.random.fold_in(key, _HYPERPARAMETERS)
     state, _ = update_hyperparameters(model, hyper_key, state, data, annealed=annealed)
     return state, info
 
@@ -192,9 +195,9 @@ def _update_features(
     data: Dense,
     annealed: Annealed,
 ) -> tuple[FeatureState, Info]:
-    row_key = jax.random.fold_in(key, 0)
+    row_key = jax.random.fold_in(key, _ROWS)
     state, info = update_rows(model, row_key, state, data, annealed=annealed, sweep=plan.sweep)
-    values_key = jax.random.fold_in(key, 1)
+    values_key = jax.random.fold_in(key, _VALUES)
 
     def move(index: Array, y: Array) -> Array:
         move_key = jax.random.fold_in(values_key, index)
@@ -221,7 +224,7 @@ def draw_from_prior(
 def state_of(model: FeatureModelSpec, draw: Draw) -> FeatureState:
     """The state of a chain at a draw from the prior."""
     values = {name: draw[name] for name in model.hyperparameters}
-    return FeatureState(draw["z"], filled(model, draw["z"], draw["y"]), values)
+    return FeatureState(draw["z"], model.filled(draw["z"], draw["y"]), values)
 
 
 def measure(model: FeatureModelSpec, state: FeatureState, data: Dense) -> Array:
@@ -235,7 +238,7 @@ def record(model: FeatureModelSpec, key: Key, state: FeatureState, data: Dense) 
     """Arrays of a draw; zeros in slots without a feature, as in slots that another chain added."""
     del key
     draw = {"z": state.z, "y": state.y, **state.hyperparameters}
-    exists = model.exists(jnp.sum(state.z, axis=0, dtype=jnp.result_type(float)))
+    exists = model.exists_in(state.z)
     return draw | {
         "y": explicit_rows.where_slots(exists, state.y, jnp.zeros_like(state.y)),
         "num_features": num_features(state.z[:, model.first_slot() :]),
@@ -272,7 +275,7 @@ class Annealed(NamedTuple):
     weight: Array | None = None  # () float, of Y, or None for Y as it is
 
 
-WHOLE = Annealed()
+WHOLE = Annealed()  # the model as it is
 
 
 def update_rows(
@@ -296,14 +299,8 @@ def update_rows(
     z, y, overflow = explicit_rows.sweep_rows(
         key, fixed, state.z, state.y, data, update_row=kernels
     )
-    y = filled(model, z, y)
-    return state._replace(z=z, y=y), Info(overflow={"features": overflow})
-
-
-def filled(model: FeatureModelSpec, z: Array, y: Array) -> Array:
-    """Y with the fixed draw in the slots without a feature, whatever was there before."""
-    exists = model.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
-    return explicit_rows.where_slots(exists, y, model.filling(z.shape[1]))
+    state = state._replace(z=z, y=model.filled(z, y))
+    return state, Info(overflow={"features": overflow})
 
 
 def update_values(
@@ -318,7 +315,6 @@ def update_values(
     fixed = model.at_values(state.hyperparameters)
     fixed = fixed.without_constants().tempered(*annealed)
     z = state.z
-    exists = fixed.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
 
     def cells(y: Array) -> Array:
         over_rows = jax.vmap(fixed.cell_log_likelihood, in_axes=(0, 0, 0, None))
@@ -330,7 +326,7 @@ def update_values(
         total=lambda y: jnp.sum(cells(y)),
     )
     y = feature_values.update_values(
-        jax.random.fold_in(key, 0), state.y, exists, values, prior=fixed.feature_prior
+        jax.random.fold_in(key, 0), state.y, fixed.exists_in(z), values, prior=fixed.feature_prior
     )
     y = explicit_rows.replace_features(
         jax.random.fold_in(key, 1), fixed, z, y, data, data.values.shape[0]

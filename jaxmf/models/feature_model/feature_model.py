@@ -20,10 +20,11 @@ from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.model import Pair
 from jaxmf.models.feature_model import chain, defaults, feature_model_checks, queries
 from jaxmf.models.feature_model.feature_model_spec import FUNCTIONS, FeatureModelSpec, FeatureState
-from jaxmf.models.feature_model.filter import FeatureParticle, filter_of_rows
+from jaxmf.models.feature_model.filter import FeatureFilterPlan, FeatureParticle, filter_of_rows
 from jaxmf.priors.features import IndianBuffet, sample_by_rows
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.samplers.cloud import TriggerFn
+from jaxmf.samplers.explicit_rows import where_slots
 from jaxmf.samplers.feature_layout import num_features
 from jaxmf.samplers.feature_particles import refuse_optimal, whole_z
 from jaxmf.samplers.resampling import ResampleFn, systematic
@@ -157,10 +158,8 @@ class FeatureModel(FeatureModelSpec):
         earlier = state.z[:, self.first_slot() :]
         more, overflow = sample_by_rows(fixed.prior, z_key, *earlier.shape, earlier=earlier)
         more = self.with_bias(more)
-        existed = fixed.exists(jnp.sum(state.z, axis=0, dtype=jnp.result_type(float)))
         new_y = fixed.draw_features(y_key, state.z.shape[1])
-        shape = (-1, *(1,) * (new_y.ndim - 1))
-        y = jnp.where(existed.reshape(shape), state.y, new_y)
+        y = where_slots(fixed.exists_in(state.z), state.y, new_y)
         draw = {"z": jnp.concatenate([state.z, more]), "y": y, **state.hyperparameters}
         x = self.simulate_rows(x_key, draw, data.num_rows + jnp.arange(data.num_rows))
         return chain.state_of(self, draw), data.with_more(x), {"features": overflow}
@@ -269,8 +268,6 @@ class FeatureModel(FeatureModelSpec):
         Returns:
             Algorithm with the growing axis "features", and "rows" where particles carry all Z.
         """
-        from jaxmf.models.feature_model.filter import FeatureFilterPlan
-
         refuse_optimal(resample_fn, "features of any distribution cannot be enumerated")
         plan = FeatureFilterPlan(
             num_slots=self.num_slots(capacity), rejuvenates=rejuvenate_every > 0

@@ -38,6 +38,7 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.programs import jit
 from jaxmf.readable import Readable
 from jaxmf.samplers import feature_values
+from jaxmf.samplers.explicit_rows import where_slots
 from jaxmf.types import STATIC, Array, Draw, Key
 
 FUNCTIONS = ("log_likelihood", "moments", "sample_row", "feature_prior")
@@ -241,6 +242,10 @@ class FeatureModelSpec(ColumnUnits, Readable, Model[Dense]):
         fixed = jnp.ones((self.first_slot(),), bool)
         return jnp.concatenate([fixed, self.prior.exists(counts[self.first_slot() :])])
 
+    def exists_in(self, z: Array) -> Array:
+        """Which slots of Z (N, K) bool are features, (K,) bool."""
+        return self.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
+
     def with_bias(self, z: Array) -> Array:
         """Features (N, K) bool with that of all rows before them, where there is one."""
         return jnp.pad(z, ((0, 0), (self.first_slot(), 0)), constant_values=True)
@@ -258,6 +263,13 @@ class FeatureModelSpec(ColumnUnits, Readable, Model[Dense]):
         """Rows of Y (K, ...) for slots without a feature: one fixed draw, a sound value."""
         one = self.at_start.draw_features(jax.random.key(0), 1)[0]
         return jnp.broadcast_to(one, (num_slots, *one.shape))
+
+    def filled(self, z: Array, y: Array) -> Array:
+        """Y with the fixed draw in the slots without a feature, whatever was there before.
+
+        So what a feature that is gone has left behind does not tell how the chain came here.
+        """
+        return where_slots(self.exists_in(z), y, self.filling(z.shape[1]))
 
     def log_densities(self, x: Array, z: Array, y: Array, /) -> Array:
         """log p(x | z, Y) of a complete row x (D,): (D,) float, or () of some functions."""
@@ -307,8 +319,7 @@ class FeatureModelSpec(ColumnUnits, Readable, Model[Dense]):
 
     def log_conditional(self, z: Array, y: Array, data: Dense) -> Array:
         """log p(Y, observed cells | Z), () float; the hyperparameters must be numbers."""
-        exists = self.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
-        log_features = jnp.where(exists, jax.vmap(self.feature_prior.log_prob)(y), 0)
+        log_features = jnp.where(self.exists_in(z), jax.vmap(self.feature_prior.log_prob)(y), 0)
         rows = jax.vmap(self.row_log_likelihood, in_axes=(0, 0, 0, None))
         return jnp.sum(log_features) + jnp.sum(rows(data.values, data.observed, z, y))
 

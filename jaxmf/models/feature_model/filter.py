@@ -118,10 +118,8 @@ def rejuvenate(
     z, y, overflow = update_particle(
         key, model.without_constants(), particle.z, particle.y, data, row + 1
     )
-    # what a feature that is gone has left behind must not depend on the way there
     counts = jnp.sum(z, axis=0, dtype=particle.counts.dtype)
-    y = where_slots(model.exists(counts), y, model.filling(z.shape[1]))
-    return particle._replace(z=z, y=y, counts=counts), {"features": overflow}
+    return particle._replace(z=z, y=model.filled(z, y), counts=counts), {"features": overflow}
 
 
 def grow(

@@ -126,14 +126,13 @@ def new_rows(model: FeatureModelSpec, key: Key, draw: Draw, new_data: Dense) -> 
     counts = jnp.sum(z, axis=0, dtype=jnp.result_type(float))
     conditional = row_prior(model.prior, counts, z.shape[0] + 1, num_fixed=num_fixed)
 
-    def new_row(pieces: tuple[Key, Array, Array]) -> tuple[Array, Array]:
-        key, x, observed = pieces
+    def new_row(row_key: Key, row: tuple[Array, Array | None]) -> tuple[Array, Array]:
+        x, observed = row
 
         def log_weight(z: Array) -> Array:
             log_prior = jnp.sum(jnp.where(z & conditional.movable, conditional.log_odds, 0))
             return log_prior + model.row_log_likelihood(x, observed, z, y)
 
-        return draw_bits(key, log_weight, conditional.movable, always_on=always_on)
+        return draw_bits(row_key, log_weight, conditional.movable, always_on=always_on)
 
-    keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(new_data.values.shape[0]))
-    return over_rows(new_row, (keys, new_data.values, new_data.observed))
+    return over_rows(new_row, key, (new_data.values, new_data.observed))

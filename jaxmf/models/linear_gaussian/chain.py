@@ -41,6 +41,9 @@ from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Draw, Key, PyTree
 
 WHOLE_ROWS_REMEDY = "use sweep='collapsed'"
+# Folded into the key of a step, each by one of its parts. A new part takes the next number: with
+# another order every seed would give other draws.
+_SWEEP, _HYPERPARAMETERS, _SPLITS, _BASES, _COLUMN_NOISE, _BIRTHS = range(6)
 
 
 @jax.tree_util.register_static
@@ -114,7 +117,7 @@ def step(
         z = repeats_left_out(progress, state.z, num_fixed=model.first_slot())
         state = state._replace(z=z)
     new, _ = update_hyperparameters(
-        model, jax.random.fold_in(key, 1), state, data, scale_factor=factor
+        model, jax.random.fold_in(key, _HYPERPARAMETERS), state, data, scale_factor=factor
     )
     if plan.anneal:
         scale = released_as_annealing_ends(progress, state.feature_scale, new.feature_scale)
@@ -144,7 +147,8 @@ def _step_with_column_noise(
     alike, info = step(plan, scaled, key, alike, data, progress)
     x = None if alike.x is None else alike.x * state.column_noise.factors
     state = alike._replace(x=x, column_noise=state.column_noise)
-    state, _ = update_column_noise(model, jax.random.fold_in(key, 4), state, data)
+    noise_key = jax.random.fold_in(key, _COLUMN_NOISE)
+    state, _ = update_column_noise(model, noise_key, state, data)
     return state, info
 
 
@@ -158,14 +162,15 @@ def _move_features(
     factor: Array | float,
 ) -> tuple[LinearGaussianState, Info]:
     """Z and missing cells: a sweep and further moves, at `factor` times the feature scale."""
+    sweep_key = jax.random.fold_in(key, _SWEEP)
     state, info = update_features(
-        model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, scale_factor=factor
+        model, sweep_key, state, data, sweep=plan.sweep, scale_factor=factor
     )
     overflow, shortage = info
     if plan.split_merge:
         state, info = update_by_split_merge(
             model,
-            jax.random.fold_in(key, 2),
+            jax.random.fold_in(key, _SPLITS),
             state,
             data,
             num_proposals=plan.split_merge,
@@ -175,7 +180,7 @@ def _move_features(
     if plan.shared_births:
         state, info = update_by_shared_births(
             model,
-            jax.random.fold_in(key, 5),
+            jax.random.fold_in(key, _BIRTHS),
             state,
             data,
             # none while annealing, as they would take features apart that it puts together
@@ -185,7 +190,7 @@ def _move_features(
     if plan.change_basis:
         state, _ = update_by_change_of_basis(
             model,
-            jax.random.fold_in(key, 3),
+            jax.random.fold_in(key, _BASES),
             state,
             data,
             num_draws=plan.change_basis,

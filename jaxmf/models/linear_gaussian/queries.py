@@ -125,12 +125,12 @@ def draw_new_rows(
     counts = jnp.sum(z, axis=0, dtype=new_data.values.dtype)
     conditional = row_prior(prior, counts, z.shape[0] + 1, num_fixed=num_fixed)
     always_on = jnp.arange(z.shape[1]) < num_fixed
-    keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(new_data.values.shape[0]))
     return new_rows.over_rows(
-        lambda row: draw_new_row(
-            row[0], posterior, conditional, row[1], row[2], scales, always_on=always_on
+        lambda row_key, row: draw_new_row(
+            row_key, posterior, conditional, row[0], row[1], scales, always_on=always_on
         ),
-        (keys, new_data.values, new_data.observed),
+        key,
+        (new_data.values, new_data.observed),
     )
 
 

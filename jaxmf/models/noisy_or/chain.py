@@ -40,6 +40,9 @@ from jaxmf.types import Array, Draw, Key, PyTree
 # CPU time of a proposal, in steps without any: .23 a split and .27 a birth on 250 x 20 cells
 COST_OF_BIRTH = 0.25
 COST_OF_SPLIT = 0.25
+# Folded into the key of a step, each by one of its parts. A new part takes the next number: with
+# another order every seed would give other draws.
+_SWEEP, _MOVES, _HYPERPARAMETERS, _BIRTHS = range(4)
 
 
 @jax.tree_util.register_static
@@ -110,13 +113,13 @@ def powered_step(
     summed out.
     """
     state, sweep = update_features(
-        model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, power=power
+        model, jax.random.fold_in(key, _SWEEP), state, data, sweep=plan.sweep, power=power
     )
     state, moved = move_features(
-        model, jax.random.fold_in(key, 1), state, data, num_moves=plan.num_moves, power=power
+        model, jax.random.fold_in(key, _MOVES), state, data, num_moves=plan.num_moves, power=power
     )
     state, optional = make_moves(state, optional_moves(plan, model, key, data, power), progress)
-    hyper_key = jax.random.fold_in(key, 2)
+    hyper_key = jax.random.fold_in(key, _HYPERPARAMETERS)
     state, _ = update_hyperparameters(
         model, hyper_key, state, data, power=1.0 if power is None else power
     )
@@ -128,8 +131,9 @@ def optional_moves(
     plan: NoisyOrPlan, model: NoisyOrSpec, key: Key, data: Dense, power: Array | None
 ) -> list[OptionalMove]:
     """The moves that a schedule may leave out; `key` is that of the step."""
-    split_key = jax.random.fold_in(jax.random.fold_in(key, 1), plan.num_moves)
-    birth_key = jax.random.fold_in(key, 3)
+    # the blind moves have folded in 0 to num_moves - 1
+    split_key = jax.random.fold_in(jax.random.fold_in(key, _MOVES), plan.num_moves)
+    birth_key = jax.random.fold_in(key, _BIRTHS)
     splits = partial(propose, model, informed.split_or_merge, split_key, data=data, power=power)
     births = partial(propose, model, informed.birth_or_death, birth_key, data=data, power=power)
     return [

@@ -61,9 +61,7 @@ def draw_new_rows(
     nothing = jnp.zeros((z.shape[1],), bool)
     table = noisy_or.count_table(z.shape[1], new_rows.MOST_NEW_FEATURES, parameters)
 
-    def new_row(row: tuple[Key, NoisyOrCells]) -> NewRow:
-        row_key, cells = row
-
+    def new_row(row_key: Key, cells: NoisyOrCells) -> NewRow:
         def log_weights(bits: Array) -> Array:
             eta = noisy_or.num_active(bits, y, dtype)
             counts = noisy_or.tally_of(eta, cells, z.shape[1] + 1)
@@ -72,6 +70,5 @@ def draw_new_rows(
 
         return new_rows.draw_new_row(row_key, log_weights, conditional, always_on=nothing)
 
-    keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(new_data.values.shape[0]))
     cells = noisy_or.cells_of(new_data.values, new_data.observed)
-    return new_rows.over_rows(new_row, (keys, cells))
+    return new_rows.over_rows(new_row, key, cells)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
-from jaxmf import row_shards, slots
+from jaxmf import slots
 from jaxmf._kernels.linalg import after
 from jaxmf._kernels.special import accepts, poisson
 from jaxmf.likelihoods.cells.gaussian import Gaussian
@@ -21,13 +21,8 @@ from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.bilinear.side import BilinearSide
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
-from jaxmf.samplers.feature_layout import (
-    FeaturePrior,
-    RowPrior,
-    Scales,
-    draws_of_rows,
-    row_prior,
-)
+from jaxmf.samplers.feature_layout import FeaturePrior, RowPrior, Scales, draws_of_rows
+from jaxmf.samplers.parallel_bits import hand_out, prior_of_rows
 from jaxmf.types import Array, Key
 
 
@@ -51,8 +46,7 @@ def draw_singletons(
     Returns u, weights, and () int32: how many more slots were needed at least.
     """
     counts = jnp.sum(side.u, axis=0, dtype=side.x.dtype)
-    # `exists` without any one row: a column with a single one is free without it
-    conditional = row_prior(prior, jnp.maximum(counts - 1, 0), side.u.shape[0], num_fixed=num_fixed)
+    conditional = prior_of_rows(prior, counts, side.u.shape[0], num_fixed=num_fixed)
     options: dict[str, Any] = {"weight_prior": weight_prior, "column_exists": column_exists}
     if isinstance(likelihood, Gaussian):
         u, weights, shortage = _draw_singletons_exactly(
@@ -64,14 +58,6 @@ def draw_singletons(
         )
     gone = conditional.free & ~jnp.any(u, axis=0)
     return u, slots.release(weights, gone, axis=0), shortage
-
-
-def _hand_out(occupied: Array, num_new: Array) -> tuple[Array, slots.Claim]:
-    """Slots for `num_new` (I,) new features of each row: bits (I, K), and the claim."""
-    claim = slots.claim(occupied, jnp.sum(num_new))
-    rank = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
-    end = row_shards.running_total(num_new)[:, None]
-    return claim.claimed & (end - num_new[:, None] <= rank) & (rank < end), claim
 
 
 def _propose_singletons(
@@ -92,7 +78,7 @@ def _propose_singletons(
     uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1), (), x.dtype))(
         row_keys
     )
-    bits, claim = _hand_out(~free | jnp.any(u, axis=0), num_new)
+    bits, claim = hand_out(~free | jnp.any(u, axis=0), num_new)
     new_key = jax.random.fold_in(key, u.shape[0])
     drawn = weight_prior.sample(new_key, *weights.shape)
     drawn = jnp.where(claim.claimed[:, None] & column_exists, drawn, 0)
@@ -173,7 +159,7 @@ def _draw_singletons_exactly(
         in_axes=(_SingletonFit(*axes),),
     )(fit)
     num_new = jax.vmap(feature_rows.draw_index)(draws.num_new, log_weights)
-    bits, claim = _hand_out(~free, num_new)
+    bits, claim = hand_out(~free, num_new)
 
     row_normals = slots.normals(jax.random.fold_in(key, 1), u.shape[0], fit.cross.shape[1], dtype)
     sums = jax.vmap(

@@ -24,14 +24,14 @@ import jax.numpy as jnp
 from jaxmf._kernels.linalg import after
 from jaxmf.types import Array, Key
 
-_MOST_DIRECTIONS = 24
-_POWER_STEPS = 4
+_MOST_DIRECTIONS = 24  # singular vectors that are looked at
+_POWER_STEPS = 4  # by which they are found
 _FILLINGS = 6  # of missing cells, by the singular vectors of the rest
 _MOST_LINES = 1_000  # rows, or columns, by which divisions are chosen
-_DIVISIONS = 256
-_ROUNDS = 8
-_ATTEMPTS = 8
-_RIDGE = 1e-2
+_DIVISIONS = 256  # pairs of lines of one attempt, each of which divides all lines in two
+_ROUNDS = 8  # of least squares, after features were taken
+_ATTEMPTS = 8  # of which the shortest description is kept
+_RIDGE = 1e-2  # on counts of rows: features that say the same share their edge, and no more
 
 
 class Start(NamedTuple):
@@ -255,6 +255,7 @@ def _choose(divided: Array, known: Array, points: Array, noise: Array, num_new: 
         rest, chosen = carry
         lengths = jnp.sum(rest**2, axis=0)
         explained = jnp.sum((points.T @ rest) ** 2, axis=0) / jnp.maximum(lengths, 1e-2)
+        # less than half a row is left of a division that says what those taken say
         gain = jnp.where(lengths > 0.5, explained / (2 * noise**2) - price, -jnp.inf)
         best = jnp.argmax(gain)
         is_worth = gain[best] > 0

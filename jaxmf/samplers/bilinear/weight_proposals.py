@@ -56,7 +56,7 @@ def propose_weights(
             step = jnp.where(here[:, None], steps, 0)
             if weight_prior.positive:
                 proposed = weights * jnp.exp(step)
-                log_ratio = jnp.sum(step)
+                log_ratio = jnp.sum(step)  # the Jacobian of a walk of logarithms
             else:
                 proposed = weights + weight_prior.scale * step
                 log_ratio = jnp.zeros((), x.dtype)

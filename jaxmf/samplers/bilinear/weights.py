@@ -274,7 +274,7 @@ def _draw_positive(
     likelihood: Poisson,
     weight_prior: WeightPrior,
 ) -> Array:
-    """Gamma weights of Poisson counts, by splitting the counts."""
+    """Gamma weights of Poisson counts, by splitting the counts (streams 0 and 1 of the key)."""
     u_float, v_float = u.astype(x.dtype), v.astype(x.dtype)
     counts = _split_counts(key, u_float, v_float, weights, x, observed, likelihood.base_rate)
     seen = v_float if observed is None else observed.astype(x.dtype) @ v_float

@@ -111,6 +111,8 @@ def draw_rows(
     def draw_block(sums: Array, block: _FactorBlock) -> tuple[Array, Array]:
         products = _products(block, design, targets, chunks)
         change = _draw_change(products, block, priors.precisions, precision)
+        # e - w'change is what a cell leaves after the change, so (change, -1) on both sides of the
+        # sums of (w, e)(w, e)' gives the squares of that: the cells are not gone through again
         after = jnp.concatenate([change, -jnp.ones_like(change[:, :1])], axis=1)
         lines = jnp.einsum("rde,re->rd", products, after)
         found = [jnp.sum(after * lines)]

@@ -63,7 +63,7 @@ def shift_level(
     side = row_prior.weight * (row_precisions @ row_deviation)
     side -= column_prior.weight * (column_precisions[-1] @ column_deviation) * shear
     side += jnp.where(is_factor, column_prior.scale @ column_precisions[-1], 0)
-    moved = _normal(normals, precision, side)
+    moved = _normal(normals[:, None], precision, side[:, None])[:, 0]
     factors = jnp.where(is_factor, moved, 0)
     moments = NormalParameters(rows.moments.mean - moved, rows.moments.factor)
     rows = rows._replace(vectors=rows.vectors - moved, moments=moments)
@@ -138,11 +138,7 @@ def shift_features(
     line_precisions = line_precision * inverse[:size]
     matrix = precision * factors.T @ factors + line_precisions[:, :size]
     side = line_precisions @ lines.T - precision * factors.T @ coefficients
-    factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
-    half = jax.lax.linalg.triangular_solve(factor, side, left_side=True, lower=True)
-    return jax.lax.linalg.triangular_solve(
-        factor, half + normals.T, left_side=True, lower=True, transpose_a=True
-    ).T
+    return _normal(normals.T, matrix, side).T
 
 
 def precisions_of_sides(rows: FactorSide, columns: FactorSide) -> tuple[Array, Array]:
@@ -163,9 +159,9 @@ def _sheared(vectors: Array, factors: Array) -> Array:
 
 
 def _normal(normals: Array, precision: Array, side: Array) -> Array:
-    """N(P^-1 s, P^-1) from standard normals."""
+    """A draw from N(P^-1 s, P^-1) for each column s of a side (D, C), from normals (D, C)."""
     factor = jax.lax.linalg.cholesky(precision, symmetrize_input=False)
-    half = jax.lax.linalg.triangular_solve(factor, side[:, None], left_side=True, lower=True)
+    half = jax.lax.linalg.triangular_solve(factor, side, left_side=True, lower=True)
     return jax.lax.linalg.triangular_solve(
-        factor, half + normals[:, None], left_side=True, lower=True, transpose_a=True
-    )[:, 0]
+        factor, half + normals, left_side=True, lower=True, transpose_a=True
+    )

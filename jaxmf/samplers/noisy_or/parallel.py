@@ -22,11 +22,16 @@ from jaxmf import devices, row_shards, slots
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import AnyParameters, NoisyOrCells, Tally
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, row_prior
+from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws
 from jaxmf.samplers.noisy_or.new_causes import count_table, new_cause_log_weights
 from jaxmf.samplers.noisy_or.sweep import draw_activity, flip_log_odds
 from jaxmf.samplers.noisy_or.target import NoisyOrTarget
-from jaxmf.samplers.parallel_bits import at_slots, flip_bits_of_all_rows, spread_draws
+from jaxmf.samplers.parallel_bits import (
+    at_slots,
+    flip_bits_of_all_rows,
+    prior_of_rows,
+    spread_draws,
+)
 from jaxmf.samplers.parallel_sweep import draw_log_odds
 from jaxmf.types import Array, Key
 
@@ -102,9 +107,8 @@ def draw_singleton_causes(
     """
     num_rows, num_slots = z.shape
     dtype = draws.bits.dtype
-    # `exists` without any one row: a column with a single one is free without it
     counts = row_shards.column_counts(z, dtype)
-    conditional = row_prior(prior, jnp.maximum(counts - 1, 0), num_rows, num_fixed=0)
+    conditional = prior_of_rows(prior, counts, num_rows, num_fixed=0)
     shared = z & ~conditional.free
     eta = noisy_or.num_active(shared, y, dtype)
     table = count_table(num_slots, parameters)
