@@ -131,7 +131,7 @@ def _reached(*_: Any, **__: Any) -> None:
 @contextmanager
 def nothing_runs() -> Iterator[None]:
     """Runs and predictions end where they would be compiled: so far a call was not refused."""
-    names = ("engine.bound.BoundAlgorithm.chunk_program", "posterior.prediction.over_draws")
+    names = ("engine.bound.BoundAlgorithm.chunk_program", "posterior.draw_blocks.over_draws")
     with ExitStack() as stack:
         for name in names:
             stack.enter_context(mock.patch(f"jaxmf.{name}", _reached))

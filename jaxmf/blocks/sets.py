@@ -213,7 +213,8 @@ class _Scratch(NamedTuple):
     """What is computed for one token: in tables, or the compiler does it again at each use."""
 
     likely: Array  # (P,) float, P a power of two: with every dish, then with that of a new table
-    lanes: Array  # (2, 8) float, of which the first row is used
+    # (2, 8) float, of which the first row is used: a value that fills an array is not stored
+    lanes: Array
     weights: Array  # (R, 8) float, of tables
     ends: Array  # (R,) float, sums of the weights of a row and those before it
 

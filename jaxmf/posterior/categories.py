@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxmf.data import Container, MatrixContainer
 from jaxmf.model import HasCategories, Model, TakesNewRowsOfCategories, lacks
-from jaxmf.posterior import prediction
+from jaxmf.posterior import draw_blocks, filled_sizes, prediction
 from jaxmf.posterior.prediction import CellMixture
 from jaxmf.programs import jit
 from jaxmf.types import Array, Draw, Key, PyTree
@@ -75,14 +75,14 @@ def probabilities(
             total += np.tensordot(weights[where], per_draw, axes=1)
         return total
     model, draws, rows, columns = prediction.narrowed(model, data, draws, *cells)
-    rows, columns = prediction.filled_cells(rows, columns)
+    rows, columns = filled_sizes.filled_cells(rows, columns)
 
     def program(block: Draw, block_weights: np.ndarray) -> Array:
         return _summed(model, block, block_weights, data, rows, columns)
 
     # one draw at a time is on the device, so that blocks may be of this many whatever their size
-    size = -(-prediction.BLOCK_SIZE // _SUMMED_DRAWS)
-    return prediction.weighted_sum(program, draws, weights, size)[: cells[0].size]
+    size = -(-draw_blocks.BLOCK_SIZE // _SUMMED_DRAWS)
+    return draw_blocks.weighted_sum(program, draws, weights, size)[: cells[0].size]
 
 
 @jit
@@ -94,7 +94,7 @@ def _summed(
     rows: Array,
     columns: Array,
 ) -> Array:
-    return prediction.sum_over_block(
+    return draw_blocks.sum_over_block(
         lambda draw: model.cell_probabilities(draw, data, rows, columns), draws, weights
     )
 
@@ -112,7 +112,7 @@ def probabilities_of_draws(
     if new_data is None:
         model, draws, rows, columns = prediction.narrowed(model, data, draws, rows, columns)
     else:
-        new_data = prediction.filled_rows(model, new_data)
+        new_data = filled_sizes.filled_rows(model, new_data)
 
     def evaluate(block: object, indices: np.ndarray) -> PyTree:
         if new_data is None:
@@ -120,8 +120,8 @@ def probabilities_of_draws(
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(indices)
         return _new_row_probabilities(model, keys, block, data, new_data, rows, columns)
 
-    size = prediction.kept_size(draws) + 64 * rows.size
-    yield from prediction.over_draws(evaluate, draws, size)
+    size = draw_blocks.kept_size(draws) + 64 * rows.size
+    yield from draw_blocks.over_draws(evaluate, draws, size)
 
 
 def mixture(

@@ -15,8 +15,8 @@ from jaxmf.data import Tokens, as_container
 from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import evenly_spread
 from jaxmf.model import ScoresDocuments
+from jaxmf.posterior.draw_blocks import filled_blocks
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.prediction import filled_blocks
 from jaxmf.posterior.topic_draws import topic_blocks
 from jaxmf.programs import jit_method
 

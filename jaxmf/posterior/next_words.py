@@ -20,8 +20,8 @@ from jaxmf.data.checks import as_index
 from jaxmf.data.names import positions as index_of_ids
 from jaxmf.diagnostics import evenly_spread
 from jaxmf.model import RanksWords
+from jaxmf.posterior.draw_blocks import filled_blocks
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.prediction import filled_blocks
 from jaxmf.posterior.ranking import NextWords, Recommendations, best_columns
 from jaxmf.posterior.topic_draws import TopicBlocks, topic_blocks
 from jaxmf.posterior.topics import named_entries

@@ -13,8 +13,7 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.answers import Answer, positions_of_ids
-from jaxmf.data import Container, Entries, MatrixContainer, SparseBinary
-from jaxmf.data.container import bare
+from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.names import encode
 from jaxmf.engine.executables import jit_quickly
 from jaxmf.model import (
@@ -28,8 +27,8 @@ from jaxmf.model import (
     ScoresCellsOfNewRows,
     ScoresFurtherRows,
     TakesNewRows,
-    TakesRowFeatures,
 )
+from jaxmf.posterior import draw_blocks, filled_sizes
 from jaxmf.posterior.cell_distributions import (
     CELL_DISTRIBUTIONS,
     CellDistribution,
@@ -38,14 +37,9 @@ from jaxmf.posterior.cell_distributions import (
 from jaxmf.programs import LOWEST_LEVEL, jit
 from jaxmf.types import Array, Draw, Key, PyTree
 
-# Numbers a block of draws may hold on the device, and predictive draws may hold on the host.
-BLOCK_SIZE = 2**24
-_FEW_VALUES = 2**22  # in all draws
-_DRAWS_SIZE = 2**26
+_FEW_VALUES = 2**22  # in all draws, up to which compiling takes longer than running
+_DRAWS_SIZE = 2**26  # numbers of predictive draws on the host
 _DRAWS_AT_ONCE = 16  # of the cells given one draw
-_FEWEST = 64  # cells up to which powers of two are fine enough
-_FEWEST_ASKED = 16  # cells up to which one program serves all numbers of them
-_FEWEST_KNOWN = 16  # cells of new rows for which one program serves all numbers of them
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -230,7 +224,7 @@ def model_draws(
     if not isinstance(model, DrawsCells if new_data is None else DrawsNewRows):
         return None
     num_cells = cells[0].size
-    rows, columns = (jnp.asarray(index) for index in filled_cells(*cells))
+    rows, columns = (jnp.asarray(index) for index in filled_sizes.filled_cells(*cells))
 
     def cells_of_draw(index: int, count: int) -> np.ndarray:
         draw = {name: values[index] for name, values in draws.items()}
@@ -304,157 +298,6 @@ def _log_density_of_draws(
     return cell_distribution(model).log_density(values, mean, variance)
 
 
-def over_draws(
-    function: Callable[[PyTree, np.ndarray], PyTree], draws: dict[str, np.ndarray], size: int
-) -> Iterator[tuple[slice, PyTree]]:
-    """Call a function on blocks of draws of one size, the last one filled up by repetition.
-
-    Args:
-        function: (block of draws, their indices) -> pytree with leading block axis.
-        draws: name -> (S, ...).
-        size: how many floats one draw needs on the device, roughly.
-    Yields:
-        (which draws, the result without the filling).
-    """
-    for where, block, indices in blocks_of_draws(draws, size):
-        result = function(block, indices)
-        kept = where.stop - where.start
-        yield where, jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[:kept], result)
-
-
-def blocks_of_draws(
-    draws: dict[str, np.ndarray], size: int
-) -> Iterator[tuple[slice, dict[str, np.ndarray], np.ndarray]]:
-    """Which draws, they themselves, and their indices: blocks of one size, see `over_draws`."""
-    total = len(next(iter(draws.values())))
-    num_blocks = -(-total // max(1, min(total, BLOCK_SIZE // max(1, size))))
-    length = -(-total // num_blocks)
-    for where, indices in filled_blocks(total, length):
-        # a view where nothing is filled up: a copy of all draws is what a short answer would cost
-        which = where if where.stop - where.start == length else indices
-        yield where, {name: values[which] for name, values in draws.items()}, indices
-
-
-def weighted_sum(
-    program: Callable[[PyTree, np.ndarray], Array],
-    draws: dict[str, np.ndarray],
-    weights: np.ndarray,
-    size: int,
-) -> np.ndarray:
-    """Σ_s w_s f(draw s), block by block: within a block in single precision, over them in double.
-
-    Args:
-        program: (block of draws, their weights) -> the sum over the block, see `sum_over_block`.
-        draws: name -> (S, ...).
-        weights: (S,) float.
-        size: as for `over_draws`.
-    """
-    total = np.zeros(())
-    for where, block, indices in blocks_of_draws(draws, size):
-        # what the last block is filled up with has no weight
-        filled = np.where(np.arange(indices.size) < where.stop - where.start, weights[indices], 0)
-        total = total + np.asarray(program(block, filled)).astype(float)
-    return total
-
-
-def sum_over_block(function: Callable[[Draw], Array], draws: Draw, weights: Array) -> Array:
-    """Σ_b w_b function(draw b) of the draws of a block, one after another, for use in a program."""
-
-    def add(total: Array, weighted: tuple[Draw, Array]) -> tuple[Array, None]:
-        draw, weight = weighted
-        return total + weight * function(draw), None
-
-    first = jax.eval_shape(add, 0.0, jax.tree.map(lambda leaf: leaf[0], (draws, weights)))[0]
-    return jax.lax.scan(add, jnp.zeros_like(first), (draws, weights))[0]
-
-
-def filled_blocks(size: int, length: int) -> Iterator[tuple[slice, np.ndarray]]:
-    """Blocks of one length, so that one program serves all: which items, and their positions.
-
-    The last one is filled up by repetition of the last item.
-    """
-    for start in range(0, size, length):
-        positions = np.minimum(np.arange(start, start + length), size - 1)
-        yield slice(start, min(start + length, size)), positions
-
-
-def few_sizes(size: int) -> int:
-    """A size rounded up, by an eighth at most, so that programs are compiled for few sizes.
-
-    There are eight sizes between successive powers of two.
-    """
-    step = 1 << max(0, (size - 1).bit_length() - 4)
-    return max(-(-size // step) * step, min(_FEWEST, 1 << max(size - 1, 0).bit_length()))
-
-
-def filled_cells(rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cells (M,), the last one repeated up to one of few sizes."""
-    more = (0, few_sizes(max(rows.size, _FEWEST_ASKED)) - rows.size)
-    return np.pad(rows, more, mode="edge"), np.pad(columns, more, mode="edge")
-
-
-def filled_rows(model: object, new: Container) -> Container:
-    """New rows, with rows added below so that the number of cells is one of a few sizes.
-
-    So that a new user with four ratings is answered by the program of one with three. Of models
-    with features of rows, which these lack, the rows as they are.
-    """
-    if isinstance(new, SparseBinary):
-        return _filled_ones(new)
-    if not (isinstance(new, Entries) and isinstance(model, TakesRowFeatures)):
-        return new
-    if model.row_features is not None or model.row_classes is not None:
-        return new
-    cells = np.asarray(new.rows), np.asarray(new.columns), np.asarray(new.values)
-    num_rows, num_cells = few_sizes(new.num_rows + 1), _few_known(cells[0].size)
-    more = num_cells - cells[0].size
-    rows = np.concatenate([cells[0], np.full(more, new.num_rows, cells[0].dtype)])
-    columns = np.concatenate([cells[1], np.zeros(more, cells[1].dtype)])
-    fill = cells[2][-1:] if cells[2].size else np.zeros(1, cells[2].dtype)
-    values = np.concatenate([cells[2], np.repeat(fill, more)])
-    arrays = {"rows": rows, "columns": columns, "values": values}
-    shape = num_rows, new.num_columns
-    return bare(Entries, **arrays, shape=shape, row_names=None, column_names=None)
-
-
-def _few_known(num_cells: int) -> int:
-    """How many known cells of new rows stand for this number of them, and one more."""
-    return few_sizes(max(num_cells + 1, _FEWEST_KNOWN))
-
-
-def _filled_ones(new: SparseBinary) -> SparseBinary:
-    """New rows of zeros and ones with rows after them, as `filled_rows`."""
-    rows, columns = np.asarray(new.rows), np.asarray(new.columns)
-    num_rows, num_ones = few_sizes(new.num_rows + 1), _few_known(rows.size)
-    more = np.arange(num_ones - rows.size)
-    has_gaps = new.missing_rows is not None
-    if has_gaps or more.size > (num_rows - new.num_rows) * new.num_columns:
-        return new
-    further, where = np.divmod(more, new.num_columns)
-    return bare(
-        SparseBinary,
-        rows=np.concatenate([rows, (new.num_rows + further).astype(rows.dtype)]),
-        columns=np.concatenate([columns, where.astype(columns.dtype)]),
-        shape=(num_rows, new.num_columns),
-        row_names=None,
-        column_names=None,
-        missing_rows=None,
-        missing_columns=None,
-    )
-
-
-def kept_size(draws: dict[str, np.ndarray]) -> int:
-    """How many numbers one draw has."""
-    return sum(int(np.prod(values.shape[1:])) for values in draws.values())
-
-
-def draw_size(draws: dict[str, np.ndarray], num_columns: int, num_cells: int) -> int:
-    """Roughly how many floats one draw needs on the device while cells are predicted."""
-    slots = {"z": draws["z"]} if "z" in draws else draws
-    capacity = max((values.shape[-1] for values in slots.values() if values.ndim > 1), default=1)
-    return kept_size(draws) + num_columns * capacity * (capacity + 2) + num_cells * (capacity + 2)
-
-
 def narrowed(
     model: PyTree, data: PyTree, draws: dict[str, np.ndarray], rows: np.ndarray, columns: PyTree
 ) -> tuple[PyTree, dict[str, np.ndarray], np.ndarray, PyTree]:
@@ -503,15 +346,15 @@ def predict_cells(
     whole = draws
     model, draws, rows, columns = narrowed(model, data, draws, rows, columns)
     num_cells = rows.size
-    rows, columns = filled_cells(rows, columns)
-    size = draw_size(draws, data.num_columns if draws is whole else 1, rows.size)
+    rows, columns = filled_sizes.filled_cells(rows, columns)
+    size = draw_blocks.draw_size(draws, data.num_columns if draws is whole else 1, rows.size)
     is_small = size * len(next(iter(draws.values()))) <= _FEW_VALUES
     program = _few_cells_of_draws if once and is_small else _cells_of_draws
 
     def evaluate(block: object, indices: np.ndarray) -> PyTree:
         return program(model, block, data, jnp.asarray(rows), jnp.asarray(columns))
 
-    for where, (means, variances) in over_draws(evaluate, draws, size):
+    for where, (means, variances) in draw_blocks.over_draws(evaluate, draws, size):
         yield where, means[:, :num_cells], variances[:, :num_cells]
 
 
@@ -524,15 +367,15 @@ def predict_rows(
     key: jax.Array,
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
     """The same for cells of new rows; draw s uses fold_in(key, s)."""
-    new = filled_rows(model, new_data)
+    new = filled_sizes.filled_rows(model, new_data)
 
     def evaluate(block: Draw, indices: np.ndarray) -> PyTree:
         keys = jax.vmap(partial(jax.random.fold_in, key))(indices)
         return _rows_of_draws(model, block, keys, data, new)
 
     size = new_data.num_rows * new_data.num_columns
-    for where, (means, variances) in over_draws(
-        evaluate, draws, draw_size(draws, data.num_columns, size)
+    for where, (means, variances) in draw_blocks.over_draws(
+        evaluate, draws, draw_blocks.draw_size(draws, data.num_columns, size)
     ):
         yield where, means[:, *cells], variances[:, *cells]
 
@@ -549,7 +392,7 @@ def log_densities(
 
     Args: new_data: the rows that the cells lie in, where these are not those of the training data.
     """
-    rows, columns = (jnp.asarray(index) for index in filled_cells(*cells))
+    rows, columns = (jnp.asarray(index) for index in filled_sizes.filled_cells(*cells))
     known = jnp.asarray(np.pad(values, (0, rows.size - values.size), mode="edge"))
 
     def evaluate(block: object, indices: np.ndarray) -> PyTree:
@@ -557,8 +400,8 @@ def log_densities(
             return _log_density_of_new_cells(model, block, data, new_data, rows, columns, known)
         return _log_density_of_draws(model, block, data, rows, columns, known)
 
-    for where, densities in over_draws(
-        evaluate, draws, draw_size(draws, data.num_columns, rows.size)
+    for where, densities in draw_blocks.over_draws(
+        evaluate, draws, draw_blocks.draw_size(draws, data.num_columns, rows.size)
     ):
         yield where, densities[:, : values.size].astype(float)
 
@@ -594,7 +437,9 @@ def log_densities_of_rows(
     def evaluate(block: object, indices: np.ndarray) -> PyTree:
         return _log_density_of_rows(model, block, data, x)
 
-    for where, densities in over_draws(evaluate, draws, draw_size(draws, data.num_columns, x.size)):
+    for where, densities in draw_blocks.over_draws(
+        evaluate, draws, draw_blocks.draw_size(draws, data.num_columns, x.size)
+    ):
         yield where, densities.astype(float)
 
 

@@ -18,7 +18,7 @@ from jaxmf.answers import Answer
 from jaxmf.arguments import check_count, check_word
 from jaxmf.data import Container, MatrixContainer
 from jaxmf.model import HasCategories, Model, PredictsWholeRows, RanksColumns, ScoresCells
-from jaxmf.posterior import named_cells, prediction
+from jaxmf.posterior import draw_blocks, named_cells, prediction
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topics import named_entries
 from jaxmf.programs import jit
@@ -171,7 +171,7 @@ def _in_blocks(
     length = min(_SCORED_CELLS, 1 << max(rows.size - 1, 0).bit_length())
     parts = [
         [np.asarray(part)[: where.stop - where.start] for part in evaluate(rows[at], columns[at])]
-        for where, at in prediction.filled_blocks(rows.size, length)
+        for where, at in draw_blocks.filled_blocks(rows.size, length)
     ]
     return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
@@ -209,7 +209,7 @@ def recommend(
     num_cells = _BLOCK_CELLS if in_rows else _SCORED_CELLS
     most = max(1, num_cells // data.num_columns)
     block = min(1 << max(rows.size - 1, 0).bit_length(), most)  # few programs for all numbers
-    for kept, index in prediction.filled_blocks(rows.size, block):
+    for kept, index in draw_blocks.filled_blocks(rows.size, block):
         here = rows[index]
         values = _values_of_rows(posterior, here, by)
         if known is not None:
@@ -271,14 +271,14 @@ def _expected_rows(posterior: Draws, rows: np.ndarray) -> np.ndarray:
     def program(block: Draw, block_weights: np.ndarray) -> Array:
         return _expected_values(model, block, block_weights, data, rows)
 
-    return prediction.weighted_sum(program, draws, weights, prediction.kept_size(draws))
+    return draw_blocks.weighted_sum(program, draws, weights, draw_blocks.kept_size(draws))
 
 
 @jit
 def _expected_values(
     model: PredictsWholeRows[Container], draws: Draw, weights: Array, data: Container, rows: Array
 ) -> Array:
-    return prediction.sum_over_block(
+    return draw_blocks.sum_over_block(
         lambda draw: model.expected_values(draw, data, rows), draws, weights
     )
 

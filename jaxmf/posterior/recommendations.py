@@ -14,9 +14,9 @@ from jaxmf.data.names import titled
 from jaxmf.model import RanksWords, ScoresCells, ScoresNewRows
 from jaxmf.posterior import (
     cells,
+    filled_sizes,
     named_cells,
     next_words,
-    prediction,
     ranking,
     transposed,
     unknown_ids,
@@ -149,7 +149,7 @@ def _recommend_new_rows(
     scores: Scores | ExpectedRatings
     model = posterior.model
     if isinstance(model, ScoresNewRows):
-        filled = prediction.filled_rows(model, new)
+        filled = filled_sizes.filled_rows(model, new)
         found = _score_new_rows(model, posterior.reference_draw(), filled)
         mean, variance, probability, plain = (np.asarray(part)[: new.num_rows] for part in found)
         scores = Scores(mean, np.sqrt(variance), probability, plain)

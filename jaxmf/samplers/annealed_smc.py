@@ -34,9 +34,9 @@ from jaxmf.types import STATIC, Array, PyTree
 
 # The key of the choice of a generation; no chain has this index.
 _CHOOSE = np.uint32(2**32 - 1)
-MOST_POWERS = 1_000
-_LEAST_RISE = 1e-7
-_NUM_HALVINGS = 40
+MOST_POWERS = 1_000  # given ones are padded to this many, so that one program serves all
+_LEAST_RISE = 1e-7  # of a power that is looked for
+_NUM_HALVINGS = 40  # of the logarithm of a rise, which is then known to rounding
 
 
 class AnnealedModel(NamedTuple):

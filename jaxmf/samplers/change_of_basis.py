@@ -62,7 +62,7 @@ def change_of_basis(
         drawn = bases(z, slots, prior=prior, likelihood=likelihood, num_fixed=num_fixed)
         weights = jnp.exp(drawn.log_weights - jnp.max(drawn.log_weights))
         threshold = uniforms[2] * jnp.sum(weights)
-        # comparisons with NaN are false: then the pair stays
+        # comparisons with NaN are false: then the pair stays, which is the first of the bases
         chosen = jnp.where(
             threshold < weights[1], 1, jnp.where(threshold < weights[1] + weights[2], 2, 0)
         )

@@ -87,6 +87,7 @@ def weigh(
     num_particles, num_children = log_weights.shape
     candidates = (cloud.log_weights[:, None] + log_weights).reshape(-1)
     before = logsumexp(cloud.log_weights)
+    # with no weight left before the row: minus infinity again, and not NaN
     increment = logsumexp(candidates) - jnp.where(jnp.isfinite(before), before, 0.0)
     evidence = compensated.Sum(cloud.log_evidence, cloud.log_evidence_excess)
     evidence = compensated.add(evidence, increment)

@@ -73,6 +73,9 @@ def flip_bits_of_all_rows(
         here = jnp.arange(z.shape[1]) == k[:, None]
         changes = jnp.sum(jnp.where(here & flip[:, None], sign[:, None], 0), axis=0)
         after = row_prior(prior, counts + changes, num_rows, num_fixed=num_fixed).movable
+        # The bits of a column that are visited in this step are drawn from their conditional as if
+        # the column might be empty. Taken or refused together they are a Metropolis step whose
+        # proposal is the target where this is not zero: the ratio is one.
         refused = movable & ~after
         flip = flip & ~refused[k]
         return (

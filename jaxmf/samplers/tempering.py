@@ -32,8 +32,9 @@ from jaxmf.types import Array, Draw, Key, PyTree
 
 # Below it a learned noise scale may become so small that a row takes hundreds of features.
 LOWEST_POWER = 0.05
-_FIRST_LOWEST_POWER = 0.1
-_ACCEPTANCE = 0.5
+_FIRST_LOWEST_POWER = 0.1  # before anything is adapted
+_ACCEPTANCE = 0.5  # of swaps, which gaps are moved towards
+# the gain of step n is (n + 1)^-0.6, and no less than this share of what is left of the warm-up
 _GAIN_EXPONENT = 0.6
 _LEAST_GAIN = 0.2
 # Folded into the key of a step for its swaps; the replicas fold in 0, 1, ..., R - 1.

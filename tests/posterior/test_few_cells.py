@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior import prediction, recommendations
+from jaxmf.posterior import draw_blocks, filled_sizes, prediction, recommendations
 
 NUM_ROWS, NUM_COLUMNS = 40, 30
 GENERATOR = np.random.default_rng(0)
@@ -59,15 +59,15 @@ def test_new_rows_are_answered_as_without_the_rows_that_fill_up_their_number(nam
     post = mf.sample(MODELS[name], mf.Entries(ROWS, COLUMNS, STARS, SHAPE), **RUN)
     new = mf.Entries([0, 0, 1], [3, 9, 4], [5.0, 1.0, 4.0], (2, NUM_COLUMNS))
     more = mf.Entries([0, 0, 1, 1], [3, 9, 4, 5], [5.0, 1.0, 4.0, 2.0], (2, NUM_COLUMNS))
-    sizes = [len(prediction.filled_rows(post.model, each).values) for each in (new, more)]
+    sizes = [len(filled_sizes.filled_rows(post.model, each).values) for each in (new, more)]
     assert sizes == [16, 16]
     for count in (20, 23):
         where = np.divmod(np.arange(count), 10)
         many = mf.Entries(*where, np.ones(count), (3, NUM_COLUMNS))
-        sizes.append(len(prediction.filled_rows(post.model, many).values))
+        sizes.append(len(filled_sizes.filled_rows(post.model, many).values))
     assert sizes[2] == sizes[3] >= 23
     filled = post.predict(new_rows=new)
-    monkeypatch.setattr(prediction, "filled_rows", lambda model, rows: rows)
+    monkeypatch.setattr(filled_sizes, "filled_rows", lambda model, rows: rows)
     whole = post.predict(new_rows=new)
     # latent grades are drawn by other random numbers
     tolerance = {"rtol": 2e-5} if name == "plain" else {"atol": 0.1}
@@ -92,7 +92,7 @@ def test_new_baskets_of_any_size_are_answered_by_one_program():
         np.testing.assert_allclose(both.scores.mean[row], found[row].scores.mean[0], rtol=1e-4)
     assert both.rows.tolist() == [0, 1]
     gaps = mf.SparseBinary([0], [1], (1, NUM_COLUMNS), missing_rows=[0], missing_columns=[2])
-    assert prediction.filled_rows(post.model, gaps) is gaps
+    assert filled_sizes.filled_rows(post.model, gaps) is gaps
 
 
 @pytest.mark.slow
@@ -117,21 +117,21 @@ def test_cells_of_mixtures_are_drawn_by_few_programs(monkeypatch):
 
 @pytest.mark.parametrize("num_cells", [1, 3, 64, 65, 1000, 6000, 60_000])
 def test_few_sizes_stand_for_all(num_cells):
-    size = prediction.few_sizes(num_cells)
+    size = filled_sizes.few_sizes(num_cells)
     assert num_cells <= size <= max(64, 1.125 * num_cells)
-    assert len({prediction.few_sizes(n) for n in range(num_cells, 2 * num_cells)}) <= 10
+    assert len({filled_sizes.few_sizes(n) for n in range(num_cells, 2 * num_cells)}) <= 10
 
 
 def test_programs_of_few_cells_see_no_other_rows(monkeypatch):
     post = mf.sample(mf.BPMF(1), mf.Entries(ROWS, COLUMNS, STARS, SHAPE), **RUN)
     seen = []
-    blocks = prediction.blocks_of_draws
+    blocks = draw_blocks.blocks_of_draws
 
     def watched(draws, size):
         seen.append({name: values.shape[1:] for name, values in draws.items()})
         return blocks(draws, size)
 
-    monkeypatch.setattr(prediction, "blocks_of_draws", watched)
+    monkeypatch.setattr(draw_blocks, "blocks_of_draws", watched)
     post.predict(([3, 9, 9], [1, 1, 2]))
     post.recommend([4], n=3)
     rows_and_columns = [(shapes["u"][0], shapes["v"][0]) for shapes in seen]

@@ -11,7 +11,7 @@ from scipy import stats
 import jaxmf as mf
 from jaxmf import registry
 from jaxmf.data import Dense
-from jaxmf.posterior import categories, named_cells, prediction
+from jaxmf.posterior import categories, draw_blocks, named_cells
 
 ENTRY = registry.ENTRIES[0]
 SHORT = {"num_warmup": 4, "num_samples": 6, "num_chains": 2, "progress": False}
@@ -97,7 +97,7 @@ def test_quantiles_are_those_of_the_mixture(posterior):
 
 def test_blocks_of_draws_do_not_matter(sampled, monkeypatch):
     whole = sampled.predict(seed=3)
-    monkeypatch.setattr(prediction, "BLOCK_SIZE", 5000)
+    monkeypatch.setattr(draw_blocks, "BLOCK_SIZE", 5000)
     parts = sampled.predict(seed=3)
     np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(parts.draws, whole.draws, rtol=1e-4, atol=1e-5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -123,49 +123,70 @@ def step(
     """Prior of the rows, the rows, prior of the columns, the columns, noise (section 6.2.8)."""
     del progress
     data = model.prepare(data)
-    targets, precision = data.values, None
-    if model.is_normal:
-        precision = data.unit**2 / state.noise
-    else:
-        means = means_of_data(model, state, data)
-        there = jnp.ones(targets.shape, bool)
-        (targets, precision), noise = model.cell_noise().augment(
-            jax.random.fold_in(key, _AUGMENTATION), state.noise, targets, means, there
-        )
-        state = state._replace(noise=noise)
-    cells: dict[str, Any] = {"targets": targets, "precision": precision}
+    state, cells = _as_normal_cells(model, jax.random.fold_in(key, _AUGMENTATION), state, data)
     draws = _draws(model, key, state, data)
     proposals = {"split_merge": plan.split_merge}
     noise_of_columns = state.column_noise
     factors = None if noise_of_columns is None else noise_of_columns.factors
-    state, no_rows = update_row_prior(model, draws.rows, state, data, **proposals)
+    state, row_overflow = update_row_prior(model, draws.rows, state, data, **proposals)
     row_key = jax.random.fold_in(key, _ROW_VECTORS)
     column_key = jax.random.fold_in(key, _COLUMN_VECTORS)
     state, _ = update_row_vectors(
         model, draws.u, state, data, key=row_key, noise_of_columns=factors, **cells
     )
+    # the columns are drawn as rows of the transposed problem
     turned, columns = wait(state).transpose(), model.transpose()
     data_turned = data.transpose()
     if model.is_normal:
         cells["targets"] = data_turned.values
-    turned, no_columns = update_row_prior(columns, draws.columns, turned, data_turned, **proposals)
+    turned, column_overflow = update_row_prior(
+        columns, draws.columns, turned, data_turned, **proposals
+    )
     turned, squares = update_row_vectors(
         columns, draws.v, turned, data_turned, key=column_key, noise_of_rows=factors, **cells
     )
     state = moves.shift(model, jax.random.fold_in(key, _SHIFTS), turned.transpose(), data)
     if model.is_normal:
-        if noise_of_columns is not None:
-            sums = squares_of_columns(model, state, data)
-            squares = jnp.sum(sums[0] / noise_of_columns.factors**2)
         # a matrix turned round has no noise of columns
         state = state._replace(column_noise=noise_of_columns)
-        noise_key = jax.random.fold_in(key, _NOISE)
-        state = update_noise(model, noise_key, draws.noise, state, data, squares)
-        if noise_of_columns is not None:
-            noise_key = jax.random.fold_in(key, _COLUMN_NOISE)
-            state = update_column_noise(model, noise_key, state, data, sums)
-    overflow = {"row_groups": no_rows, "column_groups": no_columns}
+        state = _update_noise(model, key, draws.noise, state, data, squares)
+    overflow = {"row_groups": row_overflow, "column_groups": column_overflow}
     return state, Info(overflow={name: overflow[name] for name in capacity(state)})
+
+
+def _as_normal_cells(
+    model: BPMFSpec, key: Key, state: BPMFState, data: PreparedRatings
+) -> tuple[BPMFState, dict[str, Array]]:
+    """Values (T,) that are normal about the means of the cells, and their precision () float.
+
+    Of other likelihoods the values are auxiliary variables, which are drawn with the thresholds.
+    """
+    if model.is_normal:
+        return state, {"targets": data.values, "precision": data.unit**2 / state.noise}
+    means = means_of_data(model, state, data)
+    is_cell = jnp.ones(data.values.shape, bool)
+    (targets, precision), noise = model.cell_noise().augment(
+        key, state.noise, data.values, means, is_cell
+    )
+    return state._replace(noise=noise), {"targets": targets, "precision": precision}
+
+
+def _update_noise(
+    model: BPMFSpec,
+    key: Key,
+    log_gamma: Array | None,
+    state: BPMFState,
+    data: PreparedRatings,
+    squares: Array,
+) -> BPMFState:
+    """Kernel: the common variance of the cells, then the noise of columns beside each other."""
+    noise_key = jax.random.fold_in(key, _NOISE)
+    if state.column_noise is None:
+        return update_noise(model, noise_key, log_gamma, state, data, squares)
+    sums = squares_of_columns(model, state, data)
+    squares = jnp.sum(sums[0] / state.column_noise.factors**2)
+    state = update_noise(model, noise_key, log_gamma, state, data, squares)
+    return update_column_noise(model, jax.random.fold_in(key, _COLUMN_NOISE), state, data, sums)
 
 
 def grow(state: BPMFState, sizes: dict[str, int]) -> BPMFState:

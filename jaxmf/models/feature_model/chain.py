@@ -95,7 +95,8 @@ def step(
         else:
             annealed = annealing_at(fixed.feature_prior, model.centred(data), progress)
     state, info = _update_features(plan, model, key, state, data, annealed)
-    # of the whole likelihood: of one to a small power the scales would follow their priors
+    # hyperparameters see the whole likelihood: under one to a small power scales would follow
+    # their priors
     annealed = annealed._replace(power=1.0)
     hyper_key = jax.random.fold_in(key, _HYPERPARAMETERS)
     state, _ = update_hyperparameters(model, hyper_key, state, data, annealed=annealed)

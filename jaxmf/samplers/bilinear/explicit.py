@@ -183,6 +183,8 @@ def draw_several(
     ]
     gain = log_kernels[0] - log_kernels[1]
     after = jnp.where(accepts(draws.num_new, gain)[:, None], proposed, u)
+    # Rows are independent, so all their steps together are one reversible step; where it would
+    # leave the states without an empty column it is refused, as a proposal of no probability.
     kept = row_prior(
         prior, jnp.sum(after, axis=0, dtype=x.dtype), num_rows, num_fixed=num_fixed
     ).movable

@@ -332,7 +332,11 @@ def _put(values: Array, value: Array, index: Array) -> Array:
 
 
 def _first(room: Array, value: Array) -> Array:
-    """A room (1 + n, ...) with the value (n, ...) at its beginning."""
+    """A room (1 + n, ...) with the value (n, ...) at its beginning, which is then in memory.
+
+    The room is larger by one: XLA takes a value that fills an array for the array, stores nothing,
+    and computes the value anew for all that uses it.
+    """
     return jax.lax.dynamic_update_slice(room, value, (0,) * room.ndim)
 
 
