@@ -197,19 +197,25 @@ def test_a_parallel_sweep_says_how_many_slots_it_is_short_of():
     setup = Setup(model, missing=False)
     data = Dense(jax.random.bernoulli(jax.random.key(0), 0.5, (20, NUM_COLUMNS)).astype(float))
 
-    def sweep(num_slots):
+    def sweep(num_slots, starts=None):
         state = setup.sample_prior(jax.random.key(1))
         state = state._replace(
             z=jnp.zeros((20, num_slots), bool), y=jnp.zeros((num_slots, NUM_COLUMNS), bool)
         )
         target = target_of(model, state, data, None)
         key = jax.random.key(2)
-        z, _, shortage = parallel.noisy_or_parallel_sweep(key, state.z, state.y, target)
+        z, _, shortage = parallel.noisy_or_parallel_sweep(
+            key, state.z, state.y, target, starts=starts
+        )
         return jnp.sum(jnp.any(z, axis=0)), shortage
 
-    few, many = jax.jit(lambda: (sweep(4), sweep(16)))()
+    few, many, over, start = jax.jit(
+        lambda starts: (sweep(4), sweep(16), sweep(4, ~starts), sweep(4, starts))
+    )(jnp.asarray(True))
     assert many[1] == 0
-    assert few[1] == many[0] - 4 > 0
+    assert few[1] == over[1] == many[0] - 4 > 0
+    assert start[1] == 0  # while a chain begins, rows have new causes as far as there are slots
+    assert 0 < start[0] <= 4
 
 
 @pytest.mark.tiers(exhaustive=["parallel", "sequential"])

@@ -44,6 +44,9 @@ COST_OF_SPLIT = 0.25
 # another order every seed would give other draws.
 _SWEEP, _MOVES, _HYPERPARAMETERS, _BIRTHS = range(4)
 
+# The share of the warm-up in which a sweep of all rows at once begins few causes.
+_SHARE_OF_START = 0.1
+
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
@@ -94,7 +97,8 @@ def step(
     progress: Array,
 ) -> tuple[NoisyOrState, Info]:
     """A sweep, moves of whole causes, hyperparameters."""
-    return powered_step(plan, model, key, state, data, None, progress=progress)
+    starts = progress < _SHARE_OF_START if plan.sweep == "parallel" else None
+    return powered_step(plan, model, key, state, data, None, progress=progress, starts=starts)
 
 
 def powered_step(
@@ -106,17 +110,19 @@ def powered_step(
     power: Array | None,
     *,
     progress: Array | float = 1.0,
+    starts: Array | None = None,
 ) -> tuple[NoisyOrState, Info]:
     """The step with the likelihood of a cell given its active causes to a power, None for one.
 
     See `likelihoods.noisy_or.PoweredParameters` for what that makes of causes whose activity is
-    summed out.
+    summed out. Args: starts: () bool, as in `noisy_or_parallel_sweep`.
     """
+    sweep_key, move_key = (jax.random.fold_in(key, part) for part in (_SWEEP, _MOVES))
     state, sweep = update_features(
-        model, jax.random.fold_in(key, _SWEEP), state, data, sweep=plan.sweep, power=power
+        model, sweep_key, state, data, sweep=plan.sweep, power=power, starts=starts
     )
     state, moved = move_features(
-        model, jax.random.fold_in(key, _MOVES), state, data, num_moves=plan.num_moves, power=power
+        model, move_key, state, data, num_moves=plan.num_moves, power=power, starts=starts
     )
     state, optional = make_moves(state, optional_moves(plan, model, key, data, power), progress)
     hyper_key = jax.random.fold_in(key, _HYPERPARAMETERS)

@@ -44,9 +44,14 @@ def update_features(
     *,
     sweep: str = "sequential",
     power: Array | None = None,
+    starts: Array | None = None,
 ) -> tuple[NoisyOrState, Info]:
-    """Kernel: Z and Y by one sweep, with the likelihood to a power if there is one."""
-    sweep_fn: Callable[..., tuple[Array, Array, Array]] = noisy_or_parallel_sweep
+    """Kernel: Z and Y by one sweep, with the likelihood to a power if there is one.
+
+    Args: starts: of `noisy_or_parallel_sweep`, for that alone.
+    """
+    sweep_fn: Callable[..., tuple[Array, Array, Array]]
+    sweep_fn = partial(noisy_or_parallel_sweep, starts=starts)
     if sweep != "parallel":
         sweep_fn = partial(noisy_or_sweep, bits_together=sweep == "particle_gibbs")
     z, y, shortage = sweep_fn(key, state.z, state.y, target_of(model, state, data, power))
@@ -77,13 +82,18 @@ def move_features(
     *,
     num_moves: int,
     power: Array | None = None,
+    starts: Array | None = None,
 ) -> tuple[NoisyOrState, Info]:
-    """Kernel: blind splits, merges, births and deaths of causes, which the finite model has not."""
+    """Kernel: blind splits, merges, births and deaths of causes, which the finite model has not.
+
+    Args: starts: as in `update_features`; there are none then, as all slots may be taken.
+    """
     target, z, y = target_of(model, state, data, power), state.z, state.y
     overflow = jnp.zeros((), bool)
     if num_moves and isinstance(target.prior, IndianBuffet):
         kernels = (moves.split_or_merge, moves.birth_or_death)
-        z, y, overflow = moves.repeat_moves(key, z, y, target, num_moves=num_moves, kernels=kernels)
+        repeats = num_moves if starts is None else jnp.where(starts, 0, num_moves)
+        z, y, overflow = moves.repeat_moves(key, z, y, target, num_moves=repeats, kernels=kernels)
     return state._replace(z=z, y=y), Info(overflow={"features": overflow})
 
 

@@ -73,7 +73,7 @@ def repeat_moves(
     y: Array,
     target: NoisyOrTarget,
     *,
-    num_moves: int,
+    num_moves: Array | int,
     kernels: Sequence[Callable[..., tuple[Array, Array, Array]]],
 ) -> tuple[Array, Array, Array]:
     """Some proposals of each of these kernels, by turns; p(Z, Y | observed cells) stays invariant.

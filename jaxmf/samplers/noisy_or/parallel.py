@@ -37,11 +37,13 @@ from jaxmf.types import Array, Key
 
 
 def noisy_or_parallel_sweep(
-    key: Key, z: Array, y: Array, target: NoisyOrTarget
+    key: Key, z: Array, y: Array, target: NoisyOrTarget, *, starts: Array | None = None
 ) -> tuple[Array, Array, Array]:
     """One pass over all rows at once and one over Y; p(Z, Y | observed cells) stays invariant.
 
     Args, Returns: as `sweep.noisy_or_sweep`, but how many more slots were needed at least.
+      starts: () bool, whether the chain still begins. Rows then have new causes only as far as
+        there are slots, see `draw_singleton_causes`, and nothing stays invariant.
     """
     x, observed, prior, parameters = target
     cells = noisy_or.cells_of(x, observed)
@@ -50,7 +52,14 @@ def noisy_or_parallel_sweep(
         jax.random.fold_in(key, 2), draws, z, y, cells, prior=prior, parameters=parameters
     )
     z, y, overflow = draw_singleton_causes(
-        jax.random.fold_in(key, 3), draws, z, y, cells, prior=prior, parameters=parameters
+        jax.random.fold_in(key, 3),
+        draws,
+        z,
+        y,
+        cells,
+        prior=prior,
+        parameters=parameters,
+        starts=starts,
     )
     active = prior.exists(row_shards.column_counts(z, x.dtype))
     return z, draw_activity(jax.random.fold_in(key, 4), z, y, target, active=active), overflow
@@ -99,10 +108,15 @@ def draw_singleton_causes(
     *,
     prior: FeaturePrior,
     parameters: AnyParameters,
+    starts: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """The singletons of every row and their rows of Y, given the causes that rows share.
 
-    Args: draws, z, y, cells, prior, parameters: as `draw_all_bits`.
+    From a state without causes, rows that know nothing of each other would each begin some of their
+    own: thousands for a few that they then come to share. While the chain `starts`, rows drawn at
+    random have theirs, as far as there are slots.
+
+    Args: draws, z, y, cells, prior, parameters, starts: as above.
     Returns z (N, K) bool, y (K, D) bool, and () int32: how many more slots were needed at least.
     """
     num_rows, num_slots = z.shape
@@ -115,6 +129,11 @@ def draw_singleton_causes(
     num_new, cut_off = row_shards.by_row(
         _draw_counts, (draws.num_new, eta, *cells), conditional.rate, table
     )
+    shortage = jnp.any(cut_off).astype(jnp.int32)
+    if starts is not None:
+        fitting = _as_many_as_fit(jax.random.fold_in(key, num_rows), num_new, conditional.free)
+        num_new = jnp.where(starts, fitting, num_new)
+        shortage = jnp.where(starts, 0, shortage)
     last = row_shards.running_total(num_new)
     claim = slots.claim(~conditional.free, jnp.sum(num_new))
     position = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
@@ -124,7 +143,19 @@ def draw_singleton_causes(
     y = jnp.where(conditional.free[:, None], False, y)
     y = _draw_their_activity(key, y, new, num_new, eta, cells, parameters)
     z = shared | (claim.claimed & (jnp.arange(num_rows)[:, None] == owner))
-    return z, y, jnp.maximum(claim.shortage, jnp.any(cut_off))
+    return z, y, jnp.maximum(claim.shortage, shortage)
+
+
+def _as_many_as_fit(key: Key, num_new: Array, free: Array) -> Array:
+    """How many new causes each row has, (N,) int, if only some rows may have theirs.
+
+    Args: num_new (N,) int, how many each would have; free (K,) bool, the slots for them.
+    """
+    room = jnp.sum(free, dtype=num_new.dtype)
+    total = jnp.maximum(jnp.sum(num_new), 1)
+    may = jax.random.uniform(key, num_new.shape) * total < room
+    num_new = jnp.where(may, num_new, 0)
+    return jnp.where(row_shards.running_total(num_new) <= room, num_new, 0)
 
 
 def _draw_counts(
