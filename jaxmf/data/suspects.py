@@ -17,8 +17,8 @@ _TOTALS = frozenset(
 )
 _CODES = (9.0, 88.0, 98.0, 99.0, 888.0, 998.0, 999.0, 9999.0, 99999.0)
 MOST_LEVELS = 12  # of a scale, such as stars or answers
-_COLUMN_CODES = (*(code for code in _CODES if code > 500), *(-code for code in _CODES))
-_MOST_COLUMNS = 1_000  # that are looked at for each code
+_COLUMN_CODES = (*(code for code in _CODES if code > 50), *(-code for code in _CODES))
+_LEAST_CODE = 500.0  # from which on, up or down, two cells are enough and not three
 
 
 def is_total(text: str) -> bool:
@@ -185,29 +185,48 @@ def may_be_code(values: np.ndarray) -> np.ndarray:
 
 
 def codes_by_column(columns: np.ndarray, values: np.ndarray) -> list[Code]:
-    """Numbers such as -99, -999 or 9999 that stand apart in some column, each once.
+    """Numbers such as 99, -99, -999 or 9999 that stand apart in some column, each once.
 
     One does that is in two cells or more and is further from all others than these lie apart, or
-    negative where no other is. The numbers of other columns do not matter: units may differ.
+    negative where no other is. Other codes do not count among these where it is twice as large as
+    all that are none, as 98 and 99 are among answers 1 to 7; 88, 98 and 99 are codes only there,
+    and in three cells or more. The numbers of other columns do not matter: units may differ.
 
     Args: columns (M,) int and values (M,) float of the observed cells.
     """
     is_code = may_be_code(values)
     found: dict[float, Code] = {}
+    if not is_code.any():
+        return []
+    size = int(columns.max()) + 1
+    rest = _ranges(columns, values, ~is_code, size)
     for code in np.unique(values[is_code]).tolist():
-        where, counts = np.unique(columns[values == code], return_counts=True)
-        for column, count in list(zip(where, counts, strict=True))[:_MOST_COLUMNS]:
-            others = values[(columns == column) & (values != code)]
-            if count < 2 or np.unique(others).size < 2:
-                continue
-            low, high = float(others.min()), float(others.max())
-            is_below = code < low
-            gap = low - code if is_below else code - high
-            if gap > high - low or (is_below and code < 0 <= low):
-                nearest, side = (low, "below") if is_below else (high, "above")
-                first = found.get(code, Code(code, int(column), int(count), nearest, side, 0))
-                found[code] = first._replace(num_columns=first.num_columns + 1)
+        is_small = 0 < code < _LEAST_CODE
+        counts = np.bincount(columns[values == code], minlength=size)
+        where = np.flatnonzero(counts >= (3 if is_small else 2))
+        if not where.size:
+            continue
+        low, high = _ranges(columns, values, values != code, size)[:, where]
+        stands_out = abs(code) > 2 * np.abs(rest[:, where]).max(axis=0)
+        low, high = np.where(stands_out, rest[:, where], (low, high))
+        is_below = code < low
+        gap = np.where(is_below, low - code, code - high)
+        is_outer = (gap > high - low) | (is_below & (code < 0) & (low >= 0))
+        is_outer &= (high > low) & (stands_out | (not is_small))
+        if is_outer.any():
+            k = int(np.flatnonzero(is_outer)[0])
+            nearest, side = (low[k], "below") if is_below[k] else (high[k], "above")
+            column, count = int(where[k]), int(counts[where[k]])
+            found[code] = Code(code, column, count, float(nearest), side, int(is_outer.sum()))
     return list(found.values())
+
+
+def _ranges(columns: np.ndarray, values: np.ndarray, kept: np.ndarray, size: int) -> np.ndarray:
+    """(2, D) least and largest of the values (M,) kept of each column; inf and -inf of none."""
+    ends = np.repeat([[np.inf], [-np.inf]], size, axis=1)
+    np.minimum.at(ends[0], columns[kept], values[kept])
+    np.maximum.at(ends[1], columns[kept], values[kept])
+    return ends
 
 
 def are_times(values: np.ndarray) -> bool:

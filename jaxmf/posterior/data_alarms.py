@@ -343,12 +343,16 @@ def observed_values(data: Container) -> np.ndarray | None:
 def outside_support(posterior: Draws) -> Iterator[Alarm]:
     """Gaussian noise on grades, whose intervals leave the scale, and grades far outside it."""
     likelihood = settings_of(posterior.model).get("likelihood")
-    if type(likelihood).__name__ != "Gaussian" or type(posterior.data).__name__ != "Entries":
+    data = posterior.data
+    if type(likelihood).__name__ != "Gaussian" or not isinstance(data, Entries):
         return
-    values = observed_values(posterior.data)
+    values = observed_values(data)
     if values is None or values.size < 50:
         return
     grades, counts = np.unique(values, return_counts=True)
+    if suspects.may_be_code(grades).any():  # which have an alarm of their own, and are no grades
+        codes = [found.code for found in suspects.codes_by_column(*_cells_with_codes(data))]
+        grades, counts = grades[~np.isin(grades, codes)], counts[~np.isin(grades, codes)]
     usual = grades[counts >= max(2, _USUAL * values.size)]
     if 3 <= usual.size <= suspects.MOST_LEVELS and usual.size < grades.size:
         low, high = usual[0], usual[-1]

@@ -180,10 +180,27 @@ def test_codes_of_missing_cells_are_seen_in_their_column_whatever_the_units_of_o
     assert "likewise of 1 more column." in str(alarm)
 
 
+@pytest.mark.parametrize("codes", [(99,), (98, 99), (-88, -99), (998, 999)])
+def test_codes_among_answers_are_seen_one_beside_the_other_and_are_no_grades(codes):
+    values = RNG.integers(1, 8, (60, 3)).astype(float)
+    for start, code in enumerate(codes):
+        values[start : 12 : len(codes), 1] = code
+    post = posterior(mf.BPMF(2), mf.Entries.from_array(values), log_joint=chains())
+    found = {alarm.kind: str(alarm) for alarm in post.alarms()}
+    sentences = [str(alarm) for alarm in post.alarms() if alarm.kind == "codes"]
+    assert len(sentences) == len(codes)
+    for code in codes:
+        assert any(f"cells of column 1 are {code}, and no other is" in each for each in sentences)
+    assert "mf.Ordinal(levels=(1, 2, 3, 4, 5, 6, 7))" in found["support"]
+
+
 @pytest.mark.parametrize(
     "column",
     [
         [0, 1, 0, 9, 9, 0, 99, 99],  # counts
+        [96, 97, 99, 98, 99, 99, 97, 96],  # per cent
+        [996, 997, 999, 999, 998, 996, 998, 997],
+        [12, 99, 80, 99, 99, 60, 41, 7],
         [500, 999, 999, 700, 1400, 600, 900, 800],
         [0.1, 0.2, -999, 0.3, 0.4, 0.2, 0.3, 0.1],  # once
         [-99, -99, -99, -99, 5, 5, 5, 5],
