@@ -203,6 +203,32 @@ ENTRIES = [
         ("'stars'", "'one'", "to_numeric"),
     ),
     Bad(
+        "ratings with decimal commas",
+        from_pandas(LONG.assign(stars=["3,5", "2,0", "4,5"])),
+        TypeError,
+        ("'stars'", "'3,5'", "pandas.read_csv(decimal=',')"),
+    ),
+    Bad(
+        "infinite cell",
+        lambda _: Entries.from_array([[1.0, 2.0], [np.inf, NAN]]),
+        ValueError,
+        ("infinite value", "row 1, column 0", "make it NaN"),
+    ),
+    Bad(
+        "pairs for a matrix of ones",  # x > 0 would make a matrix of ids of them
+        lambda _: as_container(
+            pd.DataFrame({"user": [7, 8, 9], "item": [1, 1, 2], "ts": [5, 6, 7]}), SparseBinary
+        ),
+        ValueError,
+        ("7 at row 0", "mf.SparseBinary.from_pairs(df[['user', 'item']])"),
+    ),
+    Bad(
+        "ones coded as 1 and 2",  # of which x > 0 would make ones alone
+        lambda _: SparseBinary.from_array([[1, 2], [2, 2]]),
+        ValueError,
+        ("All are 1 or 2", "x == 2) or x == 1"),
+    ),
+    Bad(
         "rated twice",
         from_pandas(LONG.assign(item=["x", "x", "x"])),
         ValueError,
@@ -428,7 +454,24 @@ ONE_READING = [
             pd.DataFrame({"a": [1.5, 2.0], "b": [1, None]}, dtype=object), Dense
         ),
         TypeError,
-        ("column 'a' has dtype object", "df.astype(float)"),
+        ("column 'a' has dtype object, numbers are needed. Its values are", "df.astype(float)"),
+    ),
+    Bad(
+        "words among numbers",
+        lambda _: as_container(
+            pd.DataFrame({"a": [1, 2, "don't know"], "b": ["3", "<5", "4"], "c": [1, 2, 3]}), Dense
+        ),
+        TypeError,
+        (
+            '1 of its 3 cells hold words, first "don\'t know" at row 2',
+            "df[['a', 'b']].apply(pandas.to_numeric, errors='coerce')",
+        ),
+    ),
+    Bad(
+        "decimal commas",
+        lambda _: as_container(pd.DataFrame({"a": ["1,5", "1.002,25"], "b": [1, 2]}), Dense),
+        TypeError,
+        ("Its commas are decimal: df['a'].str.replace('.', '').str.replace(',', '.')",),
     ),
     Bad(
         "answers beside numbers",  # df.map(...) would make the numbers missing

@@ -307,9 +307,21 @@ def check_binary(
         array,
         lambda part: (part != 0) & (part != 1),
         problem,
-        "Threshold it first, for instance x > 0.",
+        as_zeros_and_ones(array),
     )
     return array.astype(bool)
+
+
+def as_zeros_and_ones(array: np.ndarray) -> str:
+    """What makes numbers, NaN where one is missing, zeros and ones: of two numbers which is one."""
+    values = np.unique(array[np.isfinite(array)])
+    if values.size != 2:
+        return "Threshold it first, for instance x > 0."
+    low, high = values.tolist()
+    return (
+        f"All are {low:g} or {high:g}: make one of them 1 and the other 0, "
+        f"np.where(np.isnan(x), np.nan, x == {high:g}) or x == {low:g}."
+    )
 
 
 def check_vector(

@@ -15,7 +15,13 @@ from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, counts_from_zero, encode, object_array, positions
 from jaxmf.data.process_cells import SpreadColumn
 from jaxmf.data.process_rows import blocks_on_host, spans_processes
-from jaxmf.data.text_tables import MISSING, TRUTHS, are_written_values, is_number
+from jaxmf.data.text_tables import (
+    MISSING,
+    TRUTHS,
+    are_written_values,
+    have_decimal_commas,
+    is_number,
+)
 from jaxmf.types import Names
 
 if TYPE_CHECKING:
@@ -255,6 +261,7 @@ def _with_ids(frame: pd.DataFrame) -> pd.DataFrame:
     first = frame.iloc[:, 0]
     ids = first.tolist() if getattr(first.dtype, "kind", "O") not in "biufcmM" else []
     is_id = bool(ids) and all(isinstance(name, str) for name in ids) and len(set(ids)) == len(ids)
+    is_id = is_id and not have_decimal_commas({name.strip() for name in ids})  # numbers, not ids
     return frame.iloc[:, 1:].set_axis(ids, axis=0) if is_id else frame
 
 
@@ -297,6 +304,12 @@ def _bad_column(frame: pd.DataFrame, odd: list[int], also: str) -> str:
     if getattr(column.dtype, "kind", "O") == "M":
         return f"{what} Dates are no numbers of a matrix: drop the column (df.drop(columns=...))."
     texts = {v.strip() for v in column if isinstance(v, str) and v.strip().lower() not in MISSING}
+    if have_decimal_commas(texts):
+        return (
+            f"{what} Its commas are decimal: df[{label!r}].str.replace('.', '')"
+            ".str.replace(',', '.').astype(float), or read the file with "
+            "pandas.read_csv(path, decimal=',') or jaxmf.data.read_matrix(path)."
+        )
     if not all(map(is_number, texts)) and are_written_values(texts):
         return (
             f"{what} Its texts are numbers as people write them, which pandas.to_numeric does not "
@@ -314,7 +327,20 @@ def _bad_column(frame: pd.DataFrame, odd: list[int], also: str) -> str:
             f"{changed}{these}.map({answers}.get)."
         )
     if not first and _is_numeric(column):
-        return f"{what} Its values are numbers: df.astype(float) has them as such."
+        return (
+            f"column {label!r} has dtype {column.dtype}, numbers are needed. Its values are "
+            "numbers: df.astype(float) has them as such."
+        )
+    words = _positions_of_words(column)
+    if words:
+        alike = [frame.columns[k] for k in odd if _positions_of_words(frame.iloc[:, k])]
+        return (
+            f"column {label!r} has dtype {column.dtype}, numbers are needed, but {len(words):,} of "
+            f"its {len(column):,} cells hold words, first {column.iloc[words[0]]!r} at row "
+            f"{words[0]}. If such cells are missing, make them NaN: df[{alike!r}] = "
+            f"df[{alike!r}].apply(pandas.to_numeric, errors='coerce'); if they stand for numbers, "
+            "say which by df.replace({word: number}) first."
+        )
     return (
         f"{what} Drop the column, make it the ids (df.set_index({label!r})), or convert it: texts "
         "of numbers by pandas.to_numeric, categories to their codes by "
@@ -330,6 +356,18 @@ def _is_numeric(column: pd.Series) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def _positions_of_words(column: pd.Series) -> list[int]:
+    """Positions of texts that are no numbers, in a column more than half of which is numbers."""
+    cells = column.tolist()
+    words = [
+        position
+        for position, cell in enumerate(cells)
+        if isinstance(cell, str) and cell.strip().lower() not in MISSING and not is_number(cell)
+    ]
+    known = [cell for cell in cells if isinstance(cell, (str, int, float)) and cell == cell]
+    return words if 2 * len(words) < len(known) else []
 
 
 def _two_answers(column: pd.Series) -> dict[str, int] | None:

@@ -106,10 +106,12 @@ def as_container(
     try:
         result: C = make(data)
     except (TypeError, ValueError) as error:
-        if str(error).startswith(f"{name}:"):
+        pairs = _as_pairs(data) if container_type is SparseBinary else ""
+        if str(error).startswith(f"{name}:") and not pairs:
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{name}: {str(error).removeprefix('data: ')}") from None
+        sentence = str(error).removeprefix("data: ").removeprefix(f"{name}: ")
+        raise kind(f"{name}: {sentence}{pairs}") from None
     return result
 
 
@@ -221,6 +223,18 @@ def _has_line_a_token(data: object) -> bool:
         return False
     first = np.asarray(data)[:1].ravel()  # numbers may stand in columns of objects
     return not all(isinstance(value, (int, float, np.integer, np.floating)) for value in first)
+
+
+def _as_pairs(data: object) -> str:
+    """What to do with a DataFrame of two to four columns that may have a line for each one."""
+    columns = list(getattr(data, "columns", ())) if is_frame(data) else []
+    if not 2 <= len(columns) <= 4:
+        return ""
+    return (
+        " A table with a line for each one becomes data by "
+        f"mf.SparseBinary.from_pairs(df[{columns[:2]!r}]), of the columns of the ids; with times, "
+        "mf.SparseSeries.from_triples."
+    )
 
 
 def _is_plain_list(data: object) -> bool:

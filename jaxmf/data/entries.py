@@ -24,6 +24,7 @@ from jaxmf.data.container import (
     peel,
 )
 from jaxmf.data.frames import as_pandas
+from jaxmf.data.text_tables import have_decimal_commas
 from jaxmf.types import Array, Names, PyTree
 
 if TYPE_CHECKING:
@@ -150,9 +151,12 @@ class Entries(CellsById):
                 f"df.dropna(subset=[{value!r}])."
             )
         if getattr(values.dtype, "kind", "O") not in "biufc":
+            remedy = "Convert it with pandas.to_numeric."
+            if have_decimal_commas({text for text in values if isinstance(text, str)}):
+                remedy = "Its commas are decimal: read the file with pandas.read_csv(decimal=',')."
             raise TypeError(
                 f"column {value!r}: has dtype {values.dtype}, numbers are needed; the first is "
-                f"{values.iloc[0]!r}. Convert it with pandas.to_numeric."
+                f"{values.iloc[0]!r}. {remedy}"
             )
         cells = values.to_numpy(dtype=getattr(values.dtype, "numpy_dtype", None))
         return cls(rows, columns, cells, (len(row_ids), len(column_ids)), row_ids, column_ids)
@@ -205,6 +209,13 @@ class Entries(CellsById):
             )
         array = checks.as_numeric("data", table.values)
         checks.check_matrix_shape("data", array.shape)
+        checks.refuse(
+            "data",
+            array,
+            np.isinf,
+            "infinite value",
+            "Only NaN is a missing cell: make it NaN, or repair it.",
+        )
         rows, columns = np.nonzero(~np.isnan(array))
         if len(rows) == 0:
             raise ValueError(

@@ -407,6 +407,13 @@ def are_written_values(texts: set[str]) -> bool:
     return bool(bare) and any(all(map(one.matches, bare)) for one in _WRITINGS)
 
 
+def have_decimal_commas(texts: set[str]) -> bool:
+    """Whether all texts are numbers whose commas cannot separate thousands, such as ``1,5``."""
+    by_comma = [all(map(one.matches, texts)) for one in _WRITINGS if one.decimal == ","]
+    by_point = [all(map(one.matches, texts)) for one in _WRITINGS if one.decimal == "."]
+    return bool(texts) and any(by_comma) and not any(by_point)
+
+
 def without_parentheses(text: str) -> str:
     """A cell such as ``(1,234)`` with a minus in front of its number; all others as they are."""
     found = _IN_PARENTHESES.fullmatch(text)

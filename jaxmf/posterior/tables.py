@@ -77,10 +77,13 @@ def num_features(posterior: Draws) -> NumFeatures:
     """
     if "num_features" not in posterior.draws:
         also = f": ask num_groups() for {', '.join(growing_groups(posterior))}"
-        raise ValueError(
-            f"{type(posterior.model).__name__} has no number of features"
-            + (also if growing_groups(posterior) else "")
-        )
+        num_factors = settings_of(posterior.model).get("num_factors")
+        if not growing_groups(posterior):
+            chosen = (
+                f": num_factors={num_factors} was stated. Compare runs of several by mf.compare"
+            )
+            also = chosen if num_factors is not None else ""
+        raise ValueError(f"{type(posterior.model).__name__} has no number of features{also}")
     return NumFeatures(*_distribution(posterior, "num_features"))
 
 

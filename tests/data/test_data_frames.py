@@ -157,6 +157,7 @@ def test_lines_of_features_are_numbered_as_in_the_file(tmp_path):
         (["no", "yes", "n/a", "no"], r"df\[\['q1'\]\]\.map\(\{'no': 0, 'yes': 1\}\.get\)"),
         (["Ja", "", "nein", "-"], r"df\[\['q1'\]\]\.map\(\{'nein': 0, 'Ja': 1\}\.get\)"),
         (["no", "yes", "maybe", "no"], r"pandas\.to_numeric"),
+        (["1,234", "2,001", "", "1,000"], r"commas separate thousands"),
     ],
 )
 def test_answers_in_words_are_refused_with_the_map_that_makes_them_numbers(cells, says):

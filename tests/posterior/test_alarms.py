@@ -694,3 +694,9 @@ def test_columns_of_few_known_cells_are_named_where_rows_fall_into_groups():
     known = int(np.sum(~np.isnan(table[:, 1])))
     says = in_words(table, model)["nearly empty"]
     assert f"'smokes' has {known} known cells in 60 rows" in says
+
+
+def test_a_stated_number_of_factors_is_named_where_features_are_asked_for():
+    post = posterior(mf.BPMF(2), mf.Entries.from_array(X), log_joint=chains())
+    with pytest.raises(ValueError, match=r"no number of features: num_factors=2 was stated\. .*mf"):
+        post.num_features()

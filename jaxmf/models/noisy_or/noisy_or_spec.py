@@ -129,7 +129,9 @@ class NoisyOrSpec(BuffetModel):
                 values,
                 other,
                 "must hold 0 and 1 only (NaN where a cell is missing)",
-                "Threshold it first, for instance x > 0.",
+                checks.as_zeros_and_ones(
+                    values if data.observed is None else values[np.asarray(data.observed)]
+                ),
             )
 
     def log_joint(self, state: NoisyOrState, data: Dense) -> Array:
