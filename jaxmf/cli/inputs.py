@@ -324,10 +324,15 @@ def check_hold_out(container: type[Container], share: float) -> None:
     """
     if not 0 <= share < 1:
         raise ValueError(f"--hold-out {share}: a share between 0 and 1")
-    from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries
+    from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries, Tokens
 
     if share and container not in (Dense, Entries):
         other = "; use --validation ROWS" if container in (SparseBinary, SparseSeries) else ""
+        if container is Tokens:
+            other = (
+                "; leave documents out of the file, and score them in Python by "
+                "post.document_completion(documents) or mf.compare(posts, held_out=documents)"
+            )
         raise ValueError(
             "--hold-out hides cells of a matrix or ratings, not of "
             f"{container.__name__} data{other}"

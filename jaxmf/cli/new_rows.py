@@ -83,7 +83,7 @@ def reading_of(folder: Path, stated: Mapping[str, object], path: Path | None) ->
     fields = dict.fromkeys(_KEPT, manifest.is_text) | {"headings": manifest.is_bool}
     manifest.check_fields(str(note), kept, {"format": manifest.is_count}, optional=fields)
     del kept["format"]
-    if path is not None and is_text(check_file(path)):
+    if path is not None and not path.is_dir() and is_text(check_file(path)):
         headings = read_headings(path)
         there = {*headings, *map(str, range(1, len(headings) + 1))}
         for name in ("columns", "drop"):

@@ -198,6 +198,10 @@ _AS_OPTIONS = (
     ),
     ('criterion="loo"', "--criterion loo"),
     ('held_out=truth, criterion="squared_error"', "--criterion squared_error"),
+    (
+        r"score\s+held_out\s+documents",
+        "score documents that no run has seen (in Python, mf.compare(runs, held_out=documents))",
+    ),
     (r"score\s+held_out\s+data", "score cells that all runs hide (fit --hold-out .1)"),
     ("use_columns", "--columns"),
     ("drop_columns", "--drop"),

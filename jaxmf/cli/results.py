@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -44,14 +45,18 @@ if TYPE_CHECKING:
 
 
 def show(folder: Folder) -> None:
-    """Show the summary and the facts of a run."""
+    """Show the summary and the facts of a run, and the topics that it has."""
     posterior = _load(folder)
+    from jaxmf.posterior.topic_draws import has_topics
+
     print(as_options(str(posterior)))
     print()
     facts = posterior.facts()
     width = max(map(len, facts))
     for name, value in facts.items():
-        print(f"{name.replace('_', ' '):<{width}}  {value}")
+        print(f"{name.replace('_', ' '):<{width}}  {value}", flush=True)
+    if has_topics(posterior):
+        print(f"\n{posterior.topics()}")
 
 
 def compare(
@@ -89,7 +94,8 @@ def compare(
         )
     else:
         table = mf.compare(runs, criterion=criterion or "loo")
-    print(as_options(str(table)))
+    table.caption = textwrap.fill(as_options(" ".join(table.caption.split())), 88)
+    print(table)
 
 
 def _held_out_by_all(runs: Mapping[str, Posterior]) -> tuple[Positions, np.ndarray] | None:

@@ -326,6 +326,10 @@ def _folder(path: Path) -> Tokens:
     files = sorted(path.glob("*.txt"))
     if not files:
         raise ValueError(f"{path}: the folder has no .txt file; a file for each text is needed.")
+    num_others = sum(not entry.name.startswith(".") for entry in path.iterdir()) - len(files)
+    if num_others:
+        verb = "is no .txt file and does" if num_others == 1 else "are no .txt files and do"
+        warn(f"{path}: {num_others:,} of what the folder holds {verb} not count")
     texts = texts_of_files(path, files)
     num_empty = sum(not text.strip() for text in texts)
     if num_empty:

@@ -171,26 +171,37 @@ def trace_panels(quantities: dict[str, np.ndarray], *, along: str) -> Figure:
 def topics_over_panels(over: TopicsOver, titles: list[str]) -> Figure:
     """A panel for each title, that of a topic: its part by bin with two standard errors.
 
-    Where a bin has one document, whose variation is not seen, no shade is drawn.
+    Where a bin has one document, whose variation is not seen, no shade is drawn. Groups have points
+    with bars, and their names below the panels.
     """
     size, per_line = len(titles), min(3, len(titles))
-    is_of_dates = over.lower.dtype.kind == "M"
+    is_of_groups = over.lower.dtype.kind not in "Mf"
+    label = {"M": "date", "f": "value"}.get(over.lower.dtype.kind, "group")
     figure, axes = figure_of_panels(
         size,
         per_line,
         width=3.1,
         height=1.9,
         more=(0, 0.2),
-        label="date, ± 2 standard errors" if is_of_dates else "value, ± 2 standard errors",
+        label=f"{label}, ± 2 standard errors",
     )
-    middles = over.lower + (over.upper - over.lower) / 2
+    groups = np.arange(over.lower.size)
+    middles = groups if is_of_groups else over.lower + (over.upper - over.lower) / 2
     error = np.where(np.isnan(over.error), over.sd, over.error)
     highest = np.nanmax(np.minimum(over.mean + 2 * error, 1)[:, : len(titles)])
     for topic, (each, title) in enumerate(zip(axes, titles, strict=False)):
-        mean, width = over.mean[:, topic], 2 * over.error[:, topic]
-        low, high = np.maximum(mean - width, 0), np.minimum(mean + width, 1)
-        each.fill_between(middles, low, high, color=CHAIN_COLOURS[0], alpha=0.2, linewidth=0)
-        each.plot(middles, mean, color=CHAIN_COLOURS[0], linewidth=1.2, marker="o", markersize=3)
+        mean, twice = over.mean[:, topic], 2 * over.error[:, topic]
+        low, high = np.maximum(mean - twice, 0), np.minimum(mean + twice, 1)
+        colour = CHAIN_COLOURS[0]
+        if is_of_groups:
+            each.vlines(middles, low, high, color=colour, alpha=0.4, linewidth=2)
+            each.set_xticks(groups, shortened(over.lower.tolist()))
+            each.tick_params(axis="x", labelrotation=90 if groups.size > 4 else 0)
+            each.margins(x=0.2)
+        else:
+            each.fill_between(middles, low, high, color=colour, alpha=0.2, linewidth=0)
+        width = 0 if is_of_groups else 1.2
+        each.plot(middles, mean, color=colour, linewidth=width, marker="o", markersize=3)
         each.set_title(title, loc="left", fontsize=8.5, color=INK, parse_math=False)
         each.grid(axis="y", color=GRID, linewidth=0.6)
         each.set_ylim(0, 1.05 * float(highest) or 1)

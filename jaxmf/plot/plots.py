@@ -289,20 +289,20 @@ class Plots:
 
     @shows(TOPICS)
     def topics_over(self, values: object, *, num_bins: int = 10, max_topics: int = 12) -> Figure:
-        """Shares of topics in documents over time, or over another number that documents have.
+        """Shares of topics in documents over time, over another number, or by group of documents.
 
         Lines are posterior means of the share in a bin, averaged over its documents. Shades are two
         standard errors, of draws and documents together; a bin with one document has none. See
         `Posterior.topics_over`.
 
         Args:
-            values: a number or date of every document: a mapping or pandas Series by id, or a list
-                in their order. Documents with NaN or NaT are left out.
+            values: a number, date or group (text) of every document: a mapping or pandas Series by
+                id, or a list in their order. Documents with NaN, NaT or None are left out.
             num_bins: bins of equal width; one for each value where there are no more values.
             max_topics: how many are shown at most, the first ones.
         Raises:
-            TypeError: a value that is no number, and dates beside other values.
-            ValueError: a document without a value, or all of them missing.
+            TypeError: a value that is no number, and dates or texts beside other values.
+            ValueError: a document without a value, all of them missing, or numbers that are texts.
         """
         labels = self._posterior.topics(n=2).labels(2)[:max_topics]
         titles = [f"{topic}: {words}" for topic, words in enumerate(labels)]

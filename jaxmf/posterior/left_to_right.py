@@ -68,9 +68,10 @@ class DocumentScore(Answer):
 
     def footer(self) -> str:
         more = super().footer()
+        error = "" if np.isnan(self.standard_error) else f" ± {self.standard_error:.4f}"
         shown = (
             f"{f'{more}; ' if more else ''}"
-            f"log probability of a word {self.mean:.4f} ± {self.standard_error:.4f}, perplexity "
+            f"log probability of a word {self.mean:.4f}{error}, perplexity "
             f"{np.exp(-self.mean):.4g}; {self.num_words.sum():,} words of "
             f"{self.num_words.size:,} documents"
         )

@@ -1,17 +1,17 @@
-"""Shares of topics over time, or another number that each document has."""
+"""Shares of topics over time, another number, or groups that each document has."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from jaxmf.answers import Answer, long_table
 from jaxmf.arguments import check_count, check_numbers
-from jaxmf.data.dates import DATES, microseconds
-from jaxmf.data.names import series_as_mapping
+from jaxmf.data.dates import DATES, are_dates, microseconds
+from jaxmf.data.names import is_missing_id, series_as_mapping
 from jaxmf.posterior.document_topics import documents_of, mean_and_sd
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import DocumentCounts, MatchedTopics, match, topic_blocks
@@ -19,13 +19,13 @@ from jaxmf.posterior.topic_draws import DocumentCounts, MatchedTopics, match, to
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TopicsOver(Answer):
-    """Shares of topics among the tokens of documents, in bins of a number or of dates.
+    """Shares of topics among the tokens of documents, in bins of a number or of dates, or by group.
 
     Topics are those of `Posterior.topics`, in its order; 0 counts where a draw lacks a topic.
 
     Args:
         lower, upper: (B,) the bins, the upper end within the last one only; equal where each value
-            has a bin. Float, or datetime64[us] of dates.
+            has a bin. Float, or datetime64[us] of dates; of groups both are the names.
         num_documents: (B,) int, documents with tokens in each bin.
         mean: (B, G) posterior mean of the part, averaged over the documents of a bin; NaN where
             there are none.
@@ -55,33 +55,37 @@ class TopicsOver(Answer):
 
 
 def topics_over(posterior: Draws, values: object, *, num_bins: int = 10) -> TopicsOver:
-    """Shares of topics in documents over time, or over another number that documents have.
+    """Shares of topics in documents over time, over another number, or by group of documents.
 
     The parts of their tokens, averaged over the documents of a bin in every draw.
 
     Args:
-        values: a number or date of every document, such as its year: a mapping or pandas Series
-            by id of the document, or a list in their order. Documents with NaN or NaT are
-            left out.
-        num_bins: bins of equal width; one for each value where there are no more values.
+        values: a number, date or group of every document, such as its year or its party: a
+            mapping or pandas Series by id of the document, or a list in their order. Texts are
+            names of groups. Documents with NaN, NaT or None are left out.
+        num_bins: bins of equal width; one for each value where there are no more values, and for
+            each group, in the order of their names.
     Returns:
         Means by bin with posterior standard deviations, and with standard errors in which
         documents vary too; `.to_pandas()` is the table.
     Raises:
-        TypeError: a value that is no number, and dates beside other values.
-        ValueError: a document without a value, all of them missing; the model has no topics.
+        TypeError: a value that is no number, and dates or texts beside other values.
+        ValueError: a document without a value, all of them missing, numbers or dates that are
+            texts; the model has no topics.
     """
     check_count("num_bins", num_bins)
     matched = match(posterior)
     blocks = topic_blocks(posterior)
     documents = documents_of(posterior, blocks.document)
-    covariate, is_of_dates = _checked_values(documents, values)
+    covariate, is_of_dates, groups = _checked_values(documents, values)
     counts = DocumentCounts(posterior, blocks)
     is_used = np.isfinite(covariate) & (counts.tokens.sizes > 0)
     if not is_used.any():
         raise ValueError("values: no document with tokens has a finite one")
-    lower, upper, bins = _bins(covariate[is_used], num_bins)
-    if is_of_dates:
+    lower, upper, bins = _bins(covariate[is_used], num_bins if groups is None else groups.size)
+    if groups is not None:
+        lower = upper = groups[lower.astype(int)]
+    elif is_of_dates:
         lower, upper = (np.rint(ends).astype(np.int64).astype(DATES) for ends in (lower, upper))
     num_documents = np.bincount(bins, minlength=lower.size)
     # averages over the documents of each bin
@@ -122,10 +126,15 @@ def _spread(
     return np.maximum(sums[1] - sums[0] ** 2, 0) * (num_documents / freedom)[:, None]
 
 
-def _checked_values(documents: np.ndarray, values: object) -> tuple[np.ndarray, bool]:
-    """The value of every document, (N,) float, and whether they are dates, then in microseconds.
+def _checked_values(
+    documents: np.ndarray, values: object
+) -> tuple[np.ndarray, bool, np.ndarray | None]:
+    """The value of every document, (N,) float; whether they are dates; the names of groups, if any.
 
-    Raises ValueError: a document has none, or there are more or fewer than documents.
+    Dates are in microseconds, groups by position among their names.
+
+    Raises ValueError: a document has none, there are more or fewer than documents, or texts are
+    numbers or dates.
     """
     values = series_as_mapping("values", values)
     if isinstance(values, Mapping):
@@ -138,10 +147,39 @@ def _checked_values(documents: np.ndarray, values: object) -> tuple[np.ndarray, 
                 )
         values = [values[document] for document in documents.tolist()]
     dates = microseconds(values)
-    covariate = check_numbers("values", values if dates is None else dates)
+    names, groups = _groups(values) if dates is None else (None, None)
+    covariate = check_numbers("values", next(x for x in (names, dates, values) if x is not None))
     if covariate.size != documents.size:
         raise ValueError(f"values: are {covariate.size}, and there are {documents.size} documents")
-    return covariate, dates is not None
+    return covariate, dates is not None, groups
+
+
+def _groups(values: object) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Positions (N,) among the names of groups, NaN for none, and the names; else two None."""
+    if not isinstance(values, Iterable) or isinstance(values, str):
+        return None, None
+    cells = list(values)
+    is_there = np.array([not is_missing_id(cell) for cell in cells], bool)
+    known = [cell for cell, there in zip(cells, is_there, strict=True) if there]
+    if not known or not all(isinstance(cell, str) for cell in known):
+        return None, None
+    names, found = np.unique(np.array(known), return_inverse=True)
+    if are_dates(names.tolist()) or all(map(_is_numeric, names.tolist())):
+        raise ValueError(
+            f"values: are texts such as {names[0].item()!r}, which are names of groups; make them "
+            "numbers or dates (pandas.to_numeric, pandas.to_datetime)"
+        )
+    positions = np.full(is_there.size, np.nan)
+    positions[is_there] = found
+    return positions, names
+
+
+def _is_numeric(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _bins(covariate: np.ndarray, num_bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

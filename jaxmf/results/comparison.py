@@ -403,12 +403,14 @@ def _check_measure(posts: dict[str, Posterior], first: str, name: str) -> None:
 def _worries(posts: dict[str, Posterior], scored: Scored) -> list[str]:
     """Why the comparison should not be trusted, one clause each."""
     found = []
+    takes_documents = all(isinstance(each.model, CompletesDocuments) for each in posts.values())
+    better = "score held_out documents" if takes_documents else "score held_out data"
     shares = {name: score.unreliable_share for name, score in scored.scores.items()}
     high = [f"{100 * s:.1f} % by {name!r}" for name, s in shares.items() if s > _LARGEST_SHARE]
     if high:
         found.append(
             f"importance weights of some {scored.kind} are unreliable, {', '.join(high)}, and "
-            "their densities too high; score held_out data"
+            f"their densities too high; {better}"
         )
     shares = {name: score.large_variance_share for name, score in scored.scores.items()}
     large = [f"{100 * s:.1f} % by {name!r}" for name, s in shares.items() if s > _LARGEST_SHARE]
@@ -416,7 +418,7 @@ def _worries(posts: dict[str, Posterior], scored: Scored) -> list[str]:
         found.append(
             f"log densities of some {scored.kind} have a posterior variance above "
             f"{_LARGEST_VARIANCE}, {', '.join(large)}, where WAIC is unreliable; use "
-            'criterion="loo" or score held_out data'
+            f'criterion="loo" or {better}'
         )
     infinite = [repr(name) for name, score in scored.scores.items() if score.num_not_finite]
     if infinite:

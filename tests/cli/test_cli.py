@@ -129,9 +129,16 @@ def test_runs_are_compared(finished, tmp_path, capsys, monkeypatch):
     assert cli.run(["compare", str(finished), str(other)]) == 2
     assert "has 12 draws, and loo needs 25 at least" in capsys.readouterr().err
     asked = {}
-    monkeypatch.setattr(mf, "compare", lambda runs, criterion: asked.update(runs) or criterion)
+    said = 'No. Use criterion="loo"'
+
+    def answer(runs, criterion):
+        asked.update(runs)
+        return SimpleNamespace(criterion=criterion, caption=said)
+
+    monkeypatch.setattr(mf, "compare", answer)
     assert cli.run(["compare", str(finished), str(other), "--criterion", "waic"]) == 0
-    assert capsys.readouterr().out == "waic\n"
+    printed = capsys.readouterr().out
+    assert printed == "namespace(criterion='waic', caption='No. Use --criterion loo')\n"
     assert [*asked] == [str(finished), str(other)]
     assert all(post.meta.run["num_samples"] == 6 for post in asked.values())
     for folders, says in (
@@ -347,7 +354,7 @@ def test_the_demo_ends_with_a_result_that_its_chains_agree_on(tmp_path):
 
 def test_cells_of_other_data_are_not_hidden_and_the_words_say_what_is():
     _, tokens = registry.get("lda").example()
-    with pytest.raises(ValueError, match=r"not of Tokens data$"):
+    with pytest.raises(ValueError, match=r"not of Tokens data; leave documents out of the file"):
         hide(tokens, 0.1, seed=0)
     _, ones = registry.get("sparse-binary").example()
     with pytest.raises(ValueError, match="not of SparseBinary data; use --validation ROWS"):

@@ -158,3 +158,14 @@ def test_a_few_new_sales_are_read_by_the_columns_of_the_run(tmp_path):
     like = SimpleNamespace(data=known, model=mf.SparseBinaryMF())
     found = read_like(new, like, reading_of(tmp_path, {}, new))
     assert (found.row_names.tolist(), found.column_names.tolist()) == ([77], [901, 903])
+
+
+def test_new_documents_stand_in_a_folder_where_those_of_the_run_did(tmp_path):
+    for name, text in {"a": "tea and milk", "b": "tea, unheard of"}.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    run = SimpleNamespace(model=mf.LDA(2), data=mf.Tokens.from_lists([["tea", "milk", "and"]]))
+    (tmp_path / ".run").mkdir()
+    keep_reading(tmp_path / ".run", {})
+    found = read_like(tmp_path, run, reading_of(tmp_path / ".run", {}, tmp_path))
+    assert found.names["document"].tolist() == ["a", "b"]
+    assert found.num_tokens == 6

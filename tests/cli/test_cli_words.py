@@ -79,6 +79,9 @@ def test_advice_names_options_that_the_command_line_reads():
     stated = "likelihood=Ordinal(levels=(1, 2, 3))"
     values, _ = read_settings(registry.get("bpmf"), "sample", [stated])
     assert values["likelihood"] == mf.Ordinal(levels=(1, 2, 3))
+    words = as_options("densities too high; score held_out\ndocuments.")
+    assert "held_out=documents" in words
+    assert "--hold-out" not in words  # which hides cells, not words
     words = as_options("codes begin at 0, so of answers 1 to V pass answer - 1")
     assert words == "codes begin at 0, so of answers 1 to V pass --recode 1=0,2=1,... up to V"
     words = as_options(

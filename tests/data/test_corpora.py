@@ -160,6 +160,18 @@ def test_files_of_a_folder_that_are_not_in_utf_8_are_named_in_one_warning(tmp_pa
     assert found.num_tokens == 12
 
 
+def test_what_is_no_text_of_a_folder_is_counted(tmp_path):
+    write(tmp_path / "a.txt", "tea and milk")
+    write(tmp_path / ".hidden", "x")
+    assert read_tokens(tmp_path).num_tokens == 3
+    write(tmp_path / "b.md", "tea")
+    with pytest.warns(UserWarning, match=r"1 of what the folder holds is no \.txt file and does"):
+        read_tokens(tmp_path)
+    (tmp_path / "1999").mkdir()
+    with pytest.warns(UserWarning, match=r"2 of what the folder holds are no \.txt files and do"):
+        assert read_tokens(tmp_path).num_tokens == 3
+
+
 def test_an_empty_file_of_a_folder_is_a_document_without_words(tmp_path):
     for name, text in (("a", "tea and milk"), ("b", ""), ("c", "  \n"), ("d", "milk")):
         write(tmp_path / f"{name}.txt", text)

@@ -3,6 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -214,6 +215,14 @@ def test_waic_with_large_variances_is_not_trusted(x):
     assert not table.is_reliable
     assert "posterior variance above 0.4" in table.conclusion
     assert "'spread', where WAIC is unreliable" in table.conclusion
+
+
+def test_advice_about_unreliable_words_is_of_documents(x, monkeypatch):
+    scored = Scored({"a": Score(np.zeros(200), np.ones(200))}, None, 200, "tokens")
+    for words, model in (("data", ColumnMeans(3.0)), ("documents", mf.LDA(2))):
+        post = SimpleNamespace(model=model, alarms=tuple, is_weighted=False)
+        (worry,) = comparison._worries({"a": post}, scored)
+        assert worry.endswith(f"score held_out {words}")
 
 
 def test_densities_that_are_not_finite_are_counted_and_worry(x):

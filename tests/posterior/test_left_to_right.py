@@ -147,6 +147,10 @@ def test_one_draw_that_carries_the_probability_is_named():
     assert score.monte_carlo_error[0] == pytest.approx(1)
     assert score.monte_carlo_error[1] < 0.1
     assert "of 1 a single draw carries most of the probability" in repr(score)
+    assert "±" in repr(score)
+    alone = repr(_score(np.arange(1), by_draw[:, :1], np.full(3, 1 / 3), np.array([20])))
+    assert "±" not in alone  # one document has no spread
+    assert "nan" not in alone
 
 
 def test_models_without_documents_are_refused(fitted):

@@ -21,6 +21,7 @@ import pandas as pd
 import pytest
 
 import jaxmf as mf
+from jaxmf import cli
 from jaxmf.posterior import topic_table
 
 GENERATOR = np.random.default_rng(11)
@@ -531,6 +532,32 @@ def test_topics_over_dates_have_dates_as_bins(fitted):
     assert axes.lines[0].get_xdata()[0] == np.datetime64("2001-01-01")
 
 
+def test_topics_are_shown_on_the_command_line(fitted, monkeypatch, capsys):
+    monkeypatch.setattr("jaxmf.cli.results._load", lambda folder: fitted)
+    assert cli.run(["show", "run"]) == 0
+    assert str(fitted.topics()) in capsys.readouterr().out
+
+
+def test_topics_over_groups_are_those_of_numbers_for_them(fitted):
+    parties = ["left", "right", "centre, liberal", None, "right", "left", "left", math.nan]
+    codes = [1, 2, 0, math.nan, 2, 1, 1, math.nan]
+    expected = fitted.topics_over(codes)
+    for values in (parties, dict(zip(NAMES, parties, strict=True)), pd.Series(parties, NAMES)):
+        over = fitted.topics_over(values, num_bins=1)
+        assert over.lower.tolist() == over.upper.tolist() == ["centre, liberal", "left", "right"]
+        assert over.num_documents.tolist() == [1, 3, 2]
+        for name in ("mean", "sd", "error"):
+            np.testing.assert_array_equal(getattr(over, name), getattr(expected, name))
+    assert over.to_pandas()["lower"].unique().tolist() == ["centre, liberal", "left", "right"]
+    assert "centre, liberal" in repr(over)
+    assert over.to_xarray()["lower"].values.tolist() == over.lower.tolist()
+    figure = fitted.plot.topics_over(parties, max_topics=2)
+    assert figure.axes[-1].get_xlabel().startswith("group")
+    for topic, axes in enumerate(figure.axes):
+        assert [label.get_text() for label in axes.get_xticklabels()][1:] == ["left", "right"]
+        np.testing.assert_array_equal(axes.lines[0].get_ydata(), over.mean[:, topic])
+
+
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
@@ -538,7 +565,9 @@ def test_topics_over_dates_have_dates_as_bins(fitted):
         ({"doc0": 1.0}, ValueError, "the document 'doc1' has none, the ids there are 'doc0'"),
         ([1.0, 2.0], ValueError, "values: are 2, and there are 8 documents"),
         ([np.nan] * 8, ValueError, "no document with tokens has a finite one"),
-        (dict.fromkeys(NAMES, "May"), TypeError, "values must be numbers, got 'May'"),
+        (["May", *range(7)], TypeError, "values must be numbers, got 'May'"),
+        (["2001", None] * 4, ValueError, "values: are texts such as '2001'.* make them numbers"),
+        (["2001-02-03", "2001-05-01"] * 4, ValueError, "values: are texts such as '2001-02-03'"),
         (pd.Series(np.arange(9), [*NAMES, NAMES[0]]), ValueError, "has an id twice"),
         (pd.DataFrame({"year": np.arange(8)}, NAMES), TypeError, "values: is a table"),
     ],
