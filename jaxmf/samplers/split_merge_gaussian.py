@@ -205,7 +205,9 @@ def _changed(
 
 def _along(mean: Array, statistics: PairStatistics) -> Array:
     """c w, (G, 2)."""
-    return jnp.sum(statistics.cross * mean[:, None, :], axis=2)
+    # a product of matrices: the density sums what comes of it, see `_squared_lengths` of
+    # `multivariate_normal` for such sums of sums
+    return jnp.einsum("gpc,gc->gp", statistics.cross, mean)
 
 
 def linear_gaussian_columns(
