@@ -149,7 +149,7 @@ def step(
     if model.is_normal:
         # a matrix turned round has no noise of columns
         state = state._replace(column_noise=noise_of_columns)
-        state = _update_noise(model, key, draws.noise, state, data, squares)
+        state = _update_noise_and_columns(model, key, draws.noise, state, data, squares)
     overflow = {"row_groups": row_overflow, "column_groups": column_overflow}
     return state, Info(overflow={name: overflow[name] for name in capacity(state)})
 
@@ -171,7 +171,7 @@ def _as_normal_cells(
     return state._replace(noise=noise), {"targets": targets, "precision": precision}
 
 
-def _update_noise(
+def _update_noise_and_columns(
     model: BPMFSpec,
     key: Key,
     log_gamma: Array | None,
