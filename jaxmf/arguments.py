@@ -309,11 +309,16 @@ def check_file(path: str | Path) -> Path:
     """The path of a file that exists and is not empty.
 
     Raises FileNotFoundError: there is none; the message says in which folder it was looked for.
-    ValueError: it is a folder, or empty.
+    ValueError: it is a folder, a pipe, or empty.
     """
     path = Path(path)
     if path.is_dir():
         raise ValueError(f"{path}: is a folder, a file is needed.")
+    if path.is_fifo() or path.is_char_device() or str(path) == "-":
+        raise ValueError(
+            f"{path}: what comes through a pipe can be read only once; write it to a file first "
+            "(program > data.csv), and give that."
+        )
     if not path.exists():
         raise FileNotFoundError(
             f"{path}: the file does not exist (looked in {path.absolute().parent})."

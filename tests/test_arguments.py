@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
+import jaxmf.data
 from jaxmf.arguments import ChecksNames, check_count, check_number, checks_call
 from jaxmf.posterior import cell_answers
 
@@ -98,7 +99,13 @@ def _required(function, first):
     return [p.name for p in parameters if p.default is p.empty and p.kind not in others]
 
 
-CALLED = [(name, value, 0) for name in mf.__all__ if inspect.isfunction(value := getattr(mf, name))]
+OTHERS = ("as_container", "warn")  # which users do not call
+CALLED = [
+    (name, value, 0)
+    for module in (mf, mf.testing, jaxmf.data)
+    for name, value in vars(module).items()
+    if inspect.isfunction(value) and name[0] != "_" and name not in OTHERS
+]
 CALLED += [
     (f"post.{name}", value, 1)
     for name, value in inspect.getmembers(mf.Posterior, inspect.isfunction)

@@ -553,6 +553,8 @@ FILES = [
         ("x.npy", "does not exist"),
     ),
     Bad("folder", lambda d: read_matrix(d), ValueError, ("is a folder",)),
+    Bad("JSON", text("x.jsonl", "{}"), ValueError, ("'.jsonl'", "pandas.read_json(")),
+    Bad("pipe", lambda _: read_matrix("-"), ValueError, ("-: ", "> data.csv")),
     Bad("extension", text("x.xlsx", "1"), ValueError, ("'.xlsx'", ".npy, .npz, ", "CSV UTF-8")),
     Bad("empty file", text("x.csv", ""), ValueError, ("x.csv", "empty")),
     Bad("ragged csv", text("x.csv", "1,2\n3\n"), ValueError, ("line 2 has 1 cells", "2")),

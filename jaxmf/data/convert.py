@@ -27,8 +27,10 @@ from jaxmf.data.long_arrays import count_where
 from jaxmf.data.names import as_names
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
+from jaxmf.data.suspects import are_ids
 from jaxmf.data.tokens import Tokens, new_tokens
 from jaxmf.devices import device_of
+from jaxmf.user_warnings import warn
 
 Container = Dense | Entries | SparseBinary | SparseSeries | Tokens
 """Any of the containers."""
@@ -112,6 +114,8 @@ def as_container(
         kind = TypeError if isinstance(error, TypeError) else ValueError
         sentence = str(error).removeprefix("data: ").removeprefix(f"{name}: ")
         raise kind(f"{name}: {sentence}{pairs}") from None
+    if container_type is Tokens:
+        _warn_of_ids(name, data)
     return result
 
 
@@ -223,6 +227,18 @@ def _has_line_a_token(data: object) -> bool:
         return False
     first = np.asarray(data)[:1].ravel()  # numbers may stand in columns of objects
     return not all(isinstance(value, (int, float, np.integer, np.floating)) for value in first)
+
+
+def _warn_of_ids(name: str, data: object) -> None:
+    """Says that a table of counts of two words looks like a list of ids, a line a token."""
+    values = peel(name, data).values
+    if is_sparse(values) or np.shape(values)[1] != 2 or not are_ids(np.asarray(values)):
+        return
+    warn(
+        f"{name}: a table of two columns is read as counts of two words, and its numbers look like "
+        "ids, one line a token. If they are, pass mf.Tokens.from_columns({'document': x[:, 0], "
+        "'word': x[:, 1]})"
+    )
 
 
 def _as_pairs(data: object) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxmf.arguments import check_file
+from jaxmf.arguments import check_file, checks_call
 from jaxmf.data.array_files import open_numpy
 from jaxmf.data.checks import check_counts
 from jaxmf.data.container import LabelledMatrix
@@ -43,6 +43,7 @@ _SHARE = 0.9  # of lines of one length in a matrix, of cells that are no numbers
 _COUNTS = frozenset(["count", "counts", "n", "freq", "frequency", "occurrences"])
 
 
+@checks_call
 def read_tokens(
     path: str | Path,
     *,

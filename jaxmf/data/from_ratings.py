@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse
 
+from jaxmf.arguments import checks_call
 from jaxmf.data import checks
 from jaxmf.data.cell_features import CellFeatures
 from jaxmf.data.encoding import Column
@@ -30,6 +31,7 @@ class RatedCells(NamedTuple):
     times: np.ndarray | None = None
 
 
+@checks_call
 def implicit_features(train: Entries, *, of: str = "rows", sparse: bool = True) -> Features:
     """Which columns each row has a training cell in, whatever its value; or the other way about.
 
@@ -71,6 +73,7 @@ def implicit_features(train: Entries, *, of: str = "rows", sparse: bool = True) 
     return Features(scaled if sparse else scaled.toarray(), ids[0], columns=columns)
 
 
+@checks_call
 def rating_features(
     train: Entries,
     *,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxmf.arguments import check_file
+from jaxmf.arguments import check_file, checks_call
 from jaxmf.data.encoding import LineError
 from jaxmf.data.features import Features
 from jaxmf.data.headings import column_of_ids
@@ -23,6 +23,7 @@ def read_headings(path: str | Path) -> list[str]:
     return [cell.strip() for _, line in numbered_lines(path, first=True) for cell in line]
 
 
+@checks_call
 def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Columns of a .csv or .tsv file by their headings, as ids: whole numbers, else texts.
 
@@ -75,6 +76,7 @@ def columns_with_gaps(
     return result, is_gap
 
 
+@checks_call
 def read_features(
     path: str | Path,
     *,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxmf.arguments import check_file
+from jaxmf.arguments import check_file, checks_call
 from jaxmf.data import checks, dates, names
 from jaxmf.data.container import LabelledMatrix, is_sparse
 from jaxmf.data.headings import are_numbered, roles
@@ -40,6 +40,7 @@ _ANSWERS = frozenset(["", "0", "1", "true", "false", "yes", "no"])
 _PAIR, _TRIPLE = ("row", "column"), ("row", "column", "time")
 
 
+@checks_call
 def read_ones(
     path: str | Path,
     *,
@@ -190,6 +191,7 @@ def _refuse_headings(path: Path, lines: list[list[str]]) -> None:
         )
 
 
+@checks_call
 def read_series(
     path: str | Path,
     *,

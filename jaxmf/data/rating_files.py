@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxmf.arguments import check_file
+from jaxmf.arguments import check_file, checks_call
 from jaxmf.data.array_files import read_frame
 from jaxmf.data.entries import Entries
 from jaxmf.data.headings import Roles, misplaced, roles
@@ -63,6 +63,7 @@ class _Reading(NamedTuple):
     is_stated: bool  # by headings, or by whoever reads the file
 
 
+@checks_call
 def read_entries(
     path: str | Path,
     *,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxmf.arguments import check_file
+from jaxmf.arguments import check_file, checks_call
 from jaxmf.data.array_files import read_frame, read_matrix_market, read_npy, read_npz
 from jaxmf.data.container import LabelledMatrix, peel
 from jaxmf.data.headings import holds_ids, names_rows
@@ -45,6 +45,7 @@ _MOST_ANSWERS = 12  # of a question, which may be written as numbers
 _ANSWERS = frozenset(word for words in TRUTHS for word in words if len(word) > 1)
 
 
+@checks_call
 def read_matrix(
     path: str | Path,
     *,
@@ -109,7 +110,11 @@ def read_matrix(
     if recode and extension(path) not in TEXT:
         raise ValueError(f"{path}: is no text; recode is of words and codes in texts.")
     if extension(path) not in readers:
+        as_table = "In Python, pandas.read_json(path, lines=True).to_csv('data.csv', index=False)"
         remedy = {
+            ".jsonl": as_table,
+            ".ndjson": as_table,
+            ".json": as_table.replace(", lines=True", ""),
             ".xlsx": "In the spreadsheet, save it as CSV UTF-8",
             ".xls": "In the spreadsheet, save it as CSV UTF-8",
             ".ods": "In the spreadsheet, save it as CSV UTF-8",

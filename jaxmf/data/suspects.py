@@ -18,6 +18,8 @@ _TOTALS = frozenset(
 _CODES = (9.0, 88.0, 98.0, 99.0, 888.0, 998.0, 999.0, 9999.0, 99999.0)
 MOST_LEVELS = 12  # of a scale, such as stars or answers
 _COLUMN_CODES = (*(code for code in _CODES if code > 50), *(-code for code in _CODES))
+_NINE = 9  # a code among answers 1 to 4 at most, as it is a number of so much else
+_FEWEST_ANSWERS = 20  # of a column that are looked at for nines
 _LEAST_CODE = 500.0  # from which on, up or down, two cells are enough and not three
 
 
@@ -180,8 +182,8 @@ class Code(NamedTuple):
 
 
 def may_be_code(values: np.ndarray) -> np.ndarray:
-    """Which numbers are such as may stand for missing ones in a column, like -99: bool."""
-    return np.isin(values, _COLUMN_CODES)
+    """Which numbers are such as may stand for missing ones in a column, like -99 and 9: bool."""
+    return np.isin(values, (*_COLUMN_CODES, _NINE))
 
 
 def codes_by_column(columns: np.ndarray, values: np.ndarray) -> list[Code]:
@@ -191,13 +193,14 @@ def codes_by_column(columns: np.ndarray, values: np.ndarray) -> list[Code]:
     negative where no other is. Other codes do not count among these where it is twice as large as
     all that are none, as 98 and 99 are among answers 1 to 7; 88, 98 and 99 are codes only there,
     and in three cells or more. The numbers of other columns do not matter: units may differ.
+    For 9 see `_nines`.
 
     Args: columns (M,) int and values (M,) float of the observed cells.
     """
-    is_code = may_be_code(values)
+    is_code = np.isin(values, _COLUMN_CODES)
     found: dict[float, Code] = {}
     if not is_code.any():
-        return []
+        return _nines(columns, values)
     size = int(columns.max()) + 1
     rest = _ranges(columns, values, ~is_code, size)
     for code in np.unique(values[is_code]).tolist():
@@ -218,7 +221,37 @@ def codes_by_column(columns: np.ndarray, values: np.ndarray) -> list[Code]:
             nearest, side = (low[k], "below") if is_below[k] else (high[k], "above")
             column, count = int(where[k]), int(counts[where[k]])
             found[code] = Code(code, column, count, float(nearest), side, int(is_outer.sum()))
-    return list(found.values())
+    return [*found.values(), *_nines(columns, values)]
+
+
+def _nines(columns: np.ndarray, values: np.ndarray) -> list[Code]:
+    """9 where all else in a column are answers 1 to 2, 3 or 4, each of which is there.
+
+    In three cells or more, and fewer than the answers. In no column where 5 to 8 are in one of
+    numbers 1 to 10 that has a 9, as in grades; counts have zeros.
+    """
+    has_nine = np.bincount(columns[values == _NINE], minlength=int(columns.max(initial=-1)) + 1) > 0
+    where = has_nine[columns]
+    held, index = np.unique(columns[where], return_inverse=True)
+    levels = np.where(values[where] % 1 == 0, np.clip(values[where], 0, 11), 0).astype(int)
+    counts = np.bincount(12 * index + levels, minlength=12 * held.size).reshape(-1, 12)
+    is_scale = (counts[:, 0] == 0) & (counts[:, 11] == 0)
+    if (counts[is_scale, 5:_NINE] > 0).any():
+        return []
+    answers, nines = counts[:, 1:5], counts[:, _NINE]
+    # 1 and 2, and each of 3 and 4 after the one before
+    is_complete = (answers[:, 1] > 0) & (np.diff(answers > 0, axis=1).sum(axis=1) <= 1)
+    num_answers = answers.sum(axis=1)
+    is_enough = (nines >= 3) & (nines < num_answers) & (num_answers >= _FEWEST_ANSWERS)
+    found = np.flatnonzero(
+        is_scale & is_complete & (answers[:, 0] > 0) & (counts[:, 10] == 0) & is_enough
+    )
+    if not found.size:
+        return []
+    first = int(found[0])
+    highest = float(np.flatnonzero(answers[first]).max() + 1)
+    column, count = int(held[first]), int(nines[first])
+    return [Code(float(_NINE), column, count, highest, "above", found.size)]
 
 
 def _ranges(columns: np.ndarray, values: np.ndarray, kept: np.ndarray, size: int) -> np.ndarray:
@@ -240,3 +273,19 @@ def are_times(values: np.ndarray) -> bool:
 def count_lines(texts: Sequence[str]) -> bool:
     """Whether cells are the numbers of their lines, from 0 or from 1."""
     return any(list(texts) == [str(k + start) for k in range(len(texts))] for start in (0, 1))
+
+
+def are_ids(values: np.ndarray) -> bool:
+    """Whether a table (N, 2) of whole numbers has ids, such as of documents and words, as counts.
+
+    Those of documents run from 0 or 1 without a gap, and stand in order or are each about as
+    frequent, thrice or more, of ten or more; counts do neither, as large ones are rare.
+    """
+    if values.ndim != 2 or values.shape[1] != 2 or len(values) < _FEWEST_ANSWERS:
+        return False
+    first = values[:, 0]
+    ids, counts = np.unique(first, return_counts=True)
+    if ids[0] not in (0, 1) or ids.size < 3 or ids[-1] - ids[0] != ids.size - 1:
+        return False
+    is_even = ids.size >= 10 and int(counts.min()) >= max(3, int(counts.max()) / 10)
+    return is_even or bool(np.all(first[1:] >= first[:-1]))

@@ -206,10 +206,16 @@ def _content(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def _is_of_the_system(name: str) -> bool:
+    """Whether a member of an archive is a folder, or what systems put beside the files of users."""
+    parts = name.split("/")
+    return not parts[-1] or parts[-1].startswith(".") or "__MACOSX" in parts
+
+
 def _only_member(path: Path) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if not name.endswith("/")]
+            names = [name for name in archive.namelist() if not _is_of_the_system(name)]
     except (zipfile.BadZipFile, OSError) as error:
         raise ValueError(f"{path}: cannot be unpacked ({error}).") from None
     if len(names) != 1:

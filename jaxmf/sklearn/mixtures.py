@@ -149,7 +149,15 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
     def _read(self, X: object, *, reset: bool) -> np.ndarray:
         """X (N, D) float; `reset` says whether this is the fit."""
         finite: Any = "allow-nan" if self._takes_missing else True
-        return read_matrix(self, X, reset=reset, ensure_all_finite=finite)
+        try:
+            return read_matrix(self, X, reset=reset, ensure_all_finite=finite)
+        except ValueError as error:
+            first = str(error).partition("\n")[0]
+            if "NaN" not in first:
+                raise
+            raise ValueError(
+                f"{first} With family=jaxmf.IndependentColumns() the clusterer takes missing cells"
+            ) from None
 
     @property
     def _takes_missing(self) -> bool:

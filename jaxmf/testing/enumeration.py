@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxmf.arguments import checks_call
+
 
 @dataclass(frozen=True)
 class FeatureClasses:
@@ -54,6 +56,7 @@ class FeatureClasses:
         raise AssertionError("unreachable")
 
 
+@checks_call
 def enumerate_features(num_rows: int, max_features: int) -> FeatureClasses:
     """All left-ordered classes of binary matrices with at most `max_features` columns.
 
@@ -86,6 +89,7 @@ def enumerate_features(num_rows: int, max_features: int) -> FeatureClasses:
     return FeatureClasses(histories=histories, counts=counts[:, :-1], z=z)
 
 
+@checks_call
 def enumerate_partitions(num_items: int) -> np.ndarray:
     """All partitions of a set, as labels in the order in which groups appear.
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.arguments import checks_call
 from jaxmf.engine import Info
 from jaxmf.programs import jit
 from jaxmf.testing.report import LEVEL, Comparison, Report
@@ -39,6 +40,7 @@ def z_test(name: str, samples: np.ndarray, expected: float) -> Comparison:
     return Comparison(name, "mean", float(expected), found, standard_error, p_value)
 
 
+@checks_call
 def check_means(
     samples: Mapping[str, object],
     exact: Mapping[str, object],
@@ -84,6 +86,7 @@ def check_means(
     return report.require()
 
 
+@checks_call
 def check_filter(
     run_fn: Callable[[Array], Array],
     exact_log_evidence: float,
@@ -124,6 +127,7 @@ def check_filter(
 Statistics = dict[str, Array]
 
 
+@checks_call
 def check_kernel(
     kernel: Callable[..., tuple[PyTree, Info]],
     *,
@@ -210,6 +214,7 @@ def check_kernel(
     return Report(title, tuple(comparisons), level).require()
 
 
+@checks_call
 def check_prior(
     kernel: Callable[..., tuple[PyTree, Info]],
     *,

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import api, registry
+from jaxmf.arguments import checks_call
 from jaxmf.data import Dense, as_container
 from jaxmf.data.container import unchecked
 from jaxmf.engine import Algorithm, Info
@@ -68,6 +69,7 @@ class ModelReport:
         return "\n".join([*lines, str(self.joint)] if self.joint is not None else lines)
 
 
+@checks_call
 def check_model(
     model: Model,
     data: object,

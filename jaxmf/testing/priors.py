@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
 
+from jaxmf.arguments import checks_call
 from jaxmf.priors.features import RowByRowPrior
 from jaxmf.priors.partition_prior import CountCache, PartitionPrior
 from jaxmf.programs import jit
@@ -24,6 +25,7 @@ _BATCHES = np.array([0, 0, 2, 0, 1, 2, 2, 0, 1])  # of items; batch 3 is empty
 _NUM_BATCHES = 4
 
 
+@checks_call
 def check_chain_rule(prior: RowByRowPrior | PartitionPrior, *, seed: int = 0) -> Report:
     """Checks that the conditionals of a prior multiply to its density, in any order.
 

@@ -347,6 +347,16 @@ def test_the_advice_for_ids_that_stand_twice_gives_unique_ones():
     assert averaged.values.tolist() == [[1.0, 1.0], [4.0, 4.0]]
 
 
+@pytest.mark.parametrize("order", [np.arange(600), np.random.default_rng(1).permutation(600)])
+def test_ids_of_tokens_where_counts_are_meant_are_said_and_counts_go_through(order):
+    rng = np.random.default_rng(0)
+    ids = np.stack([np.repeat(np.arange(30), 20), rng.integers(0, 50, 600)], axis=1)[order]
+    with pytest.warns(UserWarning, match=r"data: .* look like ids, .*mf.Tokens.from_columns\("):
+        as_container(ids, Tokens, "data")
+    for counts in (rng.poisson(5, (600, 2)), rng.negative_binomial(1, 0.1, (600, 2))):
+        as_container(counts, Tokens, "data")
+
+
 def test_a_pair_that_stands_twice_is_one_one():
     bought = [("bo", "tea"), ("ann", "jam"), ("bo", "tea"), ("bo", "jam"), ("ann", "jam")]
     once = SparseBinary.from_pairs(list(dict.fromkeys(bought)))

@@ -165,6 +165,10 @@ def test_compressed_files(tmp_path):
         archive.writestr("folder/a.csv", text)
     check_same(tmp_path / "a.zip")
     with zipfile.ZipFile(tmp_path / "a.zip", "a") as archive:
+        for name in ("__MACOSX/", "__MACOSX/._a.csv", "b/.DS_Store"):
+            archive.writestr(name, b"")
+    check_same(tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "a.zip", "a") as archive:
         archive.writestr("b.csv", text)
     with pytest.raises(ValueError, match=r"has 2 files \(folder/a.csv, b.csv\)"):
         read_entries(tmp_path / "a.zip")

@@ -195,6 +195,22 @@ def test_codes_among_answers_are_seen_one_beside_the_other_and_are_no_grades(cod
 
 
 @pytest.mark.parametrize(
+    ("others", "is_code"),
+    [([1, 2, 3, 4], True), ([1, 2], True), ([1, 2, 4], False), ([0, 1], False)],
+)
+def test_nines_are_codes_among_answers_to_four_and_no_grades_or_counts(others, is_code):
+    answers = np.resize(others, 60).astype(float)
+    answers[::12] = 9
+    ages = np.arange(60.0) + 18
+    data = mf.Dense(np.column_stack([ages, answers]), column_names=["age", "trust"])
+    sentences = [str(a) for a in posterior(data=data, log_joint=chains()).alarms()]
+    found = [each for each in sentences if "5 cells of column 'trust' are 9, and" in each]
+    assert len(found) == is_code
+    grades = mf.Dense(np.column_stack([np.arange(60) % 9 + 1.0, answers]))
+    assert "codes" not in kinds(posterior(data=grades, log_joint=chains()))
+
+
+@pytest.mark.parametrize(
     "column",
     [
         [0, 1, 0, 9, 9, 0, 99, 99],  # counts
