@@ -3,6 +3,7 @@
 python -m benchmarks ibp --quick         a minute
 python -m benchmarks ibp --only filter   the cases whose names hold this word
 python -m benchmarks paper section-4-2   a paper's results at full size
+python -m benchmarks against v0.2.0      what got slower since
 """
 
 from __future__ import annotations
@@ -119,6 +120,30 @@ def defaults(
     """Every model without an option."""
     more = {"path": json, "again": again, "checkout": against and against.resolve()}
     run_benchmark("defaults", quick=quick, only=only, json=json, **more)
+
+
+@app.command()
+def against(
+    reference: Annotated[
+        str,
+        typer.Argument(metavar="[REF]", help="a git revision; by default the newest tag vX.Y.Z"),
+    ] = "",
+    now: Annotated[
+        str, typer.Option("--now", help="a git revision to stand for the files of this checkout")
+    ] = "",
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="pairs of runs of a case")] = 10,
+    json: Json = None,
+    only: Only = "",
+) -> None:
+    """What got slower since another version, both run in turn; code 1 where something did."""
+    os.environ.setdefault("PJRT_NPROC", "1")  # CPU seconds, which other programs hardly touch
+    from benchmarks.against import compare
+
+    try:
+        lines = compare(reference, now=now, only=only, repeats=repeats, json=json)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    raise typer.Exit(any(line.verdict == "slower" for line in lines))
 
 
 @app.command()

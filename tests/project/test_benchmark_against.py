@@ -1,0 +1,87 @@
+"""Two versions in turn: pairs, intervals, verdicts, and a line where one lacks a case."""
+
+import subprocess
+
+import pytest
+
+from benchmarks import against
+from benchmarks.against import cases, ratios, trees
+
+
+def test_pairs_are_run_a_b_b_a():
+    called = []
+    sides = (lambda: called.append("a") or 1.0), (lambda: called.append("b") or 2.0)
+    assert ratios.in_pairs(*sides, repeats=3) == [(1.0, 2.0)] * 3
+    assert called == list("abbaab")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "low", "high", "verdict"),
+    [
+        ([1.2] * 10, 1.2, 1.2, "slower"),
+        ([0.9, 1.1, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 9.0], 1.1, 1.2, "slower"),
+        ([1.0, 1.0, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2], 1.0, 1.2, ""),
+        ([1.2], 1.2, 1.2, ""),  # once is no interval
+        ([1.3], 1.3, 1.3, "slower"),
+    ],
+)
+def test_slower_is_where_the_whole_interval_is(seconds, low, high, verdict):
+    ratio = ratios.ratio_of([(1.0, now) for now in seconds])
+    assert (ratio.low, ratio.high) == (low, high)
+    assert against.Line("x", "time", ratio).verdict == verdict
+
+
+FAKE = """
+CASES = {
+    "fake/quick": lambda: lambda: print("a library talks"),
+    "fake/missing": lambda: __import__("jaxmf").no_such_name,
+}
+"""
+
+
+def test_two_versions_of_one_repository(tmp_path, monkeypatch, capsys):
+    git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    child = trees._CHILD.read_text()
+    for name, text in {
+        "jaxmf/__init__.py": "",
+        "benchmarks/__init__.py": "",
+        "benchmarks/harness.py": "def seconds(run):\n    run()\n    return 0.5\n",
+        "benchmarks/against/cases.py": FAKE,
+        "benchmarks/against/child.py": child,
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "a", "--no-verify"]):
+        subprocess.run([*git, *words], check=True)
+    monkeypatch.setattr(trees, "ROOT", tmp_path)
+    monkeypatch.setattr(trees, "_CHILD", tmp_path / "benchmarks" / "against" / "child.py")
+    monkeypatch.setattr(cases, "CASES", dict.fromkeys(["fake/quick", "fake/missing"]))
+    with pytest.raises(ValueError, match="name a revision"):
+        trees.newest_tag()
+    subprocess.run([*git, "tag", "v0.1.0"], check=True)
+    with pytest.raises(ValueError, match="no case holds 'other'; there are import/jaxmf"):
+        against.compare("", now="", only="other", repeats=2, json=None)
+    lines = against.compare("", now="", only="fake", repeats=2, json=tmp_path / "rows.json")
+    assert [(line.name, line.metric, line.verdict) for line in lines[:2]] == [
+        ("fake/quick", "time", ""),
+        ("fake/quick", "compile", ""),
+    ]
+    assert lines[0].ratio == ratios.Ratio(0.5, 0.5, 1.0, 1.0, 1.0, 2)
+    error = "AttributeError: module 'jaxmf' has no attribute 'no_such_name'"
+    assert lines[2].verdict == f"before: {error}; now: {error}"
+    assert "against v0.1.0" in capsys.readouterr().out
+    assert (tmp_path / "rows.json").exists()
+    left = subprocess.run([*git, "worktree", "list"], capture_output=True, text=True, check=True)
+    assert len(left.stdout.splitlines()) == 1
+
+
+def test_a_version_whose_process_ends_is_a_line(tmp_path, monkeypatch):
+    broken = tmp_path / "child.py"
+    broken.write_text("raise SystemExit(3)")
+    monkeypatch.setattr(trees, "_CHILD", broken)
+    side = trees.Side(tmp_path, tmp_path / "bytecode")
+    assert side.ask("open x") == {"error": "the process ended with code 3"}
+
+
+def test_cases_are_named_for_what_they_run():
+    assert {"lda/k400", "hdp-lda", "bpmf", "sparse-binary"} <= set(cases.CASES)
