@@ -114,7 +114,7 @@ def test_what_is_traced_in_the_arguments_of_a_partial_is_an_argument_of_each_cal
     np.testing.assert_array_equal(found, [[1, 1, 1], [2, 1, 1]])
 
 
-@pytest.mark.tiers(exhaustive=["bpmf", "lda"])
+@pytest.mark.tiers(exhaustive=["bpmf", "dp-mixture", "lda"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["linear-gaussian-ibp", "lda", "dp-mixture", "bpmf"])
 def test_models_run_where_jax_looks_for_leaks(name):

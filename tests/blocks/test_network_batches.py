@@ -263,7 +263,7 @@ BROKEN = {"topics": apart, "hierarchy": without_holders, "paths": without_level}
 
 
 @pytest.mark.slow
-@pytest.mark.tiers(exhaustive=["paths"])
+@pytest.mark.tiers(exhaustive=["paths", "topics"])
 @pytest.mark.parametrize("model", MODELS)
 def test_a_kernel_that_leaves_something_out_is_caught(model, monkeypatch):
     kernel = token_draw.draw

@@ -404,7 +404,7 @@ def pairs_of_paths(values, numpy):
     return (pairs[..., None] == numpy.arange(64)).astype(float)
 
 
-@pytest.mark.tiers(exhaustive=["sequential-cpu"])
+@pytest.mark.tiers(exhaustive=["parallel-gpu", "sequential-cpu"])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sweep", "platform"), [("sequential", "cpu"), ("parallel", "cpu"), ("parallel", "gpu")]

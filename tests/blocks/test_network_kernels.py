@@ -147,7 +147,7 @@ def test_concentrations_that_see_no_repeated_word_are_caught(monkeypatch):
         check("repeated words left out", *CASES["topics"])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_hierarchy_by_direct_assignment_against_enumeration():
     """All partitions of six tokens, the weights summed out over ranks of tables."""
     network = mf.Network(topic=mf.Block(mf.HDP(1.2, 0.7), by="document"), word=words("topic"))

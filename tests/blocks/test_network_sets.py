@@ -157,7 +157,7 @@ def test_sets_whose_tokens_are_weighed_each_alone_are_caught(monkeypatch):
         check_documents()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_franchise_has_the_distribution_of_direct_assignment():
     direct = mf.Network(topic=mf.Block(mf.HDP(1.2, 0.7), by="document"), word=words("topic"))
     network = mf.Network(**franchise(mf.DirichletProcess(1.2), mf.DirichletProcess(0.7)))

@@ -88,7 +88,7 @@ def test_splits_and_merges_with_one_particle_against_enumeration(monkeypatch):
     check_partitions(blocks(PITMAN_YOR), FIVE)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_partitions_without_a_likelihood_are_those_of_the_prior():
     same = Tokens({"word": np.zeros(5, int)}, {"word": 1})
     nothing = observed(mf.DirichletMultinomial(1, 0.5), "group")

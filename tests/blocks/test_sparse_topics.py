@@ -108,7 +108,7 @@ def test_a_step_leaves_the_joint_distribution_as_it_is(name):
     check_joint(name)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_token_that_is_not_taken_out_first_is_caught_by_the_joint_distribution(monkeypatch):
     monkeypatch.setattr(sparse._Sweep, "moved", left_in(sparse._Sweep.moved))
     with pytest.raises(AssertionError, match="pairs of topic"):

@@ -161,7 +161,7 @@ NEVER_LEARNED = {"weight_shape", "weight_rate", "base_rate"}  # of counts, the e
 SHOWN = ("noisy-or-ibp", "hdp", "bpmf")
 # Networks whose hyperparameters and start are those of the others: before a release.
 FURTHER = {"mixture-of-gaussians", "flexible-mixture", "dcm", "hfp", "bi-hdp", "urp"}
-FURTHER |= {"multi-lda", "multi-hdp", "bi-lda", "network"}
+FURTHER |= {"lda", "pam", "multi-lda", "multi-hdp", "bi-lda", "network"}
 
 
 def narrow(entry):

@@ -62,7 +62,7 @@ def test_a_sweep_against_enumeration(num_groups, monkeypatch):
     check_against_enumeration(f"{num_groups} groups")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_sweep_of_a_single_word_leaves_the_prior_as_it_is():
     words = mf.Block(mf.DirichletMultinomial(1, 0.4), by="topic", observed=True)
     data = Tokens(COLUMNS | {"word": [0] * 6}, {"document": 4, "word": 1})

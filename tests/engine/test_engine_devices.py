@@ -139,6 +139,7 @@ spread(1, "particle")
 """
 
 
+@pytest.mark.tiers(exhaustive=["16-PJRT_NPROC=17"])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("threads", "answer"), [(1, "PJRT_NPROC=17"), (16, "PJRT_NPROC=17"), (17, "ended")]

@@ -40,7 +40,7 @@ def look(monkeypatch):
     return lambda function: monkeypatch.setitem(LOOK, "now", function)
 
 
-@pytest.mark.tiers(slow=["1-15", "2-2"], exhaustive=["2-15"])
+@pytest.mark.tiers(slow=["2-2"], exhaustive=["1-15", "2-15"])
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("num_chains", [1, 2])
 def test_a_signal_reaches_a_run_whose_steps_became_slow_by_growth(

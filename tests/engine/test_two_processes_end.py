@@ -101,7 +101,7 @@ def test_where_one_process_is_asked_to_stop_both_end_with_a_checkpoint(asked, wh
     assert_beginning(folder, whole)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_is_wrong_with_the_folder_ends_both(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with started(RUN, str(tmp_path), "5", "fast") as processes:

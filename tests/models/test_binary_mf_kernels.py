@@ -80,6 +80,7 @@ def test_the_whole_step_quickly():
         "several-gaussian",
         "several-logistic",
         "several-poisson",
+        "singletons-gaussian",
         "singletons-logistic",
         "singletons-poisson",
     ]
@@ -205,7 +206,7 @@ def test_singleton_weights_from_the_prior_are_caught(monkeypatch):
     must_fail(Setup(model), move(model, "singletons"), **LONGER)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_proposals_that_are_always_accepted_are_caught(monkeypatch):
     """Features of one row alone of the logistic model from the prior, the likelihood forgotten."""
     monkeypatch.setattr(

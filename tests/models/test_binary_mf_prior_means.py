@@ -34,7 +34,7 @@ def test_the_whole_step_with_a_matrix_of_prior_means(likelihood, weights, diagon
     Setup(model, collapsed=weights == "collapsed").check(whole_step(model, weights=weights))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_weights_drawn_by_rows_with_a_matrix_of_prior_means(monkeypatch):
     monkeypatch.setattr(weight_moves, "MOST_PAIRS", 0)
     model = make("gaussian", priors=FINITE, hyperparameters=MATRIX)

@@ -40,8 +40,8 @@ def model_of(name, prior=FINITE):
     return mf.FeatureModel(likelihood=likelihood, feature_prior=feature_prior, prior=prior)
 
 
-# Gaussian cells and the noisy-OR have whole steps in test_feature_model_sampler.py; zeros and ones
-# differ from those of the probit in their density alone.
+# They differ in the density of a cell alone, which test_cell_likelihoods.py holds; likelihoods with
+# learned numbers have whole steps in test_feature_model_sampler.py.
 @pytest.mark.tiers(
     exhaustive=[
         "bernoulli",
@@ -51,9 +51,9 @@ def model_of(name, prior=FINITE):
         "ordinal",
         "poisson",
         "probit",
+        "student t",
     ]
 )
-@pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTS)
 def test_the_whole_step_with_a_likelihood_object(name):
     Setup(model_of(name)).check(key=47, num_replicates=4_096, num_steps=6)

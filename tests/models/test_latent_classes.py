@@ -122,7 +122,7 @@ def test_cells_of_new_rows_have_probabilities(post):
         post.probabilities(cells, new_rows=new, unknown="prior")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_new_users_have_probabilities_of_their_ratings():
     rows, columns = np.divmod(np.arange(40), 5)
     data = mf.Entries(rows, columns, 1.0 + (rows + columns) % 5, (8, 5))
@@ -165,7 +165,7 @@ def test_a_wrong_category_is_one_error_where_models_are_compared(classes):
     assert set(np.unique(np.abs(compared.differences["normal"]))) <= {0.0, 1.0}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_report_says_how_many_categories_were_right(classes, tmp_path):
     page = tmp_path / "report.html"
     classes.report(page, truth=TRUTH[QUESTIONS])

@@ -133,7 +133,9 @@ def test_the_default_sweep_quickly():
     check_case(PROCESS, "collapsed", num_chains=2_000, num_steps=20, max_standard_error=0.01)
 
 
-@pytest.mark.tiers(exhaustive=["-collapsed-1", "-parallel-0", "-parallel-1", "-whole_rows-"])
+@pytest.mark.tiers(
+    exhaustive=["-collapsed-0", "-collapsed-1", "-parallel-0", "-parallel-1", "-whole_rows-"]
+)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "sweep", "num_steps"),

@@ -99,7 +99,7 @@ def step_kernel(model, sweep):
     return lambda key, state, data: step(key, state, data, jnp.asarray(1.0))
 
 
-@pytest.mark.tiers(exhaustive=["collapsed-False", "parallel-True"])
+@pytest.mark.tiers(exhaustive=["collapsed-False", "collapsed-True", "parallel-True"])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sweep", "missing"),
@@ -112,7 +112,7 @@ def test_a_sweep_alone(sweep, missing):
     setup.check(sweep_kernel(model, sweep), key=jax.random.key(19))
 
 
-@pytest.mark.tiers(exhaustive=["collapsed", "parallel"])
+@pytest.mark.tiers(exhaustive=["collapsed", "parallel", "whole_rows"])
 @pytest.mark.slow
 @pytest.mark.parametrize("sweep", ["collapsed", "parallel", "whole_rows"])
 def test_a_sweep_of_the_finite_model(sweep):
@@ -120,7 +120,7 @@ def test_a_sweep_of_the_finite_model(sweep):
     Setup(model).check(sweep_kernel(model, sweep), key=jax.random.key(20))
 
 
-@pytest.mark.tiers(exhaustive=["{'num_features': 4}"])
+@pytest.mark.tiers(exhaustive=["{'bias': True}", "{'num_features': 4}"])
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"bias": True}, {"num_features": 4}], ids=str)
 def test_the_update_of_hyperparameters_alone(settings):
@@ -210,7 +210,9 @@ def test_a_wrong_rate_of_new_features_is_caught():
     must_fail(Setup(model, capacity=20), kernel)
 
 
-@pytest.mark.tiers(exhaustive=["RowItselfCounted-whole_rows", "WrongRate-parallel"])
+@pytest.mark.tiers(
+    exhaustive=["RowItselfCounted-collapsed", "RowItselfCounted-whole_rows", "WrongRate-parallel"]
+)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("twin", "sweep"),

@@ -36,6 +36,7 @@ UNITS = [(1, 0), (1e-8, 0), (1e8, 0), (1, 1e4), (1e-3, 1e8), (1e4, -1e8)]
     exhaustive=[
         "given-an outlier",
         "given-collinear",
+        "given-constant",
         "given-integers",
         "given-normal",
         "given-one column constant",

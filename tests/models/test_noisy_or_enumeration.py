@@ -155,11 +155,12 @@ def test_the_likelihood_with_activity_summed_out():
     )
 
 
-@pytest.mark.tiers(exhaustive=["-parallel--0", "-parallel--1", "-sequential--"])
+@pytest.mark.tiers(exhaustive=["-step--1", "-parallel--0", "-parallel--1", "-sequential--"])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "kind", "num_steps", "standard_error"),
     [
+        (MISSING, "step", 100, 2 * STANDARD_ERROR),
         (MISSING, "step", 340, STANDARD_ERROR),
         (PROCESS, "parallel", 150, 2 * STANDARD_ERROR),
         (FINITE, "sequential", 150, 2 * STANDARD_ERROR),

@@ -273,7 +273,7 @@ def must_fail(setup, kernel, **options):
     print(caught.value)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_forgetting_singletons_is_caught(monkeypatch):
     """The causes of this row alone dropped before its bits are drawn, their count forgotten."""
     right = sequential.scan_bits

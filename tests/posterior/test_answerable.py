@@ -27,7 +27,7 @@ ASKED = {
 }
 EXAMPLES = [entry.name for entry in registry.ENTRIES]
 QUICK = ["linear-gaussian-ibp", "lda"]
-SLOW = ["bpmf", "dp-mixture", "hdp", "noisy-or-ibp"]
+SLOW = ["bpmf", "dp-mixture"]
 
 
 def indicator(post):

@@ -321,7 +321,7 @@ def test_recommended_are_the_best_of_what_a_user_has_not_rated(rated):
     assert (np.sort(of_all.columns[0]) == np.arange(20)).all()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_recommendations_of_zeros_and_ones_leave_out_the_ones_alone(fitted):
     ones = GENERATOR.random((6, 5)) < 0.5
     data = mf.Entries.from_array(ones.astype(float))

@@ -316,10 +316,11 @@ def test_dtypes_are_kept(entry, method, x64):
 
 
 @pytest.mark.tiers(
-    slow=["bpmf/sample", "noisy-or-ibp/sample"],
+    slow=["noisy-or-ibp/sample"],
     exhaustive=[
         "bi-lda/sample",
         "binary-mf/sample",
+        "bpmf/sample",
         "feature-model/particle_filter",
         "feature-model/sample",
         "hdp/sample",
@@ -466,9 +467,10 @@ def test_jit_equals_no_jit(entry, method):
 
 
 @pytest.mark.tiers(
-    slow=["binary-mf/sample", "bpmf/sample"],
+    slow=["binary-mf/sample"],
     exhaustive=[
         "bi-lda/sample",
+        "bpmf/sample",
         "feature-model/particle_filter",
         "feature-model/sample",
         "hdp/sample",
@@ -501,6 +503,7 @@ def test_a_run_cut_short_resumes_bit_for_bit(entry, method, tmp_path):
     exhaustive=[
         "bi-lda/sample",
         "binary-mf/sample",
+        "bpmf/sample",
         "feature-model/particle_filter",
         "feature-model/sample",
         "hdp/sample",

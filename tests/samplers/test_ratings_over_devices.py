@@ -195,7 +195,7 @@ with jax.set_mesh(Mesh(np.array(jax.devices()), ("data",))):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_step_on_eight_devices_leaves_the_joint_distribution_alone():
     """Broken twin: what the last device adds to sums over rows and cells left out."""
     assert run_on_eight_devices(JOINT) == ["kept", "caught"]

@@ -475,7 +475,7 @@ def test_the_move_with_the_sweep():
     Setup(model).check(after_a_sweep(model), key=jax.random.key(33))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_whole_step_with_the_move():
     model = LinearGaussianIBP(**PRIORS)
     step = model.sampler(anneal=False, split_merge=3).step

@@ -74,7 +74,7 @@ def check_swaps(model):
             np.testing.assert_allclose(joint @ matrix, joint, rtol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_swaps_leave_the_product_of_the_powered_posteriors_invariant():
     check_swaps(noise_of_normal())
 
@@ -201,7 +201,7 @@ def test_a_tempered_chain_with_missing_cells_against_enumeration():
     check_missing_cells(redraws=True)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_missing_cells_that_keep_their_values_are_caught():
     with pytest.raises(AssertionError, match="a cell missing"):
         check_missing_cells(redraws=False, num_chains=500)

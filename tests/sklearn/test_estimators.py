@@ -163,7 +163,7 @@ def test_factors_are_of_a_stated_likelihood_and_their_number_comes_first(monkeyp
 # --- one fit each: the examples of the docstrings are the fast ones -----------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_topics_of_counts():
     model = estimators.TopicModel(2, **FEW).fit(COUNTS)
     assert model.components_.shape == (2, 4)
@@ -208,7 +208,7 @@ def test_a_search_over_ratings_answers_for_users_that_a_fold_lacks():
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_clusters_of_a_mixture_and_of_as_many_as_the_data_need():
     from sklearn.datasets import load_iris
     from sklearn.metrics import adjusted_rand_score
@@ -250,7 +250,7 @@ def test_recommendations_of_baskets():
         best.set_params(binarize=0.0).score(np.eye(10))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_biclusters_of_rows_and_columns():
     # one block: two could be said in several ways
     values = 0.1 * np.random.default_rng(0).normal(size=(12, 8))
@@ -288,7 +288,7 @@ def test_clusters_of_rows_with_missing_cells():
         complete.fit(X)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_missing_cells_are_filled_by_factors_and_the_others_stay():
     rng = np.random.default_rng(0)
     truth = np.outer(rng.normal(size=40), rng.normal(size=8)) + np.arange(8)
