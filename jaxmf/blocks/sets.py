@@ -42,7 +42,8 @@ from jaxmf.engine import Info
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, Key, PyTree
 
-_LANES = 8  # tables that are weighed at once
+_LANE_BITS = 3
+_LANES = 1 << _LANE_BITS  # tables that are weighed at once
 
 
 class Problem(NamedTuple):
@@ -248,7 +249,7 @@ class _Scratch(NamedTuple):
         """
         num_rows = self.ends.shape[0]
         # positions are not negative, of which the compiler knows nothing: no division
-        num_used = jnp.minimum((num_in_use >> 3) + 1, num_rows)
+        num_used = jnp.minimum((num_in_use >> _LANE_BITS) + 1, num_rows)
 
         def weigh(index: Array, carry: PyTree) -> PyTree:
             weights, ends, total, has_new = carry

@@ -197,7 +197,7 @@ def read_cells(
     from jaxmf.data import Dense, read_columns
     from jaxmf.data.headed_tables import read_headings
     from jaxmf.data.headings import roles
-    from jaxmf.data.text_tables import is_number
+    from jaxmf.data.text_tables import is_numeric
 
     sides = ("row", "column")
     names = names or (data.row_names, data.column_names)
@@ -208,7 +208,7 @@ def read_cells(
     elif not any(side in headings for side in sides) and len(headings) > 1:
         # headings of one's own, such as those of the ratings: the first two columns
         for text, known in zip(headings, names, strict=False):
-            is_cell = is_number(text) if known is None else text in set(map(str, known.tolist()))
+            is_cell = is_numeric(text) if known is None else text in set(map(str, known.tolist()))
             if is_cell:
                 raise ValueError(
                     f"{path}: its first line is {headings}, a cell; write a line of headings above "

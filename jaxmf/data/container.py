@@ -20,7 +20,7 @@ from jaxmf.data.text_tables import (
     TRUTHS,
     are_written_values,
     have_decimal_commas,
-    is_number,
+    is_numeric,
 )
 from jaxmf.types import Names
 
@@ -310,7 +310,7 @@ def _bad_column(frame: pd.DataFrame, odd: list[int], also: str) -> str:
             ".str.replace(',', '.').astype(float), or read the file with "
             "pandas.read_csv(path, decimal=',') or jaxmf.data.read_matrix(path)."
         )
-    if not all(map(is_number, texts)) and are_written_values(texts):
+    if not all(map(is_numeric, texts)) and are_written_values(texts):
         return (
             f"{what} Its texts are numbers as people write them, which pandas.to_numeric does not "
             f"take: df[{label!r}].str.replace(',', '').astype(float) where commas separate "
@@ -326,7 +326,7 @@ def _bad_column(frame: pd.DataFrame, odd: list[int], also: str) -> str:
             f"{what} Answers become numbers, and all else missing, by "
             f"{changed}{these}.map({answers}.get)."
         )
-    if not first and _is_numeric(column):
+    if not first and _is_numeric_column(column):
         return (
             f"column {label!r} has dtype {column.dtype}, numbers are needed. Its values are "
             "numbers: df.astype(float) has them as such."
@@ -349,7 +349,7 @@ def _bad_column(frame: pd.DataFrame, odd: list[int], also: str) -> str:
     )
 
 
-def _is_numeric(column: pd.Series) -> bool:
+def _is_numeric_column(column: pd.Series) -> bool:
     """Whether a column of objects has nothing but numbers, and missing cells."""
     try:
         column.astype(float)
@@ -364,7 +364,7 @@ def _positions_of_words(column: pd.Series) -> list[int]:
     words = [
         position
         for position, cell in enumerate(cells)
-        if isinstance(cell, str) and cell.strip().lower() not in MISSING and not is_number(cell)
+        if isinstance(cell, str) and cell.strip().lower() not in MISSING and not is_numeric(cell)
     ]
     known = [cell for cell in cells if isinstance(cell, (str, int, float)) and cell == cell]
     return words if 2 * len(words) < len(known) else []

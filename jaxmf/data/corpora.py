@@ -22,7 +22,7 @@ from jaxmf.data.text_tables import (
     MISSING,
     as_number,
     extension,
-    is_number,
+    is_numeric,
     is_text,
     numbered_lines,
     stripped_lines,
@@ -193,7 +193,7 @@ def _is_list(path: Path) -> bool:
         refuse_twice(path, lines[0])
     body = lines if kinds_of(lines[0]) is None or len(lines) == 1 else lines[1:]
     cells = [cell for line in body for cell in line if cell.lower() not in MISSING]
-    count = sum(map(is_number, cells))
+    count = sum(map(is_numeric, cells))
     widths = [len(line) for line in lines]
     if len(lines) >= _FEW and max(map(widths.count, {*widths})) < _SHARE * len(lines):
         return True
@@ -302,7 +302,7 @@ def _column_of_texts(path: Path, headings: list[str]) -> Tokens | None:
     index = headings.index(texts[0])
     known = [k for k, heading in enumerate(headings) if heading.lower() in (*_DOCUMENTS, "id")]
     lines = [line for line in stripped_lines(path)[0][1:] if len(line) == len(headings)]
-    if all(is_number(line[index]) for line in lines):
+    if all(is_numeric(line[index]) for line in lines):
         return None  # a matrix of counts that has the word `text`
     return _words_of(
         [line[index] for line in lines],

@@ -29,7 +29,7 @@ from jaxmf.data.table_columns import (
     warn_roles,
     written,
 )
-from jaxmf.data.text_tables import Recode, is_number, is_text, numbered_lines
+from jaxmf.data.text_tables import Recode, is_numeric, is_text, numbered_lines
 from jaxmf.user_warnings import warn
 
 FORMS = ("pairs", "baskets", "matrix")
@@ -228,7 +228,7 @@ def read_series(
     width = len(first) if is_known or headings else 3
     lines = [[line[index] for index in indices] if len(line) == width else line for line in lines]
     if headings is None:
-        headings = len(lines[0]) == 3 and not is_number(lines[0][2])
+        headings = len(lines[0]) == 3 and not is_numeric(lines[0][2])
         headings &= dates.days(np.array(lines[0][-1:])) is None
     if headings and use_columns is None:
         refuse_twice(path, first, indices, num_named=3)
@@ -238,14 +238,14 @@ def read_series(
         warn(f"{path}: its times are dates; they are read as days since 1970-01-01.")
         texts = [[*line[:2], repr(day)] for line, day in zip(texts, days.tolist(), strict=True)]
     for row, column, time in texts:
-        if not is_number(time) or not np.isfinite(float(time)):
+        if not is_numeric(time) or not np.isfinite(float(time)):
             raise ValueError(
                 f"{path}: the time {time!r} of row {row!r}, column {column!r} is no number and "
                 "no date such as 2024-12-31 or 31.12.2024; write all as one of the two. (Where day "
                 "and month cannot be distinguished, write 2024-12-31.)"
             )
     for position, word in enumerate(("rows", "columns") * (not is_known)):
-        known = [float(line[position]) for line in texts if is_number(line[position])]
+        known = [float(line[position]) for line in texts if is_numeric(line[position])]
         if len(known) == len(texts) > 2 and are_times(np.array(known)):
             raise ValueError(
                 f"{path}: the ids of {word} look like times ({texts[0][position]}). Give headings "
@@ -426,7 +426,7 @@ def _guessed_form(path: Path, lines: list[list[str]]) -> str:
         )
     # the first of several lines may hold headings
     are_numeric = all(
-        is_number(cell) or cell.lower() in ("true", "false")
+        is_numeric(cell) or cell.lower() in ("true", "false")
         for line in full[1:] or full
         for cell in line
     )
@@ -478,7 +478,7 @@ def _is_table(lines: list[list[str]]) -> bool:
     columns = [set(column) for column in zip(*lines[1:], strict=True)]
     there = set().union(*columns)
     is_like_one = sum(map(len, columns)) == len(there) or not there & set(lines[0])
-    return len(lines) > 10 and is_like_one and not all(map(is_number, lines[1]))
+    return len(lines) > 10 and is_like_one and not all(map(is_numeric, lines[1]))
 
 
 def _without_numbered_headings(

@@ -43,7 +43,7 @@ from jaxmf.data.text_tables import (
     Recode,
     as_number,
     extension,
-    is_number,
+    is_numeric,
     is_text,
     recode_option,
     recoded,
@@ -260,25 +260,25 @@ def _reading(
             )
         row, column, value = order[:3]
         found = Roles(row, column, value, order[3] if len(order) == 4 else None, is_named=True)
-        has_headings = bool(set(use) & set(first)) or not is_number(first[value])
+        has_headings = bool(set(use) & set(first)) or not is_numeric(first[value])
         return _Reading(found, has_headings, is_stated=True)
-    if roles(first) is not None or not is_number(first[2]):
+    if roles(first) is not None or not is_numeric(first[2]):
         refuse_twice(path, first, num_named=3)
     named = roles(first)
     if named is not None:
         return _Reading(named, True, is_stated=True)
     held = held_by(lines)[:3]
     if not held:
-        return _Reading(Roles(0, 1, 2, None, False), not is_number(first[2]), is_stated=False)
+        return _Reading(Roles(0, 1, 2, None, False), not is_numeric(first[2]), is_stated=False)
     has_times = {"dates", "seconds since 1970"} & set(held[:2])
     seen = None
     if has_times or held[2] != "numbers" or misplaced(first) is not None:
         seen = roles_by_content(lines)
     if seen is not None:
         warn_roles(path, first, seen)
-        return _Reading(seen, not is_number(first[seen.value or 0]), is_stated=True)
+        return _Reading(seen, not is_numeric(first[seen.value or 0]), is_stated=True)
     _refuse_unclear(path, lines, held)
-    return _Reading(Roles(0, 1, 2, None, False), not is_number(first[2]), is_stated=False)
+    return _Reading(Roles(0, 1, 2, None, False), not is_numeric(first[2]), is_stated=False)
 
 
 def _refuse_unclear(path: Path, lines: list[list[str]], held: Sequence[str]) -> None:
@@ -286,9 +286,9 @@ def _refuse_unclear(path: Path, lines: list[list[str]], held: Sequence[str]) -> 
 
     A few slips among numbers are left to `_check_cells`. Args: held: what the first three hold.
     """
-    odd = None if is_number(lines[0][2]) else misplaced(lines[0])
+    odd = None if is_numeric(lines[0][2]) else misplaced(lines[0])
     texts = [line[2] for line in lines if line[2].lower() not in MISSING]
-    if odd is None and (not texts or any(map(is_number, texts))) and "dates" not in held[:2]:
+    if odd is None and (not texts or any(map(is_numeric, texts))) and "dates" not in held[:2]:
         return
     guess = likely(lines)
     remedy = f"Name the row, the column and the value ({as_option(guess)})"
@@ -369,7 +369,7 @@ def _check_cells(
                     "file. Give it one, or leave the line out."
                 )
         text = line[2]
-        if text.lower() in MISSING or (is_number(text) and math.isfinite(as_number(text))):
+        if text.lower() in MISSING or (is_numeric(text) and math.isfinite(as_number(text))):
             continue
         heading = "" if headings is None else f" ({headings[2]!r})"
         raise ValueError(
@@ -396,10 +396,10 @@ def _without_total(path: Path, lines: list[list[str]]) -> list[list[str]]:
     """Lines without a last one that holds the sum, or the mean, of all others, or has no ids."""
     lines = without_last_line_of_no_ids(path, lines, (0, 1))
     last = lines[-1]
-    if len(lines) < 3 or not is_total(last[0]) or not is_number(last[2]):
+    if len(lines) < 3 or not is_total(last[0]) or not is_numeric(last[2]):
         return lines
     others = [
-        as_number(x[2]) for x in lines[:-1] if x[2].lower() not in MISSING and is_number(x[2])
+        as_number(x[2]) for x in lines[:-1] if x[2].lower() not in MISSING and is_numeric(x[2])
     ]
     means = (sum(others), sum(others) / max(len(others), 1))
     if not any(math.isclose(as_number(last[2]), each, rel_tol=1e-6) for each in means):

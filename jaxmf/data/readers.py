@@ -31,7 +31,7 @@ from jaxmf.data.text_tables import (
     as_number,
     equal_lines,
     extension,
-    is_number,
+    is_numeric,
     recode_option,
     recoded,
     without_parentheses,
@@ -301,7 +301,7 @@ def _are_headings(path: Path, first: list[str], body: list[list[str]]) -> bool:
     if len(steps) < 1 or steps[0] <= 0 or np.ptp(steps) > 0 or not _are_texts(below):
         return False
     cells = {cell.strip() for line in body for cell in line[1:]}
-    values = [as_number(cell) for cell in cells if cell.lower() not in MISSING and is_number(cell)]
+    values = [as_number(cell) for cell in cells if cell.lower() not in MISSING and is_numeric(cell)]
     beyond = (
         values != []
         and all(1500 <= int(each) <= 2100 for each in whole)
@@ -322,7 +322,7 @@ def _are_headings(path: Path, first: list[str], body: list[list[str]]) -> bool:
 
 def _is_cell(text: str) -> bool:
     """Whether a cell is a number or missing."""
-    return text.strip().lower() in MISSING or is_number(text)
+    return text.strip().lower() in MISSING or is_numeric(text)
 
 
 def _cell_error(
@@ -351,7 +351,7 @@ def _cell_error(
     numeric = [
         each
         for each, known in zip(columns, there, strict=True)
-        if 2 * sum(map(is_number, known)) > len(known)
+        if 2 * sum(map(is_numeric, known)) > len(known)
     ]
     if columns[column] in numeric:
         slips = {_short(text) for each in numeric for text in each if not _is_cell(text)}

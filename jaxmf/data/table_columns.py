@@ -12,7 +12,7 @@ from jaxmf.arguments import meant
 from jaxmf.data.dates import are_dates
 from jaxmf.data.headings import Roles, are_called_ids, assign_roles, kinds_of
 from jaxmf.data.suspects import are_times, count_lines
-from jaxmf.data.text_tables import MISSING, as_number, is_number
+from jaxmf.data.text_tables import MISSING, as_number, is_numeric
 from jaxmf.user_warnings import warn
 
 _LINES_SEEN = 1_000  # by which it is seen what a column holds
@@ -214,7 +214,7 @@ def what_is_held(cells: Sequence[str]) -> str:
     there = [cell for cell in cells if cell.lower() not in MISSING]
     if not there:
         return "nothing"
-    values = np.array([as_number(cell) for cell in there if is_number(cell)])
+    values = np.array([as_number(cell) for cell in there if is_numeric(cell)])
     if values.size >= _SHARE * len(there):  # others are slips
         if len(there) >= 10 and count_lines(there):
             return "numbers of lines"

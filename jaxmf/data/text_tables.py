@@ -478,7 +478,7 @@ def _without_empty_columns(path: Path, lines: list[list[str]]) -> list[list[str]
     return [line[:width] for line in lines]
 
 
-def is_number(text: str) -> bool:
+def is_numeric(text: str) -> bool:
     """Whether a cell of a text file is a number, or empty."""
     try:
         as_number(text or "nan")

@@ -150,44 +150,54 @@ def predict_columns(
     **options: Any,
 ) -> Prediction:
     """Cells of new columns: they are cells of new rows of the transposed posterior."""
-    turned = transposed.posterior(posterior)
+    turned, unknown = transposed.posterior(posterior), options["unknown"]
     if features is not None:
         transposed.with_row_features(turned.model, features, "column_features")
-    new = None
-    if new_columns is not None:
-        new = transposed.transpose(as_container(new_columns, Entries, "new_columns"))
-        unknown = options["unknown"]
-        if unknown == "prior":
-            raise ValueError(
-                'unknown="prior": is of cells; rows of new columns are dropped: "drop"'
-            )
-        new = new.align_columns(turned.data, argument="new_columns", word="row", unknown=unknown)
+    new = None if new_columns is None else _turned_columns(turned, new_columns, unknown)
     if cells is not None:
         rows = transposed.rows_without_cells(turned, features, new)
         assert rows is not None  # one of new_columns and features is passed
-        drop = options["unknown"] == "drop"
-        cells = Positions(*read_cells(cells, transposed.transpose(rows), drop=drop)[::-1])
-    taken = transposed.units_of_new(posterior.model, new)
-    if taken is not None and new is not None:
-        where = np.asarray(new.rows)
-        values = (np.asarray(new.values, float) - taken[0][where]) / taken[1][where]
-        new = bare(Entries, **vars(new) | {"values": values.astype(new.values.dtype)})
+        read = read_cells(cells, transposed.transpose(rows), drop=unknown == "drop")
+        cells = Positions(read.columns, read.rows)
+    units = transposed.units_of_new(posterior.model, new)
+    if units is not None and new is not None:
+        new = _in_units(new, *units)
     found = predict(turned, cells, new_rows=new, row_features=features, **options)
-    if taken is not None:
-        offset, unit = taken[0][found.rows], taken[1][found.rows]
-        found = dataclasses.replace(
-            found,
-            mean=found.mean * unit + offset,
-            sd=found.sd * unit,
-            quantiles=found.quantiles * unit + offset,
-            draws=(found.draws * unit + offset).astype(found.draws.dtype),
-        )
+    if units is not None:
+        found = _from_units(found, *units)
     return dataclasses.replace(
         found,
         rows=found.columns,
         columns=found.rows,
         row_names=found.column_names,
         column_names=found.row_names,
+    )
+
+
+def _turned_columns(turned: Draws, new_columns: object, unknown: str) -> Entries:
+    """New columns as new rows of the transposed posterior, with its columns."""
+    new = transposed.transpose(as_container(new_columns, Entries, "new_columns"))
+    if unknown == "prior":
+        raise ValueError('unknown="prior": is of cells; rows of new columns are dropped: "drop"')
+    return new.align_columns(turned.data, argument="new_columns", word="row", unknown=unknown)
+
+
+def _in_units(new: Entries, offsets: np.ndarray, units: np.ndarray) -> Entries:
+    """Cells of new rows with offsets and units (N,), in these units."""
+    rows = np.asarray(new.rows)
+    values = (np.asarray(new.values, float) - offsets[rows]) / units[rows]
+    return bare(Entries, **vars(new) | {"values": values.astype(new.values.dtype)})
+
+
+def _from_units(found: Prediction, offsets: np.ndarray, units: np.ndarray) -> Prediction:
+    """A prediction that was made in the offsets and units (N,) of rows."""
+    offset, unit = offsets[found.rows], units[found.rows]
+    return dataclasses.replace(
+        found,
+        mean=found.mean * unit + offset,
+        sd=found.sd * unit,
+        quantiles=found.quantiles * unit + offset,
+        draws=(found.draws * unit + offset).astype(found.draws.dtype),
     )
 
 

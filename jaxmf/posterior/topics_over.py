@@ -12,6 +12,7 @@ from jaxmf.answers import Answer, long_table
 from jaxmf.arguments import check_count, check_numbers
 from jaxmf.data.dates import DATES, are_dates, microseconds
 from jaxmf.data.names import is_missing_id, series_as_mapping
+from jaxmf.data.text_tables import is_numeric
 from jaxmf.posterior.document_topics import documents_of, mean_and_sd
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import DocumentCounts, MatchedTopics, match, topic_blocks
@@ -164,7 +165,7 @@ def _groups(values: object) -> tuple[np.ndarray | None, np.ndarray | None]:
     if not known or not all(isinstance(cell, str) for cell in known):
         return None, None
     names, found = np.unique(np.array(known), return_inverse=True)
-    if are_dates(names.tolist()) or all(map(_is_numeric, names.tolist())):
+    if are_dates(names.tolist()) or all(map(is_numeric, names.tolist())):
         raise ValueError(
             f"values: are texts such as {names[0].item()!r}, which are names of groups; make them "
             "numbers or dates (pandas.to_numeric, pandas.to_datetime)"
@@ -172,14 +173,6 @@ def _groups(values: object) -> tuple[np.ndarray | None, np.ndarray | None]:
     positions = np.full(is_there.size, np.nan)
     positions[is_there] = found
     return positions, names
-
-
-def _is_numeric(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _bins(covariate: np.ndarray, num_bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

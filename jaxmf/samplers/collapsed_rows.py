@@ -25,6 +25,7 @@ from jaxmf.samplers.feature_layout import FeaturePrior, RowPrior, row_prior, wri
 from jaxmf.types import Array, Key, PyTree
 
 _ROWS_A_BLOCK = 128
+_LESS_THAN_ONE = 0.5  # counts are whole, but floats of sums and differences
 
 
 class DrawnRow(NamedTuple):
@@ -196,7 +197,7 @@ def _update_row(
     counts = block.counts - leaving
     conditional = row_prior(prior, counts, num_rows, num_fixed=num_fixed)
     conditional = conditional._replace(movable=conditional.movable & here)
-    empty = counts < 0.5
+    empty = counts < _LESS_THAN_ONE
 
     def others(no: Array) -> tuple[Array, Array]:
         is_other = no | (jnp.arange(block.z.shape[0]) != index)

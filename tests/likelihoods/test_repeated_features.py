@@ -7,6 +7,8 @@ import pytest
 
 from jaxmf.likelihoods import gaussian
 from jaxmf.likelihoods.spectrum import marginal_change, power_change
+from jaxmf.samplers.feature_layout import Scales
+from jaxmf.samplers.parallel_sweep import draw_features
 
 GENERATOR = np.random.default_rng(0)
 Z = GENERATOR.random((60, 8)) < 0.4
@@ -54,3 +56,13 @@ def test_draws_of_features_have_their_mean_and_covariance(noise_scale):
     np.testing.assert_allclose(mean, np.linalg.solve(penalised, z.T @ x), atol=2e-3)
     covariance = noise_scale**2 * np.linalg.inv(penalised)
     np.testing.assert_allclose(root @ root.T, covariance, atol=1e-4)
+
+
+def test_a_parallel_sweep_draws_repeated_features_next_to_no_noise():
+    """Before, the Cholesky factor was NaN there too, and all that followed."""
+    z = np.tile(Z, (200, 1)).astype(np.float32)
+    noise = GENERATOR.normal(size=(len(z), 4))
+    x = (z @ Y + 0.01 * noise).astype(np.float32)
+    scales = Scales(jnp.float32(0.01), jnp.float32(1.0))
+    y = jax.jit(draw_features)(jax.random.key(0), z.T @ z, z.T @ x, scales)
+    np.testing.assert_allclose(np.std(x - z @ y), 0.01, rtol=0.05)

@@ -292,7 +292,7 @@ def tempered_kernel(model, *, collapsed, **options):
 
     def kernel(key, state, data):
         factor = jnp.asarray(NOISE_FACTOR)
-        powers = {"noise_factor": factor, "power": factor**-2}
+        powers = {"noise_factor": factor, "is_of_scales": True}
         return chain.tempered_step(plan, model, key, state, data, **powers)
 
     return kernel

@@ -93,8 +93,7 @@ ALLOWED = {
     "jaxmf/models/feature_model/feature_model_checks.py": {"number"},
     "jaxmf/models/feature_model/likelihood_checks.py": {"number"},
     # lines of files have numbers, cells of files are numbers or texts
-    "jaxmf/data/": {"line_number", "line_numbers", "is_number", "as_number"},
-    "jaxmf/cli/inputs.py": {"is_number"},
+    "jaxmf/data/": {"line_number", "line_numbers", "as_number"},
     "jaxmf/data/checks.py": {"number"},
     "jaxmf/data/encoding.py": {"number"},
     # the form of numbers that are not finite in files

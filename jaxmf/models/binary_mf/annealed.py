@@ -7,7 +7,7 @@ times a factor of s and b alone, which counts where s is drawn, and in the evide
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax.tree_util import Partial
@@ -17,7 +17,7 @@ from jaxmf.devices import default_platform
 from jaxmf.engine import Info
 from jaxmf.likelihoods import bilinear, plaid
 from jaxmf.likelihoods.spectrum import Spectrum, power_change
-from jaxmf.models.binary_mf import binary_mf_checks, chain, choice, density, simulation
+from jaxmf.models.binary_mf import chain, choice, density, simulation
 from jaxmf.models.binary_mf import state as states
 from jaxmf.models.binary_mf.binary_mf_spec import BinaryMFSpec
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, BinaryMFState
@@ -54,21 +54,15 @@ def annealed(
         weights = "explicit"
     options = {"weights": weights, "sweep": sweep}
     left = choice.device_options(model, options, platform=default_platform(), data=data)
-    chosen = binary_mf_checks.weights_option(model, left.get("weights", weights))
-    sweep = str(left.get("sweep", sweep))
-    num_slots = tuple(
-        model.num_slots(_capacity(model, data, sweep, side) if capacity is None else capacity, side)
-        for side in ("rows", "columns")
-    )
-    binary_mf_checks.sweep_option(model, sweep, chosen, max(num_slots))
-    plan = chain.BinaryMFPlan(
-        row_slots=num_slots[0],
-        column_slots=num_slots[1],
-        collapsed=chosen == "collapsed",
-        whole_rows=sweep == "whole_rows",
+    chosen: dict[str, Any] = {**options, **left}
+    sweep = chosen["sweep"]
+    sizes = capacity, capacity
+    if capacity is None:
+        sizes = _capacity(model, data, sweep, "rows"), _capacity(model, data, sweep, "columns")
+    plan = chain.plan_features(
+        model, weights=chosen["weights"], sweep=sweep, several=several, capacity=sizes,
         anneal=False,
-        several=binary_mf_checks.several_option(several, chosen, sweep),
-    )
+    )  # fmt: skip
     return annealed_model(
         init=Partial(init, plan, model),
         step=Partial(step, plan, model),
@@ -121,8 +115,9 @@ def step(
 ) -> tuple[BinaryMFState, Info]:
     """W where it is kept, U, V and hyperparameters, with the likelihood to a power."""
     return chain.tempered_step(
-        plan, model, key, state, model.centred(data), noise_factor=1 / jnp.sqrt(power), power=power
-    )
+        plan, model, key, state, model.centred(data), noise_factor=1 / jnp.sqrt(power),
+        is_of_scales=True,
+    )  # fmt: skip
 
 
 def measure(model: BinaryMFSpec, state: BinaryMFState, data: Dense) -> BilinearTerms:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -225,17 +225,14 @@ class BinaryMF(BinaryMFSpec):
         chosen = binary_mf_checks.weights_option(self, weights)
         if capacity is None and sweep == "whole_rows":
             capacity = 8
-        num_slots = self.num_slots(capacity, "rows"), self.num_slots(capacity, "columns")
-        binary_mf_checks.sweep_option(self, sweep, chosen, max(num_slots))
         binary_mf_checks.split_merge_option(self, split_merge)
         binary_mf_checks.start_option(self, start)
-        plan = chain.BinaryMFPlan(
-            row_slots=num_slots[0],
-            column_slots=num_slots[1],
-            collapsed=chosen == "collapsed",
-            whole_rows=sweep == "whole_rows",
+        plan = chain.plan_features(
+            self, weights=chosen, sweep=sweep, several=several, capacity=(capacity, capacity),
             anneal=bool(anneal) and start == "prior",
-            several=binary_mf_checks.several_option(several, chosen, sweep),
+        )  # fmt: skip
+        plan = replace(
+            plan,
             split_merge=split_merge,
             start=start,
             change_basis=binary_mf_checks.change_basis_option(self, change_basis, chosen),

@@ -62,6 +62,33 @@ class BinaryMFPlan:
     bases_normal: int = 0
 
 
+def plan_features(
+    model: BinaryMFSpec,
+    *,
+    weights: str | None,
+    sweep: str,
+    several: int | None,
+    capacity: tuple[int | None, int | None],
+    anneal: bool,
+) -> BinaryMFPlan:
+    """The plan of the sweeps over U and V, without further moves.
+
+    Raises TypeError, ValueError: options that the model does not have.
+    """
+    chosen = binary_mf_checks.weights_option(model, weights)
+    row_slots = model.num_slots(capacity[0], "rows")
+    column_slots = model.num_slots(capacity[1], "columns")
+    binary_mf_checks.sweep_option(model, sweep, chosen, max(row_slots, column_slots))
+    return BinaryMFPlan(
+        row_slots=row_slots,
+        column_slots=column_slots,
+        collapsed=chosen == "collapsed",
+        whole_rows=sweep == "whole_rows",
+        anneal=anneal,
+        several=binary_mf_checks.several_option(several, chosen, sweep),
+    )
+
+
 def init(plan: BinaryMFPlan, model: BinaryMFSpec, key: Key, data: Dense) -> BinaryMFState:
     """U, V and W from the prior; scales that have priors start from the spread of the data."""
     data = model.centred(data)
@@ -151,10 +178,6 @@ def step(
             state,
         )
     direction = _direction(model, data, progress)
-    noise_factor = _noise_factor(state, progress, direction)
-    power = None
-    if state.x is not None:
-        power = 1 / jnp.square(noise_factor)
 
     def mend(state: BinaryMFState) -> BinaryMFState:
         state = _keep_features(
@@ -162,8 +185,12 @@ def step(
         )
         return _move_to_front(model, state, progress)
 
-    powers: dict[str, Any] = {"noise_factor": noise_factor, "power": power}
-    state, info = tempered_step(plan, model, key, state, data, mend=mend, **powers)
+    state, info = tempered_step(
+        plan, model, key, state, data,
+        noise_factor=_noise_factor(state, progress, direction),
+        is_of_scales=state.x is not None,
+        mend=mend,
+    )  # fmt: skip
     return _bounded(model, state, data, progress), info
 
 
@@ -198,21 +225,22 @@ def tempered_step(
     data: Dense,
     *,
     noise_factor: Array | float,
-    power: Array | None = None,
+    is_of_scales: bool = False,
     mend: Callable[[BinaryMFState], BinaryMFState] = lambda state: state,
 ) -> tuple[BinaryMFState, Info]:
     """Every kernel once, with the likelihood of observed cells to the power 1 / noise_factor^2.
 
-    The posterior with that likelihood is left invariant where `power` says the same and nothing is
-    mended. Imputed cells have the noise that the sweeps see, and no part in the noise scale.
+    The posterior with that likelihood is left invariant where `is_of_scales` and nothing is mended.
+    Imputed cells have the noise that the sweeps see, and no part in the noise scale.
 
     Args:
       data: about the offset.
       noise_factor: multiplies the noise scale in the sweeps over U and V.
-      power: of the likelihood where W and the hyperparameters are drawn; None for one, as in an
-        annealed start, see `step`.
+      is_of_scales: whether W and the hyperparameters are drawn at that power too, and not at one as
+        in an annealed start, see `step`.
       mend: what an annealed start changes of the state before its hyperparameters are drawn.
     """
+    power = 1 / jnp.square(noise_factor) if is_of_scales else None
     state, _ = update_weights(model, jax.random.fold_in(key, _WEIGHTS), state, data, power=power)
     state, info = move_features(plan, model, key, state, data, noise_factor=noise_factor)
     hyper_key = jax.random.fold_in(key, _HYPERPARAMETERS)

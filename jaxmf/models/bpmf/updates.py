@@ -27,7 +27,7 @@ from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import Arranged, RowPriors
 from jaxmf.samplers.factors.link import Link, update_link, update_link_of_groups, with_link
 from jaxmf.samplers.factors.moments import precisions, statistics_of_all
-from jaxmf.samplers.factors.rows import draw_rows
+from jaxmf.samplers.factors.rows import Residuals, draw_rows
 from jaxmf.samplers.factors.scales import (
     scale_of_factors,
     scale_of_part,
@@ -205,10 +205,42 @@ def update_row_vectors(
     float, by how much their noise is larger, of one side.
     Returns the state, and the sum of the squared residuals at it, over these factors of columns.
     """
-    side = state.row_side
     part_key, scale_key = jax.random.split(key)
     part = jax.random.randint(part_key, (), 0, max(len(model.row_coefficients().widths), 1))
-    entries = _scaled_entries(model, side, part, state.u.dtype)
+    entries = None
+    if noise_of_rows is None:
+        entries = _scaled_entries(model, state.row_side, part, state.u.dtype)
+    noises = noise_of_rows, noise_of_columns
+    u, residuals = _draw_vectors(
+        model, normals, state, data, targets, precision=precision, noises=noises, entries=entries
+    )
+    state = state._replace(u=u)
+    if entries is None:
+        return state, residuals.squares
+    if model.row_coefficients().widths:
+        scale = scale_of_part(
+            scale_key, state.row_side.coefficients.precision[part], residuals=residuals,
+            noise_precision=precision, precision_prior=model.coefficient_precision,
+        )  # fmt: skip
+        state = _with_scale(state, entries, part, scale)
+    else:
+        state, scale = _scale_factors(model, scale_key, state, residuals, precision)
+    return state, residuals.scaled(scale - 1).squares
+
+
+def _draw_vectors(
+    model: BPMFSpec,
+    normals: Array,
+    state: BPMFState,
+    data: PreparedRatings,
+    targets: Array,
+    *,
+    precision: Array,
+    noises: tuple[Array | None, Array | None],
+    entries: Array | None,
+) -> tuple[Array, Residuals]:
+    """The vectors of all rows, and what is left of the targets; see `update_row_vectors`."""
+    side, (noise_of_rows, noise_of_columns) = state.row_side, noises
     priors = RowPriors(row_means(model, side), side.groups, row_precisions(model, side))
     meets = design(whole(state.v), data.known, model.num_factors)
     cells = data.cells
@@ -218,31 +250,27 @@ def update_row_vectors(
         targets = targets / noise_of_columns[cells.columns]
     if noise_of_rows is not None:
         priors, normals = priors.over(noise_of_rows), normals * noise_of_rows[:, None]
-        entries = None
     conditions: dict[str, Any] = {"priors": priors, "precision": precision, "part": entries}
     if isinstance(cells, Shares):
         shared = cells.by_row._replace(values=targets)
-        u, residuals = draw_shared_rows(normals, state.u, meets, side=shared, **conditions)
-    else:
-        padded = jnp.concatenate([targets, jnp.zeros_like(targets[:1])])
-        u, residuals = draw_rows(normals, state.u, meets, padded, chunks=cells.by_row, **conditions)
-    state = state._replace(u=u)
-    if entries is None:
-        return state, residuals.squares
-    seen: dict[str, Any] = {"residuals": residuals, "noise_precision": precision}
-    if model.row_coefficients().widths:
-        now = side.coefficients.precision[part]
-        scale = scale_of_part(scale_key, now, precision_prior=model.coefficient_precision, **seen)
-        state = _with_scale(state, entries, part, scale)
-    else:
-        factors = FactorSide(state.u, side.moments, side.link)
-        prior, size = model.row_hyperprior(), model.num_factors
-        normal = side.moments.mean[0], priors.precisions[0]
-        log_scale = scale_of_factors(scale_key, *normal, num_factors=size, prior=prior, **seen)
-        moved, scale = scaled(factors, jnp.full((size,), log_scale)), jnp.exp(log_scale)
-        side = side._replace(moments=moved.moments, link=moved.link)
-        state = state._replace(u=moved.vectors, row_side=side)
-    return state, residuals.scaled(scale - 1).squares
+        return draw_shared_rows(normals, state.u, meets, side=shared, **conditions)
+    padded = jnp.concatenate([targets, jnp.zeros_like(targets[:1])])
+    return draw_rows(normals, state.u, meets, padded, chunks=cells.by_row, **conditions)
+
+
+def _scale_factors(
+    model: BPMFSpec, key: Key, state: BPMFState, residuals: Residuals, precision: Array
+) -> tuple[BPMFState, Array]:
+    """All factors of the rows, their moments and the link on one further scale, and that scale."""
+    side, size = state.row_side, model.num_factors
+    normal = side.moments.mean[0], row_precisions(model, side)[0]
+    log_scale = scale_of_factors(
+        key, *normal, num_factors=size, prior=model.row_hyperprior(), residuals=residuals,
+        noise_precision=precision,
+    )  # fmt: skip
+    moved = scaled(FactorSide(state.u, side.moments, side.link), jnp.full((size,), log_scale))
+    side = side._replace(moments=moved.moments, link=moved.link)
+    return state._replace(u=moved.vectors, row_side=side), jnp.exp(log_scale)
 
 
 def _scaled_entries(

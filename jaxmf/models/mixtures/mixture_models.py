@@ -74,8 +74,9 @@ class _Mixture(NetworkModel[Dense]):
     @property
     def _takes_rows(self) -> bool:
         """Whether the family is of rows of any length, and not of single numbers."""
-        is_vectors = self.family is None or isinstance(self.family, NormalInverseWishart)
-        return is_vectors or self.predicts_its_rows
+        if self.family is None:  # `network` takes NormalInverseWishart
+            return True
+        return isinstance(self.family, NormalInverseWishart) or self.family.takes_missing
 
     def network(self) -> Network:
         family = NormalInverseWishart() if self.family is None else self.family

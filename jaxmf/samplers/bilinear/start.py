@@ -31,6 +31,10 @@ _MOST_LINES = 1_000  # rows, or columns, by which divisions are chosen
 _DIVISIONS = 256  # pairs of lines of one attempt, each of which divides all lines in two
 _ROUNDS = 8  # of least squares, after features were taken
 _ATTEMPTS = 8  # of which the shortest description is kept
+_LEAST_NOISE = 1e-3  # of cells whose root mean square is 1: distances are over its square
+# Rows that must differ from all combinations of the features taken: a squared length, of which
+# whole rows are made but for rounding
+_HALF_A_ROW = 0.5
 _RIDGE = 1e-2  # on counts of rows: features that say the same share their edge, and no more
 
 
@@ -146,7 +150,7 @@ def _features(key: Key, points: Array, noise: Array, fixed: Array, num_slots: in
     """Features (N, K) bool of lines whose coordinates are `points` (N, R), given ones first."""
     keys = jax.random.split(key, 2)
     few = jax.random.permutation(keys[0], points.shape[0])[:_MOST_LINES]
-    noise = jnp.maximum(noise, 1e-3)
+    noise = jnp.maximum(noise, _LEAST_NOISE)
     tried = jax.vmap(lambda key: _attempt(key, points, few, noise, fixed, num_slots))
     found = tried(jax.random.split(keys[1], _ATTEMPTS))
     best = jnp.argmin(found.length)
@@ -231,8 +235,7 @@ def _divisions(key: Key, points: Array, noise: Array) -> tuple[Array, Array]:
     pairs = jax.random.randint(key, (2, _DIVISIONS), 0, num_lines)
     first, second = points[pairs[0]], points[pairs[1]]
     about = points - jnp.mean(points, axis=0)
-    ridge = jnp.maximum(noise**2, 1e-6) * jnp.eye(rank, dtype=points.dtype)
-    spread = about.T @ about / num_lines + ridge
+    spread = about.T @ about / num_lines + noise**2 * jnp.eye(rank, dtype=points.dtype)
     directions = jax.scipy.linalg.solve(spread, (first - second).T, assume_a="pos")
     return directions, jnp.sum((first + second) / 2 * directions.T, axis=1)
 
@@ -243,7 +246,8 @@ def _choose(divided: Array, known: Array, points: Array, noise: Array, num_new: 
 
     def without(rest: Array, vector: Array) -> Array:
         length = jnp.sum(vector**2)
-        unit = jnp.where(length > 1e-3, vector / jnp.sqrt(jnp.maximum(length, 1e-3)), 0)
+        unit = vector / jnp.sqrt(jnp.maximum(length, _HALF_A_ROW))
+        unit = jnp.where(length > _HALF_A_ROW, unit, 0)
         return rest - unit[:, None] * (unit @ rest)
 
     basis, rest = known, divided
@@ -254,9 +258,8 @@ def _choose(divided: Array, known: Array, points: Array, noise: Array, num_new: 
     def take(index: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         rest, chosen = carry
         lengths = jnp.sum(rest**2, axis=0)
-        explained = jnp.sum((points.T @ rest) ** 2, axis=0) / jnp.maximum(lengths, 1e-2)
-        # less than half a row is left of a division that says what those taken say
-        gain = jnp.where(lengths > 0.5, explained / (2 * noise**2) - price, -jnp.inf)
+        explained = jnp.sum((points.T @ rest) ** 2, axis=0) / jnp.maximum(lengths, _HALF_A_ROW)
+        gain = jnp.where(lengths > _HALF_A_ROW, explained / (2 * noise**2) - price, -jnp.inf)
         best = jnp.argmax(gain)
         is_worth = gain[best] > 0
         rest = jnp.where(is_worth, without(rest, rest[:, best]), rest)
