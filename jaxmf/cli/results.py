@@ -44,9 +44,24 @@ if TYPE_CHECKING:
     from jaxmf.types import Names
 
 
-def show(folder: Folder) -> None:
+def show(
+    folder: Folder,
+    documents: Annotated[
+        bool, typer.Option("--documents", help="The topics of each document instead, as CSV.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="CSV file of --documents; prints if none.")
+    ] = None,
+) -> None:
     """Show the summary and the facts of a run, and the topics that it has."""
+    if out is not None and not documents:
+        raise ValueError("--out is the file of --documents; give both, or leave it out")
     posterior = _load(folder)
+    if documents:
+        found = posterior.document_topics()
+        shares = {f"topic {k}": share for k, share in enumerate(found.mean.astype(float).T)}
+        _hand_over({found.column: found.documents, **shares}, out, "documents")
+        return
     from jaxmf.posterior.topic_draws import has_topics
 
     print(as_options(str(posterior)))

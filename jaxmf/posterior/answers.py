@@ -18,7 +18,7 @@ from jaxmf.posterior import (
     document_topics,
     factors,
     group_probabilities,
-    leave_one_out,
+    left_out_losses,
     left_to_right,
     particle_paths,
     pointwise,
@@ -58,7 +58,7 @@ class Answers(Draws):
     quantities = quantities.quantities
     cell_agreement = agreement.cell_agreement
     topic_agreement = topic_agreement.topic_agreement
-    leave_one_out = leave_one_out.compare
+    leave_one_out = left_out_losses.left_out_losses
     path_degeneracy = particle_paths.path_degeneracy
     alarms = alarms.alarms
     # features

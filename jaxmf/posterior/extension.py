@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import registry
-from jaxmf.arguments import check_count
+from jaxmf.arguments import check_count, meant
 from jaxmf.data import Container
 from jaxmf.engine import Algorithm, Run
 from jaxmf.engine import run as run_engine
@@ -108,7 +108,7 @@ def _check_settings(settings: Mapping[str, object]) -> None:
         why = "; it continues the run as it was started, with its data, seed, chains and thinning"
     raise TypeError(
         f"extend takes no option {unknown[0]!r}{why}. It takes new_rows, num_samples, "
-        f"{', '.join(known)}"
+        f"{', '.join(known)}.{meant(unknown[0], ['new_rows', 'num_samples', *known])}"
     )
 
 

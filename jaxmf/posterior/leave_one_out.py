@@ -37,8 +37,8 @@ _NUM_CELLS = 256
 _CLEAR_ERRORS = 3.0  # standard errors of a difference that is clear
 _MOST_TOKENS = 1_024
 _MORE_PRODUCTS = 2**14  # of tokens by combinations of groups
-_FEWEST_CELLS = 40
-_FEWEST_DRAWS = 100
+FEWEST_CELLS = 40
+FEWEST_DRAWS = 100
 _MOST_DRAWS = 400
 _SHARE_OF_DRAWS = 2  # one in this many is used where there are more than a hundred
 _LEAST_RELIABLE = 0.5
@@ -67,8 +67,9 @@ class LeftOutLosses(Answer, _LeftOutLosses):
         model: (M,) loss of the posterior's predictions.
         baseline: (M,) loss of row and column means, of column frequencies, or of the frequencies of
             the values of all tokens.
-        rows: (M,) int; of tokens a column that their groups hang on, such as the document.
-        columns: (M,) int; of tokens the other such column, or the value.
+        rows: (M,) ids, or positions where the data have none; of tokens in a column that their
+            groups hang on, such as the document.
+        columns: (M,) ids or positions; of tokens in the other such column, or the values.
     """
 
     _axes: ClassVar = {"model baseline": "cell"}
@@ -132,26 +133,13 @@ class Conditionals(NamedTuple):
 
 @once
 def compare(posterior: Draws) -> LeftOutLosses | None:
-    """Up to 256 observed cells, each predicted from all others, beside simple means.
-
-    The draws are weighted to those given the other cells (Pareto-smoothed importance sampling);
-    nothing is hidden from the run. Cells whose weights are unreliable are left out. The means
-    are those of rows and columns, of 0 and 1 the frequencies of columns. Words of topic models
-    are beside their frequencies in all documents; up to 1,024 are used
-    if the difference is not clear from 256. Kept once computed.
-
-    Returns:
-        Losses of both with `.excess`, the mean difference, and its `.standard_error`; None for
-        models without cells or words, or with other groups of them than topics and groups of
-        users and items, for fewer than 100 draws or 40 cells, and where the weights of more
-        than half of the cells are unreliable.
-    """
+    """What `left_out_losses` says, by positions; None where that says why there is nothing."""
     if isinstance(posterior.model, HasGroups) and isinstance(posterior.model, HasNetwork):
         return _compare_tokens(posterior)
     if not _is_answered(posterior):
         return None
     known = known_cells(posterior.data)
-    if known is None or known[2].size < _FEWEST_CELLS:
+    if known is None or known[2].size < FEWEST_CELLS:
         return None
     rows, columns, values = known
     chosen = np.random.default_rng(0).permutation(values.size)[:_NUM_CELLS]
@@ -185,11 +173,11 @@ def _compare_tokens(posterior: Draws) -> LeftOutLosses | None:
     total = posterior.num_chains * posterior.num_draws
     network, data = posterior.model.over(posterior.data)
     name = left_out_tokens.observed_block(network)
-    is_sampled = posterior.meta.method == "sample" and total >= _FEWEST_DRAWS
+    is_sampled = posterior.meta.method == "sample" and total >= FEWEST_DRAWS
     if name is None or not is_sampled or f"{name}_cells" not in posterior.draws:
         return None
     everything = {label: np.asarray(column) for label, column in data.columns.items()}
-    if everything[name].size < _FEWEST_CELLS:
+    if everything[name].size < FEWEST_CELLS:
         return None
     order = np.random.default_rng(0).permutation(everything[name].size)
     losses = _losses_of_tokens(posterior, network, name, everything, order[:_NUM_CELLS])
@@ -220,7 +208,7 @@ def _losses_of_tokens(
     if not left_out_tokens.is_small(network, posterior.reference_draw(), chosen.size, num_values):
         return None
     log_probabilities, probabilities = [], []
-    for position in np.linspace(0, total - 1, _FEWEST_DRAWS).astype(int):
+    for position in np.linspace(0, total - 1, FEWEST_DRAWS).astype(int):
         draw = posterior.draw_at(*divmod(int(position), posterior.num_draws))
         left_out = left_out_tokens.leave_out(
             network, draw, name, columns, all_values=levels is not None
@@ -277,7 +265,7 @@ def _is_answered(posterior: Draws) -> bool:
         and model.cells_given_draw is not None
         and isinstance(model, PredictsCells)
         and any(name in posterior.draws for name in _LATENT)
-        and _num_used(posterior) >= _FEWEST_DRAWS
+        and _num_used(posterior) >= FEWEST_DRAWS
     )
 
 
@@ -293,7 +281,7 @@ def _num_used(posterior: Draws) -> int:
     """How many draws are used: half of them, 100 to 400, fewer where they are large."""
     total = posterior.num_chains * posterior.num_draws
     size = sum(int(np.prod(values.shape[2:])) for values in posterior.draws.values())
-    num_used = int(np.clip(total // _SHARE_OF_DRAWS, _FEWEST_DRAWS, _MOST_DRAWS))
+    num_used = int(np.clip(total // _SHARE_OF_DRAWS, FEWEST_DRAWS, _MOST_DRAWS))
     return min(total, num_used, _MOST_ENTRIES // max(size, 1))
 
 

@@ -320,7 +320,7 @@ def log_likelihood(posterior: Draws, cells: object = None) -> LogLikelihood:
     draws = {name: x.reshape(-1, *x.shape[2:]) for name, x in posterior.draws.items()}
     values = evaluate(posterior, units, draws, chosen)[0].reshape(*shape, chosen.size)
     rows, columns = units.rows[chosen], units.columns[chosen]
-    row_names, column_names = _names(posterior, units)
+    row_names, column_names = names_of_units(posterior, units.kind)
     column_names = None if units.kind == "row" else column_names
     return LogLikelihood(
         values=values,
@@ -361,10 +361,10 @@ def chosen_units(posterior: Draws, units: Units, cells: object) -> np.ndarray:
     return chosen
 
 
-def _names(posterior: Draws, units: Units) -> tuple[np.ndarray | None, np.ndarray | None]:
+def names_of_units(posterior: Draws, kind: str) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Ids of all rows and of all columns, or None."""
     data, model = posterior.data, posterior.model
-    if units.kind == "cell" or hasattr(data, "num_rows"):
+    if kind == "cell" or hasattr(data, "num_rows"):
         return data.row_names, data.column_names
     network, _ = model.over(data)
     labels = leave_one_out.two_labels(network, left_out_tokens.observed_block(network))

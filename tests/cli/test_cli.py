@@ -14,11 +14,12 @@ import pytest
 
 import jaxmf as mf
 from jaxmf import cli, diagnostics, registry
-from jaxmf.cli import listing
+from jaxmf.cli import listing, results
 from jaxmf.cli.fitting import next_command
 from jaxmf.cli.inputs import hide
 from jaxmf.cli.new_rows import read_like
 from jaxmf.cli.options import read_ids
+from jaxmf.posterior.document_topics import DocumentTopics
 from jaxmf.report import read_notes, write_notes
 
 NAME = "linear-gaussian-ibp"
@@ -121,6 +122,19 @@ def test_show_prints_summary_and_facts(finished, capsys):
     printed = capsys.readouterr().out
     assert "R-hat" in printed
     assert "12 rows, 5 columns, 3 cells missing" in printed
+
+
+def test_show_writes_the_topics_of_documents(finished, tmp_path, capsys, monkeypatch):
+    parts = np.array([[0.25, 0.75], [1.0, 0.0]])
+    found = DocumentTopics(np.array(["a", "b"], object), parts, parts, np.zeros(2))
+    run = SimpleNamespace(document_topics=lambda: found)
+    monkeypatch.setattr(results, "_load", lambda folder: run)
+    path = tmp_path / "topics.csv"
+    assert cli.run(["show", str(finished), "--documents", "-o", str(path)]) == 0
+    assert path.read_text().split() == ["document,topic", "0,topic", "1", "a,0.25,0.75", "b,1,0"]
+    assert "2 documents written to" in capsys.readouterr().out
+    assert cli.run(["show", str(finished), "-o", str(path)]) == 2
+    assert "--out is the file of --documents" in capsys.readouterr().err
 
 
 def test_runs_are_compared(finished, tmp_path, capsys, monkeypatch):

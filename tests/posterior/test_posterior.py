@@ -442,6 +442,7 @@ def test_complete_data_has_nothing_to_predict(sampled):
     [
         ({"data": np.eye(5)}, "no option 'data'; it continues the run as it was started"),
         ({"num_chains": 3}, "no option 'num_chains'; it continues"),
+        ({"progres": False}, r"no option 'progres'.* Is progress meant\?$"),
         ({"loudly": True}, "no option 'loudly'. It takes new_rows, num_samples, chain_method"),
     ],
 )
