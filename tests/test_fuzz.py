@@ -122,6 +122,7 @@ def subject():
     return SUBJECTS["mixture-of-gaussians"]
 
 
+@pytest.mark.slow
 def test_a_draw_that_is_not_finite_is_seen(posterior, subject):
     assert not list(fuzz_problem.faults_of(posterior, subject))
     draws = dict(posterior.draws)

@@ -80,6 +80,7 @@ def test_answers_to_an_earlier_trial_or_of_another_processor_are_not_read(
     assert fusion.is_available()
 
 
+@pytest.mark.tiers(exhaustive=["False"])
 @on_cpus
 @pytest.mark.parametrize("reads", [True, False])
 def test_arguments_that_nothing_reads_end_the_process_unless_they_are_read(reads):

@@ -68,7 +68,7 @@ def assert_trees(found, expected, **tolerance):
         np.testing.assert_allclose(leaf, other, **tolerance)
 
 
-@pytest.mark.tiers(exhaustive=["vectors"])
+@pytest.mark.tiers(exhaustive=["symmetric", "vectors"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_marginal_is_the_product_of_predictions(name):
     family, values = CASES[name]

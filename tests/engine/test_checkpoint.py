@@ -37,7 +37,10 @@ def go_on(folder, toy=pair_gibbs, data=DATA, **settings):
     return run(toy(), data, checkpoint=folder, resume=True, **(SETTINGS | settings))
 
 
-@pytest.mark.tiers(exhaustive=["growing-data1-vectorized", "pair_gibbs-data0-sequential"])
+@pytest.mark.tiers(
+    slow=["growing-data1-sequential"],
+    exhaustive=["growing-data1-vectorized", "pair_gibbs-data0-sequential"],
+)
 @pytest.mark.parametrize("method", ["sequential", "vectorized"])
 @pytest.mark.parametrize(("toy", "data"), TOYS)
 def test_stopped_at_any_step_it_goes_on_bit_for_bit(tmp_path, toy, data, method):

@@ -88,6 +88,7 @@ def test_averages_are_means_of_the_kept_draws():
     )
 
 
+@pytest.mark.tiers(exhaustive=["pair_gibbs-vectorized", "growing-sequential"])
 @pytest.mark.parametrize("method", ["sequential", "vectorized"])
 @pytest.mark.parametrize("make", [pair_gibbs, growing])
 def test_chunk_length_changes_no_bit(make, method):
@@ -98,6 +99,7 @@ def test_chunk_length_changes_no_bit(make, method):
     assert_same_run(whole, cut)
 
 
+@pytest.mark.tiers(exhaustive=["pair_gibbs"])
 @pytest.mark.parametrize("make", [pair_gibbs, growing])
 def test_sequential_and_vectorized_chains_agree(make):
     data = DATA if make is pair_gibbs else np.zeros(())

@@ -236,6 +236,7 @@ def test_the_identity_for_v_gives_the_linear_gaussian_model(missing):
     np.testing.assert_allclose(ours.log_likelihood(state, data), expected, rtol=1e-5)
 
 
+@pytest.mark.tiers(exhaustive=["0.7"])
 @pytest.mark.parametrize("weight_mean", [0.7, np.linspace(-1.0, 2.0, 6).reshape(3, 2)])
 def test_the_distribution_of_the_weights_is_the_same_both_ways(weight_mean):
     """By the two Gram matrices where nothing is missing, and from the cells one by one."""
@@ -289,6 +290,7 @@ def test_new_rows_have_the_features_of_their_like():
     assert jnp.all(variance > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:data. 1 columns have no observed cell")
 def test_new_rows_find_a_combination_that_no_single_feature_leads_to():
     u = np.repeat([[True, True], [True, False], [False, False]], 6, axis=0)

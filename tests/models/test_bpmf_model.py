@@ -145,6 +145,7 @@ def test_new_rows_without_features_have_the_parts_of_those_in_training():
         assert new.known(2, 9, np.zeros((0, 0), np.float32)).rows.shape == (2, 88)
 
 
+@pytest.mark.slow
 def test_features_of_no_width_are_no_features():
     """Bit for bit."""
     data = planted()[-1]

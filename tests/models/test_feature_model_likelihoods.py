@@ -221,6 +221,7 @@ BY_MOMENTS = {
 }
 
 
+@pytest.mark.tiers(exhaustive=["bernoulli"])
 @pytest.mark.parametrize("name", BY_MOMENTS)
 def test_functions_of_whole_rows_leave_cells_to_their_moments(name):
     log_density, variance = BY_MOMENTS[name]

@@ -45,7 +45,16 @@ def pixels(figure):
     return np.asarray(figure.canvas.buffer_rgba())
 
 
-@pytest.mark.tiers(exhaustive=["sampled-trace"])
+@pytest.mark.tiers(
+    exhaustive=[
+        "filtered-images",
+        "filtered-trace",
+        "filtered-zz",
+        "sampled-row-images",
+        "sampled-some-zz",
+        "sampled-trace",
+    ]
+)
 @pytest.mark.parametrize(
     "draw",
     [

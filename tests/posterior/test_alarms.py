@@ -483,6 +483,7 @@ def test_a_free_energy_that_still_falls_is_said():
     assert kinds(fitted([100, 50, 40.001, 40.0])) == []
 
 
+@pytest.mark.slow
 def test_run_summary_and_report_say_the_same_alarms_which_are_computed_once(monkeypatch, tmp_path):
     checks, calls = alarms._CHECKS, []
 

@@ -616,6 +616,7 @@ def test_an_hdp_adds_the_weights_of_its_topics_and_of_the_others(fitted):
     np.testing.assert_allclose(found.unmatched, rest.mean(axis=(0, 1)), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_flexible_model_keeps_the_topics_of_documents(fitted):
     prior = mf.FlexiblePrior.parametric(-2.0, 1.0, 0.5, num_items=30)
     model, key = mf.HFP(prior, word_concentration=CONCENTRATION), jax.random.key(0)
@@ -727,6 +728,7 @@ def descriptions():
     return [list(dict.fromkeys(words)) for words in texts if len(words) > 5]
 
 
+@pytest.mark.slow
 def test_entries_of_a_block_with_several_parents_say_of_which():
     species = np.tile(["ash", "oak", "elm"], 8)
     kinds = np.where(np.arange(24) % 2 == 0, "few", "many")

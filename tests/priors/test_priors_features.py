@@ -61,6 +61,7 @@ def left_ordered_form(z):
     return z[:, np.lexsort(~z[::-1])]
 
 
+@pytest.mark.tiers(exhaustive=["1.4-0.3"])
 @pytest.mark.parametrize(("alpha", "concentration"), PARAMETERS[1:])
 def test_draws_have_the_class_probabilities(alpha, concentration):
     prior = IndianBuffet(alpha, concentration)

@@ -294,6 +294,11 @@ def test_equal_options_are_equal_programs(entry, method):
         "False-sparse-binary/variational",
         "True-bi-lda/sample",
         "True-binary-mf/sample",
+        "True-bpmf/sample",
+        "True-feature-model/sample",
+        "True-hdp/sample",
+        "True-noisy-or-ibp/sample",
+        "True-sparse-binary-series/variational",
     ]
 )
 @pytest.mark.parametrize("x64", [False, True])
@@ -316,7 +321,7 @@ def test_dtypes_are_kept(entry, method, x64):
 
 
 @pytest.mark.tiers(
-    slow=["noisy-or-ibp/sample"],
+    slow=["noisy-or-ibp/sample", "sparse-binary/variational"],
     exhaustive=[
         "bi-lda/sample",
         "binary-mf/sample",
@@ -324,6 +329,7 @@ def test_dtypes_are_kept(entry, method, x64):
         "feature-model/particle_filter",
         "feature-model/sample",
         "hdp/sample",
+        "linear-gaussian-ibp/particle_filter",
         "linear-gaussian-ibp/sample",
         "noisy-or-ibp/particle_filter",
         "sparse-binary-series/variational",
@@ -400,6 +406,7 @@ def test_what_lies_beneath_a_missing_cell_does_not_matter(entry, method):
 
 
 @pytest.mark.tiers(
+    slow=["linear-gaussian-ibp/particle_filter"],
     exhaustive=[
         "bi-lda/sample",
         "binary-mf/sample",
@@ -411,7 +418,7 @@ def test_what_lies_beneath_a_missing_cell_does_not_matter(entry, method):
         "linear-gaussian-ibp/sample",
         "noisy-or-ibp/particle_filter",
         "noisy-or-ibp/sample",
-    ]
+    ],
 )
 def test_chains_by_vmap_and_one_by_one_agree(entry, method):
     if method == "variational":
@@ -546,6 +553,7 @@ def test_grown_capacity_makes_the_same_choices(entry, method):
         "feature-model/particle_filter",
         "feature-model/sample",
         "hdp/sample",
+        "linear-gaussian-ibp/particle_filter",
         "noisy-or-ibp/particle_filter",
         "noisy-or-ibp/sample",
         "sparse-binary-series/variational",

@@ -38,6 +38,7 @@ def run(runs):
     runs[0].restore()
 
 
+@pytest.mark.slow
 def test_no_damage_changes_a_run_in_silence(runs):
     generator, outcomes = np.random.default_rng(15), Counter()
     for one in runs:

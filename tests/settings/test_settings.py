@@ -164,6 +164,7 @@ def test_every_model_comes_back(name):
     assert jax.tree.structure(again) == jax.tree.structure(model)
 
 
+@pytest.mark.tiers(exhaustive=["LKJCholesky", "Wishart"])
 @pytest.mark.parametrize(
     "prior",
     [
