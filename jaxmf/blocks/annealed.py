@@ -71,7 +71,7 @@ def annealed(
     """
     network = model.network()
     for name in network.observed:
-        _check_family(network.blocks[name].distribution)
+        _check_family(network.distributions[name])
     capacity = _FIRST_SLOTS if capacity is None else capacity
     plan = chain.plan(network, joint=(), keep=keep, capacity=capacity, split_merge=split_merge)
     return annealed_model(
@@ -90,7 +90,7 @@ def raised(network: Wiring, power: Array) -> Wiring:
     """The network as sweeps see it where the likelihood is raised to a power, () float."""
     changed = {}
     for name in network.observed:
-        family = RaisedFamily(network.blocks[name].distribution, power)
+        family = RaisedFamily(network.distributions[name], power)
         changed[name] = network.blocks[name].with_distribution(family)
     return network.with_blocks(changed)
 
@@ -143,7 +143,7 @@ def _log_likelihood(model: NetworkModel, state: NetworkState, data: object) -> A
     total = jnp.zeros((), jnp.result_type(float))
     for name in network.observed:
         statistics = statistics_of_block(network, name, parts[name], state, tokens)
-        family = network.blocks[name].distribution
+        family = network.distributions[name]
         total += jnp.sum(family.log_marginal(statistics, state.hyperparameters[name]))
     return total
 
@@ -151,5 +151,5 @@ def _log_likelihood(model: NetworkModel, state: NetworkState, data: object) -> A
 def _limit(model: NetworkModel, data: object) -> dict[str, Limit]:
     """No more groups than tokens."""
     network, tokens = model.over(data)
-    growing = (name for name in network.indicators if network.blocks[name].distribution.grows)
+    growing = (name for name in network.indicators if network.distributions[name].grows)
     return {name: Limit(max(tokens.num_tokens, 1)) for name in growing}

@@ -214,7 +214,7 @@ def update(
         index_key = jax.random.fold_in(key, 3 * len(plan.sets) + 2)
         state, info = sweep_unobserved(network, index_key, state, data)
         overflow = merge_overflow(overflow, info.overflow)
-    if any(is_updated(network.blocks[name].distribution) for name in network.order):
+    if any(is_updated(network.distributions[name]) for name in network.order):
         index_key = jax.random.fold_in(key, len(plan.sets))
         at_once = plan.sweep in PARALLEL
         counts = None
@@ -271,7 +271,7 @@ def _parallel_sweeps(
     in_turn = plan.sweep == PARTIALLY_COLLAPSED
     sweep_few = in_kernel.sweep_few if in_turn else sweep_subset
     for index, names in enumerate(plan.sets):
-        if any(network.blocks[name].distribution.grows for name in names):
+        if any(network.distributions[name].grows for name in names):
             tokens_key, sweep_key = jax.random.split(jax.random.fold_in(key, index))
             num_chosen = min(_FEW, data.num_tokens)
             chosen = random_tokens(tokens_key, data.num_tokens, num_chosen)
@@ -335,7 +335,7 @@ def record(
     for name, occupied in state.slots.items():
         draw[f"num_{name}"] = jnp.sum(occupied, dtype=jnp.int32)
     for name, hyperparameters in state.hyperparameters.items():
-        distribution = network.blocks[name].distribution
+        distribution = network.distributions[name]
         draw |= {
             f"{name}_{label}": value
             for label, value in hyperparameters.items()

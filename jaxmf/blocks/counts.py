@@ -26,7 +26,7 @@ def slot_sizes(state: NetworkState, network: Wiring) -> dict[str, int]:
     return {
         name: state.slots[name].shape[-1]
         if name in state.slots
-        else network.blocks[name].distribution.num_groups(1)
+        else network.distributions[name].num_groups(1)
         for name in network.indicators
     }
 
@@ -123,7 +123,7 @@ def large_blocks(network: Wiring, data: Tokens, slots: Mapping[str, int]) -> tup
         if not network.blocks[name].per
         and name not in network.tables
         and network.blocks[name].rho is None
-        and is_kind(network.blocks[name].distribution, Dirichlet, HDP)
+        and is_kind(network.distributions[name], Dirichlet, HDP)
         and network.parts(name, sizes).num_parts * slots[name] > MOST_CELLS
     )
 

@@ -43,7 +43,7 @@ def log_joint_of(
     log_prob = log_prob_of_items or partial(_log_prob_of_items, network, state, data)
     total = jnp.zeros((), jnp.result_type(float))
     for name in network.order:
-        distribution = network.blocks[name].distribution
+        distribution = network.distributions[name]
         hyperparameters = state.hyperparameters[name]
         if name not in statistics:
             total += log_prob(name)
@@ -63,6 +63,6 @@ def _log_prob_of_items(network: Wiring, state: NetworkState, data: Tokens, name:
     values, parts = all_values(state, data), all_parts(network, state, data)[name]
     batches = part_of(parts, values, data.num_tokens)
     sizes = jnp.zeros((parts.num_parts,), jnp.int32).at[batches].add(1)
-    return network.blocks[name].distribution.log_prob_of_items(
+    return network.distributions[name].log_prob_of_items(
         batches, values[name], sizes, state.hyperparameters[name]
     )

@@ -156,9 +156,7 @@ def fold_in(
     held = _held(network, draw, column)
     values = {name: jnp.zeros((new.num_tokens,), jnp.int32) for name in held.indicators}
     hyperparameters = {
-        name: {"concentration": held.blocks[name].distribution.concentration}
-        if name in inside
-        else {}
+        name: {"concentration": held.distributions[name].concentration} if name in inside else {}
         for name in held.indicators
     }
     hyperparameters |= {
@@ -249,7 +247,7 @@ def _held(network: Wiring, draw: Draw, column: str) -> Wiring:
 
 def prior_of_new_levels(network: Wiring, draw: Draw, name: str) -> Dirichlet:
     """The prior of a new level's probabilities: a Dirichlet prior around the shared weights."""
-    distribution = network.blocks[name].distribution
+    distribution = network.distributions[name]
     if not distribution.labels_shared:
         raise ValueError(
             f"{name}: the groups of a {type(distribution).__name__} mean nothing to new levels; "
@@ -270,7 +268,7 @@ def _current(
     slots = slot_sizes(state, network)
     result = {}
     for name in names:
-        distribution = network.blocks[name].distribution
+        distribution = network.distributions[name]
         counts = statistics_of(name, distribution, parts[name], values, slots[name])
         weights = counts + state.hyperparameters[name]["concentration"]
         shares = weights / jnp.sum(weights, axis=1, keepdims=True)

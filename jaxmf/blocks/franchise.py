@@ -38,7 +38,7 @@ def topics_of_new_documents(network: Wiring, key: Key, draw: Draw, new: Tokens) 
         new: documents of fewer words than the prior of tables covers.
     """
     ((table, topic),), (word,) = network.tables.items(), network.observed
-    (column,), prior = network.blocks[table].by, network.blocks[table].distribution
+    (column,), prior = network.blocks[table].by, network.distributions[table]
     log_words = jnp.log(category_probabilities(network, draw, word)).T
     further, width = _topic_of_one_more(network, draw, topic), prior.num_items
     order, sizes = tables.sorted_by(new.columns[column], new.sizes[column])
@@ -58,7 +58,7 @@ def topics_of_new_documents(network: Wiring, key: Key, draw: Draw, new: Tokens) 
 
 def _topic_of_one_more(network: Wiring, draw: Draw, topic: str) -> Array:
     """Probabilities (K,) of the topic of one more table than the training data have."""
-    prior, counts = network.blocks[topic].distribution, draw[f"{topic}_counts"]
+    prior, counts = network.distributions[topic], draw[f"{topic}_counts"]
     hyperparameters = hyperparameters_of(network, draw, topic)
     cache = prior.begin(counts.reshape(1, -1), hyperparameters, with_sizes=False)
     weights, _ = prior.weights(cache, jnp.zeros((), jnp.int32))
@@ -127,11 +127,11 @@ def word_probabilities(
     sizes = network.sizes(data, slots)
     parts = {name: network.parts(name, sizes) for name in (table, dish, word)}
     counts = statistics_of_block(network, table, parts[table], state, data)
-    distribution = network.blocks[table].distribution
+    distribution = network.distributions[table]
     cache = distribution.begin(counts, state.hyperparameters[table], with_sizes=False)
     batches = values[network.blocks[table].by[0]]
     eaten = jnp.zeros(counts.shape, jnp.int32).at[batches, values[table]].set(values[dish])
-    dish_prior = network.blocks[dish].distribution.prior_of_new_tables()
+    dish_prior = network.distributions[dish].prior_of_new_tables()
     dish_counts = statistics_of_block(network, dish, parts[dish], state, data)
     dishes = dish_prior.begin(dish_counts, state.hyperparameters[dish], with_sizes=False)
     new_dish_weights, _ = dish_prior.weights(dishes, jnp.zeros((), jnp.int32))
@@ -159,7 +159,7 @@ def word_probabilities(
         return shares + jnp.sum(jnp.where(known, 0, at_tables)) * new_dish_weights
 
     shares = jax.lax.map(shares_of_document, jnp.arange(counts.shape[0]))
-    family = network.blocks[word].distribution
+    family = network.distributions[word]
     statistics = statistics_of(word, family, parts[word], values, None)
     table_of_words = family.probabilities(statistics, state.hyperparameters[word])
     return jnp.sum(shares[documents] * table_of_words[:, words].T, axis=1)

@@ -75,7 +75,7 @@ def update_hyperparameters(
     slots = slot_sizes(state, network)
     hyperparameters = dict(state.hyperparameters)
     for index, name in enumerate(network.order):
-        distribution = network.blocks[name].distribution
+        distribution = network.distributions[name]
         if not is_updated(distribution):
             continue
         index_key = jax.random.fold_in(key, index)

@@ -71,7 +71,7 @@ def trouble(network: Wiring, platform: str) -> str:
     """Why the kernel cannot be used for a network that has it, empty where it can."""
     if jax.process_count() > 1:
         return "the devices of several processes may not all compile it alike"
-    priors = [network.blocks[name].distribution for name in network.indicators]
+    priors = [network.distributions[name] for name in network.indicators]
     if not priors[-1].grows:
         num_above = math.prod(prior.num_groups(1) for prior in priors[:-1])
         return token_draw.trouble(platform, num_above, priors[-1].num_groups(1))
@@ -101,7 +101,7 @@ def sweep_few(
     sizes, groups = network.sizes(data, {topic: num_slots}), state.values[topic]
     width = token_births.padded(num_slots)
     prior_values, word_values = state.hyperparameters[topic], state.hyperparameters[word]
-    num_words = network.blocks[word].distribution.size
+    num_words = network.distributions[word].size
     pseudo = jnp.broadcast_to(word_values["concentration"], (num_words,))
     documents, by_document = _counts_of(
         data.columns[column], groups, chosen, (network.parts(topic, sizes).num_parts, width)

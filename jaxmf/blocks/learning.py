@@ -290,7 +290,7 @@ def _check_block(network: Wiring, block: str) -> None:
         known = [
             name
             for name in network.indicators
-            if isinstance(network.blocks[name].distribution, FlexiblePrior)
+            if isinstance(network.distributions[name], FlexiblePrior)
             and not network.blocks[name].per
         ]
         raise ValueError(
@@ -301,7 +301,7 @@ def _check_block(network: Wiring, block: str) -> None:
 
 def _checked_form(network: Wiring, block: str, prior: FlexiblePrior) -> FlexiblePrior:
     check_flexible("form(parameters)", prior)
-    expected = network.blocks[block].distribution.num_unobserved
+    expected = network.distributions[block].num_unobserved
     if prior.num_unobserved != expected:
         raise ValueError(
             f"form(parameters): has num_unobserved={prior.num_unobserved}, and {block!r} of the "

@@ -129,7 +129,7 @@ class NetworkModel(Readable, Model[ModelData], ABC):
     def token_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The columns that tokens need: those of ids, and those of real values."""
         network = self.network()
-        real = tuple(name for name in network.observed if network.blocks[name].distribution.is_log)
+        real = tuple(name for name in network.observed if network.distributions[name].is_log)
         return tuple(name for name in network.columns if name not in real), real
 
     def category_table(self, draw: Draw, data: object, name: str) -> Array:
@@ -174,7 +174,7 @@ class NetworkModel(Readable, Model[ModelData], ABC):
         is_many = num_counts > _MANY_CELLS or self._has_many_topics()
         if platform == "cpu" and is_many and can_be_sparse(network):
             return "sparse"
-        grows = any(network.blocks[name].distribution.grows for name in network.indicators)
+        grows = any(network.distributions[name].grows for name in network.indicators)
         num_tokens = None
         if platform != "cpu" and data is not None:
             num_tokens = self.over(data)[1].num_tokens
@@ -214,7 +214,7 @@ class NetworkModel(Readable, Model[ModelData], ABC):
         """
         network = self.network()
         has_words = all(
-            isinstance(network.blocks[name].distribution, DirichletMultinomial)
+            isinstance(network.distributions[name], DirichletMultinomial)
             for name in network.observed
         )
         if data is None or not has_words or len(network.indicators) != 1:
@@ -226,7 +226,7 @@ class NetworkModel(Readable, Model[ModelData], ABC):
     def _has_many_topics(self) -> bool:
         """Whether a single indicator has a fixed number of groups, and many."""
         network = self.network()
-        priors = [network.blocks[name].distribution for name in network.indicators]
+        priors = [network.distributions[name] for name in network.indicators]
         return len(priors) == 1 and not priors[0].grows and priors[0].num_groups(1) >= _MANY_TOPICS
 
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
@@ -302,12 +302,10 @@ class NetworkModel(Readable, Model[ModelData], ABC):
             sweep=sweep,
             split_merge=split_merge,
         )
-        sizes = [
-            network.blocks[n].distribution.num_groups(capacity or 1) for n in network.indicators
-        ]
+        sizes = [network.distributions[n].num_groups(capacity or 1) for n in network.indicators]
         is_parallel = sweep in in_kernel.PARALLEL
         is_wide = not is_parallel and max(sizes, default=0) >= LONG_ROW
-        grows = any(network.blocks[name].distribution.grows for name in network.indicators)
+        grows = any(network.distributions[name].grows for name in network.indicators)
         has_tiles = sweep == "parallel" and default_platform() == "cpu" and can_be_tiled(network)
         share_out = Partial(tile_shares.share_out, self) if has_tiles else tile_shares.gathered
         return algorithm(
@@ -358,7 +356,7 @@ def check_tokens(network: Wiring, data: Tokens, name: str) -> None:
         if data.elsewhere is not None:
             # how often each stands is checked where they are laid out
             values = np.flatnonzero(data.elsewhere.column_counts)
-        family = sized.blocks[block].distribution
+        family = sized.distributions[block]
         if family.is_log and block in data.columns:
             raise ValueError(
                 f"{name}: {block!r} is a column of categories, and {type(family).__name__} needs "
@@ -368,7 +366,7 @@ def check_tokens(network: Wiring, data: Tokens, name: str) -> None:
         if block in data.values and not family.takes_missing:
             _check_complete(values, family, block)
         family.check(values, block)
-    slots = {n: network.blocks[n].distribution.num_groups(1) for n in network.indicators}
+    slots = {n: network.distributions[n].num_groups(1) for n in network.indicators}
     for block in network.order:
         network.parts(block, network.sizes(data, slots))
     check_coverage(network, data)

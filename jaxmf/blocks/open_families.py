@@ -20,13 +20,13 @@ def known_families(network: Wiring, data: Tokens) -> dict[str, Family]:
         ValueError: values so large or small that their squares leave the range of floats.
     """
     values = {name: data.values[name] for name in network.observed if name in data.values}
-    names = [name for name in values if network.blocks[name].distribution.is_of_data]
+    names = [name for name in values if network.distributions[name].is_of_data]
     if not names:
         return {}
 
     def families(values: dict[str, Array]) -> dict[str, Family]:
         known = network.known_from(_tokens(values))
-        return {name: known.blocks[name].distribution for name in names}
+        return {name: known.distributions[name] for name in names}
 
     try:
         found: dict[str, Family] = jax.tree.map(_plain, jit(families)(values))
@@ -43,7 +43,7 @@ def known_families(network: Wiring, data: Tokens) -> dict[str, Family]:
 def notes_of_families(network: Wiring, data: Tokens) -> tuple[str, ...]:
     """For `Model.notes`: which settings of families are those that the tokens suggest."""
     values = {name: data.values[name] for name in network.observed if name in data.values}
-    families = {name: network.blocks[name].distribution for name in values}
+    families = {name: network.distributions[name] for name in values}
     if not values:
         return ()
 

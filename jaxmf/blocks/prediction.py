@@ -35,7 +35,7 @@ class CellMoments(NamedTuple):
 
 def hyperparameters_of(network: Wiring, draw: Draw, name: str) -> dict[str, Array]:
     """The hyperparameters of a block in a draw; fixed ones are the model's."""
-    distribution = network.blocks[name].distribution
+    distribution = network.distributions[name]
     hyperparameters = dict(distribution.start() if network.blocks[name].observed else {})
     for label in (*distribution.hyperparameters, "weights", "rest", "unobserved"):
         if f"{name}_{label}" in draw:
@@ -60,7 +60,7 @@ def probabilities(network: Wiring, draw: Draw, name: str) -> Array:
             f"{name}: the draws have the groups of tokens in place of a table of them for all "
             'parts; sample again with keep="statistics"'
         )
-    distribution, counts = network.blocks[name].distribution, draw[f"{name}_counts"]
+    distribution, counts = network.distributions[name], draw[f"{name}_counts"]
     flat = counts_by_part(draw, name)
     cache = distribution.begin(flat, hyperparameters_of(network, draw, name), with_sizes=False)
     weights = jax.vmap(lambda batch: distribution.weights(cache, batch)[0])(
@@ -71,7 +71,7 @@ def probabilities(network: Wiring, draw: Draw, name: str) -> Array:
 
 def pseudo_counts(network: Wiring, draw: Draw, name: str) -> Array:
     """Pseudo-counts of an indicator's prior for every part: (K,) float."""
-    distribution, counts = network.blocks[name].distribution, counts_by_part(draw, name)
+    distribution, counts = network.distributions[name], counts_by_part(draw, name)
     cache = distribution.begin(counts, hyperparameters_of(network, draw, name), with_sizes=False)
     return jnp.broadcast_to(distribution.pseudo(cache)[0], counts.shape[-1:])
 
@@ -86,7 +86,7 @@ def _probabilities_at(
 
 def family_statistics(network: Wiring, draw: Draw, name: str) -> tuple[PyTree, tuple[int, ...]]:
     """The statistics of an observed block in a draw, and the axes of its parts."""
-    distribution = network.blocks[name].distribution
+    distribution = network.distributions[name]
     template = distribution.empty(1)
     leaves = {label: draw[f"{name}_{label}"] for label in template._fields}
     values_first = "cells" in leaves
@@ -111,7 +111,7 @@ def family_statistics(network: Wiring, draw: Draw, name: str) -> tuple[PyTree, t
 def category_probabilities(network: Wiring, draw: Draw, name: str) -> Array:
     """E[phi] of an observed block of categories in every part: (*parts, V) float."""
     statistics, shape = family_statistics(network, draw, name)
-    distribution = network.blocks[name].distribution.with_size(draw[f"{name}_cells"].shape[0])
+    distribution = network.distributions[name].with_size(draw[f"{name}_cells"].shape[0])
     table = distribution.probabilities(statistics, hyperparameters_of(network, draw, name))
     return table.reshape(*shape, -1)
 
@@ -142,7 +142,7 @@ def predict_moments(
     columns: Mapping[str, Array],
 ) -> CellMoments:
     """Mean and variance of the values of an observed block of real values for further tokens."""
-    distribution = network.blocks[name].distribution
+    distribution = network.distributions[name]
     statistics, shape = family_statistics(network, draw, name)
     mean, variance = distribution.moments(statistics, hyperparameters_of(network, draw, name))
     mean, variance = mean.reshape(*shape, -1), variance.reshape(*shape, -1)
@@ -259,7 +259,7 @@ def left_out_density(
     groups (M,) int32, in which group each value is; values (M,) or (M, D) float, among those of the
     draw.
     """
-    prior, family = (network.blocks[name].distribution for name in names)
+    prior, family = (network.distributions[name] for name in names)
     counts = draw[f"{names[0]}_counts"].reshape(1, -1)
     statistics = family_statistics(network, draw, names[1])[0]
     if prior.grows:  # room for a new group
@@ -291,7 +291,7 @@ def predictive_groups(
     values (M,) or (M, D) float.
     Returns (M,) and (M, K) float.
     """
-    distribution = network.blocks[name].distribution
+    distribution = network.distributions[name]
     hyperparameters = hyperparameters_of(network, draw, name)
     prior = jnp.log(probabilities(network, draw, indicator))
     cache = distribution.begin(family_statistics(network, draw, name)[0], hyperparameters)

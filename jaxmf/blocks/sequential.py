@@ -103,9 +103,9 @@ def _run(
     needed |= {role.name for role in roles}
     columns = {name: values[name] for name in sorted(needed)}
     look_up = look_up_of(roles)
-    growing = [name for name in names if network.blocks[name].distribution.grows]
+    growing = [name for name in names if network.distributions[name].grows]
     # a new group of such a prior needs a further uniform, for its weight
-    births = tuple(n for n in growing if network.blocks[n].distribution.new_group_is_random)
+    births = tuple(n for n in growing if network.distributions[n].new_group_is_random)
     uniforms = _uniforms(key, (data.num_tokens, len(names) + len(births)))
     # the same at every capacity, so that more slots do not change what is drawn
     lanes = tuple(
@@ -117,7 +117,7 @@ def _run(
     drawn, caches, no_room = loop(columns, caches, look_up, uniforms)
     hyperparameters, occupied = dict(state.hyperparameters), dict(state.slots)
     for name in growing:
-        counts, hyperparameters[name] = network.blocks[name].distribution.end(caches[name])
+        counts, hyperparameters[name] = network.distributions[name].end(caches[name])
         occupied[name] = jnp.any(counts > 0, axis=0)
     overflow = dict.fromkeys(growing, no_room)
     after = NetworkState({**state.values, **drawn}, hyperparameters, occupied)
@@ -142,7 +142,7 @@ def _widths(
     widths = slot_sizes(state, network)
     last, concerned = names[-1], involved(network, names)
     blocks = [network.blocks[name] for name in concerned]
-    not_drawn = [network.blocks[name].distribution for name in concerned if name not in names]
+    not_drawn = [network.distributions[name] for name in concerned if name not in names]
     in_logs = len(not_drawn) > _MOST_FACTORS or any(
         getattr(distribution, "is_log", False) for distribution in not_drawn
     )

@@ -139,9 +139,9 @@ def sweep_tokens(
     Args: table: the indicator that the sets are made of.
     Returns the state after, overflow of both, and what a sweep over sets may begin with.
     """
-    prior = network.blocks[dish].distribution.prior_of_new_tables()
+    prior = network.distributions[dish].prior_of_new_tables()
     values, slots, sizes = _read(network, state, data)
-    distribution, width = network.blocks[table].distribution, slots[table]
+    distribution, width = network.distributions[table], slots[table]
     parts, dish_parts = network.parts(table, sizes), network.parts(dish, sizes)
     batches = part_of(parts, values, data.num_tokens)
     num_in_use = jnp.full((parts.num_parts,), 0 if distribution.grows else width, jnp.int32)
@@ -174,7 +174,7 @@ def sweep_tokens(
     state = ended(table, distribution, state, cache, {})
     overflow = {}
     for name, no_room in ((table, no_table), (dish, no_dish)):
-        if network.blocks[name].distribution.grows:
+        if network.distributions[name].grows:
             overflow[name] = no_room
     return state, Info(overflow=overflow), Carried(prior.end(dish_cache)[0], caches)
 
@@ -433,7 +433,7 @@ def first_values_of_sets(
 ) -> NetworkState:
     """The state with dishes from their prior, given the sets."""
     values, slots, sizes = _read(network, state, data)
-    distribution = network.blocks[dish].distribution
+    distribution = network.distributions[dish]
     parts, groups, first = items_of_sets(network, dish, values, sizes, data.num_tokens)
     shape = (parts.num_parts, slots[dish])
     drawn_and_counts = assign_all(

@@ -28,7 +28,7 @@ def simulate(
         num_batches = network.parts(name, data.sizes).num_parts
         num_items += int(num_hidden(network, name, num_batches).sum())
     slots = {
-        name: network.blocks[name].distribution.num_groups(capacity or num_items)
+        name: network.distributions[name].num_groups(capacity or num_items)
         for name in network.indicators
     }
     sizes = network.sizes(data, slots)
@@ -38,7 +38,7 @@ def simulate(
     hyperparameters: dict[str, dict[str, Array]] = {}
     occupied: dict[str, Array] = {}
     for index, name in enumerate(network.order):
-        distribution = network.blocks[name].distribution
+        distribution = network.distributions[name]
         parts = network.parts(name, sizes)
         hyperparameters_key, values_key = jax.random.split(jax.random.fold_in(key, index))
         groups = part_of(parts, values, num_tokens)
@@ -114,10 +114,10 @@ def simulate_more(
 
 
 def _size(network: Wiring, name: str) -> int:
-    distribution = network.blocks[name].distribution
+    distribution = network.distributions[name]
     size: int | None = 1 if distribution.is_log else getattr(distribution, "size", 1)
     if size is None:
-        family = type(network.blocks[name].distribution).__name__
+        family = type(network.distributions[name]).__name__
         raise ValueError(
             f"{name}: how many values its {family} has is not known, since the tokens have no "
             f"such column; write {family}(size), or pass tokens with a column {name!r}"
@@ -152,7 +152,7 @@ def _tokens(
     columns, real = dict(data.columns), dict(data.values)
     for name in network.observed:
         container, other = (
-            (real, columns) if network.blocks[name].distribution.is_log else (columns, real)
+            (real, columns) if network.distributions[name].is_log else (columns, real)
         )
         container[name] = values[name]
         other.pop(name, None)

@@ -59,9 +59,9 @@ def sweep(
     Returns the state after, and overflow of a growing indicator.
     """
     values, slots = all_values(state, data), slot_sizes(state, network)
-    distribution, num_topics = network.blocks[name].distribution, slots[name]
+    distribution, num_topics = network.distributions[name], slots[name]
     (word,) = network.children(name)
-    num_words = network.blocks[word].distribution.size
+    num_words = network.distributions[word].size
     parts = network.parts(name, network.sizes(data, slots))
     batches, topics = part_of(parts, values, data.num_tokens), values[name]
     order, sizes = tables.sorted_by(batches, parts.num_parts)

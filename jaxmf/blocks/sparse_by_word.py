@@ -77,7 +77,7 @@ def can_be_sparse(network: Wiring) -> bool:
         is_path
         and not by[0].intersection(network.indicators)
         and all(
-            is_kind(network.blocks[name].distribution, *kinds)
+            is_kind(network.distributions[name], *kinds)
             and not network.blocks[name].per
             and network.blocks[name].rho is None
             for name in network.indicators
@@ -85,7 +85,7 @@ def can_be_sparse(network: Wiring) -> bool:
         and len(below) == 1
         and network.blocks[below[0]].by == (topics,)
         and network.blocks[below[0]].rho is None
-        and is_kind(network.blocks[below[0]].distribution, DirichletMultinomial)
+        and is_kind(network.distributions[below[0]], DirichletMultinomial)
     )
 
 
@@ -99,9 +99,9 @@ def sweep(
     """
     values, slots = all_values(state, data), slot_sizes(state, network)
     *above, name = network.indicators
-    distribution, num_topics = network.blocks[name].distribution, slots[name]
+    distribution, num_topics = network.distributions[name], slots[name]
     (word,) = network.children(name)
-    num_words = network.blocks[word].distribution.size
+    num_words = network.distributions[word].size
     parts = network.parts(network.indicators[0], network.sizes(data, slots))
     documents, paths = part_of(parts, values, data.num_tokens), values[name]
     totals = tables.count_pairs(jnp.zeros_like(paths), paths, (1, num_topics))

@@ -98,7 +98,7 @@ def num_first_groups(network: Wiring, data: Tokens, *, capacity: int | None = No
     if len(network.indicators) != 1:
         return None
     block = network.blocks[network.indicators[0]]
-    families = [network.blocks[name].distribution for name in network.observed]
+    families = [network.distributions[name] for name in network.observed]
     if block.per:
         return None
     if not block.distribution.grows:
@@ -130,7 +130,7 @@ def first_slots(network: Wiring, data: Tokens, *, capacity: int | None = None) -
     Args: capacity: slots if the user has said so.
     """
     num_slots = _num_slots(capacity, num_first_groups(network, data, capacity=capacity))
-    return {n: network.blocks[n].distribution.num_groups(num_slots) for n in network.indicators}
+    return {n: network.distributions[n].num_groups(num_slots) for n in network.indicators}
 
 
 def _num_slots(capacity: int | None, num_groups: int | None) -> int:
@@ -219,7 +219,7 @@ def _nothing_known(network: Wiring, data: Tokens, num_slots: int) -> NetworkStat
     occupied: dict[str, Array] = {}
     values: dict[str, Array] = {}
     for name in network.order:
-        distribution = network.blocks[name].distribution
+        distribution = network.distributions[name]
         if network.blocks[name].observed:
             hyperparameters[name] = distribution.start()
             continue
@@ -292,11 +292,11 @@ def _near_centres(network: Wiring, key: Key, state: NetworkState, data: Tokens) 
     higher density), so that chains begin at both.
     """
     (name,) = network.indicators
-    num_groups = network.blocks[name].distribution.num_groups(1)
+    num_groups = network.distributions[name].num_groups(1)
     which_key, few_key, centre_key = jax.random.split(jax.random.fold_in(key, _CENTRES), 3)
     values = [data.values[other].reshape(data.num_tokens, -1) for other in network.observed]
     x = jnp.concatenate(values, axis=1)
-    if any(network.blocks[other].distribution.takes_missing for other in network.observed):
+    if any(network.distributions[other].takes_missing for other in network.observed):
         # a start need not be more than near: missing cells have the mean of their column
         means = jnp.nanmean(x, axis=0)
         x = jnp.where(jnp.isnan(x), jnp.where(jnp.isnan(means), 0, means), x)

@@ -60,7 +60,7 @@ def can_be_tiled(network: Wiring) -> bool:
     return (
         can_be_sparse(network)
         and len(network.indicators) == 1
-        and not network.blocks[network.indicators[0]].distribution.grows
+        and not network.distributions[network.indicators[0]].grows
         and bool(network.blocks[network.indicators[0]].by)
     )
 
@@ -75,7 +75,7 @@ def are_tiled(network: Wiring, data: Tokens) -> bool:
         return False
     (name,) = network.indicators
     num_documents = network.parts(name, network.sizes(data, {})).num_parts
-    return num_documents * network.blocks[name].distribution.num_groups(1) <= tables.MOST_FLAT
+    return num_documents * network.distributions[name].num_groups(1) <= tables.MOST_FLAT
 
 
 def num_groups(num_tokens: int, num_topics: int, num_words: int) -> int:
@@ -90,8 +90,8 @@ def layout_of(network: Wiring, data: Tokens) -> TileLayout:
     (word,) = network.children(name)
     parts = network.parts(name, network.sizes(data, {}))
     items = part_of(parts, data.columns, data.num_tokens), data.columns[word]
-    sizes = parts.num_parts, network.blocks[word].distribution.size
-    num_topics = network.blocks[name].distribution.num_groups(1)
+    sizes = parts.num_parts, network.distributions[word].size
+    num_topics = network.distributions[name].num_groups(1)
     count = num_groups(data.num_tokens, num_topics, sizes[1])
     dealt, groups = [], []
     for item, size in zip(items, sizes, strict=True):

@@ -95,7 +95,7 @@ class TileShares:
     ) -> dict[str, Array]:
         """Topics of documents (N, K) and words of topics (K, V), int32, by the blocks' names."""
         (name,), (word,) = network.indicators, network.observed
-        num_topics, found = network.blocks[name].distribution.num_groups(1), {}
+        num_topics, found = network.distributions[name].num_groups(1), {}
         if name not in without:
             rows = -(-self.new_documents.shape[0] // self.num_groups) * self.num_groups
             by_document = self.counts(self.documents, values[name], (rows, num_topics))
@@ -114,7 +114,7 @@ class TileShares:
 
     def log_prob_of_documents(self, network: Wiring, state: NetworkState, name: str) -> Array:
         """The log probability () of the topics of all documents, without a table of all."""
-        prior = network.blocks[name].distribution
+        prior = network.distributions[name]
         size = -(-self.new_documents.shape[0] // self.num_groups)
         shape = (size * self.num_groups // self.num_blocks, prior.num_groups(1))
 
@@ -169,8 +169,8 @@ def share_out(model: BlockModel, data: PyTree, num_devices: int) -> PyTree:
         return gathered(data)
     (name,), (word,) = network.indicators, network.observed
     parts = network.parts(name, network.sizes(tokens, {}))
-    num_topics = network.blocks[name].distribution.num_groups(1)
-    sizes = parts.num_parts, network.blocks[word].distribution.size
+    num_topics = network.distributions[name].num_groups(1)
+    sizes = parts.num_parts, network.distributions[word].size
     count = num_groups(tokens.num_tokens, num_topics, sizes[1])
     num_blocks = 1 << num_bits(min(num_devices, count))
     if tokens.elsewhere is None:

@@ -95,8 +95,8 @@ def sweep(
     """
     (name,) = network.indicators
     (word,) = network.children(name)
-    num_topics = network.blocks[name].distribution.num_groups(1)
-    num_words = network.blocks[word].distribution.size
+    num_topics = network.distributions[name].num_groups(1)
+    num_words = network.distributions[word].size
     num_documents = network.parts(name, network.sizes(data, {})).num_parts
     uniforms_key, masses_key = jax.random.split(key)
     alpha = jnp.broadcast_to(state.hyperparameters[name]["concentration"], (num_topics,))

@@ -37,11 +37,8 @@ def holders(network: Wiring) -> tuple[str, ...]:
     return tuple(
         name
         for name in network.indicators
-        if isinstance(network.blocks[name].distribution, FlexiblePrior)
-        and (
-            network.blocks[name].distribution.num_unobserved is not None
-            or has_tables(network, name)
-        )
+        if isinstance(network.distributions[name], FlexiblePrior)
+        and (network.distributions[name].num_unobserved is not None or has_tables(network, name))
     )
 
 
@@ -55,7 +52,7 @@ def num_hidden(network: Wiring, name: str, num_batches: int) -> np.ndarray:
 
     Raises ValueError: not as many values as batches.
     """
-    distribution = network.blocks[name].distribution
+    distribution = network.distributions[name]
     num_unobserved = getattr(distribution, "num_unobserved", None)
     if num_unobserved is None:
         return np.zeros(num_batches, np.int64)
@@ -73,7 +70,7 @@ def check_coverage(network: Wiring, data: Tokens) -> None:
     Raises ValueError: naming the indicator and the largest batch.
     """
     for name in network.indicators:
-        distribution = network.blocks[name].distribution
+        distribution = network.distributions[name]
         if not isinstance(distribution, FlexiblePrior):
             continue
         parts = network.parts(name, data.sizes)
@@ -175,7 +172,7 @@ def _moved(
     *,
     is_first: bool,
 ) -> tuple[NetworkState, Array]:
-    distribution = network.blocks[name].distribution
+    distribution = network.distributions[name]
     parts = network.parts(name, network.sizes(data, slot_sizes(state, network)))
     counts = statistics_of_block(network, name, parts, state, data)
     cache = distribution.begin(counts, state.hyperparameters[name], with_sizes=False)
@@ -233,7 +230,7 @@ def draw_all(
     Returns:
         The indicators (T,), the hyperparameters of the state, counts (G, K) of tokens or sets.
     """
-    distribution, num_tokens = network.blocks[name].distribution, batches.shape[0]
+    distribution, num_tokens = network.distributions[name], batches.shape[0]
     itself = jnp.arange(num_tokens, dtype=jnp.int32)
     first = itself if first is None else first
     is_item, others = first == itself, jnp.ones((0,), bool)

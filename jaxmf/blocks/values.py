@@ -46,7 +46,7 @@ def log_density(
     Args: columns: the columns of the tokens that are no blocks, (T,) int32 each; values (T,), or
     (T, D) of a family of vectors.
     """
-    distribution = network.blocks[name].distribution
+    distribution = network.distributions[name]
     hyperparameters = hyperparameters_of(network, draw, name)
     cache = distribution.begin(family_statistics(network, draw, name)[0], hyperparameters)
     fixed = {block: probabilities(network, draw, block) for block in ancestors(network, name)}
@@ -106,9 +106,7 @@ def draw_values(
     parts = _parts(network, draw, name, data)[..., 0][parents]
     statistics = family_statistics(network, draw, name)[0]
     hyperparameters = hyperparameters_of(network, draw, name)
-    return draw_in_parts(
-        network.blocks[name].distribution, value_key, statistics, hyperparameters, parts
-    )
+    return draw_in_parts(network.distributions[name], value_key, statistics, hyperparameters, parts)
 
 
 def draw_indices(key: Key, shares: Array) -> Array:

@@ -42,7 +42,7 @@ def sweep_sets(
     Args: carried: by a sweep over tokens just before; None to count again.
     Returns the state after, and overflow.
     """
-    prior = network.blocks[dish].distribution
+    prior = network.distributions[dish]
     slots = slot_sizes(state, network)
     if carried is None:
         parts = network.parts(dish, network.sizes(data, slots))

@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxmf._kernels.tables import Lanes
 from jaxmf.arguments import assign
-from jaxmf.blocks.block import Block
+from jaxmf.blocks.block import Block, Distribution
 from jaxmf.data import Tokens
 from jaxmf.priors.flexible import FlexiblePrior
 from jaxmf.types import STATIC, Array, PyTree
@@ -241,6 +241,11 @@ class Wiring:
         assign(self, blocks=together, order=order or check_wiring(together))
 
     @property
+    def distributions(self) -> dict[str, Distribution]:
+        """The family of each observed block, the prior of each latent one."""
+        return {name: block.distribution for name, block in self.blocks.items()}
+
+    @property
     def indicators(self) -> tuple[str, ...]:
         """The latent blocks, parents first."""
         return tuple(name for name in self.order if not self.blocks[name].observed)
@@ -286,7 +291,7 @@ class Wiring:
         """
         changed = {}
         for name in self.observed:
-            distribution = self.blocks[name].distribution
+            distribution = self.distributions[name]
             if name in data.columns:
                 distribution = distribution.with_size(data.sizes[name])
             elif name in data.values and data.values[name].ndim == 2:
@@ -328,7 +333,7 @@ class Wiring:
 
     def _num_groups_guessed(self, name: str) -> int:
         """A guess, before a run, of how many groups an indicator has."""
-        prior = self.blocks[name].distribution
+        prior = self.distributions[name]
         num_groups: int = _GROUPS_GUESSED if prior.grows else prior.num_groups(1)
         return num_groups
 

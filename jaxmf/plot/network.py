@@ -42,7 +42,7 @@ def network_picture(network: Wiring) -> Figure:
         if name in network.blocks:
             _box(axes, x, y, shaded=network.blocks[name].observed)
             axes.text(x, y + 0.1, name, ha="center", va="center", fontsize=8, color=INK, zorder=4)
-            label = _label(network.blocks[name].distribution)
+            label = _label(network.distributions[name])
             axes.text(
                 x, y - 0.15, label, ha="center", va="center", fontsize=6, color=MUTED, zorder=4
             )

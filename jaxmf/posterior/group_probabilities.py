@@ -201,7 +201,7 @@ def _sets(
 
 def _in_use(posterior: Draws, network: Wiring, name: str, reference: np.ndarray) -> np.ndarray:
     """Slots of the groups, the one with the most sets first; all of a stated number."""
-    distribution: Any = network.blocks[name].distribution
+    distribution: Any = network.distributions[name]
     stated = 0 if distribution.grows else distribution.num_groups(1)
     sizes = np.bincount(reference, minlength=stated)
     order = np.argsort(-sizes, kind="stable")

@@ -337,7 +337,7 @@ def _has_one_group(posterior: Draws) -> bool:
     """Whether the model has a single group, or most draws do, which is an alarm of its own."""
     if isinstance(posterior.model, HasNetwork):
         network = posterior.model.network()
-        priors = [network.blocks[name].distribution for name in network.indicators]
+        priors = [network.distributions[name] for name in network.indicators]
         if all(not prior.grows and prior.num_groups(1) == 1 for prior in priors):
             return True
     counts = (v for name, v in posterior.draws.items() if name.startswith("num_"))

@@ -139,7 +139,7 @@ class _Mixture(NetworkModel[Dense]):
         mixture_checks.check_table(self.family, data, name, takes_rows=self._takes_rows)
         super().check_data(data, name)
         if isinstance(self.family, NormalInverseWishart):
-            family: Any = self.over(data)[0].blocks["x"].distribution
+            family: Any = self.over(data)[0].distributions["x"]
             family.check_distances(data.values, name)
 
     def predict_rows_of_draw(self, draw: Draw, data: Dense, x: Array) -> tuple[Array, Array]:
@@ -189,7 +189,7 @@ class _Mixture(NetworkModel[Dense]):
         network, _ = self.over(data)
         statistics = family_statistics(network, draw, "x")[0]
         hyperparameters = hyperparameters_of(network, draw, "x")
-        return network.blocks["x"].distribution, statistics, hyperparameters
+        return network.distributions["x"], statistics, hyperparameters
 
     def _drawn_rows(self, key: Key, draw: Draw, data: Dense, groups: Array) -> Array:
         """A row of each of the groups (M,), whose parameters are drawn anew."""

@@ -196,7 +196,7 @@ class _Ratings(NetworkModel[Entries]):
         """Mean rating of every pair of groups (of group and item, of URP): (J, K) float."""
         network, _ = self.over(data)
         if self.values is None:
-            family = network.blocks["rating"].distribution
+            family = network.distributions["rating"]
             statistics, shape = family_statistics(network, draw, "rating")
             hyperparameters = hyperparameters_of(network, draw, "rating")
             return family.moments(statistics, hyperparameters)[0].reshape(shape)

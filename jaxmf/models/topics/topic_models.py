@@ -254,7 +254,7 @@ class HDPLDA(_TopicModel):
             if getattr(self, name) is not None:
                 hyper.validate(name, getattr(self, name))
         self.check_words()
-        prior = self.network().blocks["topic"].distribution
+        prior = self.network().distributions["topic"]
         assign(
             self,
             topic_concentration=prior.concentration,
