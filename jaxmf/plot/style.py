@@ -29,11 +29,12 @@ def figure_of(
 ) -> tuple[Figure, list[Axes]]:
     """A figure outside pyplot's list of open ones, and its axes row by row."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+    from jaxmf.plot.picture import QuietFigure
+
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.08)
-    figure = Figure(figsize=(width, height), layout=layout, facecolor="white")
+    figure = QuietFigure(figsize=(width, height), layout=layout, facecolor="white")
     FigureCanvasAgg(figure)
     grid = figure.subplots(num_rows, num_columns, squeeze=False)
     axes = list(grid.ravel())

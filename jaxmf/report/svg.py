@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,13 +39,19 @@ def inline(figure: Figure) -> str:
     """
     from matplotlib import rc_context
 
+    from jaxmf.plot.picture import MISSING_LETTERS
+
     for axes in figure.axes:
         for artist in (*axes.lines, *axes.collections):
             if _num_points(artist) > _MOST_POINTS:
                 artist.set_rasterized(True)
     file = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "jaxmf"}):
+    with (
+        rc_context({"svg.fonttype": "none", "svg.hashsalt": "jaxmf"}),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", MISSING_LETTERS)  # texts are drawn by the browser
         figure.savefig(file, format="svg", dpi=_DOTS_PER_INCH, transparent=True, metadata=nothing)
     return _for_a_page(file.getvalue())
 

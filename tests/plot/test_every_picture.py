@@ -1,11 +1,14 @@
 """Every picture of every model: it is drawn, or it is not there and says what it needs."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 import jaxmf as mf
 from jaxmf import registry
-from jaxmf.plot import plots
+from jaxmf.plot import plots, style
+from jaxmf.report import svg
 
 FEW = {
     "sample": {"num_warmup": 2, "num_samples": 4, "num_chains": 1},
@@ -64,3 +67,20 @@ def test_a_picture_is_drawn_or_not_there(entry):
             options = {"image_shape": (1, 1)} if name == "average_images" else {}
             with pytest.raises(ValueError, match=rf"plot\.{name}: needs "):
                 draw(*needed, **options)
+
+
+def test_letters_that_the_font_lacks_are_said_in_one_warning_and_are_texts_in_a_report():
+    figure, (axes, other) = style.figure_of(1, 2, width=4, height=2)
+    axes.set_title("特徴")
+    other.set_title("\N{SLIGHTLY SMILING FACE}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "特徴" in svg.inline(figure)
+    figure, (axes,) = style.figure_of(1, 1, width=2, height=2)
+    axes.set_title("特徴")
+    with pytest.warns(UserWarning, match="lacks letters: 特徴 are drawn as boxes") as caught:
+        style.png(figure)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        style.png(figure)
