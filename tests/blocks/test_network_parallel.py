@@ -116,12 +116,11 @@ def test_a_step_leaves_the_joint_distribution_as_it_is(name):
     check(name, *CASES[name])
 
 
-BY_DOCUMENT = {"hierarchy": pytest.mark.slow} | dict.fromkeys(
-    ("topics", "nested, together", "two sides", "a function, together"), pytest.mark.exhaustive
-)
+BY_DOCUMENT = ("hierarchy", "topics", "nested, together", "two sides", "a function, together")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=mark) for n, mark in BY_DOCUMENT.items()])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", BY_DOCUMENT)
 def test_so_does_a_step_that_draws_proportions_as_on_accelerators(name, monkeypatch):
     for module in (batches, tables):
         monkeypatch.setattr(module, "default_platform", lambda: "gpu")
@@ -145,7 +144,7 @@ IN_KERNEL = {
 
 
 @pytest.mark.slow
-@pytest.mark.tiers(exhaustive=["topics", "paths"])
+@pytest.mark.tiers(exhaustive=["hierarchy", "paths", "topics"])
 @pytest.mark.parametrize("name", IN_KERNEL)
 def test_and_one_that_draws_topics_by_the_kernel(name, monkeypatch):
     for module in (batches, in_kernel, tables, tile_layout):

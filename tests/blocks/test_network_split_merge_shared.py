@@ -194,7 +194,7 @@ def check_joint(title, network, *, step=None):
     )
 
 
-@pytest.mark.tiers(exhaustive=["False"])
+@pytest.mark.tiers(exhaustive=["False", "True"])
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [True, False])
 def test_the_move_leaves_the_joint_distribution_as_it_is(likelihood):

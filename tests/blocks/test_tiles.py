@@ -81,7 +81,7 @@ def test_masses_that_are_not_drawn_are_caught(monkeypatch):
         check_against_enumeration("the mean of the masses")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_step_leaves_the_joint_distribution_as_it_is():
     topics = mf.Block(mf.Dirichlet(3, GAMMA.expand([3])), by="document")
     words = mf.DirichletMultinomial(3, dist.Gamma(2.0, 2.0))

@@ -313,6 +313,7 @@ def regression(noise, augment=None):
     }
 
 
+@pytest.mark.tiers(exhaustive=["probit"])
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", [ProbitNoise(mf.Probit()), THRESHOLDS], ids=["probit", "ordinal"])
 def test_joint_distribution(noise):

@@ -12,9 +12,9 @@ A folder is listed once its words have been replaced; from then on this test hol
 - no such thing, in words: the message itself.
 """
 
-import ast
 import functools
 import io
+import itertools
 import re
 import tokenize
 from collections.abc import Iterator
@@ -130,11 +130,13 @@ def files(folder: str) -> list[Path]:
     ]
 
 
-def words_of(name: str) -> list[str]:
+@functools.cache
+def words_of(name: str) -> tuple[str, ...]:
     """The words of an identifier: `_MoreRows` and `more_rows` have "more" and "rows"."""
-    return [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
+    return tuple(part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name))
 
 
+@functools.cache
 def is_old_name(name: str) -> bool:
     """Whether a name has an old word."""
     return re.match(r"_*of_", name) is not None or any(map(WORDS.fullmatch, words_of(name)))
@@ -276,9 +278,9 @@ def test_the_words_of_the_field_pass(source):
 def test_no_class_of_the_library_has_the_name_of_another():
     files_of: dict[str, list[str]] = {}
     for path in sorted((ROOT / "jaxmf").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                files_of.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+        for (_, before), (_, name) in itertools.pairwise(names(path.read_text(encoding="utf-8"))):
+            if before == "class":
+                files_of.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
     repeated = {name: paths for name, paths in files_of.items() if len(paths) > 1}
     assert len(files_of) > 400
     assert not repeated, repeated

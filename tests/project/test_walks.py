@@ -45,7 +45,7 @@ def test_the_walk_of_a_prior_ends_with_a_chain_and_its_check_refuses_rows_from_z
         check_chain_rule(FromZero())
 
 
-@pytest.mark.tiers(slow=["d"], exhaustive=["a"])
+@pytest.mark.tiers(slow=["d"], exhaustive=["a", "b"])
 @pytest.mark.parametrize("letter", ["a", "b", "c", "d"])
 def test_a_walk_leads_to_something_that_keeps_the_contracts(letter):
     model, data = run(letter)
