@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxmf._kernels.linalg import first_direction
 from jaxmf.data import checks
+from jaxmf.data.cells_by_id import are_elsewhere
 from jaxmf.data.container import bare
 from jaxmf.data.dense import Dense
 from jaxmf.data.entries import Entries
@@ -231,29 +232,44 @@ def least_noise(data: Dense) -> float:
     return 0.1 if _common_value(data) is not None else 0.01
 
 
-def note_of_common_value(data: Dense) -> tuple[str, ...]:
+def note_of_common_value(data: Dense | Entries) -> tuple[str, ...]:
     """For `Model.notes`: a sentence if more than half of the cells are equal."""
     value = _common_value(data)
     if value is None:
         return ()
-    return (
-        f"more than half of the cells are {value:.6g}, which Gaussian noise does not describe: a "
-        "noise scale that is left open was kept above a tenth of the root mean square of the data",
-    )
+    found = f"more than half of the cells are {value:.6g}, which Gaussian noise does not describe: "
+    if isinstance(data, Entries):
+        found += "their intervals are too wide, and those of the other cells too narrow"
+    else:
+        found += (
+            "a noise scale that is left open was kept above a tenth of the root mean square of the "
+            "data"
+        )
+    if value == 0:
+        found += "; if they come from counts, models of counts, such as LDA(K), describe the zeros"
+    return (found,)
 
 
-def _common_value(data: Dense) -> float | None:
+def _common_value(data: Dense | Entries) -> float | None:
     """The number that more than half of the observed cells equal; None if all or none do.
 
     Only the median of the first block of rows is tried.
     """
     equal, count, middle = 0, 0, None
-    for _, values, observed in blocks(data):
-        if middle is None and np.any(observed):
-            middle = float(np.median(values[np.asarray(observed)]))
-        equal += int(np.sum((values == middle) & observed))
-        count += int(np.sum(observed))
+    for values in _observed_blocks(data):
+        if middle is None and values.size:
+            middle = float(np.median(values))
+        equal += int(np.sum(values == middle))
+        count += int(values.size)
     return middle if 0.5 < equal / max(count, 1) < 1 else None
+
+
+def _observed_blocks(data: Dense | Entries) -> Iterator[np.ndarray]:
+    """Their values; none of cells that lie in several processes."""
+    if isinstance(data, Dense):
+        yield from (values[observed] for _, values, observed in blocks(data))
+    elif not are_elsewhere(data):
+        yield np.asarray(data.values)
 
 
 def check_magnitude(data: Dense, name: str) -> None:

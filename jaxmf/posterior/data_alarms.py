@@ -27,6 +27,7 @@ _MOST_ORDINAL = 21  # levels, such as 0 to 10 in halves; more are slow to settle
 _MOST_GRADES = 101  # such as per cent
 _PILED = 5e-3  # share of the cells at the highest grade of a scale
 _FEWEST_PILED = 10  # fewer cells there may be the tail of rounded measurements
+_FALLING = 4  # values from 1 on, each rarer than the one before, that show counts without zeros
 _USUAL = 1e-3  # share of the cells that a grade of a scale has
 _STRANGE = 1e-2  # most cells outside of a scale; more, and there is none
 _FEWEST_CELLS = 5  # of a column whose sd is compared with the noise,
@@ -350,6 +351,16 @@ def outside_support(posterior: Draws) -> Iterator[Alarm]:
     if values is None or values.size < 50:
         return
     grades, counts = np.unique(values, return_counts=True)
+    if values.size < data.num_rows * data.num_columns and _are_counts_above_zero(grades, counts):
+        yield Alarm(
+            "absent cells",
+            f"All {values.size:,} values are whole, begin at 1 and are the rarer the larger: these "
+            "seem to be counts whose zeros are not given. Cells that are not given are taken for "
+            "unknown here, not for 0. Where they are zeros pass the whole table, such as "
+            "X.toarray() of a sparse matrix, or fit a model of counts, such as LDA(K), which "
+            "takes them for 0",
+        )
+        return
     if suspects.may_be_code(grades).any():  # which have an alarm of their own, and are no grades
         codes = [found.code for found in suspects.codes_by_column(*_cells_with_codes(data))]
         grades, counts = grades[~np.isin(grades, codes)], counts[~np.isin(grades, codes)]
@@ -371,6 +382,17 @@ def outside_support(posterior: Draws) -> Iterator[Alarm]:
     sentence = _support_of(grades, counts)
     if sentence is not None:
         yield Alarm("support", sentence)
+
+
+def _are_counts_above_zero(grades: np.ndarray, counts: np.ndarray) -> bool:
+    """Whether values are 1, 2, 3 and so on, each rarer than the one before; stars are not."""
+    first = np.arange(1, 1 + _FALLING)
+    return (
+        grades.size > _FALLING
+        and np.array_equal(grades[:_FALLING], first)
+        and bool(np.all(grades == np.round(grades)))
+        and bool(np.all(np.diff(counts[: _FALLING + 1]) < 0))
+    )
 
 
 def _support_of(grades: np.ndarray, counts: np.ndarray) -> str | None:

@@ -597,6 +597,23 @@ def test_columns_that_no_normal_group_describes_are_named(family, gaps):
     assert "take their logarithms" in found[1].sentence
 
 
+def test_counts_without_their_zeros_are_said():
+    """Stored cells of a sparse matrix of counts, and stars with many ones."""
+    random = np.random.default_rng(0)
+    rates = np.exp(random.normal(-1.0, 1.0, (30, 1)) + random.normal(0, 1, (1, 40)))
+    counts = random.poisson(rates)
+    rows, columns = np.nonzero(counts)
+    cells = mf.Entries(rows, columns, counts[rows, columns].astype(float), counts.shape)
+    (alarm,) = data_alarms.outside_support(posterior(mf.BPMF(2), cells, log_joint=chains()))
+    assert alarm.kind == "absent cells"
+    assert "X.toarray()" in alarm.sentence
+    whole = ratings(random.geometric(0.5, 600).astype(float))
+    stars = random.choice([1, 2, 3, 4, 5], rows.size, p=[0.3, 0.1, 0.15, 0.2, 0.25])
+    rated = mf.Entries(rows, columns, stars.astype(float), counts.shape)
+    for data in (whole, rated):
+        assert "absent cells" not in kinds(posterior(mf.BPMF(2), data, log_joint=chains()))
+
+
 def test_as_many_topics_as_documents_are_said():
     tokens = mf.Tokens.from_counts(RNG.poisson(3.0, (40, 6)) + 1)
     topics = np.array([[18, 22, 30], [24, 28, 26]])

@@ -13,6 +13,7 @@ from jax.tree_util import Partial
 from jaxmf.arguments import assign, check_count, check_flag
 from jaxmf.data import Entries, units
 from jaxmf.engine import Algorithm, algorithm
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.models.bpmf import bpmf_checks, chain, density, other_rows, queries
 from jaxmf.models.bpmf.bpmf_spec import BPMFSpec
 from jaxmf.models.bpmf.state import BPMFState, Observed
@@ -90,8 +91,10 @@ class BPMF(BPMFSpec):
     matched = bpmf_checks.matched
 
     def notes(self, data: Entries) -> tuple[str, ...]:
-        """A note if columns were taken in their own units."""
-        return units.note_of_units(data, self.column_unit, "noise and factors")
+        """Notes if columns were taken in their own units, or if most cells are one number."""
+        notes = units.note_of_units(data, self.column_unit, "noise and factors")
+        is_normal = isinstance(self.likelihood, Gaussian)
+        return notes + (units.note_of_common_value(data) if is_normal else ())
 
     # --- densities and simulation -----------------------------------------------------------------
 
