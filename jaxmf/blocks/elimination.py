@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -43,22 +43,33 @@ def draw(
 
     Source: Porteous (2010), section 5.3.1.
     """
-    waiting, tables = list(factors), []
-    for name in reversed(names):
-        with_name = [factor for factor in waiting if name in factor.names]
-        waiting = [factor for factor in waiting if name not in factor.names]
-        product = _product(names, with_name)
-        tables.append(product)
-        if len(product.names) > 1:
-            waiting.append(Factor(product.names[:-1], jnp.sum(product.values, axis=-1)))
+    tables = _tables(names, factors, _product, jnp.sum)
     chosen: dict[str, Array] = {}
-    steps = zip(names, reversed(tables), uniforms, num_lanes, strict=True)
+    steps = zip(names, tables, uniforms, num_lanes, strict=True)
     for name, table, uniform, lanes in steps:
         weights = table.values
         for before in table.names[:-1]:
             weights = lax.dynamic_index_in_dim(weights, chosen[before], 0, keepdims=False)
         chosen[name] = choose(weights, uniform, num_lanes=lanes)
     return [chosen[name] for name in names]
+
+
+def _tables(
+    names: Sequence[str],
+    factors: Sequence[Factor],
+    product_of: Callable[[Sequence[str], Sequence[Factor]], Factor],
+    total: Callable[..., Array],
+) -> list[Factor]:
+    """For each variable the product that it is drawn from, those after it summed out."""
+    waiting, tables = list(factors), []
+    for name in reversed(names):
+        with_name = [factor for factor in waiting if name in factor.names]
+        waiting = [factor for factor in waiting if name not in factor.names]
+        product = product_of(names, with_name)
+        tables.append(product)
+        if len(product.names) > 1:
+            waiting.append(Factor(product.names[:-1], total(product.values, axis=-1)))
+    return tables[::-1]
 
 
 def _product(names: Sequence[str], factors: Sequence[Factor]) -> Factor:
@@ -89,17 +100,10 @@ def draw_all(names: Sequence[str], factors: Sequence[Factor], uniforms: Array) -
     float in [0, 1), one for each variable.
     Returns the values, (B,) int32 each.
     """
-    waiting, tables = list(factors), []
-    for name in reversed(names):
-        with_name = [factor for factor in waiting if name in factor.names]
-        waiting = [factor for factor in waiting if name not in factor.names]
-        product = _log_product(names, with_name)
-        tables.append(product)
-        if len(product.names) > 1:
-            waiting.append(Factor(product.names[:-1], logsumexp(product.values, axis=-1)))
+    tables = _tables(names, factors, _log_product, logsumexp)
     chosen: dict[str, Array] = {}
     num_tokens = uniforms.shape[0]
-    for position, (name, table) in enumerate(zip(names, reversed(tables), strict=True)):
+    for position, (name, table) in enumerate(zip(names, tables, strict=True)):
         weights = jnp.broadcast_to(table.values, (num_tokens, *table.values.shape[1:]))
         for before in table.names[:-1]:
             index = chosen[before].reshape(-1, *[1] * (weights.ndim - 1))

@@ -160,7 +160,8 @@ def fold_in(
         for name in held.indicators
     }
     hyperparameters |= {
-        name: _hyperparameters(network, draw, name, column) for name in held.observed
+        name: hyperparameters_of(network, draw, name) if column in network.blocks[name].by else {}
+        for name in held.observed
     }
     state = NetworkState(values, hyperparameters, {})
     if new.num_tokens == 0:
@@ -254,10 +255,6 @@ def prior_of_new_levels(network: Wiring, draw: Draw, name: str) -> Dirichlet:
             "use HDP"
         )
     return _AroundShared(num_groups(draw, name), pseudo_counts(network, draw, name))
-
-
-def _hyperparameters(network: Wiring, draw: Draw, name: str, column: str) -> dict[str, Array]:
-    return hyperparameters_of(network, draw, name) if column in network.blocks[name].by else {}
 
 
 def _current(

@@ -43,18 +43,11 @@ class CollapsedWeightConditional(NamedTuple):
         return self.row_values[:, None] * self.column_values + self.ratio
 
 
-class _BilinearStatistics(NamedTuple):
+def _statistics(u: Array, v: Array, x: Array) -> tuple[Array, Array, Array]:
     """U'U (K, K), V'V (L, L) and U'XV (K, L)."""
-
-    row_gram: Array
-    column_gram: Array
-    cross: Array
-
-
-def _statistics(u: Array, v: Array, x: Array) -> _BilinearStatistics:
     row_gram, cross = gaussian.gram_statistics(u, x)
     v_float = v.astype(x.dtype)
-    return _BilinearStatistics(row_gram, v_float.T @ v_float, cross @ v_float)
+    return row_gram, v_float.T @ v_float, cross @ v_float
 
 
 def _whole_mean(weight_mean: Array | float, like: Array) -> Array:

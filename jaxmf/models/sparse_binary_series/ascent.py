@@ -14,7 +14,8 @@ from jaxmf.variational_bayes import series, updates
 from jaxmf.variational_bayes.contracts import AscentPlan
 from jaxmf.variational_bayes.epoch_zeros import LAST_STEP, EpochZeros, choose_zeros, lateness
 from jaxmf.variational_bayes.free_energy import divergence_of_others, expected_cost
-from jaxmf.variational_bayes.parameters import Normal, half, with_half
+from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, half, with_half
+from jaxmf.variational_bayes.pieces import PieceTable
 from jaxmf.variational_bayes.progress import (
     Evaluation,
     evaluate_when_due,
@@ -24,7 +25,8 @@ from jaxmf.variational_bayes.progress import (
 from jaxmf.variational_bayes.series import Search, SeriesParameters
 from jaxmf.variational_bayes.start import start_parameters
 from jaxmf.variational_bayes.state import AscentState, PreparedOnes, as_draw
-from jaxmf.variational_bayes.sums import side_sums
+from jaxmf.variational_bayes.sums import CellSums, side_sums
+from jaxmf.variational_bayes.zeros import Zeros
 
 BY_SIZE = "by size"  # joint updates of paths up to this size
 _MOST_JOINT_VALUES = 256
@@ -101,16 +103,7 @@ def _rows(
     parameters = state.parameters
     row_values, _ = series.values(parameters, kernel=model.kernel)
     plain = series.stacked(parameters, row_values)
-    view = half(plain, "rows")
-    sums = side_sums(
-        view,
-        data.layout.rows,
-        zeros.by_side[0],
-        likelihood=model.likelihood,
-        noise=plain.noise,
-        block=True,
-    )
-    view, sums = updates.with_new_intercept(view, sums, parameters.priors, model)
+    view, sums = _sums_of_side(model, plain, "rows", data.layout.rows, zeros.by_side[0])
     parameters = parameters._replace(intercept=view.intercept)
     num_times, width = parameters.paths.weight.shape[1:]
     joint = plan.update == "joint"
@@ -128,6 +121,15 @@ def _rows(
     )
 
 
+def _sums_of_side(
+    model: SparseBinarySeriesSpec, plain: Parameters, side: str, table: PieceTable, zeros: Zeros
+) -> tuple[Half, CellSums]:
+    """A side with the intercept moved, and the sums over its cells."""
+    view = half(plain, side)
+    sums = side_sums(view, table, zeros, likelihood=model.likelihood, noise=plain.noise, block=True)
+    return updates.with_new_intercept(view, sums, plain.priors, model)
+
+
 def _columns(
     model: SparseBinarySeriesSpec,
     parameters: SeriesParameters,
@@ -138,16 +140,7 @@ def _columns(
 ) -> SeriesParameters:
     """The intercept, then factors and biases of the columns, as for one matrix."""
     plain = series.stacked(parameters, row_values)
-    view = half(plain, "columns")
-    sums = side_sums(
-        view,
-        data.layout.columns,
-        zeros.by_side[1],
-        likelihood=model.likelihood,
-        noise=plain.noise,
-        block=True,
-    )
-    view, sums = updates.with_new_intercept(view, sums, parameters.priors, model)
+    view, sums = _sums_of_side(model, plain, "columns", data.layout.columns, zeros.by_side[1])
     slopes = updates.slopes(view, sums, block=True)
     mean = view.factors.mean - length * updates.newton_step(view, sums, slopes)
     factors = Normal(mean, updates.new_variances(view, slopes, likelihood=model.likelihood))
