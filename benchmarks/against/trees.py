@@ -105,7 +105,15 @@ class Side:
 
     def seconds(self) -> float:
         """Of one more run of the case that is open."""
-        answer = self.ask("run")
+        return self._seconds("run")
+
+    def compiled_again(self, name: str) -> float:
+        """Seconds of the first run of a case in a new process."""
+        self.close()
+        return self._seconds(f"open {name}")
+
+    def _seconds(self, words: str) -> float:
+        answer = self.ask(words)
         if "error" in answer:
             raise EndedError(answer["error"])
         return answer["seconds"]

@@ -21,8 +21,7 @@ def test_pairs_are_run_a_b_b_a():
         ([1.2] * 10, 1.2, 1.2, "slower"),
         ([0.9, 1.1, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 9.0], 1.1, 1.2, "slower"),
         ([1.0, 1.0, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2], 1.0, 1.2, ""),
-        ([1.2], 1.2, 1.2, ""),  # once is no interval
-        ([1.3], 1.3, 1.3, "slower"),
+        ([1.3], 1.3, 1.3, ""),  # once is no interval
     ],
 )
 def test_slower_is_where_the_whole_interval_is(seconds, low, high, verdict):
@@ -73,6 +72,30 @@ def test_two_versions_of_one_repository(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "rows.json").exists()
     left = subprocess.run([*git, "worktree", "list"], capture_output=True, text=True, check=True)
     assert len(left.stdout.splitlines()) == 1
+
+
+class Given:
+    """A side whose seconds are given: first run, later runs, first runs in new processes."""
+
+    def __init__(self, first, later, again):
+        self.first, self.later, self.again = first, later, again
+
+    def ask(self, words):
+        return {"seconds": self.first}
+
+    def seconds(self):
+        return self.later
+
+    def compiled_again(self, name):
+        return self.again
+
+
+@pytest.mark.parametrize(("again", "verdict"), [(2.0, ""), (3.0, "slower")])
+def test_what_seems_to_compile_longer_is_compiled_again(again, verdict):
+    sides = [Given(2.0, 1.0, 2.0), Given(3.0, 1.0, again)]
+    time, compiling = against.lines_of_case("x", sides, repeats=2)
+    assert (time.verdict, compiling.verdict) == ("", verdict)
+    assert compiling.ratio.repeats == 3
 
 
 def test_a_version_whose_process_ends_is_a_line(tmp_path, monkeypatch):
