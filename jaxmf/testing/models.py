@@ -36,6 +36,7 @@ from jaxmf.model import (
     TransformsDocuments,
     TransformsRows,
     lacks,
+    settings_of,
 )
 from jaxmf.posterior.alarms import NOT_CHECKED, RunWarning
 from jaxmf.programs import jit
@@ -101,8 +102,8 @@ def check_model(
         options: options of that method.
         joint_distribution: whether to make the joint-distribution test of a sampler.
         statistics: (state, data) -> name -> () number, not dependent on labels, which the
-            joint-distribution test compares. By default the numbers of a draw, and mean and mean
-            square of the values of the data.
+            joint-distribution test compares. By default the numbers of a draw, alone and with mean
+            and mean square of the values of the data.
         num_replicates: of that test.
         num_steps: of each replicate.
         seed: of everything.
@@ -352,7 +353,9 @@ def _check_joint(
             return dict(statistics(pair[0], data))
         draw = algorithm.record(jax.random.key(0), pair[0], data)
         found = {name: value for name, value in draw.items() if value.ndim == 0}
-        return found | _moments_of(data)
+        fixed = {name for name, value in settings_of(model).items() if np.isscalar(value)}
+        learned = {name: value for name, value in found.items() if name not in fixed}
+        return found | _with_data(learned, data)
 
     return check_kernel(
         kernel,
@@ -365,10 +368,20 @@ def _check_joint(
     )
 
 
-def _moments_of(data: object) -> dict[str, Array]:
-    """Mean and mean square of every array of floats in the data."""
-    found: dict[str, Array] = {}
+def _with_data(found: Mapping[str, Array], data: object) -> dict[str, Array]:
+    """Each number of a draw where the data have a large mean, and where they have a large square.
+
+    The data alone are what they were, whatever a step does; what a step makes of them is seen in
+    how numbers of the draw go with them. The weights are between -1 and 1, as squares may have no
+    mean.
+    """
+    weights: dict[str, Array] = {}
     for index, leaf in enumerate(jax.tree.leaves(data)):
         if jnp.issubdtype(leaf.dtype, jnp.floating):
-            found |= {f"mean of {index}": jnp.mean(leaf), f"square of {index}": jnp.mean(leaf**2)}
-    return found
+            for word, moment in (("mean", jnp.mean(leaf)), ("square", jnp.mean(leaf**2))):
+                weights[f"{word} of {index}"] = moment / (1 + jnp.abs(moment))
+    return {
+        f"{name} by {word}": value * weight
+        for name, value in found.items()
+        for word, weight in weights.items()
+    }
