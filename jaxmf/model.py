@@ -509,6 +509,7 @@ class HasFactors(Protocol[Data]):
     def factors(self, draw: HostDraw, data: Data, /) -> tuple[Array, Array]:
         """Vectors of rows (N, K) and of columns (D, K) whose products are in the means of cells.
 
+        About their means where rows and columns have biases, which have these parts too.
         Cells are in the unit of the data (of columns, see `ScalesColumns`), or on the scale of
         scores. On the host.
         """

@@ -24,6 +24,8 @@ class Factors(Answer):
     Only the products of the vectors of rows and columns are known, not the vectors. So a draw's
     products UV' are split into their principal parts, which are known up to their signs; the parts
     of every draw are turned to those of the reference draw (orthogonal Procrustes) and averaged.
+    In models with biases vectors are about their means: what all rows of a column share, or all
+    columns of a row, is a level, of which the cells do not say whether a bias or a factor has it.
 
     Args:
         sizes: (K,) float, root mean square over all cells of what each part adds to them, in the

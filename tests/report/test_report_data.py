@@ -85,6 +85,18 @@ def test_factors_do_not_depend_on_signs_and_order_in_the_draws(rated):
     assert found.rows.shape == (12, 2)
 
 
+def test_what_all_rows_share_is_a_level_and_no_factor(rated):
+    """A level of columns in the factors, which biases could have as well."""
+    found = rated.factors()
+    moved = {**rated.draws, "u": np.array(rated.draws["u"])}
+    moved["u"][..., :2] += 5
+    other = dataclasses.replace(rated, draws=moved).factors()
+    np.testing.assert_allclose(other.columns, found.columns, atol=1e-4)
+    np.testing.assert_allclose(other.sizes, found.sizes, atol=1e-4)
+    without = dataclasses.replace(rated, draws=moved, model=mf.BPMF(2, bias=False)).factors()
+    assert without.sizes[0] > 2 * found.sizes[0]
+
+
 def test_ends_of_a_factor_have_no_column_twice(rated):
     found = rated.factors()
     high, low = found.ends(0, 3)

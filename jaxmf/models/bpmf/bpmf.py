@@ -237,4 +237,7 @@ class BPMF(BPMFSpec):
 
     def factors(self, draw: Mapping[str, Array], data: Entries) -> tuple[Array, Array]:
         latent = slice(self.num_factors)
-        return draw["u"][:, latent] * self.unit(data), draw["v"][:, latent]
+        rows, columns = draw["u"][:, latent] * self.unit(data), draw["v"][:, latent]
+        if self.bias:  # what all columns of a row, or all rows of a column, share is a level
+            rows, columns = rows - rows.mean(axis=0), columns - columns.mean(axis=0)
+        return rows, columns

@@ -247,7 +247,10 @@ class SparseBinaryMF(SparseBinaryMFSpec):
 
     def factors(self, draw: Draw, data: SparseBinary) -> tuple[Array, Array]:
         del data
-        return draw["row_mean"], draw["column_mean"]
+        rows, columns = draw["row_mean"], draw["column_mean"]
+        if self.bias == "rows_columns":  # what all columns or all rows share is a level
+            rows, columns = rows - rows.mean(axis=0), columns - columns.mean(axis=0)
+        return rows, columns
 
     def transform_rows(
         self, key: Key, draw: Draw, data: SparseBinary, new_data: SparseBinary
