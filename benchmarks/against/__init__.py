@@ -50,6 +50,15 @@ class Line(NamedTuple):
             return self.note
         return "slower" if self.ratio.repeats > 1 and self.ratio.low > TOO_SLOW else ""
 
+    @property
+    def interval(self) -> str:
+        """Of the ratio, as text."""
+        if self.ratio is None:
+            return ""
+        return (
+            f"{self.ratio.low:.2f} to {self.ratio.high:.2f}" if self.ratio.repeats > 1 else "once"
+        )
+
 
 def lines_of_case(name: str, sides: list[trees.Side], repeats: int) -> list[Line]:
     """Time and time of compiling of one case, in both versions."""
@@ -91,7 +100,8 @@ def rows_of(lines: list[Line], reference: str) -> list[harness.Row]:
     """The lines as rows of a file; there a ratio above 1 means that it got faster."""
     rows = []
     for line in lines:
-        beside: dict[str, Any] = {"peer": f"jaxmf at {reference}", "note": line.verdict}
+        note = "; ".join(words for words in (line.verdict, line.interval) if words)
+        beside: dict[str, Any] = {"peer": f"jaxmf at {reference}", "note": note}
         ours = float("nan")
         if line.ratio is not None:
             ours, beside["theirs"] = line.ratio.now, line.ratio.before
@@ -141,8 +151,7 @@ def print_lines(lines: list[Line], reference: str, began: Mapping[str, Any]) -> 
         figures = ["", "", "", ""]
         if (ratio := line.ratio) is not None:
             figures = [f"{1e3 * ratio.before:.1f}", f"{1e3 * ratio.now:.1f}", f"{ratio.middle:.2f}"]
-            interval = f"{ratio.low:.2f} to {ratio.high:.2f}" if ratio.repeats > 1 else "once"
-            figures.append(interval)
+            figures.append(line.interval)
         name = line.name if line.metric == "time" else f"{line.name}, compiling"
         table.add_row(name, *figures, line.verdict)
     Console().print(table)

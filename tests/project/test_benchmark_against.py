@@ -1,5 +1,6 @@
 """Two versions in turn: pairs, intervals, verdicts, and a line where one lacks a case."""
 
+import json
 import subprocess
 
 import pytest
@@ -69,7 +70,8 @@ def test_two_versions_of_one_repository(tmp_path, monkeypatch, capsys):
     error = "AttributeError: module 'jaxmf' has no attribute 'no_such_name'"
     assert lines[2].verdict == f"before: {error}; now: {error}"
     assert "against v0.1.0" in capsys.readouterr().out
-    assert (tmp_path / "rows.json").exists()
+    notes = [row["note"] for row in json.loads((tmp_path / "rows.json").read_text())["rows"]]
+    assert notes[:2] == ["1.00 to 1.00", "once"]
     left = subprocess.run([*git, "worktree", "list"], capture_output=True, text=True, check=True)
     assert len(left.stdout.splitlines()) == 1
 
