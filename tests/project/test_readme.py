@@ -13,7 +13,7 @@ README = (ROOT / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.usefixtures("long_runs")
 def test_the_examples_run_without_an_alarm_and_print_what_is_shown(capsys):
     names = {}
