@@ -4,7 +4,9 @@ Labels of features mean nothing across draws. So the features of each draw are m
 with clusters of features: the assignment with the largest sum of overlaps (Kuhn 1955, the Hungarian
 method), where a pair below `MIN_OVERLAP` is no match and the feature starts a cluster of its own.
 The overlap of a feature and a cluster is that of their rows, sum of min(z, p) over sum of max(z, p)
-with p how often features of the cluster have the row: the Jaccard index where p is 0 or 1. The
+with p how often features of the cluster have the row: the Jaccard index where p is 0 or 1. Where
+every column has a level, a feature of the other rows with the opposite values is the same feature
+beside another level: it is turned round if the rows without it overlap more. The
 clusters of a first pass through the draws, which starts with the reference draw, are the start of a
 second one, so that the order of the draws matters little.
 """
@@ -20,7 +22,7 @@ from jaxmf.answers import Answer, Lines, data_frame, shortened
 from jaxmf.arguments import check_number
 from jaxmf.column_units import units_of
 from jaxmf.data.names import ids_or_positions
-from jaxmf.model import HasFeatures, lacks
+from jaxmf.model import HasBias, HasFeatures, lacks, settings_of
 from jaxmf.posterior import tables
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.quantities import feature_bits
@@ -129,10 +131,11 @@ class CertainFeatures(Answer):
 
 
 class _Matched(NamedTuple):
-    """Clusters (F, N), and which feature slot of a draw is of which: (S, F), -1 for none."""
+    """Clusters (F, N), and for each draw (S, F) the feature slot, -1 for none, turned or not."""
 
     clusters: np.ndarray
     slots: np.ndarray
+    is_turned: np.ndarray
 
 
 def certain_features(posterior: Draws, min_probability: float = 0.5) -> CertainFeatures:
@@ -140,7 +143,9 @@ def certain_features(posterior: Draws, min_probability: float = 0.5) -> CertainF
 
     Features of at most 100 draws, evenly spread over the chains, are matched by the rows that
     have them: a feature belongs to a cluster where their rows overlap by half or more (Jaccard
-    index). So one answer speaks of all chains, where `features` is of one draw.
+    index). So one answer speaks of all chains, where `features` is of one draw. Where the model
+    has a level for every column (`bias`), a feature of the other rows with the opposite values
+    counts as the same.
 
     Args:
         min_probability: the share of draws that must have a feature for it to be listed.
@@ -160,10 +165,12 @@ def certain_features(posterior: Draws, min_probability: float = 0.5) -> CertainF
     chains, draws, weights = posterior.spread_draws()
     sets = [bits[chain, draw].T.astype(float) for chain, draw in zip(chains, draws, strict=True)]
     reference = bits[posterior.reference()].T.astype(float)
-    first = _pass(sets, weights, reference[reference.any(axis=1)], grows=True)
+    has_levels = isinstance(posterior.model, HasBias) and posterior.model.has_bias_feature
+    has_levels &= "feature_prior" not in settings_of(posterior.model)  # values may have one sign
+    first = _pass(sets, weights, reference[reference.any(axis=1)], grows=True, turns=has_levels)
     found = (first.slots >= 0).T @ weights
     kept = np.argsort(-found, kind="stable")[: max(int(np.sum(found >= min_probability / 2)), 1)]
-    matched = _pass(sets, weights, first.clusters[kept], grows=False)
+    matched = _pass(sets, weights, first.clusters[kept], grows=False, turns=has_levels)
     is_found = matched.slots >= 0
     probabilities = is_found.T @ weights
     order = np.argsort(-probabilities, kind="stable")
@@ -172,7 +179,8 @@ def certain_features(posterior: Draws, min_probability: float = 0.5) -> CertainF
     others, single = _others(sets, weights, slots)
     num_biases = posterior.draws["z"].shape[-1] - bits.shape[-1]  # which stand first
     slots = np.where(slots >= 0, slots + num_biases, -1)
-    mean, sd = _moments(posterior, (chains, draws), weights, slots)
+    signs = np.where(matched.is_turned[:, order], -1.0, 1.0)
+    mean, sd = _moments(posterior, (chains, draws), weights, slots, signs)
     data = posterior.data
     return CertainFeatures(
         probabilities=probabilities[order],
@@ -190,12 +198,18 @@ def certain_features(posterior: Draws, min_probability: float = 0.5) -> CertainF
 
 
 def _pass(
-    sets: list[np.ndarray], weights: np.ndarray, clusters: np.ndarray, *, grows: bool
+    sets: list[np.ndarray],
+    weights: np.ndarray,
+    clusters: np.ndarray,
+    *,
+    grows: bool,
+    turns: bool,
 ) -> _Matched:
     """The features of all draws in clusters; new clusters for those that fit none where it grows.
 
     Args: sets: of each draw (K, N) float, which rows have which feature; weights (S,) float;
-    clusters (F, N) float, at the start; grows: whether there may be more.
+    clusters (F, N) float, at the start; grows: whether there may be more; turns: whether features
+    may be turned round.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -204,14 +218,19 @@ def _pass(
     num_clusters = min(len(clusters), _MOST_CLUSTERS)
     known[:num_clusters] = clusters[:num_clusters]
     slots = np.full((len(sets), _MOST_CLUSTERS), -1)
+    is_turned = np.zeros(slots.shape, bool)
     for draw, features in enumerate(sets):
         used = np.flatnonzero(features.any(axis=1))
-        both = features[used] @ known[:num_clusters].T
-        either = features[used].sum(axis=1)[:, None] + known[:num_clusters].sum(axis=1) - both
-        overlap = both / np.maximum(either, 1e-12)
+        overlap = _overlap(features[used], known[:num_clusters])
+        turned = np.zeros(overlap.shape, bool)
+        if turns:
+            of_others = _overlap(1 - features[used], known[:num_clusters])
+            turned = of_others > overlap
+            overlap = np.maximum(overlap, of_others)
         feature, cluster = linear_sum_assignment(overlap, maximize=True)
         fits = overlap[feature, cluster] >= MIN_OVERLAP
         slots[draw, cluster[fits]] = used[feature[fits]]
+        is_turned[draw, cluster[fits]] = turned[feature[fits], cluster[fits]]
         if grows:
             rest = np.setdiff1d(np.arange(used.size), feature[fits])[
                 : _MOST_CLUSTERS - num_clusters
@@ -219,23 +238,37 @@ def _pass(
             new = num_clusters + np.arange(rest.size)
             known[new], slots[draw, new] = features[used[rest]], used[rest]
             num_clusters += rest.size
-    slots = slots[:, :num_clusters]
+    slots, is_turned = slots[:, :num_clusters], is_turned[:, :num_clusters]
     total, weight = np.zeros((num_clusters, num_rows)), np.zeros(num_clusters)
-    for features, found, share in zip(sets, slots, weights, strict=True):
+    for features, found, turned, share in zip(sets, slots, is_turned, weights, strict=True):
         here = np.flatnonzero(found >= 0)
-        total[here] += share * features[found[here]]
+        total[here] += share * np.abs(features[found[here]] - turned[here, None])
         weight[here] += share
     means = np.where(weight[:, None] > 0, total / np.maximum(weight, 1e-300)[:, None], 0)
-    return _Matched(means, slots)
+    return _Matched(means, slots, is_turned)
+
+
+def _overlap(features: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """Of the rows of features (K, N) and of clusters (F, N): (K, F)."""
+    both = features @ clusters.T
+    either = features.sum(axis=1)[:, None] + clusters.sum(axis=1) - both
+    return both / np.maximum(either, 1e-12)
 
 
 def _moments(
-    posterior: Draws, where: tuple[np.ndarray, np.ndarray], weights: np.ndarray, slots: np.ndarray
+    posterior: Draws,
+    where: tuple[np.ndarray, np.ndarray],
+    weights: np.ndarray,
+    slots: np.ndarray,
+    signs: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and sd (F, D) of what clusters look like over the draws that have them."""
+    """Mean and sd (F, D) of what clusters look like over the draws that have them.
+
+    Args: slots and signs (S, F): which feature of a draw it is, and -1 where it is turned round.
+    """
     total: np.ndarray | None = None
     squares, weight = np.zeros(0), np.zeros(slots.shape[1])
-    for chain, draw, share, found in zip(*where, weights, slots, strict=True):
+    for chain, draw, share, found, sign in zip(*where, weights, slots, signs, strict=True):
         arrays = posterior.draw_at(chain, draw)
         mean, sd = (
             np.asarray(each, float).reshape(arrays["z"].shape[1], -1)
@@ -245,7 +278,7 @@ def _moments(
             total = np.zeros((slots.shape[1], mean.shape[1]))
             squares = np.zeros_like(total)
         here = np.flatnonzero(found >= 0)
-        total[here] += share * mean[found[here]]
+        total[here] += share * sign[here, None] * mean[found[here]]
         squares[here] += share * (mean[found[here]] ** 2 + sd[found[here]] ** 2)
         weight[here] += share
     assert total is not None

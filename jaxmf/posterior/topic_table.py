@@ -25,6 +25,7 @@ ORDERS = ("probability", "relevance", "exclusivity", "distinction")
 
 _SHOWN = 40  # topics that are printed
 _WORDS_SHOWN = 8
+NOT_MIXED = "by R-hat the run has not mixed, and other draws may have other topics"
 _MOSTLY = 0.95
 _ODDS = 2.0  # of a topic given a distinctive word, over those without it
 _BEHIND = 1e3  # nats, more than scores differ by: words that are not distinctive come last
@@ -158,7 +159,7 @@ class Topics(Answer):
             f"({self.num_draws} draws of {chains} chain{'s' * (chains > 1)})"
         )
         if not self.has_mixed:
-            caption += "; by R-hat the run has not mixed, and other draws may have other topics"
+            caption += f"; {NOT_MIXED}"
         hidden = len(self) - _SHOWN
         return f"{caption}; {hidden} smaller topics are not shown" if hidden > 0 else caption
 

@@ -21,6 +21,7 @@ from jaxmf.plot.topic_map import scale, squared_distances
 from jaxmf.posterior.records import largest_columns
 from jaxmf.posterior.row_groups import RowGroups
 from jaxmf.posterior.topic_draws import has_topics, topic_blocks
+from jaxmf.posterior.topic_table import NOT_MIXED
 from jaxmf.report.parts import Picture, Section, Table, TopicMap, short
 
 if TYPE_CHECKING:
@@ -80,18 +81,20 @@ def topics(posterior: Answers) -> Section | None:
     if not has_topics(posterior):
         return None
     found = posterior.topics()
-    columns = (found.shares, found.found, found.lists("distinction"))
+    columns = (found.shares, found.share_sd, found.found, found.lists("distinction"))
     lines = [
-        (topic, f"{share:.1%}", f"{part:.0%}", listed_ids(words))
-        for topic, (share, part, words) in enumerate(zip(*columns, strict=True))
+        (topic, f"{share:.1%} ± {sd:.1%}", f"{part:.0%}", listed_ids(words))
+        for topic, (share, sd, part, words) in enumerate(zip(*columns, strict=True))
     ]
     words = (
         f"{len(found):,} topics, averaged over draws. On the map topics with like words are near "
         "each other, and those with many tokens are large. Choose a topic to see its words; a word "
         "under the pointer gives the circles the sizes that the topics have in it. Below, of each "
-        "topic: its share of the tokens, the share of the draws that have it, and its most "
-        "relevant words of those that set it apart from others."
+        "topic: its share of the tokens with its standard deviation over draws, the share of the "
+        "draws that have it, and its most relevant words of those that set it apart from others."
     )
+    if not found.has_mixed:
+        words += f" But {NOT_MIXED}."
     first = listed_ids(found.lists("distinction")[0])
     described = f"Map of {len(found)} topics; topic 0 has {found.shares[0]:.1%} of tokens: {first}"
     still = Picture(Plots(posterior).topics(), described)

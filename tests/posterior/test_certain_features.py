@@ -65,6 +65,22 @@ def test_features_of_all_chains_have_their_probabilities_rows_and_looks(found):
     assert found.rows(first) == ["r0", "r1", "r2", "r3"]
 
 
+def test_a_feature_and_that_of_the_other_rows_are_one_beside_a_level():
+    """Chain 1 has the first feature in the rows that lack it, with the opposite values."""
+    free = draws_of()
+    z = np.concatenate([np.ones((*free.shape[:-1], 1), bool), free], axis=-1)
+    for draw in z[1]:
+        slot = 1 + np.argmax((draw[:, 1:] & ROWS[0][:, None]).sum(axis=0) >= 3)
+        draw[:, slot] = ~draw[:, slot]
+    found = posterior_of(z, model=mf.LinearGaussianIBP(bias=True, offset=0.0)).certain_features()
+    first = int(np.argmax(np.abs(found.mean[:, 0])))
+    np.testing.assert_allclose(found.by_chain[:, first], 1)
+    np.testing.assert_allclose(found.row_probabilities[first], [1, 1, 1, 0.75, 0, 0, 0, 0])
+    np.testing.assert_allclose(found.mean[first], PATTERNS[0], atol=1.5)
+    is_taken = posterior_of(z[..., 1:]).certain_features(0.9)
+    assert len(is_taken) == 1  # without a level they are two
+
+
 def test_features_of_one_row_are_counted_apart(found):
     assert found.num_single == pytest.approx(0.5)
     assert found.num_others == pytest.approx(0.5)
