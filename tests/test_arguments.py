@@ -99,12 +99,12 @@ def _required(function, first):
     return [p.name for p in parameters if p.default is p.empty and p.kind not in others]
 
 
-OTHERS = ("as_container", "warn")  # which users do not call
+# The names of jaxmf are imported where they are asked for, those of these two when they are.
+PUBLIC = {name: getattr(mf, name) for name in mf.__all__} | vars(mf.testing) | vars(jaxmf.data)
 CALLED = [
     (name, value, 0)
-    for module in (mf, mf.testing, jaxmf.data)
-    for name, value in vars(module).items()
-    if inspect.isfunction(value) and name[0] != "_" and name not in OTHERS
+    for name, value in PUBLIC.items()
+    if inspect.isfunction(value) and name[0] != "_" and name != "as_container"  # not for users
 ]
 CALLED += [
     (f"post.{name}", value, 1)

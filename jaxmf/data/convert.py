@@ -114,7 +114,7 @@ def as_container(
         kind = TypeError if isinstance(error, TypeError) else ValueError
         sentence = str(error).removeprefix("data: ").removeprefix(f"{name}: ")
         raise kind(f"{name}: {sentence}{pairs}") from None
-    if container_type is Tokens:
+    if isinstance(result, Tokens) and result.sizes.get("word") == 2:
         _warn_of_ids(name, data)
     return result
 
@@ -232,12 +232,12 @@ def _has_line_a_token(data: object) -> bool:
 def _warn_of_ids(name: str, data: object) -> None:
     """Says that a table of counts of two words looks like a list of ids, a line a token."""
     values = peel(name, data).values
-    if is_sparse(values) or np.shape(values)[1] != 2 or not are_ids(np.asarray(values)):
+    if is_sparse(values) or not are_ids(np.asarray(values)):
         return
     warn(
         f"{name}: a table of two columns is read as counts of two words, and its numbers look like "
-        "ids, one line a token. If they are, pass mf.Tokens.from_columns({'document': x[:, 0], "
-        "'word': x[:, 1]})"
+        "ids, one line a token. If they are, pass mf.Tokens.from_columns({'document': documents, "
+        "'word': words}), each one of its columns"
     )
 
 

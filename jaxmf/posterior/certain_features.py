@@ -224,9 +224,9 @@ def _pass(
         overlap = _overlap(features[used], known[:num_clusters])
         turned = np.zeros(overlap.shape, bool)
         if turns:
-            of_others = _overlap(1 - features[used], known[:num_clusters])
-            turned = of_others > overlap
-            overlap = np.maximum(overlap, of_others)
+            round_overlap = _overlap(1 - features[used], known[:num_clusters])
+            turned = round_overlap > overlap
+            overlap = np.maximum(overlap, round_overlap)
         feature, cluster = linear_sum_assignment(overlap, maximize=True)
         fits = overlap[feature, cluster] >= MIN_OVERLAP
         slots[draw, cluster[fits]] = used[feature[fits]]

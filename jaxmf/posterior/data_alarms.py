@@ -351,19 +351,19 @@ def outside_support(posterior: Draws) -> Iterator[Alarm]:
     if values is None or values.size < 50:
         return
     grades, counts = np.unique(values, return_counts=True)
+    if suspects.may_be_code(grades).any():  # which have an alarm of their own, and are no grades
+        codes = [found.code for found in suspects.codes_by_column(*_cells_with_codes(data))]
+        grades, counts = grades[~np.isin(grades, codes)], counts[~np.isin(grades, codes)]
     if values.size < data.num_rows * data.num_columns and _are_counts_above_zero(grades, counts):
         yield Alarm(
             "absent cells",
-            f"All {values.size:,} values are whole, begin at 1 and are the rarer the larger: these "
-            "seem to be counts whose zeros are not given. Cells that are not given are taken for "
+            f"The values are whole, 1 to {grades[-1]:g}, and most of them small: these seem to be "
+            "counts whose zeros are not given. Cells that are not given are taken for "
             "unknown here, not for 0. Where they are zeros pass the whole table, such as "
             "X.toarray() of a sparse matrix, or fit a model of counts, such as LDA(K), which "
             "takes them for 0",
         )
         return
-    if suspects.may_be_code(grades).any():  # which have an alarm of their own, and are no grades
-        codes = [found.code for found in suspects.codes_by_column(*_cells_with_codes(data))]
-        grades, counts = grades[~np.isin(grades, codes)], counts[~np.isin(grades, codes)]
     usual = grades[counts >= max(2, _USUAL * values.size)]
     if 3 <= usual.size <= suspects.MOST_LEVELS and usual.size < grades.size:
         low, high = usual[0], usual[-1]
@@ -385,11 +385,11 @@ def outside_support(posterior: Draws) -> Iterator[Alarm]:
 
 
 def _are_counts_above_zero(grades: np.ndarray, counts: np.ndarray) -> bool:
-    """Whether values are 1, 2, 3 and so on, each rarer than the one before; stars are not."""
-    first = np.arange(1, 1 + _FALLING)
+    """Whether values are 1, 2, 3 and so on, each rarer than the one before, to above any scale."""
     return (
         grades.size > _FALLING
-        and np.array_equal(grades[:_FALLING], first)
+        and grades[-1] > suspects.MOST_LEVELS
+        and np.array_equal(grades[:_FALLING], np.arange(1, 1 + _FALLING))
         and bool(np.all(grades == np.round(grades)))
         and bool(np.all(np.diff(counts[: _FALLING + 1]) < 0))
     )

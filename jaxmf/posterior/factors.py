@@ -14,6 +14,7 @@ from jaxmf.model import HasFactors, lacks
 from jaxmf.posterior import cells
 from jaxmf.posterior.draws import Draws
 
+_ROUNDING = 1e-5  # of what the largest part adds, which may be rounding of 32-bit floats
 _ENDS = 4  # columns at each end of a factor in what is printed
 
 
@@ -117,12 +118,18 @@ def factors(posterior: Draws) -> Factors:
     cells.check_draws(posterior)
     data = posterior.data
     fixed = principal(*_vectors(posterior, *posterior.reference()))
+    added = (fixed[0] ** 2).sum(axis=0)
+    # without levels fewer rows, or columns, than factors leave parts that are rounding
+    num_parts = int(np.sum(added >= _ROUNDING * added[0]))
+    fixed = fixed[0][:, :num_parts], fixed[1][:, :num_parts]
     scale = np.sqrt(np.maximum((fixed[0] ** 2).mean(axis=0), np.finfo(float).tiny))
     chains, draws, weights = posterior.spread_draws()
     sizes = []
     means, squares = ([np.zeros(part.shape) for part in fixed] for _ in range(2))
     for chain, draw, weight in zip(chains, draws, weights, strict=True):
-        rows, columns = principal(*_vectors(posterior, chain, draw))
+        rows, columns = (
+            part[:, :num_parts] for part in principal(*_vectors(posterior, chain, draw))
+        )
         sizes.append(np.sqrt((rows**2).mean(axis=0) * (columns**2).mean(axis=0)))
         turn = rotation((rows, columns), fixed)
         for side, values in enumerate((rows @ turn / scale, columns @ turn * scale)):
