@@ -31,10 +31,10 @@ def figure_of(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    from jaxmf.plot.picture import QuietFigure
+    from jaxmf.plot.picture import figure_class
 
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.08)
-    figure = QuietFigure(figsize=(width, height), layout=layout, facecolor="white")
+    figure = figure_class()(figsize=(width, height), layout=layout, facecolor="white")
     FigureCanvasAgg(figure)
     grid = figure.subplots(num_rows, num_columns, squeeze=False)
     axes = list(grid.ravel())

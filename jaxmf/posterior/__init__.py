@@ -4,7 +4,7 @@ Its methods are functions of the other modules, by what is asked about:
 
     summaries, features    tables, certain_features, cooccurrence, biclusters
     convergence            quantities, agreement, topic_agreement, leave_one_out,
-                           particle_paths, *_alarms
+                           left_out_losses, named_losses, particle_paths, *_alarms
     cells                  cell_answers, cells, prediction (mixtures over draws), categories
                            (finitely many values), kept_cells (named before a run), transposed
     columns                column_noise, ranking, recommendations, next_words

@@ -18,8 +18,8 @@ from jaxmf.posterior import (
     document_topics,
     factors,
     group_probabilities,
-    left_out_losses,
     left_to_right,
+    named_losses,
     particle_paths,
     pointwise,
     quantities,
@@ -58,7 +58,7 @@ class Answers(Draws):
     quantities = quantities.quantities
     cell_agreement = agreement.cell_agreement
     topic_agreement = topic_agreement.topic_agreement
-    leave_one_out = left_out_losses.left_out_losses
+    leave_one_out = named_losses.left_out_losses
     path_degeneracy = particle_paths.path_degeneracy
     alarms = alarms.alarms
     # features

@@ -11,11 +11,10 @@ No data are hidden and no random number of the run is used: its draws are what t
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxmf.answers import Answer
 from jaxmf.blocks import Network
 from jaxmf.column_units import noise_of_columns, units_of
 from jaxmf.data import Container, Dense, Entries, MatrixContainer
@@ -31,94 +30,28 @@ from jaxmf.model import (
 from jaxmf.posterior import categories, left_out_tokens, pareto, prediction
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
 from jaxmf.posterior.draws import Draws, once
+from jaxmf.posterior.left_out_losses import LeftOutLosses
 
 _NUM_CELLS = 256
 # More tokens are evaluated where the difference is not clear from these:
 _CLEAR_ERRORS = 3.0  # standard errors of a difference that is clear
 _MOST_TOKENS = 1_024
 _MORE_PRODUCTS = 2**14  # of tokens by combinations of groups
-FEWEST_CELLS = 40
-FEWEST_DRAWS = 100
+_FEWEST_CELLS = 40
+_FEWEST_DRAWS = 100
 _MOST_DRAWS = 400
 _SHARE_OF_DRAWS = 2  # one in this many is used where there are more than a hundred
 _LEAST_RELIABLE = 0.5
 _LEAST_REMAINDER = 1e-4  # of 1 - leverage, so that floats have digits left
-_FEWEST_GROUPS = 20
 _MOST_ENTRIES = 2**25  # in the draws that are used
 _LATENT = ("z", "u")  # what draws must keep for predictions; large factors are kept on request
+_INSTEAD = (
+    "Hide some of the data from a run and score these: held_out_log_likelihood, "
+    "document_completion, mf.compare(..., held_out=)"
+)
+_UNRELIABLE = f"the draws change too much with each of the cells or words. {_INSTEAD}"
 
 Cells = tuple[np.ndarray, np.ndarray]
-
-
-class _LeftOutLosses(NamedTuple):
-    unit: str
-    model: np.ndarray
-    baseline: np.ndarray
-    rows: np.ndarray
-    columns: np.ndarray
-
-
-class LeftOutLosses(Answer, _LeftOutLosses):
-    """Losses of cells that were each predicted from the others.
-
-    Args:
-        unit: of the losses: "squared error", of columns with units of their own in these, "log
-            score" of cells that are 0 or 1, or "log score of a token".
-        model: (M,) loss of the posterior's predictions.
-        baseline: (M,) loss of row and column means, of column frequencies, or of the frequencies of
-            the values of all tokens.
-        rows: (M,) ids, or positions where the data have none; of tokens in a column that their
-            groups hang on, such as the document.
-        columns: (M,) ids or positions; of tokens in the other such column, or the values.
-    """
-
-    _axes: ClassVar = {"model baseline": "cell"}
-
-    def coordinates(self) -> dict[str, object]:
-        return {"row": ("cell", self.rows), "column": ("cell", self.columns)}
-
-    def table(self) -> dict[str, np.ndarray]:
-        """One line for each cell."""
-        losses = {"model": self.model, "baseline": self.baseline}
-        return {"row": self.rows, "column": self.columns, **losses}
-
-    def footer(self) -> str:
-        mean = f"{self.excess:+.4g} ± {self.standard_error:.2g}"
-        said = f"{self.unit}, less is better; mean of the model less the baseline {mean}"
-        return "; ".join(filter(None, [super().footer(), said]))
-
-    @property
-    def excess(self) -> float:
-        """Mean loss of the model above that of the baseline."""
-        return float(np.mean(self.model - self.baseline))
-
-    @property
-    def standard_error(self) -> float:
-        """Standard error of `excess`: the largest with cells, rows or columns as units.
-
-        Rows and columns count where there are twenty of them.
-        """
-        return standard_error_of_mean(self.model - self.baseline, self.rows, self.columns)
-
-
-def standard_error_of_mean(values: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> float:
-    """Standard error of the mean over M cells: the largest with cells, rows or columns as units.
-
-    Rows and columns count where there are twenty of them.
-
-    Args:
-        values: (M,) float; M at least 2.
-        rows, columns: (M,) int.
-    """
-    residual = values - values.mean()
-    size = residual.size
-    errors = [np.sqrt(np.sum(residual**2) / (size * (size - 1)))]
-    for groups in (rows, columns):
-        sums = np.bincount(np.unique(groups, return_inverse=True)[1], residual)
-        if sums.size >= _FEWEST_GROUPS:
-            factor = sums.size / (sums.size - 1)
-            errors.append(np.sqrt(factor * np.sum(sums**2)) / size)
-    return float(max(errors))
 
 
 class Conditionals(NamedTuple):
@@ -131,28 +64,57 @@ class Conditionals(NamedTuple):
     log_replicate: np.ndarray
 
 
-@once
 def compare(posterior: Draws) -> LeftOutLosses | None:
-    """What `left_out_losses` says, by positions; None where that says why there is nothing."""
+    """Losses by positions; None where `Posterior.leave_one_out` raises."""
+    found = losses_or_reason(posterior)
+    return None if isinstance(found, str) else found
+
+
+@once
+def losses_or_reason(posterior: Draws) -> LeftOutLosses | str:
+    """Losses by positions, or why there are none."""
+    total = posterior.num_chains * posterior.num_draws
+    if posterior.meta.method != "sample":
+        return f"draws of sample are needed, these are of {posterior.meta.method}"
+    if total < _FEWEST_DRAWS:
+        return f"{_FEWEST_DRAWS} draws or more are needed, this run has {total}"
     if isinstance(posterior.model, HasGroups) and isinstance(posterior.model, HasNetwork):
-        return _compare_tokens(posterior)
-    if not _is_answered(posterior):
-        return None
+        return _losses_of_tokens(posterior)
+    return _losses_of_cells(posterior)
+
+
+def _losses_of_cells(posterior: Draws) -> LeftOutLosses | str:
+    model = posterior.model
+    can_predict = model.predicts_its_rows and isinstance(model, PredictsCells)
+    if not can_predict or model.cells_given_draw is None:
+        return _no_cells(posterior)
+    if not any(name in posterior.draws for name in _LATENT):
+        return (
+            "the draws were made without features or vectors of rows (keep_factors=False); sample "
+            f"again with keep_factors. {_INSTEAD}"
+        )
+    if (num_used := _num_used(posterior)) < _FEWEST_DRAWS:
+        return (
+            f"draws of this size are too large: {num_used} would be used, and {_FEWEST_DRAWS} are "
+            f"needed. {_INSTEAD}"
+        )
     known = known_cells(posterior.data)
-    if known is None or known[2].size < FEWEST_CELLS:
-        return None
+    if known is None:
+        return _no_cells(posterior)
     rows, columns, values = known
+    if values.size < _FEWEST_CELLS:
+        return _too_few(values.size)
     chosen = np.random.default_rng(0).permutation(values.size)[:_NUM_CELLS]
     cells, x = (rows[chosen], columns[chosen]), values[chosen]
     total = posterior.num_chains * posterior.num_draws
-    used = np.linspace(0, total - 1, _num_used(posterior)).astype(int)  # at even distances
+    used = np.linspace(0, total - 1, num_used).astype(int)  # at even distances
     chain, draw = np.divmod(used, posterior.num_draws)
     draws = {name: each[chain, draw] for name, each in posterior.draws.items()}
     means, log_densities, _ = conditionals(posterior.model, posterior.data, draws, cells, x)
     weights, is_reliable = _weights_without(log_densities)
     is_reliable &= np.isfinite(means).all(axis=0)
     if is_reliable.mean() < _LEAST_RELIABLE:
-        return None
+        return _UNRELIABLE
     if cell_distribution(posterior.model) is CELL_DISTRIBUTIONS["bernoulli"]:
         unit = "log score"
         model = -np.log(np.sum(weights * np.exp(log_densities), axis=0))
@@ -168,47 +130,47 @@ def compare(posterior: Draws) -> LeftOutLosses | None:
     return LeftOutLosses(unit, *kept)
 
 
-def _compare_tokens(posterior: Draws) -> LeftOutLosses | None:
+def _losses_of_tokens(posterior: Draws) -> LeftOutLosses | str:
     """Ratings beside row and column means, other tokens beside the frequencies of their values."""
-    total = posterior.num_chains * posterior.num_draws
     network, data = posterior.model.over(posterior.data)
     name = left_out_tokens.observed_block(network)
-    is_sampled = posterior.meta.method == "sample" and total >= FEWEST_DRAWS
-    if name is None or not is_sampled or f"{name}_cells" not in posterior.draws:
-        return None
+    if name is None:
+        return _no_cells(posterior)
+    if f"{name}_cells" not in posterior.draws:
+        return 'the draws have no counts of groups; sample again with keep="statistics"'
     everything = {label: np.asarray(column) for label, column in data.columns.items()}
-    if everything[name].size < FEWEST_CELLS:
-        return None
+    if everything[name].size < _FEWEST_CELLS:
+        return _too_few(everything[name].size)
     order = np.random.default_rng(0).permutation(everything[name].size)
-    losses = _losses_of_tokens(posterior, network, name, everything, order[:_NUM_CELLS])
-    if losses is None or abs(losses.excess) > _CLEAR_ERRORS * losses.standard_error:
+    losses = _losses_of_some(posterior, network, name, everything, order[:_NUM_CELLS])
+    if isinstance(losses, str) or abs(losses.excess) > _CLEAR_ERRORS * losses.standard_error:
         return losses
     num_groups = left_out_tokens.num_combinations(network, posterior.reference_draw())
     others = order[_NUM_CELLS : min(_MOST_TOKENS, _MORE_PRODUCTS // num_groups)]
-    more = None
-    if others.size:
-        more = _losses_of_tokens(posterior, network, name, everything, others)
-    if more is None:
+    if not others.size:
+        return losses
+    more = _losses_of_some(posterior, network, name, everything, others)
+    if isinstance(more, str):
         return losses
     both = zip(losses[1:], more[1:], strict=True)
     return LeftOutLosses(losses.unit, *(np.concatenate(pair) for pair in both))
 
 
-def _losses_of_tokens(
+def _losses_of_some(
     posterior: Draws,
     network: Network,
     name: str,
     everything: dict[str, np.ndarray],
     chosen: np.ndarray,
-) -> LeftOutLosses | None:
+) -> LeftOutLosses | str:
     total = posterior.num_chains * posterior.num_draws
     columns = {label: column[chosen] for label, column in everything.items()}
     levels = posterior.model.values if isinstance(posterior.model, HasCategories) else None
     num_values = 1 if levels is None else len(levels)
     if not left_out_tokens.is_small(network, posterior.reference_draw(), chosen.size, num_values):
-        return None
+        return f"there are too many combinations of groups. {_INSTEAD}"
     log_probabilities, probabilities = [], []
-    for position in np.linspace(0, total - 1, FEWEST_DRAWS).astype(int):
+    for position in np.linspace(0, total - 1, _FEWEST_DRAWS).astype(int):
         draw = posterior.draw_at(*divmod(int(position), posterior.num_draws))
         left_out = left_out_tokens.leave_out(
             network, draw, name, columns, all_values=levels is not None
@@ -218,7 +180,7 @@ def _losses_of_tokens(
     scores = np.array(log_probabilities)
     weights, is_reliable = _weights_without(scores)
     if is_reliable.mean() < _LEAST_RELIABLE:
-        return None
+        return _UNRELIABLE
     groups = two_groups(network, columns, name)
     if levels is None:
         unit = "log score of a token"
@@ -257,16 +219,13 @@ def two_groups(network: Network, columns: dict[str, np.ndarray], name: str) -> C
     return columns[first], columns[second]
 
 
-def _is_answered(posterior: Draws) -> bool:
-    model = posterior.model
-    return (
-        posterior.meta.method == "sample"
-        and model.predicts_its_rows
-        and model.cells_given_draw is not None
-        and isinstance(model, PredictsCells)
-        and any(name in posterior.draws for name in _LATENT)
-        and _num_used(posterior) >= FEWEST_DRAWS
-    )
+def _no_cells(posterior: Draws) -> str:
+    name = type(posterior.model).__name__
+    return f"this {name} has no cells or words that can be left out one at a time. {_INSTEAD}"
+
+
+def _too_few(size: int) -> str:
+    return f"{_FEWEST_CELLS} cells or words are needed, these data have {size}"
 
 
 def known_cells(data: Container) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
@@ -281,7 +240,7 @@ def _num_used(posterior: Draws) -> int:
     """How many draws are used: half of them, 100 to 400, fewer where they are large."""
     total = posterior.num_chains * posterior.num_draws
     size = sum(int(np.prod(values.shape[2:])) for values in posterior.draws.values())
-    num_used = int(np.clip(total // _SHARE_OF_DRAWS, FEWEST_DRAWS, _MOST_DRAWS))
+    num_used = int(np.clip(total // _SHARE_OF_DRAWS, _FEWEST_DRAWS, _MOST_DRAWS))
     return min(total, num_used, _MOST_ENTRIES // max(size, 1))
 
 

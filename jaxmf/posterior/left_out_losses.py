@@ -1,52 +1,82 @@
-"""`Posterior.leave_one_out`: the losses of left-out cells with the ids of the data."""
+"""Losses of left-out cells, and the standard error of their mean."""
 
 from __future__ import annotations
 
-from jaxmf.model import HasGroups, HasNetwork
-from jaxmf.posterior import leave_one_out
-from jaxmf.posterior.draws import Draws, once
-from jaxmf.posterior.leave_one_out import LeftOutLosses
-from jaxmf.posterior.pointwise import names_of_units
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from jaxmf.answers import Answer
+
+_FEWEST_GROUPS = 20
 
 
-@once
-def left_out_losses(posterior: Draws) -> LeftOutLosses:
-    """Up to 256 observed cells, each predicted from all others, beside simple means.
+class _LeftOutLosses(NamedTuple):
+    unit: str
+    model: np.ndarray
+    baseline: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
 
-    The draws are weighted to those given the other cells (Pareto-smoothed importance sampling);
-    nothing is hidden from the run. Cells whose weights are unreliable are left out. The means
-    are those of rows and columns, of 0 and 1 the frequencies of columns. Words of topic models
-    are beside their frequencies in all documents; up to 1,024 are used
-    if the difference is not clear from 256. Kept once computed.
 
-    Returns:
-        Losses of both, with the ids of the data; `.excess` is the mean difference, beside its
-        `.standard_error`.
-    Raises:
-        ValueError: no run of `sample`, fewer than 100 draws or 40 cells, a model without cells or
-            words, or with other groups of them than topics and groups of users and items, and
-            weights that are unreliable for more than half of the cells.
+class LeftOutLosses(Answer, _LeftOutLosses):
+    """Losses of cells that were each predicted from the others.
+
+    Args:
+        unit: of the losses: "squared error", of columns with units of their own in these, "log
+            score" of cells that are 0 or 1, or "log score of a token".
+        model: (M,) loss of the posterior's predictions.
+        baseline: (M,) loss of row and column means, of column frequencies, or of the frequencies of
+            the values of all tokens.
+        rows: (M,) ids, or positions where the data have none; of tokens in a column that their
+            groups hang on, such as the document.
+        columns: (M,) ids or positions; of tokens in the other such column, or the values.
     """
-    losses = leave_one_out.compare(posterior)
-    if losses is None:
-        raise ValueError(f"leave_one_out: {_reason(posterior)}")
-    model = posterior.model
-    has_tokens = isinstance(model, HasGroups) and isinstance(model, HasNetwork)
-    kind = "token" if has_tokens else "cell"
-    sides = zip(names_of_units(posterior, kind), losses[-2:], strict=True)
-    ids = [at if names is None else names[at] for names, at in sides]
-    return LeftOutLosses(*losses[:-2], *ids)
+
+    _axes: ClassVar = {"model baseline": "cell"}
+
+    def coordinates(self) -> dict[str, object]:
+        return {"row": ("cell", self.rows), "column": ("cell", self.columns)}
+
+    def table(self) -> dict[str, np.ndarray]:
+        """One line for each cell."""
+        losses = {"model": self.model, "baseline": self.baseline}
+        return {"row": self.rows, "column": self.columns, **losses}
+
+    def footer(self) -> str:
+        mean = f"{self.excess:+.4g} ± {self.standard_error:.2g}"
+        said = f"{self.unit}, less is better; mean of the model less the baseline {mean}"
+        return "; ".join(filter(None, [super().footer(), said]))
+
+    @property
+    def excess(self) -> float:
+        """Mean loss of the model above that of the baseline."""
+        return float(np.mean(self.model - self.baseline))
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of `excess`: the largest with cells, rows or columns as units.
+
+        Rows and columns count where there are twenty of them.
+        """
+        return standard_error_of_mean(self.model - self.baseline, self.rows, self.columns)
 
 
-def _reason(posterior: Draws) -> str:
-    if posterior.meta.method != "sample":
-        return f"draws of sample are needed, these are of {posterior.meta.method}"
-    num_draws = posterior.num_chains * posterior.num_draws
-    if num_draws < leave_one_out.FEWEST_DRAWS:
-        return f"{leave_one_out.FEWEST_DRAWS} draws or more are needed, this run has {num_draws}"
-    return (
-        f"this {type(posterior.model).__name__} has no cells or words that can be left out one at "
-        f"a time ({leave_one_out.FEWEST_CELLS} or more), or the draws change too much with each of "
-        "them. Hide some of the data from a run and score these: held_out_log_likelihood, "
-        "document_completion, mf.compare(..., held_out=)"
-    )
+def standard_error_of_mean(values: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> float:
+    """Standard error of the mean over M cells: the largest with cells, rows or columns as units.
+
+    Rows and columns count where there are twenty of them.
+
+    Args:
+        values: (M,) float; M at least 2.
+        rows, columns: (M,) int.
+    """
+    residual = values - values.mean()
+    size = residual.size
+    errors = [np.sqrt(np.sum(residual**2) / (size * (size - 1)))]
+    for groups in (rows, columns):
+        sums = np.bincount(np.unique(groups, return_inverse=True)[1], residual)
+        if sums.size >= _FEWEST_GROUPS:
+            factor = sums.size / (sums.size - 1)
+            errors.append(np.sqrt(factor * np.sum(sums**2)) / size)
+    return float(max(errors))

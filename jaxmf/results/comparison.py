@@ -22,7 +22,7 @@ from jaxmf.diagnostics import Summary, weights_effective_size
 from jaxmf.engine.progress import Display, ProgressReport
 from jaxmf.model import CompletesDocuments, category_columns
 from jaxmf.posterior import cells as cell_questions
-from jaxmf.posterior import leave_one_out, pareto, pointwise, same_data
+from jaxmf.posterior import left_out_losses, pareto, pointwise, same_data
 from jaxmf.posterior.pointwise import Units
 from jaxmf.results.posterior import Posterior
 
@@ -494,7 +494,7 @@ def _standard_error(values: np.ndarray, cells: Cells | None) -> float:
         return np.nan
     if cells is None:
         return float(values.std(ddof=1) / np.sqrt(values.size))
-    return leave_one_out.standard_error_of_mean(values, *cells)
+    return left_out_losses.standard_error_of_mean(values, *cells)
 
 
 def _credible_evidence(posterior: Posterior) -> float:

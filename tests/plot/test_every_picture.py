@@ -84,3 +84,18 @@ def test_letters_that_the_font_lacks_are_said_in_one_warning_and_are_texts_in_a_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         style.png(figure)
+
+
+def test_what_was_warned_is_said_where_drawing_fails():
+    figure, (axes,) = style.figure_of(1, 1, width=2, height=2)
+
+    def draw(renderer):
+        warnings.warn("said before", stacklevel=1)
+        raise RuntimeError("no picture")
+
+    axes.draw = draw
+    with (
+        pytest.warns(UserWarning, match="said before"),
+        pytest.raises(RuntimeError, match="no picture"),
+    ):
+        style.png(figure)

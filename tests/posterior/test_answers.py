@@ -13,7 +13,7 @@ import jaxmf as mf
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.posterior.coherence import Coherence
 from jaxmf.posterior.document_topics import DocumentTopics
-from jaxmf.posterior.leave_one_out import LeftOutLosses
+from jaxmf.posterior.left_out_losses import LeftOutLosses
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.posterior.ranking import ExpectedRatings, Recommendations, Scores
 from jaxmf.posterior.records import NumFeatures

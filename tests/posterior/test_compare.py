@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 import jaxmf as mf
-from jaxmf.posterior import leave_one_out
+from jaxmf.posterior import left_out_losses
 from jaxmf.posterior.records import Meta
 from jaxmf.results import Posterior, comparison
 from jaxmf.results.comparison import Score, Scored
@@ -417,7 +417,7 @@ def test_errors_of_a_mean_are_the_largest_by_cells_rows_and_columns():
     """Values that are the same in a row: 25 of them are known, not 250."""
     rows, columns = (part.ravel() for part in np.indices((25, 10)))
     values = np.random.default_rng(5).normal(size=25)[rows]
-    error = leave_one_out.standard_error_of_mean(values, rows, columns)
+    error = left_out_losses.standard_error_of_mean(values, rows, columns)
     sums = np.bincount(rows, values) / 10
     assert error == pytest.approx(sums.std(ddof=1) / 5)
 

@@ -153,6 +153,22 @@ def test_a_model_without_cells_or_with_few_draws_is_not_compared():
         few.leave_one_out()
 
 
+def test_the_reason_why_cells_are_not_left_out_is_the_real_one(monkeypatch):
+    x = np.random.default_rng(7).normal(size=(30, 4)).astype(np.float32)
+    run = linear_gaussian(x, np.ones((30, 1), bool))
+    without = {name: values for name, values in run.draws.items() if name != "z"}
+    with pytest.raises(ValueError, match="made without features or vectors"):
+        Posterior(run.model, run.data, without, run.meta).leave_one_out()
+    small = linear_gaussian(x[:9], np.ones((9, 1), bool))
+    with pytest.raises(ValueError, match=r"40 cells .* these data have 36"):
+        small.leave_one_out()
+    with pytest.raises(ValueError, match="DPMixture has no cells"):
+        posterior(mf.DPMixture(), run.data, log_joint=np.zeros(100)).leave_one_out()
+    monkeypatch.setattr(leave_one_out, "_MOST_ENTRIES", 2_000)  # a draw has 33
+    with pytest.raises(ValueError, match=r"too large: 60 would be used, and 100 are needed"):
+        run.leave_one_out()
+
+
 def factors_given_columns(rng, *, scale, num_rows=15):
     """Ratings from the prior, and exact draws of the rows' factors given those of the columns."""
     v = rng.normal(size=(8, 2))

@@ -32,9 +32,9 @@ _DIVISIONS = 256  # pairs of lines of one attempt, each of which divides all lin
 _ROUNDS = 8  # of least squares, after features were taken
 _ATTEMPTS = 8  # of which the shortest description is kept
 _LEAST_NOISE = 1e-3  # of cells whose root mean square is 1: distances are over its square
-# Rows that must differ from all combinations of the features taken: a squared length, of which
-# whole rows are made but for rounding
+# A division whose residual after projection has squared length below .5 adds nothing.
 _HALF_A_ROW = 0.5
+_LEAST_LENGTH = 1e-3  # squared, of given features that are projected out: less is rounding
 _RIDGE = 1e-2  # on counts of rows: features that say the same share their edge, and no more
 
 
@@ -246,8 +246,8 @@ def _choose(divided: Array, known: Array, points: Array, noise: Array, num_new: 
 
     def without(rest: Array, vector: Array) -> Array:
         length = jnp.sum(vector**2)
-        unit = vector / jnp.sqrt(jnp.maximum(length, _HALF_A_ROW))
-        unit = jnp.where(length > _HALF_A_ROW, unit, 0)
+        unit = vector / jnp.sqrt(jnp.maximum(length, _LEAST_LENGTH))
+        unit = jnp.where(length > _LEAST_LENGTH, unit, 0)
         return rest - unit[:, None] * (unit @ rest)
 
     basis, rest = known, divided
