@@ -131,19 +131,31 @@ def against(
     now: Annotated[
         str, typer.Option("--now", help="a git revision to stand for the files of this checkout")
     ] = "",
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="pairs of runs of a case")] = 10,
+    repeats: Annotated[
+        int,
+        typer.Option(
+            "--repeats",
+            min=1,
+            help="pairs of runs of a case; of fewer than 6 none is called slower",
+        ),
+    ] = 10,
     json: Json = None,
     only: Only = "",
 ) -> None:
-    """What got slower since another version, both run in turn; code 1 where something did."""
+    """What got slower since another version, both run in turn.
+
+    Ends with code 1 where something did, else with 125 where something was not measured.
+    """
     os.environ.setdefault("PJRT_NPROC", "1")  # CPU seconds, which other programs hardly touch
-    from benchmarks.against import compare
+    from benchmarks.against import compare, exit_code
 
     try:
         lines = compare(reference, now=now, only=only, repeats=repeats, json=json)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    raise typer.Exit(any(line.verdict == "slower" for line in lines))
+        wrong = typer.BadParameter(str(error))
+        wrong.exit_code = 128  # ends git bisect run, which takes 2 for a bad commit
+        raise wrong from None
+    raise typer.Exit(exit_code(lines))
 
 
 @app.command()

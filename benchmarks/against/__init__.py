@@ -19,9 +19,16 @@ from rich.table import Table
 
 from benchmarks import harness, records
 from benchmarks.against import cases, trees
-from benchmarks.against.ratios import TOO_SLOW, TOO_SLOW_ONCE, Ratio, in_pairs, ratio_of
+from benchmarks.against.ratios import (
+    FEWEST_PAIRS,
+    TOO_SLOW,
+    TOO_SLOW_ONCE,
+    Ratio,
+    in_pairs,
+    ratio_of,
+)
 
-_BEFORE, _NOW = 0, 1
+_SLOWER, _NOT_MEASURED = 1, 125  # exit codes; git bisect skips a commit at the second
 _IMPORTS = {
     "import/jaxmf": "import jaxmf",
     "import/names": "import jaxmf; jaxmf.LDA, jaxmf.sample",
@@ -45,19 +52,22 @@ class Line(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Slower where the whole interval is; what was measured once has none."""
+        """Slower where the whole interval is, of pairs enough for one."""
         if self.ratio is None:
             return self.note
-        return "slower" if self.ratio.repeats > 1 and self.ratio.low > TOO_SLOW else ""
+        is_slower = self.ratio.repeats >= FEWEST_PAIRS and self.ratio.low > TOO_SLOW
+        return "slower" if is_slower else ""
 
     @property
     def interval(self) -> str:
-        """Of the ratio, as text."""
+        """Of the ratio, as text; of few pairs it is their range."""
         if self.ratio is None:
             return ""
-        return (
-            f"{self.ratio.low:.2f} to {self.ratio.high:.2f}" if self.ratio.repeats > 1 else "once"
-        )
+        if self.ratio.repeats == 1:
+            return "once"
+        ends = f"{self.ratio.low:.2f} to {self.ratio.high:.2f}"
+        few = self.ratio.repeats < FEWEST_PAIRS
+        return f"{ends}, {self.ratio.repeats} pairs" if few else ends
 
 
 def lines_of_case(name: str, sides: list[trees.Side], repeats: int) -> list[Line]:
@@ -68,15 +78,14 @@ def lines_of_case(name: str, sides: list[trees.Side], repeats: int) -> list[Line
     if failed:
         return [Line(name, "time", None, "; ".join(failed))]
     try:
-        pairs = in_pairs(*(side.seconds for side in sides), repeats=repeats)
+        time = ratio_of(in_pairs(*(side.seconds for side in sides), repeats=repeats))
+        compiling = ratio_of([_without([answer["seconds"] for answer in answers], time)])
+        if compiling.low > TOO_SLOW_ONCE:  # one figure may be off by a quarter on a busy machine
+            runs = [partial(side.compiled_again, name) for side in sides]
+            again = in_pairs(*runs, repeats=FEWEST_PAIRS)  # without the one that was chosen as high
+            compiling = ratio_of([_without(pair, time) for pair in again])
     except trees.EndedError as error:
         return [Line(name, "time", None, str(error))]
-    time = ratio_of(pairs)
-    first = [answer["seconds"] for answer in answers]
-    compiling = ratio_of([_without(first, time)])
-    if compiling.low > TOO_SLOW_ONCE:  # one figure may be off by a quarter on a busy machine
-        again = in_pairs(*(partial(side.compiled_again, name) for side in sides), repeats=2)
-        compiling = ratio_of([_without(pair, time) for pair in [first, *again]])
     return [Line(name, "time", time), Line(name, "compile", compiling)]
 
 
@@ -91,9 +100,19 @@ def lines_of_imports(only: str, folders: list[Path], repeats: int) -> list[Line]
     for name, program in _IMPORTS.items():
         if only in name:
             runs = [trees.started(program, folder) for folder in folders]
-            in_pairs(*runs, repeats=1)  # writes the bytecode
-            lines.append(Line(name, "time", ratio_of(in_pairs(*runs, repeats=repeats))))
+            try:
+                in_pairs(*runs, repeats=1)  # writes the bytecode
+                lines.append(Line(name, "time", ratio_of(in_pairs(*runs, repeats=repeats))))
+            except trees.EndedError as error:
+                lines.append(Line(name, "time", None, str(error)))
     return lines
+
+
+def exit_code(lines: list[Line]) -> int:
+    """What a comparison ends with, for ``git bisect run``."""
+    if any(line.verdict == "slower" for line in lines):
+        return _SLOWER
+    return _NOT_MEASURED if any(line.ratio is None for line in lines) else 0
 
 
 def rows_of(lines: list[Line], reference: str) -> list[harness.Row]:
@@ -130,8 +149,11 @@ def compare(reference: str, *, now: str, only: str, repeats: int, json: Path | N
         lines += lines_of_imports(only, folders, repeats)
         for name in chosen:
             lines += lines_of_case(name, sides, repeats)
-            slower = [line.metric for line in lines if line.name == name and line.verdict]
-            console.print(f"{name}: {', '.join(slower) or 'no'} slower", highlight=False)
+            here = [line for line in lines if line.name == name]
+            slower = [line.metric for line in here if line.verdict == "slower"]
+            is_measured = all(line.ratio is not None for line in here)
+            said = f"{', '.join(slower) or 'nothing'} slower" if is_measured else "not measured"
+            console.print(f"{name}: {said}", highlight=False)
             if json is not None:  # after every case: a broken-off run leaves what it has
                 rows = records.stamped(rows_of(lines, reference), "against", began)
                 records.merge_json(json, records.document(rows, quick=False, began=began))

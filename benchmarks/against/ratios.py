@@ -10,6 +10,7 @@ from scipy import stats
 
 TOO_SLOW = 1.05
 TOO_SLOW_ONCE = 1.2  # what was measured once is then measured again
+FEWEST_PAIRS = 6  # of fewer the range itself is no interval of this level
 _LEVEL = 0.95
 
 
@@ -20,7 +21,7 @@ class Ratio(NamedTuple):
         before: median of the seconds.
         now: likewise.
         middle: median of the ratios of pairs.
-        low: lower end of the interval of that median, 95 % where there are six pairs or more.
+        low: lower end of the interval of that median, 95 % where there are `FEWEST_PAIRS` or more.
         high: upper end.
         repeats: pairs.
     """

@@ -63,15 +63,19 @@ def _environment(bytecode: Path | None) -> dict[str, str]:
 
 def started(program: str, folder: Path) -> Callable[[], float]:
     """A function: seconds of a new Python that runs a line in a checkout."""
-    run = partial(
-        subprocess.run, [sys.executable, "-c", program], cwd=folder, check=True,
-        env=_environment(folder.with_name(f"{folder.name}-imports")),
-    )  # fmt: skip
+    environment = _environment(folder.with_name(f"{folder.name}-imports"))
+
+    def run() -> None:
+        line = [sys.executable, "-c", program]
+        done = subprocess.run(line, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            raise EndedError((done.stderr.strip().splitlines() or ["no message"])[-1])
+
     return partial(harness.seconds, run)
 
 
 class EndedError(Exception):
-    """A case that ran once did not run again."""
+    """A program that a version did not run to its end."""
 
 
 class Side:
