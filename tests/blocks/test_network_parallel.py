@@ -144,7 +144,7 @@ IN_KERNEL = {
 
 
 @pytest.mark.slow
-@pytest.mark.tiers(exhaustive=["hierarchy", "paths", "topics"])
+@pytest.mark.tiers(exhaustive=["paths", "topics"])
 @pytest.mark.parametrize("name", IN_KERNEL)
 def test_and_one_that_draws_topics_by_the_kernel(name, monkeypatch):
     for module in (batches, in_kernel, tables, tile_layout):

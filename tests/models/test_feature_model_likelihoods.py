@@ -40,19 +40,19 @@ def model_of(name, prior=FINITE):
     return mf.FeatureModel(likelihood=likelihood, feature_prior=feature_prior, prior=prior)
 
 
-# They differ in the density of a cell alone, which test_cell_likelihoods.py holds; likelihoods with
-# learned numbers have whole steps in test_feature_model_sampler.py.
+# They differ in the density of a cell, which test_cell_likelihoods.py holds, and in what is learned
+# beside the features: a step with one that learns its scale is slow, of others run every week.
 @pytest.mark.tiers(
+    slow=["gaussian"],
     exhaustive=[
         "bernoulli",
-        "gaussian",
         "negative binomial",
         "noisy or",
         "ordinal",
         "poisson",
         "probit",
         "student t",
-    ]
+    ],
 )
 @pytest.mark.parametrize("name", OBJECTS)
 def test_the_whole_step_with_a_likelihood_object(name):

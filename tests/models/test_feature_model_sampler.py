@@ -195,7 +195,7 @@ def test_flips_of_single_entries():
     Setup(model).check(key=43, num_steps=6)
 
 
-@pytest.mark.tiers(exhaustive=["by_columns", "counts"])
+@pytest.mark.tiers(exhaustive=["by_columns"])
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [by_columns, counts])
 def test_the_prior_comes_back_with_the_likelihood_off(make):

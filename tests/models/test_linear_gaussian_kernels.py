@@ -112,7 +112,7 @@ def test_a_sweep_alone(sweep, missing):
     setup.check(sweep_kernel(model, sweep), key=jax.random.key(19))
 
 
-@pytest.mark.tiers(exhaustive=["collapsed", "parallel", "whole_rows"])
+@pytest.mark.tiers(exhaustive=["parallel", "whole_rows"])
 @pytest.mark.slow
 @pytest.mark.parametrize("sweep", ["collapsed", "parallel", "whole_rows"])
 def test_a_sweep_of_the_finite_model(sweep):
@@ -210,9 +210,7 @@ def test_a_wrong_rate_of_new_features_is_caught():
     must_fail(Setup(model, capacity=20), kernel)
 
 
-@pytest.mark.tiers(
-    exhaustive=["RowItselfCounted-collapsed", "RowItselfCounted-whole_rows", "WrongRate-parallel"]
-)
+@pytest.mark.tiers(exhaustive=["RowItselfCounted-collapsed", "WrongRate-parallel"])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("twin", "sweep"),

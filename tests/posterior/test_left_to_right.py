@@ -82,7 +82,7 @@ def off_by(posterior, name, num_particles=2):
     return abs(ratios.mean() - 1) / (ratios.std() / np.sqrt(NUM_COPIES))
 
 
-@pytest.mark.tiers(exhaustive=["hdp", "lda"])
+@pytest.mark.tiers(exhaustive=["lda"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_mean_of_estimates_is_the_sum_over_all_topics(name, fitted):

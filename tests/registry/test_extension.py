@@ -91,7 +91,7 @@ def test_the_extension_imports_public_names_alone(path):
             assert all(name.name in public for name in node.names if "jaxmf" in name.name)
 
 
-@pytest.mark.tiers(exhaustive=["family", "likelihood", "model", "prior"])
+@pytest.mark.tiers(slow=["prior"], exhaustive=["family", "likelihood", "model"])
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_added_keeps_the_contracts(name):
     model, data = CASES[name]

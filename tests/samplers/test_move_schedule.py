@@ -154,7 +154,7 @@ def scheduled_kernel(model, proposals_of):
     return kernel
 
 
-@pytest.mark.tiers(exhaustive=["0", "3"])  # a number in the same program
+@pytest.mark.tiers(exhaustive=["0"])  # a number in the same program
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 3])
 def test_a_step_with_each_schedule_agrees_with_fresh_data(count):

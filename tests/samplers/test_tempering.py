@@ -74,7 +74,7 @@ def check_swaps(model):
             np.testing.assert_allclose(joint @ matrix, joint, rtol=1e-12)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_swaps_leave_the_product_of_the_powered_posteriors_invariant():
     check_swaps(noise_of_normal())
 

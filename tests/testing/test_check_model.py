@@ -58,7 +58,7 @@ class WrongNoise(mf.Likelihood):
         return np.isfinite(values)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.tiers(slow=["1.2"], exhaustive=["1.0"])
 @pytest.mark.parametrize("scale", [1.0, 1.2])
 def test_a_density_that_draws_do_not_have_is_refused_by_what_is_compared_by_default(scale):
     prior = dist.Normal(0.0, 1.0).expand([2]).to_event(1)
