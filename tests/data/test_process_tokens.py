@@ -29,8 +29,7 @@ import time
 import jaxmf as mf
 from jaxmf.blocks import tile_shares
 from jaxmf.data import process_cells
-from jaxmf import row_shards
-from tests.support.eight_devices import forget_programs, leave_out_the_last_device
+from tests.support.eight_devices import leave_out_the_last_device
 
 folder = arguments[0]
 random = np.random.default_rng(0)
@@ -47,7 +46,8 @@ words = [words[word] for word in order]
 whole = mf.Tokens(
     columns, {"document": 30, "word": len(words)}, names={"document": documents, "word": words}
 )
-model = mf.LDA(4)
+models = {"LDA": mf.LDA(4), "HDPLDA": mf.HDPLDA()}
+model = models["LDA"]
 settings = dict(num_warmup=1, num_chains=1, seed=1, mesh=mesh, sweep="parallel")
 
 def tokens(some):
@@ -114,23 +114,23 @@ right = process_tokens.gathered
 process_tokens.gathered = lambda *of: {name: column[::-1] for name, column in right(*of).items()}
 assert not same(mf.sample(model, data, num_samples=2, **settings), alone)
 process_tokens.gathered = right
-sums, settings["num_warmup"] = row_shards.add_over_devices, 1
+settings["num_warmup"] = 1
 alone = mf.sample(mf.LDA(4), whole, num_samples=2, **settings)
 leave_out_the_last_device()
 assert not same(mf.sample(mf.LDA(4), data, num_samples=2, **settings), alone)
-row_shards.add_over_devices, settings["num_warmup"] = sums, 2
-forget_programs()
 print("caught")
-mf.sample(  # until it is killed
+"""
+KILLED = """
+model = models[arguments[1]]
+data = mf.Tokens.from_process_rows(tokens(parts[process]), mesh=mesh)
+mf.sample(
     model, data, num_samples=100_000, checkpoint=folder + "/run", checkpoint_seconds=0,
-    progress=lambda report: time.sleep(0.1), **settings
+    progress=lambda report: time.sleep(0.1), keep="assignments", **settings
 )
 """
 REST = """
-model = mf.HDPLDA()
-settings |= dict(num_warmup=2, keep="assignments")
-num_draws = int(arguments[1])
-settings["num_samples"] = num_draws
+model = models[arguments[1]]
+settings |= dict(num_samples=int(arguments[2]), keep="assignments")
 resumed = mf.sample(model, whole, checkpoint=folder + "/run", resume=True, **settings)
 never = mf.sample(model, whole, **settings)
 for name, draws in never.draws.items():
@@ -159,20 +159,23 @@ def test_two_processes_with_documents_of_their_own_have_the_run_of_the_whole(tmp
 
 @pytest.mark.exhaustive
 def test_and_of_models_that_need_all_tokens_everywhere(tmp_path):
-    """Broken twins: tokens in another order, counts without those of the last device.
+    """Broken twins: tokens in another order, counts without those of the last device."""
+    sizes = []
+    for first, second in printed(SETUP + WHOLE, str(tmp_path)):
+        assert (first[:12], second) == ("as the whole", "caught")
+        sizes.append(int(first[12:]))
+    assert sum(sizes) == 400
 
-    Then one process is killed.
-    """
-    with started(SETUP + WHOLE, str(tmp_path)) as processes:
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["LDA", "HDPLDA"])
+def test_where_one_process_is_killed_a_single_one_goes_on(name, tmp_path):
+    """Of documents that are shared out, and of tokens that are everywhere."""
+    with started(SETUP + KILLED, str(tmp_path), name) as processes:
         (tmp_path / "run").mkdir()
         wait_for_steps(tmp_path / "run", processes[0])
         processes[1].send_signal(signal.SIGKILL)
-        printed_by = [process.communicate(timeout=120) for process in processes]
-    sizes = []
-    for out, errors in printed_by:
-        first, second = out.splitlines()
-        assert (first[:12], second) == ("as the whole", "caught"), errors
-        sizes.append(int(first[12:]))
-    assert sum(sizes) == 400
+        for process in processes:
+            process.communicate(timeout=120)
     num_draws = str(load_run(tmp_path / "run")[0].num_draws + 3)
-    assert printed(SETUP + REST, str(tmp_path), num_draws, count=1) == [["as never stopped"]]
+    assert printed(SETUP + REST, str(tmp_path), name, num_draws, count=1) == [["as never stopped"]]

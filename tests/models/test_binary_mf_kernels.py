@@ -206,7 +206,7 @@ def test_singleton_weights_from_the_prior_are_caught(monkeypatch):
     must_fail(Setup(model), move(model, "singletons"), **LONGER)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_proposals_that_are_always_accepted_are_caught(monkeypatch):
     """Features of one row alone of the logistic model from the prior, the likelihood forgotten."""
     monkeypatch.setattr(
