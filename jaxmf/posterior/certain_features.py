@@ -22,10 +22,10 @@ from jaxmf.answers import Answer, Lines, data_frame, shortened
 from jaxmf.arguments import check_number
 from jaxmf.column_units import units_of
 from jaxmf.data.names import ids_or_positions
-from jaxmf.model import HasBias, HasFeatures, lacks, settings_of
+from jaxmf.model import HasFeatures, lacks
 from jaxmf.posterior import tables
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.quantities import feature_bits
+from jaxmf.posterior.quantities import feature_bits, may_turn
 from jaxmf.posterior.records import largest_columns
 
 if TYPE_CHECKING:
@@ -165,12 +165,11 @@ def certain_features(posterior: Draws, min_probability: float = 0.5) -> CertainF
     chains, draws, weights = posterior.spread_draws()
     sets = [bits[chain, draw].T.astype(float) for chain, draw in zip(chains, draws, strict=True)]
     reference = bits[posterior.reference()].T.astype(float)
-    has_levels = isinstance(posterior.model, HasBias) and posterior.model.has_bias_feature
-    has_levels &= "feature_prior" not in settings_of(posterior.model)  # values may have one sign
-    first = _pass(sets, weights, reference[reference.any(axis=1)], grows=True, turns=has_levels)
+    turns = may_turn(posterior)
+    first = _pass(sets, weights, reference[reference.any(axis=1)], grows=True, turns=turns)
     found = (first.slots >= 0).T @ weights
     kept = np.argsort(-found, kind="stable")[: max(int(np.sum(found >= min_probability / 2)), 1)]
-    matched = _pass(sets, weights, first.clusters[kept], grows=False, turns=has_levels)
+    matched = _pass(sets, weights, first.clusters[kept], grows=False, turns=turns)
     is_found = matched.slots >= 0
     probabilities = is_found.T @ weights
     order = np.argsort(-probabilities, kind="stable")
@@ -224,9 +223,9 @@ def _pass(
         overlap = _overlap(features[used], known[:num_clusters])
         turned = np.zeros(overlap.shape, bool)
         if turns:
-            round_overlap = _overlap(1 - features[used], known[:num_clusters])
-            turned = round_overlap > overlap
-            overlap = np.maximum(overlap, round_overlap)
+            turned_overlap = _overlap(1 - features[used], known[:num_clusters])
+            turned = turned_overlap > overlap
+            overlap = np.maximum(overlap, turned_overlap)
         feature, cluster = linear_sum_assignment(overlap, maximize=True)
         fits = overlap[feature, cluster] >= MIN_OVERLAP
         slots[draw, cluster[fits]] = used[feature[fits]]

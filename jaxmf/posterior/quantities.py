@@ -7,7 +7,7 @@ import numpy as np
 from jaxmf import diagnostics
 from jaxmf.arguments import check_count
 from jaxmf.data.names import ids_or_positions
-from jaxmf.model import HasBias
+from jaxmf.model import HasBias, settings_of
 from jaxmf.posterior.agreement import LARGEST_RHAT, CellAgreement, cell_agreement
 from jaxmf.posterior.draws import Draws, once
 from jaxmf.posterior.topic_agreement import TopicAgreement, topic_agreement
@@ -20,8 +20,9 @@ NUM_PAIRS = 3
 def quantities(posterior: Draws, *, num_pairs: int = NUM_PAIRS) -> dict[str, np.ndarray]:
     """Label-free scalars of every draw: name -> (chains, draws).
 
-    The scalars of the draws but for the model's fixed numbers, and for latent features
-    `num_pairs` entries of ZZ', the number of features that two rows share.
+    The scalars of the draws but for the model's fixed numbers, and for latent features of
+    `num_pairs` pairs of rows the number of features that both have, an entry of ZZ'; or that one of
+    them alone has, where `may_turn`.
     """
     check_count("num_pairs", num_pairs, 0)
     fixed = posterior.model.hyperparameters
@@ -37,9 +38,22 @@ def quantities(posterior: Draws, *, num_pairs: int = NUM_PAIRS) -> dict[str, np.
         rows = np.linspace(0, z.shape[2], 4).astype(int)[:3] % z.shape[2]
         pairs = [(rows[0], rows[1]), (rows[1], rows[2]), (rows[0], rows[2])]
         ids = ids_or_positions(posterior.data.row_names, z.shape[2])
+        name, compare = ("differ", np.not_equal) if may_turn(posterior) else ("shared", np.minimum)
         for i, j in [pair for pair in pairs if pair[0] != pair[1]][:num_pairs]:
-            table[f"shared[{ids[i]}, {ids[j]}]"] = (z[:, :, i] & z[:, :, j]).sum(axis=-1)
+            compared = compare(z[:, :, i], z[:, :, j])
+            table[f"{name}[{ids[i]}, {ids[j]}]"] = compared.sum(axis=-1)
     return table
+
+
+def may_turn(posterior: Draws) -> bool:
+    """Whether a feature and that of all other rows, with the opposite values, say the same.
+
+    So it is where columns have a level that is learned. Values of a `feature_prior` may have one
+    sign.
+    """
+    model = posterior.model
+    has_levels = isinstance(model, HasBias) and model.has_bias_feature
+    return has_levels and "feature_prior" not in settings_of(model)
 
 
 def feature_bits(posterior: Draws) -> np.ndarray:

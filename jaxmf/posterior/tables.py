@@ -31,7 +31,9 @@ def summary(posterior: Draws) -> Summary:
 
     For chains also R-hat and effective sample size. ``shared[i, j]`` is the number of features
     that the rows with ids i and j have in common, an entry of ZZ' (positions i and j where the
-    data has no ids); `cooccurrence` has it of other rows.
+    data has no ids); `cooccurrence` has it of other rows. Where columns have a level (`bias`),
+    ``differ[i, j]`` is there instead, the number of features that one of the two has: the same if
+    a feature is replaced by that of all other rows, which says as much beside another level.
 
     Returns:
         A table, which prints itself: `table["alpha", "mean"]` is one number of it.

@@ -208,7 +208,8 @@ def _summary(posterior: Answers, summary: Summary) -> Section:
     words = Markup("Quantities that do not depend on the labels of {}. ").format(parts)
     if "z" in posterior.draws:
         words += Markup(
-            "<code>shared[i, j]</code> is the number of features rows i and j have in common. "
+            "<code>shared[i, j]</code> is the number of features rows i and j have in common, "
+            "<code>differ[i, j]</code> of those that one of them alone has. "
         )
     if not (posterior.is_weighted or posterior.is_variational):
         words += "R-hat near 1 says that the chains agree; ESS is the effective number of draws."

@@ -77,8 +77,23 @@ def test_a_feature_and_that_of_the_other_rows_are_one_beside_a_level():
     np.testing.assert_allclose(found.by_chain[:, first], 1)
     np.testing.assert_allclose(found.row_probabilities[first], [1, 1, 1, 0.75, 0, 0, 0, 0])
     np.testing.assert_allclose(found.mean[first], PATTERNS[0], atol=1.5)
-    is_taken = posterior_of(z[..., 1:]).certain_features(0.9)
-    assert len(is_taken) == 1  # without a level they are two
+    beside = posterior_of(z[..., 1:])
+    assert len(beside.certain_features(0.9)) == 1  # without a level they are two
+
+
+def test_rows_are_compared_by_what_does_not_change_if_a_feature_is_turned():
+    free = draws_of(permuted=False)
+    turned = free.copy()
+    turned[1, ..., 0] = ~turned[1, ..., 0]
+    model = mf.LinearGaussianIBP(bias=True, offset=0.0)
+    always = np.ones((*free.shape[:-1], 1), bool)
+    one, two = (
+        posterior_of(np.concatenate([always, z], axis=-1), model=model).quantities()
+        for z in (free, turned)
+    )
+    assert next(name for name in one if "[" in name) == "differ[r0, r2]"
+    for name, values in one.items():
+        np.testing.assert_array_equal(values, two[name])
 
 
 def test_features_of_one_row_are_counted_apart(found):
