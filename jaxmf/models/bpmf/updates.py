@@ -207,24 +207,27 @@ def update_row_vectors(
     """
     part_key, scale_key = jax.random.split(key)
     part = jax.random.randint(part_key, (), 0, max(len(model.row_coefficients().widths), 1))
-    entries = None
+    side, entries = state.row_side, None
     if noise_of_rows is None:
-        entries = _scaled_entries(model, state.row_side, part, state.u.dtype)
+        entries = _scaled_entries(model, side, part, state.u.dtype)
+    priors = RowPriors(row_means(model, side), side.groups, row_precisions(model, side))
     noises = noise_of_rows, noise_of_columns
     u, residuals = _draw_vectors(
-        model, normals, state, data, targets, precision=precision, noises=noises, entries=entries
-    )
+        model, normals, state, data, targets,
+        precision=precision, noises=noises, entries=entries, priors=priors,
+    )  # fmt: skip
     state = state._replace(u=u)
     if entries is None:
         return state, residuals.squares
     if model.row_coefficients().widths:
         scale = scale_of_part(
-            scale_key, state.row_side.coefficients.precision[part], residuals=residuals,
+            scale_key, side.coefficients.precision[part], residuals=residuals,
             noise_precision=precision, precision_prior=model.coefficient_precision,
         )  # fmt: skip
         state = _with_scale(state, entries, part, scale)
     else:
-        state, scale = _scale_factors(model, scale_key, state, residuals, precision)
+        normal = side.moments.mean[0], priors.precisions[0]
+        state, scale = _scale_factors(model, scale_key, state, residuals, precision, normal)
     return state, residuals.scaled(scale - 1).squares
 
 
@@ -238,10 +241,10 @@ def _draw_vectors(
     precision: Array,
     noises: tuple[Array | None, Array | None],
     entries: Array | None,
+    priors: RowPriors,
 ) -> tuple[Array, Residuals]:
     """The vectors of all rows, and what is left of the targets; see `update_row_vectors`."""
-    side, (noise_of_rows, noise_of_columns) = state.row_side, noises
-    priors = RowPriors(row_means(model, side), side.groups, row_precisions(model, side))
+    noise_of_rows, noise_of_columns = noises
     meets = design(whole(state.v), data.known, model.num_factors)
     cells = data.cells
     if noise_of_columns is not None:
@@ -259,11 +262,18 @@ def _draw_vectors(
 
 
 def _scale_factors(
-    model: BPMFSpec, key: Key, state: BPMFState, residuals: Residuals, precision: Array
+    model: BPMFSpec,
+    key: Key,
+    state: BPMFState,
+    residuals: Residuals,
+    precision: Array,
+    normal: tuple[Array, Array],
 ) -> tuple[BPMFState, Array]:
-    """All factors of the rows, their moments and the link on one further scale, and that scale."""
+    """All factors of the rows, their moments and the link on one further scale, and that scale.
+
+    Args: normal: mean and precision of the factors, which has been decomposed for the vectors.
+    """
     side, size = state.row_side, model.num_factors
-    normal = side.moments.mean[0], row_precisions(model, side)[0]
     log_scale = scale_of_factors(
         key, *normal, num_factors=size, prior=model.row_hyperprior(), residuals=residuals,
         noise_precision=precision,
