@@ -24,7 +24,7 @@ from jaxmf.samplers import column_noise
 from jaxmf.samplers.column_noise import ScaleWithFactors
 from jaxmf.samplers.factors import coefficients
 from jaxmf.samplers.factors.coefficients import Coefficients
-from jaxmf.samplers.factors.layout import Arranged, RowPriors
+from jaxmf.samplers.factors.layout import Arranged, Design, RowPriors
 from jaxmf.samplers.factors.link import Link, update_link, update_link_of_groups, with_link
 from jaxmf.samplers.factors.moments import precisions, statistics_of_all
 from jaxmf.samplers.factors.rows import Residuals, draw_rows
@@ -211,10 +211,10 @@ def update_row_vectors(
     if noise_of_rows is None:
         entries = _scaled_entries(model, side, part, state.u.dtype)
     priors = RowPriors(row_means(model, side), side.groups, row_precisions(model, side))
-    noises = noise_of_rows, noise_of_columns
+    meets = design(whole(state.v), data.known, model.num_factors)
     u, residuals = _draw_vectors(
-        model, normals, state, data, targets,
-        precision=precision, noises=noises, entries=entries, priors=priors,
+        normals, state.u, meets, data.cells, targets,
+        noises=(noise_of_rows, noise_of_columns), priors=priors, precision=precision, part=entries,
     )  # fmt: skip
     state = state._replace(u=u)
     if entries is None:
@@ -232,33 +232,35 @@ def update_row_vectors(
 
 
 def _draw_vectors(
-    model: BPMFSpec,
     normals: Array,
-    state: BPMFState,
-    data: PreparedRatings,
+    before: Array,
+    meets: Design,
+    cells: Arranged | Shares,
     targets: Array,
     *,
-    precision: Array,
     noises: tuple[Array | None, Array | None],
-    entries: Array | None,
     priors: RowPriors,
+    precision: Array,
+    part: Array | None,
 ) -> tuple[Array, Residuals]:
-    """The vectors of all rows, and what is left of the targets; see `update_row_vectors`."""
+    """The vectors of all rows, and what is left of the targets; see `update_row_vectors`.
+
+    Args: before (N, D) float, the vectors until now; noises, of rows and of columns; part (D,), the
+    entries that get another scale together, or None.
+    """
     noise_of_rows, noise_of_columns = noises
-    meets = design(whole(state.v), data.known, model.num_factors)
-    cells = data.cells
     if noise_of_columns is not None:
         assert isinstance(cells, Arranged)
         meets = meets.over(noise_of_columns, cells.columns)
         targets = targets / noise_of_columns[cells.columns]
     if noise_of_rows is not None:
         priors, normals = priors.over(noise_of_rows), normals * noise_of_rows[:, None]
-    conditions: dict[str, Any] = {"priors": priors, "precision": precision, "part": entries}
+    conditions: dict[str, Any] = {"priors": priors, "precision": precision, "part": part}
     if isinstance(cells, Shares):
         shared = cells.by_row._replace(values=targets)
-        return draw_shared_rows(normals, state.u, meets, side=shared, **conditions)
+        return draw_shared_rows(normals, before, meets, side=shared, **conditions)
     padded = jnp.concatenate([targets, jnp.zeros_like(targets[:1])])
-    return draw_rows(normals, state.u, meets, padded, chunks=cells.by_row, **conditions)
+    return draw_rows(normals, before, meets, padded, chunks=cells.by_row, **conditions)
 
 
 def _scale_factors(
