@@ -141,7 +141,7 @@ def _zeros_and_ones(posterior: Draws) -> Iterator[Alarm]:
 
 
 def _long_tails(posterior: Draws) -> Iterator[Alarm]:
-    """Positive cells over orders of magnitude with Gaussian noise of one size."""
+    """Positive cells, or counts, over orders of magnitude with Gaussian noise of one size."""
     model, data = posterior.model, posterior.data
     if (
         not isinstance(data, Dense)
@@ -152,7 +152,13 @@ def _long_tails(posterior: Draws) -> Iterator[Alarm]:
     ):
         return
     skewed = units.skewed_columns(data)
-    if skewed.size > data.num_columns / 2:
+    if units.are_heavy_counts(data):
+        yield Alarm(
+            "long tail",
+            "The cells are counts with a heavy tail. Their noise is as large for small counts as "
+            f"for large ones, so features describe the large ones alone. {units.COUNTS_REMEDY}",
+        )
+    elif skewed.size > data.num_columns / 2:
         yield Alarm(
             "long tail",
             f"Columns have a long tail: {named(data, skewed)}. Their noise is as large for small "

@@ -4,6 +4,7 @@ import dataclasses
 import html
 import re
 import signal
+import warnings
 
 import numpy as np
 import numpyro.distributions as dist
@@ -613,6 +614,26 @@ def test_counts_without_their_zeros_are_said():
     marked = mf.Entries(rows, columns, marks.astype(float), counts.shape)
     for data in (whole, rated, marked):
         assert "absent cells" not in kinds(posterior(mf.BPMF(2), data, log_joint=chains()))
+
+
+@pytest.mark.parametrize(("shape", "is_heavy"), [(1.0, True), (None, False)])
+def test_counts_of_a_heavy_tail_are_said_before_a_run_and_after_it(shape, is_heavy):
+    """Cells whose rows' totals differ ten-fold, and cells of Poisson counts alone."""
+    random = np.random.default_rng(0)
+    means = np.full((200, 12), 8.0)
+    if shape is not None:
+        totals = np.exp(random.uniform(4, 6.3, (200, 1)))
+        means = random.gamma(shape, totals * random.dirichlet(np.full(12, 0.3)) / shape)
+    counts = random.poisson(means).astype(float)
+    counts[0] = 0
+    data = mf.Dense.from_array(counts)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        mf.LinearGaussianIBP().matched(data)
+    assert any("counts with a heavy tail" in str(one.message) for one in said) == is_heavy
+    post = posterior(mf.LinearGaussianIBP(), data, log_joint=chains(), noise_scale=chains() + 9)
+    found = [alarm for alarm in data_alarms.suspect_data(post) if alarm.kind == "long tail"]
+    assert ["mf.LDA(K)" in alarm.sentence for alarm in found] == [True] * is_heavy
 
 
 def test_as_many_topics_as_documents_are_said():

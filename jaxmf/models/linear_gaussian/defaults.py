@@ -41,8 +41,8 @@ def matched(model: Spec, data: Dense) -> Spec:
         scale so small that rows would need 10,000 features of that scale, or an offset or a unit
         that is not one number a column.
 
-    Warns where a row needs more than 25 features of the scale that was set, and where columns are
-    in very different units but taken in one, as a scale or the offset was stated.
+    Warns where a row needs more than 25 features of the scale that was set, where columns are in
+    very different units but taken in one, as a scale or the offset was stated, and of heavy counts.
     """
     if data.num_rows == 0 or isinstance(data.values, jax.core.Tracer):
         return model
@@ -58,7 +58,13 @@ def matched(model: Spec, data: Dense) -> Spec:
     if model.column_noise is None:
         # noise that was equal is not so any more where columns are divided by their spreads
         model = replace(model, column_noise=found is not None)
-    if column_unit is None and not model.column_noise:
+    if units.are_heavy_counts(data):
+        warn(
+            "data: counts with a heavy tail. Gaussian noise is as large for small counts as for "
+            "large ones, so rows of large counts take features of their own: expect hundreds, and "
+            f"slow steps. {units.COUNTS_REMEDY}."
+        )
+    elif column_unit is None and not model.column_noise:
         _warn_of_columns(data, spreads)
     may_have_level = model.offset is None and model.feature_scale is None
     if offset is None:
