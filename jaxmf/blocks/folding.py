@@ -227,22 +227,21 @@ def _held(network: Wiring, draw: Draw, column: str) -> Wiring:
     """The network with learned parameters in place of unknown ones."""
     blocks = {}
     for name, block in network.blocks.items():
-        hangs = column in block.by
-        if block.observed and not hangs:
-            statistics, _ = family_statistics(network, draw, name)
-            distribution = block.distribution
+        distribution = block.distribution
+        if block.observed and column in block.by:
+            continue
+        if block.observed:
             if f"{name}_cells" in draw:
                 distribution = distribution.with_size(draw[f"{name}_cells"].shape[0])
-            distribution = _KnownFamily(
-                distribution, statistics, hyperparameters_of(network, draw, name)
-            )
-            blocks[name] = block.with_distribution(distribution)
-        elif not block.observed and not hangs:
+            statistics, _ = family_statistics(network, draw, name)
+            known = hyperparameters_of(network, draw, name)
+            distribution = _KnownFamily(distribution, statistics, known)
+        elif column in block.by:
+            distribution = prior_of_new_levels(network, draw, name)
+        else:
             table = probabilities(network, draw, name)
             distribution = _KnownPartition(table.reshape(-1, table.shape[-1]))
-            blocks[name] = block.with_distribution(distribution)
-        elif not block.observed:
-            blocks[name] = block.with_distribution(prior_of_new_levels(network, draw, name))
+        blocks[name] = block.with_distribution(distribution)
     return network.with_blocks(blocks)
 
 

@@ -78,18 +78,12 @@ def update_hyperparameters(
         distribution = network.distributions[name]
         if not is_updated(distribution):
             continue
-        index_key = jax.random.fold_in(key, index)
-        if is_kind(distribution, DirichletProcess, PitmanYor):
-            statistics = statistics_of_block(network, name, parts[name], state, data)
-            hyperparameters[name] = _update_exchangeable(
-                index_key, distribution, hyperparameters[name], statistics
-            )
-            continue
+        index_key, before = jax.random.fold_in(key, index), hyperparameters[name]
         if not is_kind(distribution, Dirichlet, DirichletMultinomial, HDP):
+            is_exchangeable = is_kind(distribution, DirichletProcess, PitmanYor)
+            update = _update_exchangeable if is_exchangeable else partial(_update_other, name)
             statistics = statistics_of_block(network, name, parts[name], state, data)
-            hyperparameters[name] = _update_other(
-                index_key, name, distribution, hyperparameters[name], statistics
-            )
+            hyperparameters[name] = update(index_key, distribution, before, statistics)
             continue
         size = slots.get(name) or distribution.size
         table = None if counts is None else counts[name]
@@ -104,7 +98,6 @@ def update_hyperparameters(
         else:
             batches = part_of(parts[name], values, data.num_tokens)
             items = _without_counts(batches, values[name], parts[name].num_parts, size, at_once)
-        before = hyperparameters[name]
         if is_kind(distribution, HDP):
             hyperparameters[name] = _update_hdp(index_key, distribution, before, items)
             continue
@@ -116,8 +109,8 @@ def update_hyperparameters(
 
 
 def _update_other(
-    key: Key,
     name: str,
+    key: Key,
     distribution: Distribution,
     hyperparameters: Hyperparameters,
     statistics: PyTree,

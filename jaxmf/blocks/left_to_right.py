@@ -16,7 +16,6 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jax.typing import DTypeLike
 
 from jaxmf.blocks.folding import prior_of_new_levels
 from jaxmf.blocks.prediction import Draw, category_probabilities
@@ -78,7 +77,7 @@ def log_probability(
         ancestors, _ = systematic(ancestor_key, jnp.log(mass), num_particles)
         path = _choose(path_key, weights[ancestors])
         paths = paths[ancestors].at[:, index].set(path)
-        counts = counts[ancestors] + _one_hot(path, num_paths, counts.dtype)
+        counts = counts[ancestors] + jax.nn.one_hot(path, num_paths, dtype=counts.dtype)
 
         def move(turn: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             paths, counts = carry
@@ -86,7 +85,8 @@ def log_probability(
             earlier = jax.random.randint(index_key, (), 0, index + 1)
             counts = _without(counts, paths, earlier)
             path = _choose(path_key, path_weights(counts, words[earlier]))
-            return paths.at[:, earlier].set(path), counts + _one_hot(path, num_paths, counts.dtype)
+            added = jax.nn.one_hot(path, num_paths, dtype=counts.dtype)
+            return paths.at[:, earlier].set(path), counts + added
 
         paths, counts = jax.lax.fori_loop(0, NUM_MOVES, move, (paths, counts))
         return paths, counts, total
@@ -118,8 +118,4 @@ def _choose(key: Key, weights: Array) -> Array:
 
 def _without(counts: Array, paths: Array, index: Array) -> Array:
     """Counts (P, J) of paths, without that of the word at an index."""
-    return counts - _one_hot(paths[:, index], counts.shape[1], counts.dtype)
-
-
-def _one_hot(index: Array, size: int, dtype: DTypeLike) -> Array:
-    return (jnp.arange(size) == index[:, None]).astype(dtype)
+    return counts - jax.nn.one_hot(paths[:, index], counts.shape[1], dtype=counts.dtype)

@@ -180,6 +180,8 @@ def positions(
     Raises:
         ValueError: an id that the data does not have.
     """
+    if isinstance(ids, Positions):
+        ids, names = ids.rows, None
     if names is None:
         return as_index(argument, np.atleast_1d(np.asarray(ids)), size=size)
     if isinstance(ids, (str, tuple)) or not isinstance(ids, Iterable):

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from jaxmf.plot.style import CHAIN_COLOURS, GRID, INK, MUTED, SEQUENTIAL, colours, figure_of
-from jaxmf.posterior.topic_draws import topic_blocks
+from jaxmf.posterior.topic_draws import word_counts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -160,9 +160,7 @@ def _list(axes: Axes, topics: Topics, shown: int) -> None:
 
 def _bars(axes: Axes, posterior: Answers, topics: Topics, topic: int) -> None:
     """The most relevant words of a topic: how often the data has them, and in this topic."""
-    tokens = posterior.model.over(posterior.data)[1]
-    column = np.asarray(tokens.columns[topic_blocks(posterior).word])
-    counts = np.bincount(column, minlength=topics.words.size)
+    counts = word_counts(posterior, topics.words.size)
     words = topics.relevant.lists()[topic]
     index_of = {word: index for index, word in enumerate(topics.words.tolist())}
     chosen = [index_of[word] for word in words]

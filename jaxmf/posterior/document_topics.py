@@ -12,8 +12,7 @@ from jaxmf.answers import Answer, Lines, data_frame, long_table
 from jaxmf.arguments import check_count
 from jaxmf.blocks.folding import prior_of_new_levels
 from jaxmf.blocks.network import Network
-from jaxmf.data.checks import as_index
-from jaxmf.data.names import Positions, ids_or_positions, positions
+from jaxmf.data.names import ids_or_positions, positions
 from jaxmf.engine.memory import available_host_bytes, in_words
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import (
@@ -170,8 +169,6 @@ def _chosen(posterior: Draws, documents: object, column: str, size: int) -> np.n
     """(n,) positions of the documents that are asked for."""
     if documents is None:
         return np.arange(size)
-    if isinstance(documents, Positions):
-        return as_index("documents", np.atleast_1d(documents.rows), size=size)
     names = posterior.model.names(posterior.data, column)
     return positions("documents", documents, names=names, size=size, line=column)
 

@@ -16,7 +16,6 @@ import numpy as np
 from jaxmf.arguments import check_count
 from jaxmf.data import Container, Positions, Tokens
 from jaxmf.data.alignment import UNKNOWN, check_unknown
-from jaxmf.data.checks import as_index
 from jaxmf.data.names import positions as index_of_ids
 from jaxmf.diagnostics import evenly_spread
 from jaxmf.model import RanksWords
@@ -103,9 +102,7 @@ def _read_documents(rows: object, tokens: Tokens, column: str, *, drop: bool) ->
     size, names = tokens.sizes[column], tokens.names.get(column)
     if rows is None:
         return np.arange(size)
-    if isinstance(rows, Positions):
-        return as_index("rows", np.atleast_1d(rows.rows), size=size)
-    if drop and names is not None:
+    if drop and names is not None and not isinstance(rows, Positions):
         known = set(names.tolist())
         is_one = isinstance(rows, str | tuple) or not isinstance(rows, Iterable)
         listed = [rows] if is_one else list(cast("Iterable[object]", rows))

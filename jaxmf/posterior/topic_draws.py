@@ -80,6 +80,12 @@ def topic_blocks(posterior: Draws) -> TopicBlocks:
     return blocks
 
 
+def word_counts(posterior: Draws, num_words: int) -> np.ndarray:
+    """How many tokens of the data are each of the words, (V,)."""
+    tokens = posterior.model.over(posterior.data)[1]
+    return np.bincount(tokens.columns[topic_blocks(posterior).word], minlength=num_words)
+
+
 def _blocks_of(model: object) -> TopicBlocks | None:
     """The variables of a model, None where there is no single block of words by topic."""
     network = model.network() if isinstance(model, HasNetwork) else None

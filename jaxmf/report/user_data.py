@@ -20,7 +20,7 @@ from jaxmf.plot.panels import matrix
 from jaxmf.plot.topic_map import scale, squared_distances
 from jaxmf.posterior.records import largest_columns
 from jaxmf.posterior.row_groups import RowGroups
-from jaxmf.posterior.topic_draws import has_topics, topic_blocks
+from jaxmf.posterior.topic_draws import has_topics, topic_blocks, word_counts
 from jaxmf.posterior.topic_table import NOT_MIXED
 from jaxmf.report.parts import Picture, Section, Table, TopicMap, short
 
@@ -106,9 +106,7 @@ def topics(posterior: Answers) -> Section | None:
 def _map_data(posterior: Answers, found: Topics) -> dict[str, object]:
     """Data of the topic map for the page's script: positions of topics, and words to list."""
     shown = min(len(found), _MAPPED)
-    tokens = posterior.model.over(posterior.data)[1]
-    column = np.asarray(tokens.columns[topic_blocks(posterior).word])
-    counts = np.bincount(column, minlength=found.words.size)
+    counts = word_counts(posterior, found.words.size)
     phi, shares = found.word_probabilities[:shown], found.shares[:shown]
     log_phi = np.log(np.maximum(phi, np.finfo(float).tiny))
     log_frequency = np.log(np.maximum(counts, 1) / counts.sum())

@@ -36,6 +36,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logit
 
 from jaxmf import slots
+from jaxmf._kernels import tables
 from jaxmf.samplers.feature_layout import row_uniforms
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.types import Array, Key, PyTree
@@ -197,8 +198,7 @@ def _test_path(
         other = target.flip(row, k)
         value = target.log_likelihood(other)
         takes = thresholds[k] < jnp.where(row.z[k], -1, 1) * log_odds[k] + value - left
-        row = jax.tree.map(lambda new, old: jnp.where(takes, new, old), other, row)
-        return row, jnp.where(takes, value, left)
+        return tables.either(takes, (other, value), carry)
 
     row = target.at(start)
     carry = row, target.log_likelihood(row)

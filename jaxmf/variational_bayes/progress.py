@@ -7,13 +7,13 @@ of its parameters is; the rest is the same for all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxmf import row_shards
+from jaxmf._kernels import tables
 from jaxmf.engine import Info
 from jaxmf.types import Array, Draw, Key, PyTree
 from jaxmf.variational_bayes import updates
@@ -117,8 +117,7 @@ def _evaluate(
         score = validation_score(plain, data.validation)
         better = score > state.best.score
         stalled = ~better
-        current = Best(parameters, value, score)
-        best = jax.tree.map(partial(jnp.where, better), current, state.best)
+        best = tables.either(better, Best(parameters, value, score), state.best)
         state = state._replace(best=best, score=score)
     count = jnp.where(stalled & ~held, state.stalled + 1, 0)
     return state._replace(stalled=count, done=count >= plan.patience)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxmf._kernels import tables
 from jaxmf.data import Dense
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
@@ -62,7 +63,8 @@ def from_data(model: BinaryMFSpec, key: Key, state: BinaryMFState, data: Dense) 
             if not hyper.is_fixed(prior):
                 inside = (guess > 0) & prior.support(guess)
                 new = new._replace(**{name: jnp.where(inside, guess, getattr(state, name))})
-    return jax.tree.map(lambda one, other: jnp.where(shows, one, other), new, state)
+    started: BinaryMFState = tables.either(shows, new, state)
+    return started
 
 
 def search(
@@ -112,8 +114,7 @@ def search(
         nothing = jnp.zeros_like(best_score)
         found, score = jax.lax.fori_loop(0, num_sweeps, sweep, (best, nothing))
         is_better = score > best_score
-        best = jax.tree.map(lambda new, old: jnp.where(is_better, new, old), found, best)
-        return best, jnp.where(is_better, score, best_score)
+        return tables.either(is_better, (found, score), carry)
 
     lowest = jnp.asarray(-jnp.inf, data.values.dtype)
     return jax.lax.fori_loop(0, 1 + _ROUNDS, round_of, (state, lowest))[0]
@@ -133,5 +134,5 @@ def _sweep(
     state, _ = update_weights(model, keys[0], state, data, expected=True)
     for update, side_key, stays in zip((update_rows, update_columns), keys[1:3], held, strict=True):
         new, _ = update(model, side_key, state, data, several=several, noise_factor=noise_factor)
-        state = jax.tree.map(lambda old, new, stays=stays: jnp.where(stays, old, new), state, new)
+        state = tables.either(stays, state, new)
     return update_hyperparameters(model, keys[3], state, data, power=1.0)[0]

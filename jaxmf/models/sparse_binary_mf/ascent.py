@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import optax
 
+from jaxmf._kernels import tables
 from jaxmf.models.sparse_binary_mf.sparse_binary_mf_spec import SparseBinaryMFSpec
 from jaxmf.types import Array, Key, PyTree
 from jaxmf.variational_bayes import updates
@@ -93,9 +92,7 @@ def _epoch(
     is_known = state.epoch >= int(SHARE_OF_EPOCHS * plan.num_epochs)
     layout = as_known(data.layout, data.held_out, is_known)
     if state.unknowing is not None:
-        before = jax.tree.map(
-            partial(jnp.where, is_known), state.unknowing.parameters, state.parameters
-        )
+        before = tables.either(is_known, state.unknowing.parameters, state.parameters)
         state = state._replace(unknowing=state.unknowing._replace(parameters=before))
     zeros = choose_zeros(plan, model, key, state=state, layout=layout)
     if data.batches is not None:
@@ -106,9 +103,7 @@ def _epoch(
         parameters, optimizer = _both_sides(plan, model, state, layout, zeros)
     held = state.epoch < plan.hold_priors
     priors = updates.new_priors(parameters, model.learned())
-    parameters = parameters._replace(
-        priors=jax.tree.map(lambda old, new: jnp.where(held, old, new), parameters.priors, priors)
-    )
+    parameters = parameters._replace(priors=tables.either(held, parameters.priors, priors))
     state = state._replace(parameters=parameters, optimizer=optimizer)
 
     def evaluate(parameters: Parameters) -> Evaluation:
