@@ -313,7 +313,10 @@ def check_file(path: str | Path) -> Path:
     """
     path = Path(path)
     if path.is_dir():
-        raise ValueError(f"{path}: is a folder, a file is needed.")
+        raise ValueError(
+            f"{path}: is a folder, a file is needed. Put its files into one: of images an array "
+            "with a row each, numpy.save('x.npy', images.reshape(len(images), -1))."
+        )
     if path.is_fifo() or path.is_char_device() or str(path) == "-":
         raise ValueError(
             f"{path}: what comes through a pipe can be read only once; write it to a file first "

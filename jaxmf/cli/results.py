@@ -47,7 +47,11 @@ if TYPE_CHECKING:
 def show(
     folder: Folder,
     documents: Annotated[
-        bool, typer.Option("--documents", help="The topics of each document instead, as CSV.")
+        bool,
+        typer.Option(
+            "--documents",
+            help="The topics of each document instead, as CSV: shares, then standard deviations.",
+        ),
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="CSV file of --documents; prints if none.")
@@ -59,8 +63,10 @@ def show(
     posterior = _load(folder)
     if documents:
         found = posterior.document_topics()
-        shares = {f"topic {k}": share for k, share in enumerate(found.mean.astype(float).T)}
-        _hand_over({found.column: found.documents, **shares}, out, "documents")
+        columns = {found.column: found.documents}
+        for name, parts in (("topic {}", found.mean), ("sd of topic {}", found.sd)):
+            columns |= {name.format(k): each for k, each in enumerate(parts.astype(float).T)}
+        _hand_over(columns, out, "documents")
         return
     from jaxmf.posterior.topic_draws import has_topics
 

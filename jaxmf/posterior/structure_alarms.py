@@ -155,10 +155,23 @@ def groups_of_one_value(posterior: Draws) -> Iterator[Alarm]:
             "one value",
             "In most draws a group holds one value alone of columns with few values: "
             f"{named(data, found)}. The cells of a group are taken for normal, and the density of "
-            "a group is the higher the narrower it is. Describe such columns by "
-            "probabilities of their values: DirichletMultinomial(V) of 0 to V - 1 in "
-            "family=mf.MixedColumns([...]); of answers 1 to 5 pass answer - 1, and V is 5",
+            f"a group is the higher the narrower it is. {_family_of_few_values(data, graded)}",
         )
+
+
+def _family_of_few_values(data: Dense, graded: list[int]) -> str:
+    """Which family columns of few values should have: one of counts where most have more."""
+    x = np.asarray(data.values)
+    x = x if data.observed is None else x[np.asarray(data.observed)]
+    if 2 * len(graded) < data.num_columns and np.all((x >= 0) & (x % 1 == 0)):
+        return (
+            "Say that the cells are counts: family=mf.IndependentColumns(mf.GammaPoisson()). "
+            "Where the totals of rows differ manifold, they make groups too: see mf.LDA"
+        )
+    return (
+        "Describe such columns by probabilities of their values: DirichletMultinomial(V) of 0 to "
+        "V - 1 in family=mf.MixedColumns([...]); of answers 1 to 5 pass answer - 1, and V is 5"
+    )
 
 
 def topics_of_single_documents(posterior: Draws) -> Iterator[Alarm]:

@@ -125,13 +125,15 @@ def test_show_prints_summary_and_facts(finished, capsys):
 
 
 def test_show_writes_the_topics_of_documents(finished, tmp_path, capsys, monkeypatch):
-    parts = np.array([[0.25, 0.75], [1.0, 0.0]])
-    found = DocumentTopics(np.array(["a", "b"], object), parts, parts, np.zeros(2))
+    parts, sds = np.array([[0.25, 0.75], [1.0, 0.0]]), np.array([[0.01, 0.02]] * 2)
+    found = DocumentTopics(np.array(["a", "b"], object), parts, sds, np.zeros(2))
     run = SimpleNamespace(document_topics=lambda: found)
     monkeypatch.setattr(results, "_load", lambda folder: run)
     path = tmp_path / "topics.csv"
     assert cli.run(["show", str(finished), "--documents", "-o", str(path)]) == 0
-    assert path.read_text().split() == ["document,topic", "0,topic", "1", "a,0.25,0.75", "b,1,0"]
+    lines = path.read_text().splitlines()
+    assert lines[0] == "document,topic 0,topic 1,sd of topic 0,sd of topic 1"
+    assert lines[1:] == ["a,0.25,0.75,0.01,0.02", "b,1,0,0.01,0.02"]
     assert "2 documents written to" in capsys.readouterr().out
     assert cli.run(["show", str(finished), "-o", str(path)]) == 2
     assert "--out is the file of --documents" in capsys.readouterr().err

@@ -670,6 +670,11 @@ def test_a_group_of_one_answer_alone_is_said(family):
     assert not said(mf.DPMixture(family=family), np.where(rows < 9, rows % 3 + 1, 0))
     families = [mf.DirichletMultinomial(6), None, None]
     assert not said(mf.DPMixture(family=mf.MixedColumns(families)), *groups)
+    counts = np.column_stack([answers, random.poisson(40, (120, 2))])
+    data = mf.Dense.from_array(counts, column_names=["rare", "often", "too"])
+    (sentence,) = said(mf.DPMixture(family=family), *groups)
+    assert "few values: 'rare'. " in sentence
+    assert "IndependentColumns(mf.GammaPoisson())" in sentence
 
 
 @pytest.mark.parametrize(
