@@ -54,8 +54,8 @@ def smc(
     """Go from the prior to the posterior by powers of the likelihood, with the evidence.
 
     Annealed, waste-free sequential Monte Carlo (Dau and Chopin, 2022): particles start as draws
-    from the prior; at each of the rising powers one in `chain_length` is chosen by weight, moved
-    by the steps of the model's own sampler, and all states on its way are kept. A first run
+    from the prior; at each of the rising powers one particle in `chain_length` is resampled by
+    weight and moved by the model's sampler, and all states on its path are kept. A first run
     chooses the powers and is then thrown away, so that the evidence of the others is unbiased.
 
     Args:
@@ -64,14 +64,14 @@ def smc(
         data: a container, or what one can be made of.
         num_particles: particles of a run, a multiple of `chain_length`.
         num_runs: independent runs, pooled by their evidence; 2 or more for an error.
-        chain_length: states of each chain at each power, its start among them; longer ones mix
-            better, more of them (`num_particles` over this) can stay in more modes.
+        chain_length: states of each chain at each power, its start included; longer chains mix
+            better, more chains (there are `num_particles / chain_length`) can cover more modes.
         powers: rising numbers above 0, the last 1; None to choose them by a first run.
-        effective_share: the effective sample size, as a share of the particles, down to which a
-            power of the first run may bring it; larger means more powers.
+        effective_share: the first run raises the power until the effective sample size has fallen
+            to this share of the particles; a larger share gives more powers.
         seed: int or typed key.
-        chain_method: how runs are worked on: ``"vectorized"`` in one program, ``"sequential"`` or
-            ``"auto"`` (sequential on CPU).
+        chain_method: how several runs are computed: ``"vectorized"`` in one program,
+            ``"sequential"`` or ``"auto"`` (sequential on CPU).
         mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread runs over devices.
         progress, memory_limit: as in `sample`.
         **options: those of the model's `annealed`, such as ``capacity``.
@@ -79,12 +79,13 @@ def smc(
         The posterior, with weighted draws and `log_evidence`, for which see `Posterior`: with
         default scales it is empirical Bayes. `log_evidence_error` is NaN, and an alarm says why,
         where the runs do not allow an error: too few particles carry the weight at some power,
-        chains do not move, or runs differ by more than each knows. ``trace`` has the powers.
+        chains do not move, or runs differ by more than their errors allow. ``trace`` has the
+        powers.
     Raises:
-        ValueError: the model has no such path, or a setting is out of its range.
+        ValueError: the model cannot be annealed, or a setting is out of its range.
         TypeError: an unknown option; the message names the right ones.
-        KeyboardInterrupt: it was interrupted; what the particles are before the last power is not
-            the posterior.
+        KeyboardInterrupt: the run was interrupted; before the last power the particles do not
+            represent the posterior.
     """
     refuse_traced("smc", seed=seed, model=model, data=data, **options)
     refuse_inside("smc")

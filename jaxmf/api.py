@@ -117,15 +117,16 @@ def sample(
     Args:
         model: a model that has this method.
         data: a container, or what one can be made of.
-        num_warmup: steps thrown away at the start of each chain.
+        num_warmup: steps discarded at the start of each chain.
         num_samples: draws kept of each chain.
-        num_chains: chains, started apart.
+        num_chains: independent chains, each started from another random state.
         thin: steps between kept draws.
-        temper: how many replicas each chain has, at powers of the likelihood from 1 down, which
-            swap their states (non-reversible parallel tempering): a chain that is caught gets away
-            by the lower powers, at as many times the cost of a step. Draws are of power 1. Powers
-            are chosen in the warm-up and fixed after it; `post.meta.run` has them, the share of
-            accepted swaps, and how many states came back from the lowest power. None: no replicas.
+        temper: replicas of each chain, at powers of the likelihood from 1 down, which exchange
+            their states (non-reversible parallel tempering): a chain that is stuck in a mode can
+            leave it through the lower powers, and a step costs this many times as much. Draws are
+            those at power 1. Powers are chosen in the warm-up and then fixed; `post.meta.run` has
+            them, the share of accepted exchanges, and how many states came back from the lowest
+            power. None: no replicas.
         seed: int or typed key; the same seed gives the same draws on the same device.
         chain_method: ``"vectorized"``, ``"sequential"`` or ``"auto"`` (sequential on CPU).
         mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread chains over devices, and where
@@ -137,20 +138,20 @@ def sample(
         progress: None for a bar on a terminal or in a notebook and, elsewhere (the log of a batch
             job), a line every 30 seconds on standard error; True for lines from the start on;
             False; or a function called with a `jaxmf.engine.ProgressReport` after every chunk.
-        checkpoint: folder that draws and state are written to on the way.
+        checkpoint: folder to which draws and state are written during the run.
         checkpoint_seconds: least time between two checkpoints.
         resume: continue from that folder, bit for bit.
-        draws_folder: an empty folder that draws are written to as they are made, for more of them
-            than memory has room for: ``post.draws`` are maps of its files, `NAME.npy`, which must
-            stay there while the posterior is used. `Posterior.save` copies them. Of several
-            processes the first one writes them, and all must see the folder.
-        memory_limit: bytes of device memory the run may take, on a CPU of the process, what
-            compiling takes among it.
+        draws_folder: an empty folder to which draws are written during the run, for more of them
+            than fit in memory: ``post.draws`` are then memory maps of its files `NAME.npy`, which
+            must stay there while the posterior is used. `Posterior.save` copies them. With several
+            processes the first one writes them, and all must have access to the folder.
+        memory_limit: bytes of device memory that the run may use; on a CPU bytes of the whole
+            process, with what compiling takes.
         predict_at: cells, as for `Posterior.predict`, whose predictive moments (and probabilities
-            of values, where these are few) are gathered on the way, for draws too large to keep:
-            "predicted", "predicted_square" and "predicted_probabilities" in ``averages``. Draws
-            that keep no factors keep mean and variance of each of these cells instead, as far as
-            that is 2^26 numbers in all, so that `Posterior.predict` answers for them, with
+            of values, where these are few) are averaged during the run, for draws too large to
+            keep: "predicted", "predicted_square" and "predicted_probabilities" in ``averages``.
+            Draws without factors then have the mean and variance of each of these cells (if these
+            are at most 2^26 numbers in all), so that `Posterior.predict` answers for them, with
             quantiles.
         **options: options of the model's sampler.
     Returns:
@@ -235,7 +236,7 @@ def particle_filter(
     memory_limit: int | None = None,
     **options: Any,
 ) -> Posterior[SomeModel]:
-    """Pass over the rows once with a cloud of weighted particles.
+    """Add the rows one after another to weighted particles: sequential Monte Carlo.
 
     Args:
         model: a model that has this method.
@@ -243,12 +244,13 @@ def particle_filter(
         num_particles: particles of a run.
         num_runs: independent runs, pooled by their evidence.
         seed: int or typed key.
-        chain_method: how runs are worked on: ``"vectorized"``, ``"sequential"`` or ``"auto"``.
+        chain_method: how several runs are computed: ``"vectorized"``, ``"sequential"`` or
+            ``"auto"``.
         mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread runs over devices.
         progress, checkpoint, checkpoint_seconds, resume, memory_limit: as in `sample`.
         **options: options of the model's filter.
     Returns:
-        The posterior, with `log_weights` and `log_evidence`; `extend` takes in more rows. With
+        The posterior, with `log_weights` and `log_evidence`; `extend` adds further rows. With
         default scales, whose priors are taken from the data, the evidence is empirical Bayes and
         not comparable with that of fixed scales; see `Posterior.log_evidence`.
     Raises:
@@ -314,16 +316,17 @@ def variational(
         data: a container, or what one can be made of.
         num_epochs: passes over the data, at most, 50 unless given; the method stops earlier once
             it has converged.
-        num_validation: rows that lose one of their ones, which is then ranked among what the row
-            does not have; the fit stops when that gets no better, and the best is kept. The free
-            energy is no guide to ranking.
-        hold_out: rows that lose one of their ones until four fifths of the epochs are done; an
-            alarm says where these are ranked no better than by popularity. 2 % of the ones up to
-            500 unless stated, where these are 60 and zeros are drawn anew; 0 for none.
-        analytic: solve in closed form instead, from the leading singular vectors: the global
-            solution of Nakajima et al. (2013) for Gaussian cells, the iteration of Seeger and
-            Bouchard (2012) on it for sigmoid ones. Takes no options of the method, has no epochs
-            and nothing to resume.
+        num_validation: how many rows have one of their ones hidden, to be ranked among the columns
+            that the row does not have; the fit stops when these ranks no longer improve, and the
+            best epoch is kept. The free energy does not measure how well a fit ranks.
+        hold_out: how many rows have one of their ones hidden for the first four fifths of the
+            epochs; an alarm says if the fit ranks these no better than popularity does. By default
+            2 % of the ones and at most 500, where that is 60 or more and zeros are resampled; 0 for
+            none.
+        analytic: use a solution in closed form, from the leading singular vectors: the global one
+            of Nakajima et al. (2013) for Gaussian cells, the iteration of Seeger and Bouchard
+            (2012) on it for sigmoid ones. Takes no options of the method, has no epochs and nothing
+            to resume.
         seed: int or typed key; of the start, of samples and of the validation rows.
         mesh: `jax.sharding.Mesh` with an axis ``"data"``, over which `SparseBinaryMF` spreads rows
             with their ones. Devices are those of this process or of all, as for `sample`.

@@ -63,8 +63,8 @@ def _check_pair(name: str, block: Block, parent: str, above: Block) -> None:
     """A block and one of its parents, if that is a block too."""
     if above.observed and above.distribution.is_log:
         raise ValueError(
-            f"{name}: is partitioned by {parent!r}, whose values have no end; a parent has "
-            "values out of a finite set"
+            f"{name}: is partitioned by {parent!r}, whose values are not from a finite set, as "
+            "those of a parent must be"
         )
     if above.observed:
         return
@@ -74,7 +74,7 @@ def _check_pair(name: str, block: Block, parent: str, above: Block) -> None:
             also = ", ".join(map(repr, (*missing, parent)))
             raise ValueError(
                 f"{name}: labels of {parent!r} mean nothing outside their part, since "
-                f"{type(above.distribution).__name__} partitions each by itself: write "
+                f"{type(above.distribution).__name__} partitions each part separately: write "
                 f"by=({also}), or use "
                 "HDP, whose groups are shared"
             )

@@ -29,9 +29,9 @@ class Dense(CellsById):
     """A matrix (N, D) of real numbers; NaN means missing.
 
     Missing cells hold 0 in ``values`` and False in ``observed``; ``observed`` is None when nothing
-    is missing. A row or column with no observed cell at all is taken, with a warning from
-    :meth:`from_array`: nothing is learned about it, and what is said of it comes from the prior.
-    A matrix with no observed cell is an error. Inf is an error.
+    is missing. A row or column without any observed cell is accepted, with a warning from
+    :meth:`from_array`: nothing is learned about it, and answers about it come from the prior. A
+    matrix with no observed cell is an error. Inf is an error.
 
     A pytree of ``values`` and ``observed``. The ids live on the host only: a Dense that came out of
     a jax transformation has none.

@@ -35,7 +35,8 @@ class SparseBinary(CellsById):
 
     Every cell that is not listed is an observed zero, but for those listed as missing. Rows and
     columns without a one are data like any other (an empty basket says something) and are taken as
-    they are. New rows may have no one at all, a fit needs one. A one given twice is an error.
+    they are. New rows may have no ones at all; a fit needs at least one. A one given twice is an
+    error.
 
     A pytree of the arrays; the shape is static, the ids live on the host only.
 

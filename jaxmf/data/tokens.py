@@ -25,11 +25,10 @@ from jaxmf.types import Array, Names, PyTree
 class Tokens(SpansProcesses):
     """A table of T tokens: columns of indices (document, word, user, ...) and of real values.
 
-    Lines may repeat: a word that stands twice in a document is two tokens. Sweeps take the tokens
-    in the order in which they stand; where there are millions, neighbours that share levels save
-    time (`from_counts` sees to it). A level without a token
-    (an empty document, a word that nobody used) is taken as it is: its distribution is the prior's.
-    No token at all is an error.
+    Lines may repeat: a word that stands twice in a document is two tokens. Sweeps visit the tokens
+    in their order here; where there are millions, neighbours that share levels save time
+    (`from_counts` orders them so). A level without a token (an empty document, a word that nobody
+    used) is taken as it is: its distribution is the prior's. No token at all is an error.
 
     A pytree of the arrays; the sizes are static, the ids live on the host only.
 
@@ -149,7 +148,7 @@ class Tokens(SpansProcesses):
         row: str = "document",
         column: str = "word",
     ) -> Self:
-        """Data from a matrix of counts, each count opened up into this many equal tokens.
+        """Data from a matrix of counts, each count expanded into this many equal tokens.
 
         The tokens of a column stand together, in the order of the rows; of many rows, block by
         block of 1,024.

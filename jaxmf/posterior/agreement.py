@@ -61,10 +61,10 @@ class CellAgreement(NamedTuple):
 def cell_agreement(posterior: Draws) -> CellAgreement | None:
     """How far chains agree on 256 cells, most of them not observed.
 
-    Real factors (`BPMF` without groups) are judged by this: where 95 % of the means of these
-    cells have an R-hat below 1.05 and predictive sds of chains differ by less than 5 %, an
-    R-hat above 1.05 of the log joint or the noise is said by the summary and is no alarm. Kept
-    once computed.
+    Real factors (`BPMF` without groups) are judged by this: where 95 % of the means of these cells
+    have an R-hat below 1.05 and predictive sds of chains differ by less than 5 %, an R-hat above
+    1.05 of the log joint or the noise is reported by the summary and is no alarm. Kept once
+    computed.
 
     Returns:
         None for other models, where draws lack the vectors of rows and columns, and for one

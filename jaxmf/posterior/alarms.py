@@ -74,9 +74,9 @@ def alarms(posterior: Draws) -> tuple[Alarm, ...]:
     cells predict better, or words that their frequencies do, or do as well (see `leave_one_out`), a
     filter whose particles have one path or that predicts rows of zeros and ones worse than the
     frequencies of columns, intervals that leave the scale of the data, columns of unequal error
-    that share their noise, a search for a start that ran out of slots, numbers of a network far
-    from their prior. A check that fails costs no draws: it is an alarm "not checked" itself, the
-    last, and a RuntimeWarning. Kept once computed.
+    that share their noise, a search for a start that ran out of slots, hyperparameters of a network
+    far from their prior. A check that itself fails loses no draws: it becomes an alarm "not
+    checked", the last one, and a RuntimeWarning. Kept once computed.
 
     Returns:
         An `Alarm` (kind, sentence) for each; empty if nothing was seen.

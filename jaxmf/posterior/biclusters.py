@@ -149,10 +149,10 @@ def biclusters(posterior: Draws, *, num_sd: float = 2.0, seed: int = 0) -> Biclu
 
     A bicluster is a row feature and a column feature of the reference draw (highest log joint)
     whose weight is more than `num_sd` standard deviations from zero. Biases are left out.
-    Features of other draws have other labels: the feature of a draw whose rows overlap most
-    with those of one is taken for the same where they share half of the rows that either has.
-    The probability that a row belongs to a feature is how often it has that one, and `found`
-    in how many draws both features, of rows and of columns, are.
+    Labels differ between draws: of another draw's features the one whose rows overlap most with
+    those of a feature is taken to be the same, if they share half of the rows that either has. The
+    probability that a row belongs to a feature is the share of draws in which it has that feature;
+    `found` says in how many draws both features, of rows and of columns, exist.
 
     Args:
         num_sd: how many standard deviations, given the features, a weight is away from zero; 0

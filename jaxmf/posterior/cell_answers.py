@@ -35,8 +35,8 @@ def predict(
 ) -> Prediction:
     """Predict cells: the missing ones, those asked for, or those of new rows or columns.
 
-    The predictive distribution is the mixture over draws, noise included. Draws that keep no
-    factors know that of the cells named by predict_at, which then are the default.
+    The predictive distribution is the mixture over draws, noise included. Draws without factors
+    have it for the cells named by predict_at alone, which then are the default.
 
     Args:
         cells: (rows, columns), an (M, 2) array, or a boolean matrix; by default the missing
@@ -45,13 +45,14 @@ def predict(
         new_rows: data with the same columns, which are matched by id where both sides have
             ids, else by position. By default its missing cells are predicted, given its
             observed ones, and all of them when none is missing.
-        new_columns: data with the same rows, likewise, of models whose two sides are alike.
-        row_features: `Features` of the new rows, of models that have such; without `new_rows`
-            they are rows of which no cell is known.
+        new_columns: data with the same rows, likewise, for models that treat rows and columns
+            alike.
+        row_features: `Features` of the new rows, for models that take them; without `new_rows`
+            these are rows without any known cell.
         column_features: those of new columns, likewise.
-        unknown: of ids that the data lacks: "error"; "drop" to leave out the cells that have
-            them, or the columns of new rows; "prior" to predict `cells` with them from the
-            prior of rows and columns, of models that have such (BPMF).
+        unknown: of ids that the data lacks: "error"; "drop" to leave out the cells that have them,
+            or the columns of new rows; "prior" to predict `cells` with them from the prior of rows
+            and columns, for models that can (BPMF).
         quantiles: levels between 0 and 1.
         num_draws: predictive draws kept for each cell (quantiles are taken from them); by
             default a thousand, more where there are more posterior draws, fewer when the cells
@@ -90,11 +91,12 @@ def transform(
 ) -> Representation:
     """Latent representation of rows not seen in training: probability of each feature.
 
-    Features are those of the reference draw (highest log joint), in the order of `features`. Of
-    a model with real factors their posterior means, which may be any number. Of a mixture the
-    probabilities of its groups in the order of `groups`, then, if there may be further groups
-    (or some of a stated number have no rows), that of such a one. Of a document the proportions
-    of the topics in the order of `topics`, then, where their number is learned, of a further one.
+    Features are those of the reference draw (highest log joint), in the order of `features`. For a
+    model with real factors the values are their posterior means, which may be any number; for a
+    mixture the probabilities of its groups in the order of `groups`, and last, if there may be
+    further groups (or some of a fixed number have no rows), that of a group without rows; for a
+    document the proportions of the topics in the order of `topics`, and last, where their number is
+    learned, that of a new topic.
 
     Args:
         new_rows: data with the same columns; missing cells are summed out. Columns, items and
@@ -146,8 +148,8 @@ def transform(
 def at(posterior: SomeDraws, time: float) -> SomeDraws:
     """The posterior at one time of a series: one of its times, between two, or after the last.
 
-    What is asked of the whole posterior is of its last time; what is asked of this one is of
-    that time. Columns that a row is known to have are those of that time, if it is observed.
+    The whole posterior answers for its last time, this one for the time that is passed. Columns
+    that a row is known to have are those of that time, if it is observed.
 
     Args:
         time: a number, in the unit of the times of the data.

@@ -104,12 +104,12 @@ class Factors(Answer):
 
 
 def factors(posterior: Draws) -> Factors:
-    """The real factors of rows and columns, the largest first, with columns at their ends.
+    """The real factors of rows and columns, the largest first, with the columns of extreme values.
 
     Returns:
-        Sizes, and values of rows and columns with their standard deviations over draws, the
-        factors of which are turned to those of the reference draw (highest log joint). It
-        prints itself; `.to_pandas()` is the table.
+        Sizes, and values of rows and columns with their standard deviations over draws. The factors
+        of every draw are rotated to those of the reference draw (highest log joint). It prints
+        itself; `.to_pandas()` is the table.
     Raises:
         ValueError: the model has no real factors, or the draws were made without them.
     """

@@ -105,14 +105,15 @@ class GroupProbabilities(Answer):
 def group_probabilities(posterior: Draws, indicator: str | None = None) -> GroupProbabilities:
     """How probable each group is for every set of tokens, over all draws.
 
-    Of an indicator with ``per=`` for every set, such as the latent class of a person; of a mixture
-    for every row; else for every token. Groups are those of the reference draw (highest log joint),
+    A set has one value of an indicator with ``per=``, such as a person with a latent class; in a
+    mixture it is a row, else a token. Groups are those of the reference draw (highest log joint),
     with the labels of `groups` for a mixture and of `top_entries` else; those of every other draw
     are matched with them one to one, so that the most sets are in the same groups. Where chains
     have found different groups, `similarity` is low and probabilities are averages of unlike
-    groups: look at `alarms`. As the match is the best one, few sets look surer than they are:
-    random groups of 10 sets (1,000 draws) have largest probabilities of .59 to .66 where 2 groups
-    are alike and .48 to .57 with 4, and similarity of .56 to .67 and .48 to .58.
+    groups: look at `alarms`. As the best match is taken, the groups of few sets look more certain
+    than they are: with random groups of 10 sets (1,000 draws) the largest probabilities are .59 to
+    .66 if there are 2 groups of one size and .48 to .57 if there are 4, and similarity is .56 to
+    .67 and .48 to .58.
 
     Args:
         indicator: name of a latent block; needed where there are several.

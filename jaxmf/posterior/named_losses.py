@@ -11,22 +11,22 @@ from jaxmf.posterior.pointwise import names_of_units
 
 @once
 def left_out_losses(posterior: Draws) -> LeftOutLosses:
-    """Up to 256 observed cells, each predicted from all others, beside simple means.
+    """Predictions of up to 256 observed cells, each from all others, compared with simple means.
 
-    The draws are weighted to those given the other cells (Pareto-smoothed importance sampling);
-    nothing is hidden from the run. Cells whose weights are unreliable are left out. The means
-    are those of rows and columns, of 0 and 1 the frequencies of columns. Words of topic models
-    are beside their frequencies in all documents; up to 1,024 are used
-    if the difference is not clear from 256. Kept once computed.
+    The draws are weighted as if the cell had not been observed (Pareto-smoothed importance
+    sampling); no run is repeated. Cells whose weights are unreliable are left out. The means are
+    those of rows and columns, of 0 and 1 the frequencies of columns. Words of topic models are
+    compared with their frequencies in all documents; up to 1,024 are used if the difference is not
+    clear from 256. Kept once computed.
 
     Returns:
         Losses of both, with the ids of the data; `.excess` is the mean difference, beside its
         `.standard_error`.
     Raises:
-        ValueError: no run of `sample`, fewer than 100 draws or 40 cells, draws without features or
-            too large, a model without cells or words, or with other groups of them than topics and
-            groups of users and items, and weights that are unreliable for more than half of the
-            cells.
+        ValueError: the posterior is not of `sample`; it has fewer than 100 draws or 40 cells, or
+            draws that lack features or are too large; the model has neither cells nor words, or
+            groups other than topics and groups of users and items; weights are unreliable for more
+            than half of the cells.
     """
     losses = leave_one_out.losses_or_reason(posterior)
     if isinstance(losses, str):

@@ -278,18 +278,18 @@ def _evaluate_tokens(
 def log_likelihood(posterior: Draws, cells: object = None) -> LogLikelihood:
     """The log likelihood of every observed cell, or word, given every draw.
 
-    What it is conditional on: everything that a draw has, the latent variables of the cell's
-    row (its features, factors or groups) and column among it. These are parameters here as the
-    hyperparameters are, so that leave-one-out by these numbers is about a cell of a row of
-    which the other cells are known, and not about a new row. Of `BPMF`, `NoisyOrIBP`,
-    `BinaryMF` of counts and `FeatureModel(likelihood=)` cells are independent given a draw, and
-    the numbers sum to the log likelihood of the data. `LinearGaussianIBP` and `BinaryMF` of
-    real values sum weights out of their draws: a cell's density is given the draw and all
-    other cells. So it is of words and ratings of groups, whose token is taken out of the counts
-    of its groups, which are known by their probabilities only (exact where they are clear). Of
-    mixtures of rows it is of whole rows, each taken out of its group exactly; the run needs
-    ``keep="assignments"``.
-    Leave-one-out by importance sampling is right for all of these, WAIC for the first kind.
+    It is conditional on everything that a draw has, including the latent variables of the cell's
+    row (its features, factors or groups) and column. These count as parameters, like
+    hyperparameters, so that leave-one-out from these values is about a cell of a row whose other
+    cells are known, and not about a new row. In `BPMF`, `NoisyOrIBP`, `BinaryMF` of counts and
+    `FeatureModel(likelihood=)` cells are independent given a draw, and the values sum to the log
+    likelihood of the data. `LinearGaussianIBP` and `BinaryMF` of real values sum weights out of
+    their draws: a cell's density is conditional on the draw and all other cells. The same holds for
+    words of topics and ratings of groups: the token is taken out of the counts of its groups, of
+    which only the probabilities are known (exact where one group is certain). In mixtures of rows
+    the values are of whole rows, each taken out of its group exactly; the run needs
+    ``keep="assignments"``. Leave-one-out by importance sampling is valid for all of these, WAIC for
+    the first kind only.
 
     Args:
         cells: observed cells, as in `predict`; by default all of them, in the order of the
@@ -298,8 +298,8 @@ def log_likelihood(posterior: Draws, cells: object = None) -> LogLikelihood:
         `values` (chains, draws, M) float, with `rows` and `columns` (M,) int and their ids,
         `row_names` and `column_names`, where the data has ids.
     Raises:
-        ValueError: a model whose draws do not say it (`PAM`, `HFP`), a
-            variational fit, draws without factors, missing cells, or more than 2^27 numbers.
+        ValueError: a model whose draws do not determine it (`PAM`, `HFP`), a variational fit, draws
+            without factors, missing cells, or more than 2^27 values.
     Example:
         >>> import numpy as np, jaxmf as mf
         >>> X = np.random.default_rng(0).normal(size=(8, 3))

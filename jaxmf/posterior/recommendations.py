@@ -44,8 +44,8 @@ def recommend(
 ) -> Recommendations:
     """The n best columns of some rows, without those that a row is known to have.
 
-    Of 0/1 data a row has its ones; of other ratings all that it rated. Models of ratings rank
-    by the predictive mean, averaged over draws; of ratings 0 and 1 with `Probit` that is the
+    In 0/1 data these are its ones, in other ratings all that it rated. Models of ratings rank by
+    the predictive mean, averaged over draws; of ratings 0 and 1 with `Probit` that is the
     probability of a 1.
 
     Args:
@@ -59,11 +59,11 @@ def recommend(
         new_rows: rows that are not in the data, by their first entries, as in `predict`. All
             their cells are predicted at once.
         row_features: `Features` of the new rows, as in `predict`.
-        column_features: `Features` of new columns, of which no cell is known. The best among
-            these are ranked for rows of the data, and for no new ones.
-        unknown: of ids that the data lacks: "error"; "drop" to leave out such rows, or columns
-            of new rows; "prior" to rank for unknown `rows` by the prior of rows, of models that
-            have such (BPMF).
+        column_features: `Features` of new columns, of which no cell is known. Only these are
+            ranked, for rows of the data and not for new ones.
+        unknown: of ids that the data lacks: "error"; "drop" to leave out such rows, or columns of
+            new rows; "prior" to rank for unknown `rows` by the prior of rows, for models that can
+            (BPMF).
         titles: of columns, shown beside their ids: a mapping from ids to titles (a Series is
             read by its index), or one for each in the order of the data, or of new columns.
         seed: of what is drawn for new or unknown rows.

@@ -29,11 +29,11 @@ _SIDES = ("row_groups", "column_groups")
 def summary(posterior: Draws) -> Summary:
     """Mean, sd, 5 % and 95 % of quantities that do not depend on labels.
 
-    For chains also R-hat and effective sample size. ``shared[i, j]`` is the number of features
-    that the rows with ids i and j have in common, an entry of ZZ' (positions i and j where the
-    data has no ids); `cooccurrence` has it of other rows. Where columns have a level (`bias`),
-    ``differ[i, j]`` is there instead, the number of features that one of the two has: the same if
-    a feature is replaced by that of all other rows, which says as much beside another level.
+    For chains also R-hat and effective sample size. ``shared[i, j]`` is the number of features that
+    the rows with ids i and j have in common, an entry of ZZ' (positions i and j where the data has
+    no ids); `cooccurrence` has it of other rows. Where columns have a level (`bias`), there is
+    ``differ[i, j]`` instead, the number of features that just one of the two has: it stays the same
+    if a feature is replaced by its complement (the other rows) and the level changed accordingly.
 
     Returns:
         A table, which prints itself: `table["alpha", "mean"]` is one number of it.
@@ -149,12 +149,12 @@ def _distribution(posterior: Draws, name: str) -> tuple[np.ndarray, np.ndarray]:
 def features(posterior: Draws) -> DrawFeatures:
     """The features of the reference draw (highest log joint), most frequent first.
 
-    Labels mean nothing across draws, so features are not averaged over draws; what the spread
-    over draws is, `predict` and `cooccurrence` say.
+    Labels differ between draws, so features are not averaged over draws; how much they vary over
+    draws is seen from `predict` and `cooccurrence`.
 
     Returns:
         Posterior mean and sd of the features given that draw's Z, and how many rows have them. A
-        bias, which `num_features` does not count, is one of them, `level` says which.
+        bias, which `num_features` does not count, is among them; `level` says which one it is.
     """
     if isinstance(posterior.model, HasRowGroups):
         raise ValueError(

@@ -173,7 +173,7 @@ def topics(posterior: Draws, n: int = 10, *, relevance: float = 0.6) -> Topics:
     are, `nearest` how alike the most similar other topic is.
 
     Args:
-        n: words a topic, at most: those that it has a token of.
+        n: at most this many words of each topic, which all have a token in it.
         relevance: lambda of Sievert & Shirley (2014): 1 ranks relevant words by probability,
             0 by probability over frequency in the data.
     Returns:
@@ -182,7 +182,7 @@ def topics(posterior: Draws, n: int = 10, *, relevance: float = 0.6) -> Topics:
         which `.labels()` are made; `.to_pandas()` is the table, `.word_table()` the
         probabilities of all words.
     Raises:
-        ValueError: the model has no topics, or the draws are scalars.
+        ValueError: the model has no topics, or the draws hold scalars alone.
     Example:
         >>> import jaxmf as mf
         >>> texts = 3 * [["tea", "milk", "tea"], ["king", "queen", "king"]]

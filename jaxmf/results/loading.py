@@ -113,12 +113,12 @@ _RUN: dict[str, json_file.Check] = {
 def load(folder: str | Path, *, data: object = None) -> Posterior:
     """Read a posterior that `Posterior.save` wrote.
 
-    Nothing in the folder is executed, and nothing outside it is read: see SECURITY.md. Draws of
-    64 MB and more, but for bits, stay in their file and are read from it where they are used: it
-    must stay as it is.
+    Nothing in the folder is executed, and nothing outside it is read: see SECURITY.md. Arrays of
+    draws of 64 MB and more, except bits, stay in their files and are read when they are used, so
+    these files must not change.
 
     Args:
-        folder: where it lies.
+        folder: the folder that `Posterior.save` wrote.
         data: the data it belongs to, if it was saved without; compared by fingerprint.
     Returns:
         The posterior; its draws are equal to those saved, bit for bit.
@@ -130,7 +130,7 @@ def load(folder: str | Path, *, data: object = None) -> Posterior:
             another package and its module was not imported (`NotRegisteredError`), or raises an
             error itself (`RegisteredCodeError`, with that error as its cause).
         ImportError: something that the model needs cannot be imported.
-        RuntimeError: in a fork of a process that has run or loaded something.
+        RuntimeError: the process was forked from one that had already run or loaded something.
     """
     refuse_in_fork()
     path = check_path("folder", folder)

@@ -67,8 +67,8 @@ class Posterior(Answers, Generic[Fitted]):
 
         A filter takes more rows, with the same result as one run over all of them (after annealing
         they are taken at the full feature scale). An offset and priors of scales that the model
-        took from the data stay as the first rows made them: set them for the same result. A sampler
-        draws `num_samples` more a chain.
+        took from the first rows are kept: set them yourself for the same result. A sampler makes
+        `num_samples` more draws of each chain.
 
         Args:
             new_rows: data with the same columns, for a filter; they are matched by id where both
@@ -92,9 +92,9 @@ class Posterior(Answers, Generic[Fitted]):
         Returns:
             The folder.
         Raises:
-            TypeError: something that JSON cannot hold, before anything is written: a function of
-                one's own in the model or an option, an id that is neither text nor number. A run
-                with a checkpoint is refused for that before it starts.
+            TypeError: the model, an option or an id cannot be written as JSON, such as a function
+                that you defined or an id that is neither text nor number. Nothing is written then;
+                a run with a checkpoint is refused before it starts.
         """
         return saving.save(self, folder, include_data=check_flag("data", data))
 

@@ -43,7 +43,7 @@ class BiclusterMF(BiclusterMixin, CellsEstimator):
         num_sd: how many standard deviations the weight of a bicluster is away from zero.
         sweep: of the sampler: "auto", or "whole_rows", which mixes better with up to 12 features on
             either side and Gaussian cells.
-        num_warmup, num_samples, num_chains: steps thrown away, draws kept of a chain, and chains.
+        num_warmup, num_samples, num_chains: steps discarded, draws kept of a chain, and chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
     Attributes:
         posterior_: the `jaxmf.Posterior`; `posterior_.biclusters()` has probabilities of members.

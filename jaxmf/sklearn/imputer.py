@@ -30,7 +30,7 @@ class FactorImputer(OneToOneFeatureMixin, TransformerMixin, CellsEstimator):
         n_components: number of factors of a row and of a column.
         likelihood: of a cell; None for `jaxmf.Gaussian()`, whose noise is learned. With
             `jaxmf.Ordinal` for answers on a scale, cells are filled with expected values, too.
-        num_warmup, num_samples, num_chains: steps thrown away, draws kept of a chain, and chains.
+        num_warmup, num_samples, num_chains: steps discarded, draws kept of a chain, and chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
     Attributes:
         posterior_: the `jaxmf.Posterior`.

@@ -34,7 +34,7 @@ class LinearGaussianIBPTransformer(FeatureTransformer):
         num_features: None for an unbounded number.
         bias: whether every row also has one shared feature; None as for `LinearGaussianIBP`.
         column_noise: whether each column has noise of its own; likewise.
-        num_warmup, num_samples, num_chains: steps thrown away, draws kept of a chain, and chains.
+        num_warmup, num_samples, num_chains: steps discarded, draws kept of a chain, and chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
     Attributes:
         posterior_: the `jaxmf.Posterior`.

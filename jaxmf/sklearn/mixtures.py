@@ -42,7 +42,7 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
             `jaxmf.MixedColumns` for columns of several kinds; or
             `jaxmf.NormalInverseWishart` with other settings, and for one column
             `jaxmf.NormalInverseGamma` or `jaxmf.GammaPoisson`.
-        num_warmup, num_samples, num_chains: steps thrown away, draws kept of a chain, and chains.
+        num_warmup, num_samples, num_chains: steps discarded, draws kept of a chain, and chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
     Attributes:
         posterior_: the `jaxmf.Posterior`.

@@ -29,7 +29,7 @@ class NoisyOrTransformer(FeatureTransformer):
         cause_probability: that a cause is active in a column.
         efficacy: that an active cause makes a cell of its rows one.
         leak: that a cell is one without a cause.
-        num_warmup, num_samples, num_chains: steps thrown away, draws kept of a chain, and chains.
+        num_warmup, num_samples, num_chains: steps discarded, draws kept of a chain, and chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
     Attributes:
         posterior_: the `jaxmf.Posterior`.

@@ -38,7 +38,7 @@ class RatingRecommender(RegressorMixin, SampledEstimator):
         likelihood: of a rating; None for `jaxmf.Gaussian()`, whose noise is learned.
         unknown: of users and items that were not in the fit: "prior" to predict them from the prior
             of users and items, "error" to refuse them.
-        num_warmup, num_samples, num_chains: steps thrown away, draws kept of a chain, and chains.
+        num_warmup, num_samples, num_chains: steps discarded, draws kept of a chain, and chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
     Attributes:
         posterior_: the `jaxmf.Posterior`; rows are users, columns items, with their ids.

@@ -33,7 +33,7 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SampledEstim
         topic_concentration: of topics in a document: a number or a numpyro distribution; None for
             the default of `jaxmf.LDA` or `jaxmf.HDPLDA`.
         word_concentration: of words in a topic, likewise.
-        num_warmup, num_samples, num_chains: steps thrown away, draws kept of a chain, and chains.
+        num_warmup, num_samples, num_chains: steps discarded, draws kept of a chain, and chains.
         random_state: int, RandomState or None, as everywhere in scikit-learn.
     Attributes:
         posterior_: the `jaxmf.Posterior`.

@@ -68,7 +68,7 @@ def test_ways_to_name_parents():
         (
             {"topic": TOPIC, "length": LENGTH, "word": mf.Block(WORDS, by="length", observed=True)},
             ValueError,
-            "word: is partitioned by 'length', whose values have no end",
+            "word: is partitioned by 'length', whose values are not from a finite set",
         ),
         (
             {"topic": mf.Block(mf.DirichletProcess(1.0), by="document"), "word": WORD},
@@ -78,7 +78,7 @@ def test_ways_to_name_parents():
         (
             {"topic": mf.Block(mf.PitmanYor(1.0, 0.5), by=("a", "b")), "word": WORD},
             ValueError,
-            r"PitmanYor partitions each by itself: write by=\('a', 'b', 'topic'\)",
+            r"PitmanYor partitions each part separately: write by=\('a', 'b', 'topic'\)",
         ),
         (
             {"topic": TOPIC, "sub": mf.Block(mf.DirichletProcess(1.0), by="topic")},

@@ -43,7 +43,7 @@ from jaxmf.types import Array, Draw, Key
 class BinaryMF(BinaryMFSpec):
     """Binary features of rows and of columns, and weights between them.
 
-    X ~ f(U W V'), the numbers of features inferred or given on either side.
+    X ~ f(U W V'), where the numbers of features of rows and of columns are inferred or fixed.
 
     Args:
       row_prior: of U: `IndianBuffet(alpha, concentration)` or `BetaBernoulli(alpha, concentration,

@@ -40,11 +40,11 @@ class FeatureModel(FeatureModelSpec):
     Args:
         log_likelihood: (x (D,), z (K,) bool, y (K, ...)) -> () float, log p(x | z, Y), or (D,), one
             number a cell; missing cells need the latter, and must not matter to the others. A JAX
-            function. Where z_k is False, y_k
-            must not matter: slots without a feature hold something. Numbers it depends on are best
-            bound as `jax.tree_util.Partial(function, number)`; a function made anew is compiled
-            anew. It is tried on the first rows before a run; where it gives NaN later on, the run
-            stops and says that log_evidence is not finite. None where `likelihood` is there.
+            function. Where z_k is False, y_k must not matter: slots without a feature hold
+            arbitrary values. Numbers it depends on are best bound as
+            `jax.tree_util.Partial(function, number)`; a new function object is compiled again. It
+            is tried on the first rows before a run; where it gives NaN later on, the run stops and
+            says that log_evidence is not finite. None where `likelihood` is there.
         feature_prior: numpyro distribution of a row of Y; its event shape is that of the row. Or a
             function of `parameters` that returns one. With one of the likelihoods of jaxmf it may
             be left out: features are then normal with mean 0 and the root mean square of the data

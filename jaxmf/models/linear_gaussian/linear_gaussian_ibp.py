@@ -45,31 +45,32 @@ class LinearGaussianIBP(LinearGaussianSpec):
       noise_scale: standard deviation of the noise, in `column_unit`: a number or a numpyro
         distribution; short for `likelihood=Gaussian(noise_scale)`. None: LogUniform(s / 100, 2 s),
         s the root mean square of the data about the offset, in that unit (without data 1); from
-        s / 10 where more than half of the cells are one number.
+        s / 10 where more than half of the cells have the same value.
       feature_scale: standard deviation of the entries of Y, likewise. None: InverseGamma(2, 2 s).
       concentration: beta of the two-parameter process; 1 is the ordinary one.
       num_features: None for the Indian buffet process; a number K for the finite model in which
         feature k has probability Beta(alpha concentration / K, concentration).
       bias: whether to add a feature that every row has: a mean row, N(offset, feature_scale^2). It
-        is slot 0 of Z and is not counted as a feature. None: where `offset` and `feature_scale` are
-        left open and the data show more than noise, as features raise the means of the columns:
-        rows without any are not about these.
-      offset: what the cells of a row without features are about: a number, or (D,) one a column; of
-        a pandas Series by its index. None: where `feature_scale` is left open or `bias` is set the
+        is slot 0 of Z and is not counted as a feature. None: added where `offset` and
+        `feature_scale` are left open and the data show more than noise. Features raise the means of
+        the columns, so rows without features do not lie about these.
+      offset: the mean of the cells of a row without features: a number, or (D,) one a column, a
+        pandas Series by its index. None: where `feature_scale` is left open or `bias` is set the
         column means of the data (held fixed), 0 otherwise. Set 0 for parts that add up to the data
         as they are.
-      column_unit: what cells are divided by beside the offset: a number, or (D,) one a column, as
-        `offset`. Both scales are in this unit; predictions, features and densities in those of the
-        data. None: 1; but where `noise_scale`, `feature_scale` and `offset` are left open and
-        columns are in different units, their standard deviations. They are in different units where
-        the largest standard deviation is more than 30 times that of half of the columns, or
-        more than 100 times that of a column of measurements. Set 1 for cells as they are.
+      column_unit: what cells are divided by once the offset is subtracted: a number, or (D,) one a
+        column, as `offset`. Both scales are in this unit; predictions, features and densities in
+        those of the data. None: 1; but where `noise_scale`, `feature_scale` and `offset` are left
+        open and columns are in different units, their standard deviations. They are in different
+        units where the largest standard deviation is more than 30 times that of half of the
+        columns, or more than 100 times that of a column of measurements. Set 1 for cells as they
+        are.
       column_noise: whether each column has noise of its own: noise_scale times a factor, whose
         spread over columns is learned (`priors/column_noise.py`). For tables of which some columns
         are measured better than others; features of a column are in proportion to its noise. Where
         units are left open they are then the columns' standard deviations. See
-        `Posterior.column_noise`; not with `particle_filter` and `smc`. None: where columns are
-        found to be in different units, as said above, by methods that take it.
+        `Posterior.column_noise`; not with `particle_filter` and `smc`. None: used where columns are
+        in different units (see `column_unit`) and the method takes it.
     Raises:
       TypeError, ValueError: if a hyperparameter is not positive, or its prior is not over positive
         numbers; if `num_features` is not a positive integer; if `offset` is not finite, or

@@ -49,14 +49,14 @@ class SparseBinaryMF(SparseBinaryMFSpec):
       likelihood: `Bernoulli()`, the default, whose bound is chosen by the data (tilted where rows
         have fewer than 20 ones on average), or `Gaussian(noise_scale)`, whose noise is learned
         unless given; "sigmoid" and "gaussian" will do.
-      zeros: which zeros the updates go through: `Exact()`, `SharedSample(n)` or
+      zeros: which zeros the updates sum over: `Exact()`, `SharedSample(n)` or
         `RowSample(n, resample)`. By default all with Gaussian cells, where that costs nothing, and
         `SharedSample(500)` with others.
       bias: "rows_columns" (an intercept, and a bias of every row and every column, which ranks by
         popularity where factors say nothing), "intercept" (that alone), or "none".
       row_mean: prior mean of a row's factors: a number, or K of them; None learns them.
-      row_scale: prior standard deviation of a row's factors, likewise; held at one by default, as a
-        factor may be scaled on one side against the other.
+      row_scale: prior standard deviation of a row's factors, likewise; fixed at one by default,
+        since a factor may be multiplied by a number in the rows and divided by it in the columns.
       column_mean: prior mean of a column's factors, likewise.
       column_scale: prior standard deviation of a column's factors, likewise; with twenty factors
         the default lets scores vary by sqrt(20 / 2) a priori. Learning it (None) drives factors to

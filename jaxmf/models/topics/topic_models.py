@@ -186,9 +186,10 @@ class LDA(_TopicModel):
         topic_concentration: a, that of each topic (total K a); a number or K numbers, or a numpyro
             distribution of one number for all topics, or a batch of K to learn which topics are
             common: `Gamma(1, 1).expand([K])`.
-        word_concentration: b, that of each word; likewise. Learned by default, under Gamma(1, 10);
-            of documents of less than four words in the mean (those without any left out), where
-            every word of the vocabulary occurs and most once, given that all do: `OccurringWords`.
+        word_concentration: b, that of each word; likewise. Learned by default, with the prior
+            Gamma(1, 10). For documents of less than four words on average (empty ones not counted),
+            in which every word of the vocabulary occurs and most of them once, the prior is
+            conditional on every word occurring: `OccurringWords`.
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
     Example:
@@ -236,8 +237,8 @@ class HDPLDA(_TopicModel):
             or a numpyro distribution, by default Gamma(1, 1).
         base_concentration: gamma of the shared weights; likewise.
         word_concentration: of each word; a number, or a numpyro distribution, by default
-            Gamma(1, 10). The number of topics depends on it: where topics have more words than a
-            fixed one expects, each is described by several, see the page of topic models.
+            Gamma(1, 10). The number of topics depends on it: if topics have more words than a fixed
+            concentration expects, each is split into several, see the page of topic models.
     Raises:
         TypeError, ValueError: a setting of a wrong type or out of range.
     Example:
