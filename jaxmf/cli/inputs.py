@@ -248,9 +248,9 @@ def check_known(
         if unknown == "drop":
             say_dropped(f"{word}s of the cells", ids, known, where.rstrip(","))
         lacking = _lacking(ids, known)
-        if lacking and unknown == "error":
+        if lacking and (unknown == "error" or (unknown == "prior" and where != RUN)):
             remedy = ", --unknown prior answers them by the prior"
-            remedy *= sources == (RUN, RUN) and answers_unknown(posterior, word)
+            remedy *= (sources[0], where) == (RUN, RUN) and answers_unknown(posterior, word)
             there = [] if known is None else [repr(name) for name in known[:4].tolist()]
             raise ValueError(
                 f"{path}: no {word} has the id {lacking[0]!r}; {where} has {word}s "

@@ -219,7 +219,7 @@ def _as_in_run(path: Path, names: Names | None, known: Names | None) -> Names | 
 def check_options(
     files: NewFiles, unknown: str, missing: str, reading: Mapping[str, object]
 ) -> None:
-    """Refuses options about files that are not there, and --unknown prior of new rows or columns.
+    """Refuses options about files that are not there, and --unknown prior of new rows.
 
     Args: missing: of features; reading: how the file of new rows is read.
     """
@@ -229,13 +229,10 @@ def check_options(
             f"--column-features is about new columns, {other} about new rows; ask about one of "
             "them at a time"
         )
-    if unknown == "prior" and files != (None, None, None):
-        others = "columns of --new-rows that the run lacks"
-        if files.column_features is not None:
-            others = "rows that the run lacks, beside new columns"
+    if unknown == "prior" and (files.rows or files.row_features) is not None:
         raise ValueError(
-            f"--unknown prior: nothing can be said of {others}; write --unknown drop to leave them "
-            "out"
+            "--unknown prior: nothing can be said of columns of --new-rows that the run lacks; "
+            "write --unknown drop to leave them out"
         )
     if (files.row_features or files.column_features) is None and missing != "refuse":
         raise ValueError(

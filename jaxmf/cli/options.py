@@ -194,7 +194,8 @@ _AS_OPTIONS = (
     ),
     (
         "has no cells to predict; see top_entries, transform and document_completion",
-        "has no cells to predict; jaxmf recommend and jaxmf report answer of it",
+        "has no cells to predict; jaxmf show has the topics of --documents and of --new-rows, "
+        "jaxmf recommend the likeliest next words",
     ),
     ('criterion="loo"', "--criterion loo"),
     ('held_out=truth, criterion="squared_error"', "--criterion squared_error"),
@@ -203,6 +204,8 @@ _AS_OPTIONS = (
         "score documents that no run has seen (in Python, mf.compare(runs, held_out=documents))",
     ),
     (r"score\s+held_out\s+data", "score cells that all runs hide (fit --hold-out .1)"),
+    (r"(?s)unknown='prior' (answers.*?), new_rows= ", r"--unknown prior \1, --new-rows "),
+    (r"(row|column)_features= from", r"--\1-features from"),
     ("use_columns", "--columns"),
     ("drop_columns", "--drop"),
     (r'missing="zero"', "--missing-features zero"),

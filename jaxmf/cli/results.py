@@ -53,13 +53,33 @@ def show(
             help="The topics of each document instead, as CSV: shares, then standard deviations.",
         ),
     ] = False,
+    new_rows: Annotated[
+        Path | None,
+        typer.Option(
+            help="New documents, or rows, as `fit` reads them: their topics, features, groups or "
+            "factors instead, as CSV."
+        ),
+    ] = None,
+    unknown: Annotated[
+        str,
+        typer.Option(help="Of words and columns of --new-rows that the run lacks: error, drop."),
+    ] = "error",
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="CSV file of --documents; prints if none.")
+        Path | None,
+        typer.Option("--out", "-o", help="CSV file of --documents or --new-rows; prints if none."),
     ] = None,
 ) -> None:
     """Show the summary and the facts of a run, and the topics that it has."""
-    if out is not None and not documents:
-        raise ValueError("--out is the file of --documents; give both, or leave it out")
+    if out is not None and not documents and new_rows is None:
+        raise ValueError(
+            "--out is the file of --documents or --new-rows; give one of them, or leave it out"
+        )
+    if new_rows is not None:
+        files = NewFiles(new_rows, None, None)
+        posterior, new, _ = _open(folder, None, files, unknown, "refuse", {})
+        parts = posterior.transform(new.rows, unknown=unknown)
+        _hand_over(parts.table(), out, f"{parts.side}s")
+        return
     posterior = _load(folder)
     if documents:
         found = posterior.document_topics()
@@ -182,11 +202,14 @@ def predict(
     at: At = None,
 ) -> None:
     """Predict cells: mean, sd and quantiles of each."""
+    from jaxmf.posterior.cells import check_cells
+
     levels = read_levels(quantiles)
     files = NewFiles(new_rows, row_features, column_features)
     stated = {"form": form, "headings": headings, "key": key, "columns": columns, "drop": drop}
     stated["recode"] = recode
     posterior, new, reading = _open(folder, at, files, unknown, missing_features, stated)
+    check_cells(posterior)
     chosen = None
     if cells is not None:
         names = new.names(posterior.data)

@@ -150,6 +150,9 @@ def predict_columns(
     **options: Any,
 ) -> Prediction:
     """Cells of new columns: they are cells of new rows of the transposed posterior."""
+    if options["unknown"] == "prior" and new_columns is None:
+        posterior, cells = unknown_ids.beside_new_columns(posterior, cells, options["seed"])
+        options["unknown"] = "error"
     turned, unknown = transposed.posterior(posterior), options["unknown"]
     if features is not None:
         transposed.with_row_features(turned.model, features, "column_features")
@@ -202,26 +205,32 @@ def _from_units(found: Prediction, offsets: np.ndarray, units: np.ndarray) -> Pr
 
 
 def _refuse_unknown(cells: object, posterior: Draws) -> None:
-    """Refuses ids that the data lack, where `unknown="prior"` would predict these.
-
-    Raises ValueError: a cell has such an id.
-    """
-    if cells is None:
+    """Refuses cells whose ids the data lack, where `unknown="prior"` would predict these."""
+    pair = None if cells is None else named_cells.pair_of(cells, posterior.data)
+    if pair is None or isinstance(pair, Positions):
         return
-    data = posterior.data
-    pair = named_cells.pair_of(cells, data)
     for ids, word in zip(pair, ("row", "column"), strict=True):
-        if isinstance(pair, Positions) or getattr(data, f"{word}_names") is None:
-            continue
-        lacking = named_cells.positions_or_unknown(ids, data, word, f"cells: {word}s") < 0
-        if lacking.any() and unknown_ids.answers_unknown(posterior, word):
-            first = np.asarray(ids, object).ravel()[int(np.argmax(lacking))]
-            known = ", ".join(map(repr, getattr(data, f"{word}_names")[:3].tolist()))
-            raise ValueError(
-                f"cells: {word}s: no {word} has the id {first!r}; the data have {known}, ... "
-                "unknown='prior' answers such cells by the prior, new_rows= from cells that are "
-                f"known of the row{_by_features(posterior, word)}"
-            )
+        refuse_unknown_ids(posterior, ids, word, f"cells: {word}s")
+
+
+def refuse_unknown_ids(posterior: Draws, ids: object, word: str, argument: str) -> None:
+    """Refuses ids of rows, or columns, that the data lack, where `unknown="prior"` would answer.
+
+    Raises ValueError: one of them is such an id.
+    """
+    data = posterior.data
+    names = getattr(data, f"{word}_names")
+    if names is None or isinstance(ids, Positions):
+        return
+    lacking = named_cells.positions_or_unknown(ids, data, word, argument) < 0
+    if lacking.any() and unknown_ids.answers_unknown(posterior, word):
+        first = np.asarray(ids, object).ravel()[int(np.argmax(lacking))]
+        known = ", ".join(map(repr, names[:3].tolist()))
+        raise ValueError(
+            f"{argument}: no {word} has the id {first!r}; the data have {known}, ... "
+            f"unknown='prior' answers such {argument.partition(':')[0]} by the prior, new_rows= "
+            f"from cells that are known of the row{_by_features(posterior, word)}"
+        )
 
 
 def _by_features(posterior: Draws, word: str) -> str:

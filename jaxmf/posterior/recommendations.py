@@ -125,6 +125,8 @@ def _rows_of(posterior: Draws, rows: object, unknown: str, seed: int) -> tuple[D
         return posterior, np.arange(posterior.data.num_rows)
     if unknown == "prior":
         return unknown_ids.with_unknown_rows(posterior, rows, seed)
+    if unknown == "error":
+        cells.refuse_unknown_ids(posterior, rows, "row", "rows")
     return posterior, named_cells.read_rows(rows, posterior.data, drop=unknown == "drop")
 
 

@@ -54,6 +54,20 @@ def with_unknown_rows(posterior: Draws, rows: object, seed: int) -> tuple[Draws,
     return _enlarged(posterior, (new, []), seed), positions
 
 
+def beside_new_columns(posterior: Draws, cells: object, seed: int) -> tuple[Draws, object]:
+    """The posterior with a row for every unknown id of rows of some cells, which are as before.
+
+    Args: cells: of columns of which no cell is known, as a user names them; None for all.
+    """
+    _check_prior(posterior)
+    if cells is None or isinstance(cells, Positions):
+        return posterior, cells
+    pair = pair_of(cells, posterior.data)
+    if isinstance(pair, Positions):
+        return posterior, cells
+    return with_unknown_rows(posterior, pair[0], seed)[0], pair
+
+
 def _check_prior(posterior: Draws) -> None:
     model = posterior.model
     if not isinstance(model, TakesUnknownIds):

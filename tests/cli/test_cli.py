@@ -139,6 +139,26 @@ def test_show_writes_the_topics_of_documents(finished, tmp_path, capsys, monkeyp
     assert "--out is the file of --documents" in capsys.readouterr().err
 
 
+def test_show_writes_the_features_of_new_rows(finished, tmp_path, capsys):
+    new = tmp_path / "new.csv"
+    new.write_text("1,0,1,0,1\n0,,0,1,0\n")
+    assert cli.run(["show", str(finished), "--new-rows", str(new)]) == 0
+    lines = list(csv.reader(capsys.readouterr().out.splitlines()))
+    rows = np.array([[1, 0, 1, 0, 1], [0, np.nan, 0, 1, 0]], float)
+    expected = np.asarray(mf.load(finished).transform(rows))
+    assert lines[0] == ["row", *(f"feature {k}" for k in range(expected.shape[1]))]
+    np.testing.assert_allclose(np.array(lines[1:], float)[:, 1:], expected, rtol=1e-4)
+
+
+def test_cells_of_documents_are_refused(finished, tmp_path, capsys, monkeypatch):
+    run = SimpleNamespace(model=mf.LDA(2), data=mf.Tokens.from_lists([["tea"]]))
+    monkeypatch.setattr(results, "_load", lambda folder, at: run)
+    cells = tmp_path / "cells.csv"
+    cells.write_text("row,column\n0,tea\n")
+    assert cli.run(["predict", str(finished), str(cells)]) == 2
+    assert "LDA has no cells to predict; jaxmf show has the topics" in capsys.readouterr().err
+
+
 def test_runs_are_compared(finished, tmp_path, capsys, monkeypatch):
     other = tmp_path / "other"
     shutil.copytree(finished, other)

@@ -69,6 +69,11 @@ def test_features_of_users_and_items_are_read_matched_and_kept(tmp_path, capsys)
     lines = list(csv.reader(capsys.readouterr().out.splitlines()))[1:]
     assert sorted(line[2] for line in lines) == ["10", "77", "78"]
     assert lines[0][2] == str(post.recommend(["u3"], column_features=films).column_names[0, 0])
+    asked = ["u3", "nobody"]
+    assert cli.run(["recommend", run, *asked, "-n", "1", *features, "--unknown", "prior"]) == 0
+    lines = list(csv.reader(capsys.readouterr().out.splitlines()))[1:]
+    best = post.recommend(asked, n=1, column_features=films, unknown="prior")
+    assert [line[2] for line in lines] == list(map(str, best.column_names[:, 0]))
     table.write_text("user,movie\nu3,12\n")
     assert cli.run(["predict", run, str(table), *features]) == 2
     said = " ".join(capsys.readouterr().err.split())
@@ -138,10 +143,6 @@ def test_features_of_new_users_that_cannot_be_are_refused(tmp_path, capsys):
         (["--missing-features", "zero"], "--missing-features says what is done where"),
         (["--row-features", str(new), "--form", "triples"], "--form says how the file of --new-"),
         (["--column-features", str(new)], "the run was fitted without features of the columns"),
-        (
-            ["--column-features", str(new), "--unknown", "prior"],
-            "that the run lacks, beside new columns",
-        ),
         (["--column-features", str(new), "--row-features", str(new)], "ask about one of them at"),
     ):
         assert cli.run([*ask, *options]) == 2

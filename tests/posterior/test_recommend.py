@@ -91,7 +91,7 @@ def test_unknown_columns_of_new_rows_are_refused_or_dropped(stars):
 
 def test_unknown_rows_are_refused_dropped_or_of_the_prior(stars):
     asked = ["u3", "nobody", "u1", "nobody"]
-    with pytest.raises(ValueError, match="no row has the id 'nobody'"):
+    with pytest.raises(ValueError, match=r"no row has the id 'nobody'.*answers such rows by the"):
         stars.recommend(asked)
     known = stars.recommend(["u3", "u1"], n=3)
     dropped = stars.recommend(asked, n=3, unknown="drop")
@@ -174,6 +174,13 @@ def test_new_columns_known_by_their_features_are_ranked_for_rows(known_sides):
     assert post.recommend(column_features=films).columns.shape == (NUM_ROWS, 3)
     with pytest.raises(ValueError, match="recommend for one of them at a time"):
         post.recommend(new_rows=FIRST_RATINGS, column_features=films)
+    options = {"column_features": films, "unknown": "prior", "seed": 1}
+    found = post.recommend(["u3", "nobody"], n=3, **options)
+    predicted = post.predict((np.repeat(["u3", "nobody"], 3), ["x", "y", "z"] * 2), **options)
+    means = np.take_along_axis(predicted.mean.reshape(2, 3), found.columns, axis=1)
+    np.testing.assert_allclose(found.scores.mean, means, rtol=1e-4)
+    with pytest.raises(ValueError, match="columns: no column has the id 'i3'"):
+        post.predict((["u3"], ["i3"]), **options)
 
 
 def test_features_of_new_columns_that_cannot_be_are_refused(stars, baskets):
