@@ -77,8 +77,8 @@ def show(
     if new_rows is not None:
         files = NewFiles(new_rows, None, None)
         posterior, new, _ = _open(folder, None, files, unknown, "refuse", {})
-        parts = posterior.transform(new.rows, unknown=unknown)
-        _hand_over(parts.table(), out, f"{parts.side}s")
+        shares = posterior.transform(new.rows, unknown=unknown)
+        _hand_over(shares.table(), out, f"{shares.side}s")
         return
     posterior = _load(folder)
     if documents:
