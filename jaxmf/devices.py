@@ -101,6 +101,7 @@ class BlockSize(NamedTuple):
 # sizes were not tried.
 BLOCK_SIZES = {
     "factor cells": BlockSize(2**12, 2**20),  # cells whose products are summed, BPMF
+    "cell means": BlockSize(2**14, 2**20),  # cells whose means are computed, BPMF
     "factor numbers": BlockSize(2**20, 2**26),  # entries of the matrices of a block of rows, BPMF
     "sparse pieces": BlockSize(2**6, 2**12),  # of 32 ones of a row or column, SparseBinaryMF
     "token cells": BlockSize(2**22, 2**25),  # tokens times groups, parallel sweep of a network

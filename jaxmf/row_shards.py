@@ -179,6 +179,18 @@ def qr(matrix: Array) -> tuple[Array, Array]:
     return left @ here, small
 
 
+def on_its_device(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
+    """A function that the compiler cannot split, such as a kernel: devices with chains do theirs.
+
+    Without this each would do those of all. What it is passed, every device of "data" has whole.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if len(mesh.manual_axes) == len(mesh.axis_names):  # no mesh, or its devices work alone already
+        return function
+    everywhere = PartitionSpec()
+    return jax.shard_map(function, in_specs=everywhere, out_specs=everywhere, check_vma=False)
+
+
 def on_each_device(
     function: Callable[..., PyTree], specs: tuple[PyTree, ...], out: PyTree
 ) -> Callable[..., PyTree]:

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf._kernels.token_draw import first_passed, num_warps_for, try_on_device
+from jaxmf._kernels.token_draw import first_passed, num_warps_for, try_topics
 from jaxmf.devices import default_platform
 from jaxmf.programs import jit
 from jaxmf.types import Array
@@ -132,7 +132,7 @@ def _draw_tokens(barrier: object, *refs: jax.Ref) -> None:
 @functools.cache
 def trouble(platform: str, num_slots: int) -> str:
     """Why the kernel is not to be used for so many slots: empty where it is right."""
-    return try_on_device(platform, num_slots, functools.partial(num_wrong_in_trials, num_slots))
+    return try_topics(platform, num_slots, functools.partial(num_wrong_in_trials, num_slots))
 
 
 def num_wrong_in_trials(num_slots: int) -> int:

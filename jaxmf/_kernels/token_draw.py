@@ -24,13 +24,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf._kernels.trial import try_on_device
 from jaxmf.devices import default_platform
 from jaxmf.programs import jit
 from jaxmf.types import Array
@@ -156,13 +156,13 @@ def trouble(platform: str, num_above: int, num_topics: int) -> str:
     """Why the kernel is not to be used for so many topics: empty where it is right.
 
     Compiled and run once a process on the first device of the platform, for one chain and for two
-    by `vmap`. A kernel that ends the process or never ends is not survived.
+    by `vmap`.
     """
     trials = functools.partial(_num_wrong_in_trials, num_above, num_topics)
-    return try_on_device(platform, num_above * num_topics, trials)
+    return try_topics(platform, num_above * num_topics, trials)
 
 
-def try_on_device(platform: str, num_topics: int, num_wrong: Callable[[], int]) -> str:
+def try_topics(platform: str, num_topics: int, num_wrong: Callable[[], int]) -> str:
     """Why the kernel must not be used for `num_topics` topics on a platform; empty if it may.
 
     Args: num_wrong: runs it on the default device and counts what is wrong.
@@ -172,17 +172,11 @@ def try_on_device(platform: str, num_topics: int, num_wrong: Callable[[], int]) 
     if num_topics > MOST_TOPICS:
         return f"it takes {MOST_TOPICS:,} topics at most"
 
-    def run() -> int:
-        with jax.default_device(jax.local_devices(backend=platform)[0]):
-            return num_wrong()
+    def what_is_wrong() -> str:
+        wrong = num_wrong()
+        return f"{wrong} of its topics are not where their uniform numbers point" if wrong else ""
 
-    try:
-        # in a thread of its own: a kernel cannot be traced in all that a caller may be within
-        with ThreadPoolExecutor(1) as thread:
-            wrong = thread.submit(run).result()
-    except Exception as error:  # whatever a compiler may raise
-        return f"it failed: {type(error).__name__}: {error}".splitlines()[0][:200]
-    return f"{wrong} of its topics are not where their uniform numbers point" if wrong else ""
+    return try_on_device(platform, what_is_wrong)
 
 
 def num_wrong(inputs: Sequence[np.ndarray], drawn: np.ndarray) -> int:

@@ -30,6 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
+from jaxmf import row_shards
 from jaxmf._kernels import special, tables, token_draw
 from jaxmf._kernels.fusion import fused_on_cpu
 from jaxmf.blocks.at_once import draw_at_once
@@ -164,7 +165,7 @@ def _in_kernel(
         pseudo[-1],
         read.probabilities[word.name],
     )
-    drawn = token_draw.draw(inputs)
+    drawn = row_shards.on_its_device(token_draw.draw)(inputs)
     found = {topic.name: drawn % num_topics}
     return found | {role.name: drawn // num_topics for role in above}
 

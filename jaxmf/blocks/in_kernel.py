@@ -10,8 +10,8 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
 
+from jaxmf import row_shards
 from jaxmf._kernels import special, token_births, token_draw
 from jaxmf._kernels.tables import count_pairs
 from jaxmf.blocks.counts import slot_sizes
@@ -22,7 +22,6 @@ from jaxmf.blocks.wiring import Wiring
 from jaxmf.data import Tokens
 from jaxmf.devices import default_platform
 from jaxmf.engine import Info
-from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import Array, Key
 
 PARTIALLY_COLLAPSED = "partially_collapsed"
@@ -125,11 +124,7 @@ def sweep_few(
         by_document,
         by_word,
     )
-    draw = token_births.draw
-    if DATA_AXIS in jax.sharding.get_abstract_mesh().axis_names:  # all devices do the same
-        everywhere = PartitionSpec()
-        draw = jax.shard_map(draw, in_specs=everywhere, out_specs=everywhere, check_vma=False)
-    after = draw(inputs)
+    after = row_shards.on_its_device(token_births.draw)(inputs)
     weights = {"weights": after.weights[:num_slots], "rest": after.rest[0]}
     return NetworkState(
         state.values | {topic: groups.at[chosen].set(after.topics)},

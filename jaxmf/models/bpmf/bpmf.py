@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from jaxmf._kernels import cell_products
 from jaxmf.arguments import assign, check_count, check_flag
 from jaxmf.data import Entries, units
 from jaxmf.engine import Algorithm, algorithm
@@ -196,6 +197,17 @@ class BPMF(BPMFSpec):
         )
 
     takes_process_rows = "sample"
+
+    def device_notes(
+        self, passed: Mapping[str, object], options: Mapping[str, object], *, platform: str
+    ) -> tuple[str, ...]:
+        """Why sums over ratings were made without the kernel for GPUs: see `Model`."""
+        del passed, options
+        if platform != "gpu" or self.cell_features is not None:
+            return ()
+        sizes = self.row_width() + 1, self.column_width() + 1
+        why = next(filter(None, (cell_products.trouble(platform, size) for size in sizes)), "")
+        return (f"sums over ratings were made without the kernel for GPUs: {why}",) if why else ()
 
     def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """Rows and columns of normal cells are spread over "data", each with its cells."""

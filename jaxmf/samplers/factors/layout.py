@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxmf import devices
-from jaxmf._kernels import fusion
+from jaxmf._kernels import cell_products, fusion
 from jaxmf.data import Entries
 from jaxmf.types import Array
 
@@ -153,6 +153,11 @@ def is_sequential(size: int) -> bool:
     return fusion.is_available() and size <= _MOST_SEQUENTIAL
 
 
+def is_in_kernel(size: int) -> bool:
+    """Whether sums over cells, of vectors of a size, are those of the kernel for GPUs."""
+    return not cell_products.trouble(devices.default_platform(), size + 1)
+
+
 def in_chunks(rows: Array, others: Array, shape: tuple[int, int], size: int) -> Chunks:
     """Cells (T,) by rows, in chunks.
 
@@ -198,6 +203,8 @@ def chunk_width(num_cells: int, num_rows: int, size: int) -> int:
     """
     if is_sequential(size):
         return SEQUENTIAL_CELLS
+    if is_in_kernel(size):
+        return cell_products.CELLS
     mean = num_cells / max(num_rows, 1)
     best = 6 * math.sqrt(mean) if not is_broadcast(size) else min(32, mean)
     return 1 << min(8, max(2, round(math.log2(max(best, 1)))))

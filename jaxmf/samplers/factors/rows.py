@@ -27,11 +27,14 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import devices
+from jaxmf._kernels import cell_products
+from jaxmf._kernels.cell_products import CellInput
 from jaxmf.samplers.factors.layout import (
     Chunks,
     Design,
     RowPriors,
     is_broadcast,
+    is_in_kernel,
     is_sequential,
     piece_size,
 )
@@ -199,10 +202,12 @@ def _in_blocks(values: Array, num_blocks: int, size: int) -> Array:
 
 def _products(block: _FactorBlock, design: Design, targets: Array, chunks: Chunks) -> Array:
     """Sums over the cells of each row of (w, e)(w, e)', e the residual: (R, D + 1, D + 1)."""
+    vectors = jnp.concatenate([block.factors[:, : design.num_shared], block.row_part], axis=1)
+    if is_in_kernel(vectors.shape[1]) and not design.has_cells:
+        return _products_in_kernel(block, vectors, design, targets, chunks)
     size, width = block.factors.shape
     num_chunks, at = chunks.rows.shape[0], chunks.cells
     piece = piece_size(num_chunks, chunks.others.shape[1])
-    vectors = jnp.concatenate([block.factors[:, : design.num_shared], block.row_part], axis=1)
 
     def add_piece(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         start, products = carry
@@ -235,6 +240,26 @@ def _products(block: _FactorBlock, design: Design, targets: Array, chunks: Chunk
         lambda carry: carry[0] < block.end, add_piece, (block.start, zeros)
     )
     return products
+
+
+def _products_in_kernel(
+    block: _FactorBlock, vectors: Array, design: Design, targets: Array, chunks: Chunks
+) -> Array:
+    """The sums of `_products` by the kernel for GPUs. Args: vectors (R, E + H) float."""
+    num_rows, width = chunks.starts.shape[0] - 1, chunks.others.shape[1]
+    rows = block.first + jnp.arange(block.factors.shape[0] + 1, dtype=jnp.int32)
+    bounds = width * chunks.starts[jnp.minimum(rows, num_rows)]
+    at = chunks.cells
+    inputs = CellInput(
+        firsts=bounds[:-1],
+        ends=bounds[1:],
+        others=chunks.others.ravel(),
+        cells=None if at is None else at.ravel(),
+        targets=targets.ravel(),
+        table=design.table,
+        vectors=vectors,
+    )
+    return cell_products.sums(inputs, design.num_shared)
 
 
 def _draw_change(

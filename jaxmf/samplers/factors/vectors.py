@@ -15,10 +15,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf import devices
 from jaxmf.samplers.factors.layout import Design
 from jaxmf.types import Array, PyTree
-
-_CELLS_A_PIECE = 2**14
 
 
 class Known(NamedTuple):
@@ -115,7 +114,7 @@ def in_pieces(function: Callable[..., Array], arrays: PyTree, *, num_cells: int 
 
     Args: num_cells: cells a line.
     """
-    num_lines, size = arrays[0].shape[0], max(1, _CELLS_A_PIECE // num_cells)
+    num_lines, size = arrays[0].shape[0], max(1, devices.block_size("cell means") // num_cells)
     if num_lines <= size:
         return function(arrays)
     num_pieces = -(-num_lines // size)
