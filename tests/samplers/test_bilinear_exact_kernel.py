@@ -17,7 +17,7 @@ from jaxmf.likelihoods.bilinear_rows import turn, turned_posterior
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.bilinear import rows as rows_of_bits
-from jaxmf.samplers.bilinear.whole_rows import whole_row_log_weights
+from jaxmf.samplers.bilinear.collapsed import whole_row_log_weights
 from jaxmf.samplers.feature_layout import row_prior
 from tests.models.test_linear_gaussian_exact_kernel import (
     LEFT_TO_RIGHT,

@@ -10,15 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from jaxmf.arguments import assign
+from jaxmf.arguments import assign, check_word
 from jaxmf.data import SparseSeries
 from jaxmf.engine import Algorithm, algorithm
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Pair
-from jaxmf.models.sparse_binary_series import ascent, queries, series_checks
+from jaxmf.models.sparse_binary_series import ascent, queries
 from jaxmf.models.sparse_binary_series.sparse_binary_series_spec import SparseBinarySeriesSpec
 from jaxmf.types import Array, Draw, Key, Seed
-from jaxmf.variational_bayes import answers, progress, state
+from jaxmf.variational_bayes import answers, fit_checks, progress, state
 from jaxmf.variational_bayes.contracts import AscentPlan
+from jaxmf.variational_bayes.paths import KERNELS
 
 
 @jax.tree_util.register_dataclass
@@ -56,11 +59,12 @@ class SparseBinarySeries(SparseBinarySeriesSpec):
     """
 
     def __post_init__(self) -> None:
-        assign(self, **series_checks.settings(self))
+        assign(self, **_settings(self))
 
     def check_data(self, data: SparseSeries, name: str) -> None:
         """Refuses a series without any one."""
-        series_checks.data(data, name)
+        if data.num_ones == 0:
+            raise ValueError(f"{name}: has no ones at any time. At least one is needed.")
 
     # --- methods ----------------------------------------------------------------------------------
 
@@ -109,7 +113,9 @@ class SparseBinarySeries(SparseBinarySeriesSpec):
             evaluate_every=evaluate_every,
             patience=patience,
         )
-        series_checks.options(plan, update=update)
+        fit_checks.check_stopping(plan)
+        if update is not None:
+            check_word("update", update, ("joint", "factors"))
         return algorithm(
             init=Partial(ascent.init, plan, self),
             step=Partial(progress.step, Partial(ascent.epoch, plan, self)),
@@ -167,3 +173,37 @@ class SparseBinarySeries(SparseBinarySeriesSpec):
 def _record(key: Key, state: state.AscentState, data: state.PreparedOnes) -> Draw:
     kept = progress.record(key, state, data)
     return kept | {"lengthscale": state.parameters.lengthscale}
+
+
+def _settings(model: SparseBinarySeriesSpec) -> dict[str, object]:
+    """The settings of a model, classes made objects.
+
+    Raises:
+      TypeError, ValueError: see `SparseBinarySeries`.
+    """
+    found = fit_checks.cell_settings(model)
+    found["likelihood"] = _quadratic(found["likelihood"])
+    if model.lengthscale is not None:
+        fit_checks.check_number("lengthscale", model.lengthscale, positive=True)
+    check_word("kernel", model.kernel, KERNELS)
+    for name, positive in (("row_mean", False), ("row_scale", True)):
+        if getattr(model, name) is None:
+            raise ValueError(
+                f"{name} is None, but that of a row's paths is held: its scale is shared with the "
+                "columns; give a number, and learn column_scale"
+            )
+        fit_checks.check_per_factor(model, name, positive=positive)
+    return found
+
+
+def _quadratic(likelihood: object) -> object:
+    """The likelihood with a quadratic bound, which the search for the length scale compares by."""
+    assert isinstance(likelihood, Gaussian | Bernoulli)
+    if isinstance(likelihood, Gaussian) or likelihood.is_quadratic:
+        return likelihood
+    if likelihood.bound is None:
+        return Bernoulli("quadratic")
+    raise ValueError(
+        f"likelihood: a series has the quadratic bound only, got {likelihood!r}; use "
+        'mf.Bernoulli("quadratic"), or leave likelihood out'
+    )

@@ -13,13 +13,18 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
+from jaxmf._kernels.special import accepts
 from jaxmf.likelihoods import bilinear_rows, gaussian
 from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.bilinear import rows as rows_of_bits
-from jaxmf.samplers.bilinear.draws import BilinearDraws, ProposalDraws, bilinear_draws
+from jaxmf.samplers.bilinear.draws import (
+    BilinearDraws,
+    ProposalDraws,
+    bilinear_draws,
+    proposed_bits,
+)
 from jaxmf.samplers.bilinear.rows import BilinearRowFit, PartialRow
-from jaxmf.samplers.bilinear.whole_rows import propose_bits, whole_row_log_weights
 from jaxmf.samplers.collapsed_rows import DrawnRow, sweep_collapsed_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, RowPrior
 from jaxmf.types import Array, Key
@@ -223,3 +228,56 @@ def draw_row(
     )
     num_new = feature_rows.draw_index(draws.num_new, log_weights)
     return fit, num_new, rows_of_bits.is_cut_off(log_weights, beyond)
+
+
+def propose_bits(
+    draws: ProposalDraws,
+    fit: BilinearRowFit,
+    conditional: RowPrior,
+    *,
+    extra: Array,
+    noise_variance: Array,
+) -> BilinearRowFit:
+    """Several bits of the row at once, by Metropolis-Hastings (Meeds et al., section 3.3).
+
+    `proposed_bits` says what is proposed.
+
+    Args: fit, conditional, extra, noise_variance: as in `scan_bits`.
+    """
+    proposal = rows_of_bits.moved(fit, proposed_bits(draws, fit.z, conditional))
+    after, before = (
+        rows_of_bits.log_likelihood(each, extra, noise_variance) for each in (proposal, fit)
+    )
+    accepted = accepts(draws.accept, after - before)
+    return fit._replace(
+        **{
+            name: jnp.where(accepted, getattr(proposal, name), getattr(fit, name))
+            for name in ("z", "gap", "squares", "m_z", "inflation")
+        }
+    )
+
+
+def whole_row_log_weights(
+    fit: BilinearRowFit, turned: Turned, conditional: RowPrior, *, noise_variance: Array
+) -> tuple[Array, Array, Array]:
+    """Log weights of all settings of a row: its bits and the number of its new features.
+
+    Args:
+      fit: of the row without singletons, slots that are not movable as they shall stay: settings
+        that differ there have weight 0.
+      turned, noise_variance: as in `new_feature_log_weights`.
+    Returns:
+      patterns (2^K, K) bool; log weights (2^K, K + 1), with the factor prod_k P(bit_k = 0) left
+      out; () float, the log of a bound on what lies beyond.
+    """
+    patterns = feature_rows.all_patterns(fit.z.shape[0])
+    _, log_prior = feature_rows.log_prior_of_patterns(patterns, fit.z, conditional)
+
+    def weigh(pattern: Array) -> tuple[Array, Array]:
+        here = rows_of_bits.moved(fit, pattern)
+        return rows_of_bits.new_feature_log_weights(
+            here, turned, rate=conditional.rate, noise_variance=noise_variance
+        )
+
+    log_weights, beyond = jax.vmap(weigh)(patterns)
+    return patterns, log_weights + log_prior[:, None], logsumexp(beyond + log_prior)
