@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxmf.model import PredictsCells
+from jaxmf.model import HasBias, PredictsCells
 from jaxmf.posterior import leave_one_out
 from jaxmf.posterior.draws import Draws, once
 
@@ -51,8 +51,9 @@ def path_degeneracy(posterior: Draws) -> PathDegeneracy | None:
     """
     model, data = posterior.model, posterior.data
     is_filter = posterior.meta.method == "particle_filter" and "z" in posterior.draws
-    if not is_filter or model.cells_given_draw != "independent":
+    if not is_filter or model.cells_given_draw is None:
         return None
+    is_independent = model.cells_given_draw == "independent"
     known = leave_one_out.known_cells(data) if isinstance(model, PredictsCells) else None
     run = int(np.argmax(posterior.weights.sum(axis=1)))
     draws = {name: values[run] for name, values in posterior.draws.items()}
@@ -65,9 +66,12 @@ def path_degeneracy(posterior: Draws) -> PathDegeneracy | None:
     num_earlier = num_rows // 2
     count = min(_MOST_ROWS, num_earlier, max(1, _MOST_CELLS // data.num_columns))
     rows = np.sort(random.permutation(num_earlier)[:count])
+    # where parameters are summed out, the cells of a row depend on the features of the others
+    groups = [rows] if is_independent else np.split(rows, count)
     doubts = [
-        _conditional_doubt(posterior, {name: x[at] for name, x in draws.items()}, known, rows)
-        for at in random.choice(num_particles, _NUM_DRAWS, p=weights)
+        _conditional_doubt(posterior, {name: x[at] for name, x in draws.items()}, known, group)
+        for at in random.choice(num_particles, _NUM_DRAWS if is_independent else 1, p=weights)
+        for group in groups
     ]
     shares = []  # of the commonest features of each row
     for row in rows:
@@ -85,25 +89,30 @@ def _conditional_doubt(
 ) -> np.ndarray:
     """The probability that a row has one feature more or less than in a draw: (R,) float.
 
-    By the likelihood of the row and the share of the other rows that have the feature, one half
-    added. Features that no row has are left out.
+    By the likelihood of the row, given all other cells where parameters are summed out, and the
+    share of the other rows that have the feature, one half added. A bias, and features that no row
+    has, stay as they are.
+
+    Args: rows: (R,) int, of which all change at once.
     """
     is_chosen = np.isin(known[0], rows)
     cell_rows, columns, values = (part[is_chosen] for part in known)
     z = draw["z"].astype(bool)
-    num_features = z.shape[1]
-    changed = np.repeat(z[None], num_features + 1, axis=0)
-    for feature in range(num_features):
-        changed[feature + 1, rows, feature] ^= True
-    draws = {name: np.repeat(x[None], num_features + 1, axis=0) for name, x in draw.items()}
+    has_bias = isinstance(posterior.model, HasBias) and posterior.model.has_bias_feature
+    features = np.arange(int(has_bias), z.shape[1])
+    features = features[z[:, features].any(axis=0)]
+    changed = np.repeat(z[None], features.size + 1, axis=0)
+    for change, feature in enumerate(features, 1):
+        changed[change, rows, feature] ^= True
+    draws = {name: np.repeat(x[None], features.size + 1, axis=0) for name, x in draw.items()}
     draws["z"] = changed.astype(draw["z"].dtype)
     cells = cell_rows, columns
     found = leave_one_out.conditionals(posterior.model, posterior.data, draws, cells, values)
-    log_weights = np.zeros((rows.size, num_features + 1))
+    log_weights = np.zeros((rows.size, features.size + 1))
     np.add.at(log_weights, np.searchsorted(rows, cell_rows), found.log_density.T)
-    others = z.sum(axis=0) - z[rows]
+    is_on = z[rows][:, features]
+    others = z[:, features].sum(axis=0) - is_on
     log_odds = np.log((others + 0.5) / (len(z) - others - 0.5))
-    log_weights[:, 1:] += np.where(z[rows], -log_odds, log_odds)
-    log_weights[:, 1:][:, ~z.any(axis=0)] = -np.inf
+    log_weights[:, 1:] += np.where(is_on, -log_odds, log_odds)
     weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
     return 1 - weights[:, 0] / weights.sum(axis=1)

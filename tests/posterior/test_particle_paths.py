@@ -70,3 +70,53 @@ def test_particles_with_one_path_are_said_where_features_may_be_others(settings,
     doubt = post.path_degeneracy()
     is_one_path = "spread" not in settings or "first" in settings
     assert (doubt.among_particles < 1e-9) == is_one_path
+
+
+def summed_out(*, wrong, noise=0.5):
+    """A filter's posterior of one path whose features of some rows are wrong; the weights are not
+    in it."""
+    random = np.random.default_rng(1)
+    z = random.random((ROWS, 3)) < 0.4
+    z[:, 0] = True  # the bias
+    x = z @ random.normal(0, 2, (3, COLUMNS)) + noise * random.normal(size=(ROWS, COLUMNS))
+    z[:wrong, 1] ^= True
+    scales = {"alpha": 1.0, "noise_scale": noise, "feature_scale": 2.0}
+    draws = {"z": np.broadcast_to(z, (1, PARTICLES, *z.shape)), "concentration": 1.0} | scales
+    draws = {
+        name: np.broadcast_to(x, (1, PARTICLES, *np.shape(x)[2:])) for name, x in draws.items()
+    }
+    draws["log_joint"] = np.zeros((1, PARTICLES))
+    model = mf.LinearGaussianIBP(**scales, bias=True, offset=0, column_unit=1, column_noise=False)
+    meta = Meta("particle_filter", 0, {}, {"num_particles": PARTICLES}, {}, "", 1.0, 1.0, True, {})
+    data = mf.Dense.from_array(jnp.asarray(x, jnp.float32))
+    return Posterior(model, data, draws, meta, particle_log_weights=np.zeros((1, PARTICLES)))
+
+
+def test_the_doubt_of_a_row_counts_what_its_features_say_of_weights_that_are_summed_out():
+    post = summed_out(wrong=4, noise=6.0)
+    x, z = np.asarray(post.data.values, float), post.draws["z"][0, 0]
+    known = (*(part.ravel() for part in np.indices(x.shape)), x.ravel())
+    draw = {name: values[0, 0] for name, values in post.draws.items()}
+    for row in (2, 30):
+        others = np.delete(z, row, axis=0).sum(axis=0) + 0.5
+        density = []
+        for change in ((0, 0, 0), (0, 1, 0), (0, 0, 1)):
+            changed = z.copy()
+            changed[row] ^= np.array(change, bool)
+            covariance = 36 * np.eye(ROWS) + 4 * changed.astype(float) @ changed.T
+            prior = np.where(changed[row], others, ROWS - others)[1:]
+            density.append(
+                np.log(prior).sum()
+                - 0.5 * COLUMNS * np.linalg.slogdet(covariance)[1]
+                - 0.5 * np.sum(x * np.linalg.solve(covariance, x))
+            )
+        weights = np.exp(density - np.max(density))
+        found = particle_paths._conditional_doubt(post, draw, known, np.array([row]))
+        assert 0.01 < found[0] < 0.99
+        np.testing.assert_allclose(found, 1 - weights[0] / weights.sum(), rtol=1e-3)
+
+
+@pytest.mark.parametrize("wrong", [0, 4])
+def test_wrong_features_of_early_rows_are_said_where_weights_are_summed_out(wrong):
+    post = summed_out(wrong=wrong)
+    assert ("particles" in [alarm.kind for alarm in post.alarms()]) == (wrong > 0)
