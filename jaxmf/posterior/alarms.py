@@ -13,7 +13,13 @@ from typing import TypeVar
 
 from jaxmf.data.cells_by_id import are_elsewhere
 from jaxmf.engine.processes import is_first
-from jaxmf.posterior import data_alarms, residual_structure, run_alarms, structure_alarms
+from jaxmf.posterior import (
+    count_spread,
+    data_alarms,
+    residual_structure,
+    run_alarms,
+    structure_alarms,
+)
 from jaxmf.posterior.draws import NO_DRAWS, Draws, once
 from jaxmf.posterior.records import Alarm
 from jaxmf.user_warnings import warn as warn_user
@@ -43,6 +49,7 @@ _CHECKS = (
     run_alarms.poorly_predicted_rows,
     data_alarms.outside_support,
     run_alarms.unequal_errors,
+    count_spread.counts_that_vary_more,
 )
 # those that look at the cells of the data
 _OF_CELLS = (
@@ -54,6 +61,7 @@ _OF_CELLS = (
     structure_alarms.groups_of_one_value,
     structure_alarms.priors_far_from_values,
     run_alarms.unequal_errors,
+    count_spread.counts_that_vary_more,
 )
 
 NOT_CHECKED = "not checked"  # the kind of the alarm that a check itself failed
@@ -74,9 +82,10 @@ def alarms(posterior: Draws) -> tuple[Alarm, ...]:
     cells predict better, or words that their frequencies do, or do as well (see `leave_one_out`), a
     filter whose particles have one path or that predicts rows of zeros and ones worse than the
     frequencies of columns, intervals that leave the scale of the data, columns of unequal error
-    that share their noise, a search for a start that ran out of slots, hyperparameters of a network
-    far from their prior. A check that itself fails loses no draws: it becomes an alarm "not
-    checked", the last one, and a RuntimeWarning. Kept once computed.
+    that share their noise, counts that vary about their topics more than words do, a search for a
+    start that ran out of slots, hyperparameters of a network far from their prior. A check that
+    itself fails loses no draws: it becomes an alarm "not checked", the last one, and a
+    RuntimeWarning. Kept once computed.
 
     Returns:
         An `Alarm` (kind, sentence) for each; empty if nothing was seen.

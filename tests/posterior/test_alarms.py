@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior import alarms, data_alarms, run_alarms, structure_alarms
+from jaxmf.posterior import alarms, count_spread, data_alarms, run_alarms, structure_alarms
 from jaxmf.posterior.alarms import RunWarning
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.results import Posterior
@@ -645,6 +645,22 @@ def test_as_many_topics_as_documents_are_said():
     assert "There are 25 topics of 40 documents" in alarm.sentence
     few = posterior(mf.HDPLDA(), tokens, num_topic=topics // 2, **draws)
     assert not list(structure_alarms.topics_of_single_documents(few))
+
+
+@pytest.mark.parametrize(("size", "says"), [(None, False), (30, False), (1, True)])
+def test_counts_that_vary_more_than_words_are_said(size, says):
+    """Of one topic: Poisson counts of mean 5, negative binomial ones have 1 + 5/size times that."""
+    mean = 5 * np.ones((60, 40))
+    counts = RNG.poisson(mean if size is None else mean * RNG.gamma(size, 1 / size, mean.shape))
+    draws = {"word_cells": counts.sum(0)[:, None], "topic_by_document": counts.sum(1)[:, None]}
+    draws = {name: values[None, None] for name, values in draws.items()}
+    post = posterior(mf.LDA(1), mf.Tokens.from_counts(counts), log_joint=[[0.0]], **draws)
+    assert np.median(count_spread._ratios_of_variances(post)) == pytest.approx(
+        1 if size is None else 1 + 5 / size, rel=0.2
+    )
+    assert [each.kind for each in count_spread.counts_that_vary_more(post)] == [
+        "counts vary more"
+    ] * says
 
 
 @pytest.mark.parametrize("family", [None, mf.IndependentColumns(), mf.MixedColumns([None] * 3)])
