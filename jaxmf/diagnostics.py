@@ -112,7 +112,7 @@ def _show(value: float, column: str) -> str:
         return f"{value:.0f}"
     if column == "R-hat":
         return f"{value:.3f}" if value < 10 else "> 10"
-    if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6):
+    if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e9):
         return f"{value:.2e}"
     return f"{value:.{max(0, min(4, 3 - int(np.floor(np.log10(max(abs(value), 1e-12))))))}f}"
 
