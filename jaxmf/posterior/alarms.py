@@ -14,6 +14,7 @@ from typing import TypeVar
 from jaxmf.data.cells_by_id import are_elsewhere
 from jaxmf.engine.processes import is_first
 from jaxmf.posterior import (
+    count_alarms,
     count_spread,
     data_alarms,
     residual_structure,
@@ -31,7 +32,8 @@ _CHECKS = (
     structure_alarms.nothing_in_use,
     structure_alarms.one_of_stated_groups,
     structure_alarms.groups_of_one_value,
-    structure_alarms.topics_of_single_documents,
+    count_alarms.topics_of_single_documents,
+    count_alarms.groups_of_totals,
     structure_alarms.known_to_model,
     structure_alarms.search_out_of_slots,
     data_alarms.noise_above_data,
@@ -59,6 +61,7 @@ _OF_CELLS = (
     structure_alarms.level_as_feature,
     residual_structure.left_in_residuals,
     structure_alarms.groups_of_one_value,
+    count_alarms.groups_of_totals,
     structure_alarms.priors_far_from_values,
     run_alarms.unequal_errors,
     count_spread.counts_that_vary_more,

@@ -138,7 +138,7 @@ def document_topics(posterior: Draws, documents: object = None) -> DocumentTopic
     matched = match(posterior)
     blocks = topic_blocks(posterior)
     counts = DocumentCounts(posterior, blocks)
-    levels = _levels(counts.network, blocks)
+    levels = levels_of_topics(counts.network, blocks)
     ids = documents_of(posterior, blocks.document)
     chosen = _chosen(posterior, documents, blocks.document, ids.size)
     shape = (chosen.size, matched.labels.shape[1])
@@ -151,7 +151,7 @@ def document_topics(posterior: Draws, documents: object = None) -> DocumentTopic
             chain: int, draw: int, some: np.ndarray = some
         ) -> tuple[np.ndarray, np.ndarray | float]:
             if levels:
-                return _proportions(counts, levels, chain, draw, some)
+                return proportions(counts, levels, chain, draw, some)
             return counts.parts(chain, draw, some), 0.0
 
         mean[here], sd[here] = mean_and_sd(matched, moments)
@@ -210,7 +210,7 @@ def mean_and_sd(
     return mean, np.sqrt(np.where(variance < 1e-14, variance * 0, variance))
 
 
-def _levels(network: Network, blocks: TopicBlocks) -> tuple[str, ...]:
+def levels_of_topics(network: Network, blocks: TopicBlocks) -> tuple[str, ...]:
     """The indicators from document to topic, none where a document has no proportions.
 
     It has those of a Dirichlet prior, or around the weights of an HDP, at every level.
@@ -226,7 +226,7 @@ def _levels(network: Network, blocks: TopicBlocks) -> tuple[str, ...]:
     return () if above else levels
 
 
-def _proportions(
+def proportions(
     kept: DocumentCounts, levels: tuple[str, ...], chain: int, draw: int, documents: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance (N, K) of the proportions of topics in documents, given a draw.

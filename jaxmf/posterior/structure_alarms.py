@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.data import Dense, Tokens, units
+from jaxmf.data import Dense, units
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.model import HasGroups, HasNetwork, HasRowGroups, WarnsOfFits, settings_of
 from jaxmf.posterior.data_alarms import is_normal, named, observed_values
@@ -20,7 +20,6 @@ from jaxmf.slots import FIRST_SLOTS
 
 _DRAWS_SEEN = 10  # of the groups of rows
 _ROWS_OF_A_GROUP = 10  # with known cells, from which on one value alone is no chance
-_DOCUMENTS_SEEN = 20  # fewer may have as many topics
 _NEARLY_ALL_ROWS = 0.95  # share of the rows from which on a feature is rather a level
 _MOST_OF_VARIANCE = 0.5  # share of the variance of groups from the location of their prior
 _BLURRED = 10  # a prior sd over that of the values, from which on groups are blurred
@@ -172,27 +171,6 @@ def _family_of_few_values(data: Dense, graded: list[int]) -> str:
         "Describe such columns by probabilities of their values: DirichletMultinomial(V) of 0 to "
         "V - 1 in family=mf.MixedColumns([...]); of answers 1 to 5 pass answer - 1, and V is 5"
     )
-
-
-def topics_of_single_documents(posterior: Draws) -> Iterator[Alarm]:
-    """As many learned topics as half of the documents: counts vary more than topics let them."""
-    counts, data = posterior.draws.get("num_topic"), posterior.data
-    if counts is None or counts.size == 0 or not isinstance(data, Tokens):
-        return
-    if data.elsewhere is not None:
-        num_documents = int(np.count_nonzero(data.elsewhere.row_counts))
-    else:
-        num_documents = np.unique(np.asarray(data.columns["document"])).size
-    num_topics = float(np.sum(posterior.weights * counts))
-    if num_documents >= _DOCUMENTS_SEEN and num_topics > num_documents / 2:
-        yield Alarm(
-            "topics of single documents",
-            f"There are {num_topics:.0f} topics of {num_documents:,} documents: many are almost "
-            "only in one document. Counts that vary more than words drawn one by one (of genes in "
-            "cells, of sales) are described by further topics, so this number is not that of the "
-            "topics that documents share. State a number, LDA(K), and see by "
-            "post.document_completion(new_documents) what more of them gain",
-        )
 
 
 def _how_to_find_groups(posterior: Draws, *, stated: bool = False) -> str:

@@ -165,7 +165,7 @@ def match(posterior: Draws) -> MatchedTopics:
 
     blocks = topic_blocks(posterior)
     network = posterior.model.over(posterior.data)[0]
-    reference, probabilities = _words(posterior, network, blocks, *posterior.reference())
+    reference, probabilities = words_of_draw(posterior, network, blocks, *posterior.reference())
     slots = np.argsort(-reference.sum(axis=0), kind="stable")
     slots = slots[reference.sum(axis=0)[slots] > 0]
     root = np.sqrt(probabilities[:, slots])
@@ -176,7 +176,7 @@ def match(posterior: Draws) -> MatchedTopics:
     total, found_weight = np.zeros(root.T.shape, root.dtype), np.zeros(slots.size)
     has_word = np.zeros(total.shape, bool)
     for index, (chain, draw, weight) in enumerate(zip(chains, draws, weights, strict=True)):
-        cells, probabilities = _words(posterior, network, blocks, chain, draw)
+        cells, probabilities = words_of_draw(posterior, network, blocks, chain, draw)
         totals = cells.sum(axis=0)
         used = np.flatnonzero(totals)
         affinity = _affinity(probabilities, used, root)
@@ -218,7 +218,7 @@ def matched_words(
     for chain, draw, labels in zip(
         matched.chains[chosen], matched.draws[chosen], matched.labels[chosen], strict=True
     ):
-        probabilities = _words(posterior, network, blocks, chain, draw)[1]
+        probabilities = words_of_draw(posterior, network, blocks, chain, draw)[1]
         yield np.where(labels >= 0, probabilities[:, labels], 0).T
 
 
@@ -237,7 +237,7 @@ def _nearest(root: np.ndarray) -> np.ndarray:
     return np.clip(between.max(axis=0), 0, 1)
 
 
-def _words(
+def words_of_draw(
     posterior: Draws, network: Network, blocks: TopicBlocks, chain: int, draw: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Counts of words in the topics of a draw, (V, K) int, and expected probabilities."""

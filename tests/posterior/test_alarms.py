@@ -11,7 +11,14 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior import alarms, count_spread, data_alarms, run_alarms, structure_alarms
+from jaxmf.posterior import (
+    alarms,
+    count_alarms,
+    count_spread,
+    data_alarms,
+    run_alarms,
+    structure_alarms,
+)
 from jaxmf.posterior.alarms import RunWarning
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.results import Posterior
@@ -641,10 +648,55 @@ def test_as_many_topics_as_documents_are_said():
     topics = np.array([[18, 22, 30], [24, 28, 26]])
     draws = {"log_joint": np.zeros((2, 3))}
     said = posterior(mf.HDPLDA(), tokens, num_topic=topics, **draws)
-    (alarm,) = structure_alarms.topics_of_single_documents(said)
+    (alarm,) = count_alarms.topics_of_single_documents(said)
     assert "There are 25 topics of 40 documents" in alarm.sentence
     few = posterior(mf.HDPLDA(), tokens, num_topic=topics // 2, **draws)
-    assert not list(structure_alarms.topics_of_single_documents(few))
+    assert not list(count_alarms.topics_of_single_documents(few))
+
+
+@pytest.mark.parametrize("is_dispersed", [False, True])
+def test_counts_that_vary_more_than_topics_explain_are_said(is_dispersed):
+    """A tenth of the documents as topics are no alarm where words are drawn one by one."""
+    random = np.random.default_rng(0)
+    phi, theta = random.dirichlet(np.full(30, 0.3), 3), random.dirichlet(np.full(3, 0.5), 60)
+    means = 80 * theta[:, :, None] * phi
+    if is_dispersed:
+        means = means * random.gamma(2.0, 0.5, (60, 1, 30))
+    counts = random.poisson(means)
+    draws = {
+        "log_joint": np.zeros((1, 1)),
+        "num_topic": np.full((1, 1), 12),
+        "topic_counts": counts.sum(axis=2)[None, None],
+        "word_cells": counts.sum(axis=0).T[None, None],
+        "word_totals": counts.sum(axis=(0, 2))[None, None],
+        "topic_weights": np.full((1, 1, 3), 0.33),
+        "topic_rest": np.full((1, 1), 0.01),
+        "topic_concentration": np.full((1, 1), 1.5),
+        "word_concentration": np.full((1, 1), 0.3),
+    }
+    post = posterior(mf.HDPLDA(), mf.Tokens.from_counts(counts.sum(axis=1)), **draws)
+    found = list(count_alarms.topics_of_single_documents(post))
+    assert ["times as much as these explain" in one.sentence for one in found] == (
+        [True] * is_dispersed
+    )
+
+
+@pytest.mark.parametrize("is_of_totals", [False, True])
+def test_groups_that_are_bands_of_totals_are_said(is_of_totals):
+    """Two groups of other shares whose totals differ too, or four bands of totals of both."""
+    random = np.random.default_rng(0)
+    shares = random.dirichlet(np.ones(10), 2)
+    kinds_of_rows = random.integers(0, 2, 200)
+    totals = np.where(kinds_of_rows == 1, 400.0, 100.0)
+    if is_of_totals:
+        totals = np.exp(random.uniform(np.log(50), np.log(500), 200))
+    counts = random.poisson(totals[:, None] * shares[kinds_of_rows]).astype(float)
+    bands = np.digitize(totals, [90, 160, 280])
+    labels = (bands if is_of_totals else kinds_of_rows)[None, None]
+    model = mf.DPMixture(family=mf.IndependentColumns(mf.GammaPoisson()))
+    post = posterior(model, counts, log_joint=np.zeros((1, 1)), group_of_tokens=labels)
+    found = [alarm.kind for alarm in count_alarms.groups_of_totals(post)]
+    assert found == ["totals"] * is_of_totals
 
 
 @pytest.mark.parametrize(("size", "says"), [(None, False), (30, False), (1, True)])
