@@ -409,7 +409,7 @@ def _analytic(
     refused = [name for name, value in meaningless.items() if value]
     if refused:
         raise ValueError(
-            f"analytic=True has no epochs, so {refused[0]} means nothing to it; leave one of "
+            f"analytic=True has no epochs, so {refused[0]} has no effect on it; leave one of "
             "them out"
         )
     if not isinstance(model, SolvesInClosedForm):

@@ -229,9 +229,7 @@ def free_energy(model: SparseBinaryMF, data: object) -> FreeEnergy:
         True
     """
     if not isinstance(model, SparseBinaryMF):
-        raise TypeError(
-            f"free_energy: {type(model).__name__} has none; it is of SparseBinaryMF alone"
-        )
+        raise TypeError(f"free_energy: {type(model).__name__} has none; SparseBinaryMF has")
     with jax.ensure_compile_time_eval():  # as in `kernel`
         matched, container, _, _ = prepare_run(model, data, "variational", {}, free_energy, None)
         assert isinstance(matched, SparseBinaryMF)

@@ -250,8 +250,8 @@ def prior_of_new_levels(network: Wiring, draw: Draw, name: str) -> Dirichlet:
     distribution = network.distributions[name]
     if not distribution.labels_shared:
         raise ValueError(
-            f"{name}: the groups of a {type(distribution).__name__} mean nothing to new levels; "
-            "use HDP"
+            f"{name}: the groups of a {type(distribution).__name__} have no meaning for new "
+            "levels; use HDP"
         )
     return _AroundShared(num_groups(draw, name), pseudo_counts(network, draw, name))
 

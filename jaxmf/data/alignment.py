@@ -155,7 +155,7 @@ def _unknown_id(
         kinds = f" The ids of the data are {type(example).__name__}, this {type(first).__name__}."
     remedy = f' or leave such {word}s out with unknown="drop"' if can_drop else " or drop it"
     return (
-        f"{argument}: the {word} {first!r} at position {position} is none of the {len(known)} "
+        f"{argument}: the {word} {first!r} at position {position} is not one of the {len(known)} "
         f"{word}s of the data ({int((found < 0).sum())} of {len(names)} are unknown), which are "
         f"{shown}{', ...' if len(known) > 3 else ''}.{kinds} Rename it,{remedy}; without ids they "
         "are taken by position."

@@ -219,8 +219,8 @@ class SparseSeries(CellsById):
         unknown = np.flatnonzero(known[steps] != line_times)
         if len(unknown):
             raise ValueError(
-                f"triples: the time {line_times[unknown[0]]:g} at position {unknown[0]} is none "
-                "of times."
+                f"triples: the time {line_times[unknown[0]]:g} at position {unknown[0]} is not "
+                "one of times."
             )
         shape = (len(row_ids), len(known), len(column_ids))
         return cls(rows, steps, columns, known, shape, row_ids, column_ids)

@@ -282,7 +282,9 @@ class Tokens(SpansProcesses):
     def positions(self, column: str, ids: object) -> np.ndarray:
         """Positions of levels of a column by id (by position where it has no ids)."""
         if column not in self.sizes:
-            raise ValueError(f"column: {column!r} is none of {', '.join(map(repr, self.sizes))}.")
+            raise ValueError(
+                f"column: {column!r} is not one of {', '.join(map(repr, self.sizes))}."
+            )
         return positions(column, ids, names=self.names.get(column), size=self.sizes[column])
 
     def align_columns(
@@ -410,7 +412,7 @@ def _check_labels(**mappings: Any) -> None:
         )
     for label in names:
         if label not in columns:
-            raise ValueError(f"names: {label!r} is none of the columns {list(columns)}.")
+            raise ValueError(f"names: {label!r} is not one of the columns {list(columns)}.")
     for label in values:
         if label in columns:
             raise ValueError(f"values: {label!r} is a column of indices too. Rename one of them.")

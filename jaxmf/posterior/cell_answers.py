@@ -166,7 +166,7 @@ def at(posterior: SomeDraws, time: float) -> SomeDraws:
     """
     whole = registry.entry_of(posterior.model).container
     if not (isinstance(posterior.model, KnowsTime) and isinstance(posterior.data, whole)):
-        raise ValueError(f"{type(posterior.model).__name__} knows no times; leave at() out")
+        raise ValueError(f"{type(posterior.model).__name__} has no times; leave at() out")
     check_number("time", time)
     draw, data = posterior.model.at_time(posterior.reference_draw(), posterior.data, time)
     draws = {name: np.asarray(value)[None, None] for name, value in draw.items()}

@@ -95,8 +95,8 @@ def cooccurrence(
         raise ValueError("measure: of groups there is the probability alone; leave it out")
     if isinstance(posterior.model, CompletesDocuments):
         raise ValueError(
-            "cooccurrence: documents share topics by parts; post.similar_documents(document) says "
-            "which are alike"
+            "cooccurrence is of binary features and groups; documents have proportions of topics, "
+            "and post.similar_documents(document) lists those with similar ones"
         )
     bits = None
     if side == "row" and not has_groups:

@@ -122,8 +122,8 @@ def document_log_likelihood(
     check_seed("seed", seed)
     if not isinstance(posterior.model, ScoresDocuments):
         raise ValueError(
-            f"{type(posterior.model).__name__} knows no probability of whole documents; LDA, "
-            "HDPLDA and PAM do"
+            f"{type(posterior.model).__name__} has no probability of a whole document; LDA, "
+            "HDPLDA and PAM have"
         )
     tokens = as_container(new_documents, Tokens, "new_documents")
     new = posterior.container(tokens, "new_documents", unknown=unknown)

@@ -47,14 +47,14 @@ def nothing_in_use(posterior: Draws) -> Iterator[Alarm]:
         elif not values.any():
             yield Alarm(
                 "no features",
-                f"No draw has any {what} ({name} is 0): predictions know nothing but the "
-                f"hyperparameters. {_why_none(posterior)}",
+                f"No draw has any {what} ({name} is 0): predictions follow from the "
+                f"hyperparameters alone. {_why_none(posterior)}",
             )
         elif not values.any(axis=1).all():
             chain = int(np.flatnonzero(~values.any(axis=1))[0])
             yield Alarm(
                 "no features",
-                f"Chain {chain} has no {what} in any draw while others do: it is caught in an "
+                f"Chain {chain} has no {what} in any draw while others do: it is stuck in an "
                 "empty state. Run longer, or start from another seed",
             )
 

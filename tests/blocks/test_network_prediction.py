@@ -194,7 +194,7 @@ def test_new_levels_of_other_columns_are_refused():
         word=mf.Block(mf.DirichletMultinomial(), by=("document", "z"), observed=True),
     )
     alone, draw = a_draw(alone, DATA)
-    with pytest.raises(ValueError, match="mean nothing to new levels"):
+    with pytest.raises(ValueError, match="have no meaning for new levels"):
         fold_in(alone, KEY, draw, DATA, "document")
 
 

@@ -119,7 +119,7 @@ def test_triples_are_put_in_order():
         (
             lambda: SparseSeries.from_triples([("a", "b", 1)], times=[2, 3]),
             ValueError,
-            "the time 1 at position 0 is none of times",
+            "the time 1 at position 0 is not one of times",
         ),
         (lambda: SparseSeries([0], [3], [0], [1, 2], (1, 2, 1)), ValueError, "steps: index out of"),
         (lambda: SparseSeries([0], [0], [0], [1], (1, 1)), TypeError, "shape: must be"),

@@ -23,7 +23,7 @@ def test_columns_of_a_matrix_are_put_in_the_order_of_the_data():
 @pytest.mark.parametrize(
     ("names", "says"),
     [
-        (list("abcz"), "new_rows: the column 'z' at position 3 is none of the 4 columns"),
+        (list("abcz"), "new_rows: the column 'z' at position 3 is not one of the 4 columns"),
         ([0, 1, 2, 3], "ids of the data are str, this int"),
         (list("abc"), "new_rows: has no column 'd', which the data has .1 of 4"),
     ],
@@ -68,7 +68,7 @@ def test_cells_and_ones_need_not_name_every_column():
 def test_a_document_may_use_a_part_of_the_words():
     known = mf.Tokens.from_counts(np.ones((2, 4), int), vocabulary=list("abcd"))
     new = mf.Tokens.from_columns({"document": ["x", "x", "y"], "word": ["d", "b", "q"]})
-    with pytest.raises(ValueError, match="the word 'q' at position 2 is none of the 4 words"):
+    with pytest.raises(ValueError, match="the word 'q' at position 2 is not one of the 4 words"):
         new.align_columns(known)
     with pytest.warns(UserWarning, match="1 of 3 tokens .* 1 document had no other"):
         found = new.align_columns(known, unknown="drop")
@@ -228,10 +228,12 @@ def test_a_complete_matrix_is_matched_by_its_ids():
     ):
         assert ask(entries) == pytest.approx(ask(complete), rel=1e-5)
         strange = mf.Entries([0], [0], [1.0], (1, 1), ["r99"], ["a"])
-        with pytest.raises(ValueError, match=f"{argument}: the row 'r99' at position 0 is none"):
+        with pytest.raises(ValueError, match=f"{argument}: the row 'r99' at position 0 is not one"):
             ask(strange)
     other = mf.Dense(values, row_names=names["row_names"], column_names=list("abcdz"))
-    with pytest.raises(ValueError, match="values: the column 'z' at position 4 is none of the 5"):
+    with pytest.raises(
+        ValueError, match="values: the column 'z' at position 4 is not one of the 5"
+    ):
         post.held_out_log_likelihood(other)
 
 

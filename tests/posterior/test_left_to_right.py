@@ -155,5 +155,5 @@ def test_one_draw_that_carries_the_probability_is_named():
 
 def test_models_without_documents_are_refused(fitted):
     post = dataclasses.replace(fitted("lda"), model=mf.BPMF(1))
-    with pytest.raises(ValueError, match="BPMF knows no probability of whole documents"):
+    with pytest.raises(ValueError, match="BPMF has no probability of a whole document"):
         post.document_log_likelihood([["a"]])

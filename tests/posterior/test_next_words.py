@@ -76,7 +76,7 @@ def test_new_baskets_are_folded_in_and_matched_by_item(posterior):
         posterior.recommend("y", new_rows=one, n=2, unknown="drop").column_names[0],
         first.column_names[1],
     )
-    with pytest.raises(ValueError, match="new_rows: the word 'scone' at position 4 is none of"):
+    with pytest.raises(ValueError, match="new_rows: the word 'scone' at position 4 is not one of"):
         posterior.recommend(new_rows=one)
 
 

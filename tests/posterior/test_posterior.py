@@ -452,7 +452,7 @@ def test_what_a_continued_run_does_not_take_is_named(sampled, settings, says):
 
 
 def test_models_without_times_have_no_time_to_ask_for(sampled):
-    with pytest.raises(ValueError, match=r"LinearGaussianIBP knows no times; leave at\(\) out"):
+    with pytest.raises(ValueError, match=r"LinearGaussianIBP has no times; leave at\(\) out"):
         sampled.at(2.0)
 
 

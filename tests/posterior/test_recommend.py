@@ -81,7 +81,9 @@ def test_new_baskets_by_their_first_ones(baskets):
 
 def test_unknown_columns_of_new_rows_are_refused_or_dropped(stars):
     new = mf.Entries([0, 0], [0, 1], [5.0, 2.0], (1, 2), ["new"], ["i6", "z"])
-    with pytest.raises(ValueError, match="new_rows: the column 'z' at position 1 is none of the 8"):
+    with pytest.raises(
+        ValueError, match="new_rows: the column 'z' at position 1 is not one of the 8"
+    ):
         stars.recommend(new_rows=new)
     found = stars.recommend(new_rows=new, unknown="drop", n=7)
     assert sorted(found.columns[0]) == [0, 1, 2, 3, 4, 5, 7]

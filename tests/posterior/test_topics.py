@@ -70,7 +70,9 @@ def test_new_documents_may_use_other_words_and_fewer(fitted):
     some = mf.Tokens.from_columns(
         {"document": ["x", "x", "x", "y"], "word": [WORDS[0], WORDS[1], "strange", WORDS[7]]}
     )
-    with pytest.raises(ValueError, match="new_rows: the word 'strange' at position 2 is none of"):
+    with pytest.raises(
+        ValueError, match="new_rows: the word 'strange' at position 2 is not one of"
+    ):
         post.transform(some)
     found = post.transform(some, unknown="drop")
     assert found.shape == (2, shares.shape[1])
@@ -355,7 +357,7 @@ def test_recommendations_that_cannot_be_given_are_refused_in_words(rated):
 
 def test_ratings_outside_the_declared_values():
     data = mf.Entries([0, 1], [0, 1], [3.0, 3.5], (2, 2))
-    with pytest.raises(ValueError, match=r"3.5 in row 1, column 1 is none of the values"):
+    with pytest.raises(ValueError, match=r"3.5 in row 1, column 1 is not one of the values"):
         mf.sample(mf.BiLDA(2, 2), data, num_samples=1)
     with pytest.raises(ValueError, match="values must be two or more finite numbers that rise"):
         mf.BiLDA(2, 2, values=(2, 1))

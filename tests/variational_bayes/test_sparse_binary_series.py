@@ -442,7 +442,7 @@ def test_questions_that_are_refused(fitted):
     with pytest.raises(ValueError, match="has no ones at any time"):
         fit(MODEL, mf.SparseSeries.from_matrices([np.zeros((2, 2))], [1.0]))
     one = mf.SparseBinaryMF(num_factors=1)
-    with pytest.raises(ValueError, match="knows no times"):
+    with pytest.raises(ValueError, match="has no times"):
         dataclasses.replace(fitted, model=one).at(1.0)
 
 

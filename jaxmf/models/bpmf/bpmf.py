@@ -146,7 +146,7 @@ class BPMF(BPMFSpec):
         known = self.row_features, self.cell_features, *self.mixture
         if any(each is not None for each in known):
             raise ValueError(
-                "of further rows BPMF knows no features and no groups: leave row_features, "
+                "further rows have no features and no groups that BPMF knows: leave row_features, "
                 "cell_features and groups out to simulate more"
             )
         return *density.simulate_more(self, key, state, data), {}

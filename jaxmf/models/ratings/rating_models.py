@@ -126,7 +126,7 @@ class _Ratings(NetworkModel[Entries]):
                 first = int(np.argmax(unknown))
                 raise ValueError(
                     f"{name}: {values[first]:g} in row {int(data.rows[first])}, column "
-                    f"{int(data.columns[first])} is none of the values {self.values}; name all "
+                    f"{int(data.columns[first])} is not one of the values {self.values}; name all "
                     "that there are: values=(...)"
                 )
         super().check_data(data, name)
