@@ -237,6 +237,9 @@ class Wiring:
         order: tuple[str, ...] | None = None,
         **named: Block,
     ) -> None:
+        if not isinstance(blocks, Mapping | None):
+            kind = type(blocks).__name__
+            raise TypeError(f"blocks must be a mapping from names to blocks, got a {kind}")
         together = {**(blocks or {}), **named}
         assign(self, blocks=together, order=order or check_wiring(together))
 

@@ -137,14 +137,17 @@ def _checked_values(
     Raises ValueError: a document has none, there are more or fewer than documents, or texts are
     numbers or dates.
     """
-    values = series_as_mapping("values", values)
+    given, values = values, series_as_mapping("values", values)
     if isinstance(values, Mapping):
+        remedy = "pass NaN to leave it out"
+        if values is not given and len(values) == documents.size:
+            remedy += ", or values.tolist() where they are in the order of the documents"
         for document in documents.tolist():
             if document not in values:
                 ids = ", ".join(map(repr, list(values)[:3]))
                 raise ValueError(
                     f"values: the document {document!r} has none, the ids there are {ids}, ...; "
-                    "pass NaN to leave it out"
+                    f"{remedy}"
                 )
         values = [values[document] for document in documents.tolist()]
     dates = microseconds(values)

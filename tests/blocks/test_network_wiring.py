@@ -93,6 +93,7 @@ def test_ways_to_name_parents():
             ValueError,
             "word: a function of 'topic', which has no fixed number of values",
         ),
+        ([mf.Block(mf.Dirichlet(2))], TypeError, "must be a mapping from names to blocks, got a"),
     ],
 )
 def test_what_is_no_network(blocks, error, words):

@@ -569,6 +569,7 @@ def test_topics_over_groups_are_those_of_numbers_for_them(fitted):
         (["2001", None] * 4, ValueError, "values: are texts such as '2001'.* make them numbers"),
         (["2001-02-03", "2001-05-01"] * 4, ValueError, "values: are texts such as '2001-02-03'"),
         (pd.Series(np.arange(9), [*NAMES, NAMES[0]]), ValueError, "has an id twice"),
+        (pd.Series(range(8)), ValueError, r"or values.tolist\(\) where they are in the order"),
         (pd.DataFrame({"year": np.arange(8)}, NAMES), TypeError, "values: is a table"),
     ],
 )
