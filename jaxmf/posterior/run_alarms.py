@@ -39,6 +39,8 @@ _WORSE_EVIDENCE = 4.0  # nats; of data from the model itself at most one set in 
 _SEPARATE_CHAINS = 1.5  # R-hat of chains each of which stays with an answer of its own
 _FEW_CELLS = 2_000  # of which replicas of a chain are worth their cost
 _STEPS_OF_ROUND_TRIPS = 20  # for each replica, after which one should have come back
+_MOST_DECOMPOSED = 1_000_000  # cells whose singular values are looked at
+_FEWEST_FEATURES = 4  # in 9 of 600 tables of 5 or 8 binary features half as many factors are enough
 
 
 def interrupted(posterior: Draws) -> Iterator[Alarm]:
@@ -65,11 +67,45 @@ def disagreement(posterior: Draws) -> Iterator[Alarm]:
     value = rhats[name]
     shown = f"{value:.3f}" if value < 1.1 else f"{value:.2f}" if value < 10 else "above 10"
     several = posterior.num_chains > 1
+    instead = _real_factors(posterior)
+    if several and not instead:
+        instead = _replicas_that_may_help(posterior, value)
     what = "the chains disagree" if several else "the chain has not settled"
     yield Alarm(
         "R-hat",
         f"R-hat of {name} is {shown}, which should be below {LARGEST_RHAT}: {what}. "
-        f"{advice(posterior)}{_replicas_that_may_help(posterior, value) if several else ''}",
+        f"{advice(posterior)}{instead}",
+    )
+
+
+def _real_factors(posterior: Draws) -> str:
+    """Real factors, where half as many as there are binary features leave no more of the cells.
+
+    K features with weights of their own need K directions; a plane of values that are not 0 or 1 is
+    cut into more and more of them.
+    """
+    draws, data, settings = posterior.draws, posterior.data, settings_of(posterior.model)
+    if not isinstance(data, Dense) or data.observed is not None or settings.get("column_noise"):
+        return ""
+    if not {"num_features", "noise_scale"} <= {*draws} or "v" in draws:
+        return ""
+    num_features = int(np.median(draws["num_features"]))
+    is_large = data.num_rows * data.num_columns > _MOST_DECOMPOSED
+    if num_features < _FEWEST_FEATURES or is_large or settings.get("column_unit", 1) is not None:
+        return ""
+    about = np.asarray(data.values, float)
+    squares = np.linalg.svd(about - about.mean(axis=0), compute_uv=False) ** 2
+    ranks = np.arange(1, min(num_features // 2, squares.size - 1, data.num_rows - 2) + 1)
+    left_over = squares.sum() - np.cumsum(squares)[: ranks.size]
+    freedom = (data.num_rows - 1 - ranks) * (data.num_columns - ranks)
+    is_enough = left_over <= freedom * np.median(draws["noise_scale"]) ** 2
+    if not is_enough.any():
+        return ""
+    rank = int(ranks[is_enough][0])
+    factors = f"{rank} real factors" if rank > 1 else "one real factor"
+    return (
+        f". Yet {factors} leave{'s' * (rank == 1)} no more of the cells than {num_features} binary "
+        f"features: if rows have more or less of something, not it or nothing, use mf.BPMF({rank})"
     )
 
 

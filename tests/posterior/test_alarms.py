@@ -277,6 +277,19 @@ def test_advice_for_chains_in_several_modes_of_few_data_names_replicas(model, ro
     assert ("temper=6" in found) is says
 
 
+@pytest.mark.parametrize("is_binary", [False, True])
+def test_advice_for_features_that_cut_a_plane_names_real_factors(is_binary):
+    random = np.random.default_rng(0)
+    scores = random.normal(size=(60, 2))
+    if is_binary:
+        scores = random.random((60, 6)) < 0.4
+    x = scores @ random.normal(size=(scores.shape[1], 25)) + 0.5 * random.normal(size=(60, 25))
+    draws = {"num_features": np.full((2, 4), 7), "noise_scale": np.full((2, 4), 0.55)}
+    post = posterior(mf.LinearGaussianIBP().matched(mf.Dense.from_array(x)), x, **draws)
+    assert ("2 real factors" in run_alarms._real_factors(post)) == (not is_binary)
+    assert bool(run_alarms._real_factors(post)) == (not is_binary)
+
+
 def test_replicas_are_not_advised_where_a_run_refuses_them():
     """Replicas share the noise of columns."""
     model = mf.LinearGaussianIBP(column_noise=True)
