@@ -137,10 +137,10 @@ def _checked_values(
     Raises ValueError: a document has none, there are more or fewer than documents, or texts are
     numbers or dates.
     """
-    given, values = values, series_as_mapping("values", values)
+    passed, values = values, series_as_mapping("values", values)
     if isinstance(values, Mapping):
         remedy = "pass NaN to leave it out"
-        if values is not given and len(values) == documents.size:
+        if values is not passed and len(values) == documents.size:
             remedy += ", or values.tolist() where they are in the order of the documents"
         for document in documents.tolist():
             if document not in values:
