@@ -15,7 +15,6 @@ from jaxmf.data.cells_by_id import are_elsewhere
 from jaxmf.engine.processes import is_first
 from jaxmf.posterior import (
     count_alarms,
-    count_spread,
     data_alarms,
     residual_structure,
     run_alarms,
@@ -51,7 +50,7 @@ _CHECKS = (
     run_alarms.poorly_predicted_rows,
     data_alarms.outside_support,
     run_alarms.unequal_errors,
-    count_spread.counts_that_vary_more,
+    count_alarms.counts_that_vary_more,
 )
 # those that look at the cells of the data
 _OF_CELLS = (
@@ -64,7 +63,7 @@ _OF_CELLS = (
     count_alarms.groups_of_totals,
     structure_alarms.priors_far_from_values,
     run_alarms.unequal_errors,
-    count_spread.counts_that_vary_more,
+    count_alarms.counts_that_vary_more,
 )
 
 NOT_CHECKED = "not checked"  # the kind of the alarm that a check itself failed

@@ -224,7 +224,7 @@ def test_ratings_of_few_values_have_probabilities(likelihood):
     found = post.predict(new_rows=copy)
     assert np.corrcoef(found.mean, truth[5, found.columns])[0, 1] > 0.7
     assert post.recommend(mf.Positions([0]), n=3).columns.shape == (1, 3)
-    with pytest.raises(ValueError, match="needs (one of the levels|0 or 1)"):
+    with pytest.raises(ValueError, match=r"needs (one of the levels|0 or 1)"):
         mf.sample(mf.BPMF(2, likelihood=likelihood), planted()[-1], **RUN)
 
 

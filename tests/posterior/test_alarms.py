@@ -14,7 +14,6 @@ import jaxmf as mf
 from jaxmf.posterior import (
     alarms,
     count_alarms,
-    count_spread,
     data_alarms,
     run_alarms,
     structure_alarms,
@@ -689,7 +688,7 @@ def test_counts_that_vary_more_than_topics_explain_are_said(is_dispersed):
     }
     post = posterior(mf.HDPLDA(), mf.Tokens.from_counts(counts.sum(axis=1)), **draws)
     found = list(count_alarms.topics_of_single_documents(post))
-    assert ["times as much as these explain" in one.sentence for one in found] == (
+    assert ["vary more than these explain" in one.sentence for one in found] == (
         [True] * is_dispersed
     )
 
@@ -720,10 +719,10 @@ def test_counts_that_vary_more_than_words_are_said(size, says):
     draws = {"word_cells": counts.sum(0)[:, None], "topic_by_document": counts.sum(1)[:, None]}
     draws = {name: values[None, None] for name, values in draws.items()}
     post = posterior(mf.LDA(1), mf.Tokens.from_counts(counts), log_joint=[[0.0]], **draws)
-    assert np.median(count_spread._ratios_of_variances(post)) == pytest.approx(
+    assert np.median(count_alarms._ratios_of_variances(post)) == pytest.approx(
         1 if size is None else 1 + 5 / size, rel=0.2
     )
-    assert [each.kind for each in count_spread.counts_that_vary_more(post)] == [
+    assert [each.kind for each in count_alarms.counts_that_vary_more(post)] == [
         "counts vary more"
     ] * says
 
