@@ -104,7 +104,7 @@ def test_without_moves_particles_must_be_resampled(monkeypatch, fitted):
         (
             "_without",
             lambda counts, paths, index: jnp.maximum(
-                counts - left_to_right._one_hot(paths[:, 0], 2, counts.dtype), 0
+                counts - jax.nn.one_hot(paths[:, 0], 2, dtype=counts.dtype), 0
             ),
         ),
         ("_without", lambda counts, paths, index: counts),
