@@ -180,9 +180,10 @@ def qr(matrix: Array) -> tuple[Array, Array]:
 
 
 def on_its_device(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """A function that the compiler cannot split, such as a kernel: devices with chains do theirs.
+    """A function that the compiler cannot split, such as a kernel, for every device by itself.
 
-    Without this each would do those of all. What it is passed, every device of "data" has whole.
+    Arrays are whole on all devices of the mesh, but for axes that `vmap` spreads: a device has the
+    chains that are its. Left to the compiler it would compute those of all devices.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if len(mesh.manual_axes) == len(mesh.axis_names):  # no mesh, or its devices work alone already

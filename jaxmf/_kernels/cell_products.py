@@ -235,7 +235,7 @@ def trouble(platform: str, num_entries: int) -> str:
     if platform != "gpu":
         return f"it is for GPUs, and this is a {platform}"
     if num_entries > MOST_ENTRIES:
-        return f"it takes {MOST_ENTRIES:,} entries at most"
+        return f"it takes vectors of {MOST_ENTRIES - 1} entries at most"
     if jnp.result_type(float) != jnp.float32:
         return "it is for single precision"
     if jax.process_count() > 1:

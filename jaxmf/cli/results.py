@@ -74,6 +74,12 @@ def show(
         raise ValueError(
             "--out is the file of --documents or --new-rows; give one of them, or leave it out"
         )
+    if documents and new_rows is not None:
+        raise ValueError(
+            "--documents is of the run's texts, --new-rows of others; give one of them"
+        )
+    if unknown != "error" and new_rows is None:
+        raise ValueError("--unknown is of ids in --new-rows; give these, or leave it out")
     if new_rows is not None:
         files = NewFiles(new_rows, None, None)
         posterior, new, _ = _open(folder, None, files, unknown, "refuse", {})

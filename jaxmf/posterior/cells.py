@@ -224,10 +224,11 @@ def refuse_unknown_ids(posterior: Draws, ids: object, word: str, argument: str) 
         return
     lacking = named_cells.positions_or_unknown(ids, data, word, argument) < 0
     if lacking.any() and unknown_ids.answers_unknown(posterior, word):
-        first = np.asarray(ids, object).ravel()[int(np.argmax(lacking))]
+        first = named_cells.index_array(ids, argument).tolist()[int(np.argmax(lacking))]
         known = ", ".join(map(repr, names[:3].tolist()))
         raise ValueError(
-            f"{argument}: no {word} has the id {first!r}; the data have {known}, ... "
+            f"{argument}: no {word} has the id {first!r} ({type(first).__name__}); the data have "
+            f"{known}, ... "
             f"unknown='prior' answers such {argument.partition(':')[0]} by the prior, new_rows= "
             f"from cells that are known of the row{_by_features(posterior, word)}"
         )

@@ -15,12 +15,14 @@ import numpy as np
 from jaxmf.data import Dense, Tokens
 from jaxmf.likelihoods.families.columns import IndependentColumns
 from jaxmf.likelihoods.families.poisson import GammaPoisson
-from jaxmf.model import HasRowGroups, settings_of
+from jaxmf.model import HasNetwork, HasRowGroups, settings_of
 from jaxmf.posterior.document_topics import levels_of_topics, proportions
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.records import Alarm
 from jaxmf.posterior.topic_draws import (
     DocumentCounts,
+    TopicBlocks,
+    blocks_of,
     has_topics,
     topic_blocks,
     words_of_draw,
@@ -36,7 +38,7 @@ _MOST_ERRORS = 3.0  # standard errors beyond it
 _MOST_CELLS = 2**24  # of documents and words that are looked at
 # Simulated (300 documents, five topics, negative binomial counts of mean 6): with 1.0, 3.4 and 7.5
 # times the variance of words drawn one by one 86, 73 and 61 % of the proportions lay in their 90 %
-# intervals. From the last of these on standard deviations may be half of what is right.
+# intervals. From 4 on standard deviations may be half of what is right, its root.
 _LARGE = 4.0
 _SPREAD_DOCUMENTS = (20, 200)  # the fewest that say something, and as many as are looked at
 _FEWEST_COLUMNS = 5  # fewer may have equal shares by chance
@@ -48,6 +50,10 @@ def counts_that_vary_more(posterior: Draws) -> Iterator[Alarm]:
     """Counts with several times the variance that words drawn one by one would have."""
     if not isinstance(posterior.data, Tokens) or not has_topics(posterior):
         return
+    if _document_column(posterior) is None:
+        return
+    if next(topics_of_single_documents(posterior), None) is not None:
+        return  # says the same of a number of topics that is learned
     ratios = _ratios_of_variances(posterior)
     if ratios.size < _SPREAD_DOCUMENTS[0] or (ratio := float(np.median(ratios))) < _LARGE:
         return
@@ -56,16 +62,16 @@ def counts_that_vary_more(posterior: Draws) -> Iterator[Alarm]:
         f"Counts vary about their topics {ratio:.1f} times as much (median of {ratios.size} "
         "documents) as words drawn one by one, as counts of genes in cells do, or words in long "
         "texts, or where there are too few topics. Standard deviations and intervals of topics "
-        f"and of their shares are then too small, up to {np.sqrt(ratio):.1f} times. See if more "
-        "topics fit new documents better (post.document_completion), and take differences for real "
+        f"and of their shares are then too small, by up to a factor of {np.sqrt(ratio):.1f}. See "
+        "if more topics fit new documents better (post.document_completion), and trust differences "
         "only if they are many standard deviations large",
     )
 
 
 def _ratios_of_variances(posterior: Draws) -> np.ndarray:
-    """Squared deviations of documents over their expectation in the reference draw: (n,).
+    """Squared deviations of documents over those of words drawn one by one: (n,).
 
-    None where the table of its words is large.
+    About what the reference draw expects; n is 0 where the table of its words is large.
     """
     blocks = topic_blocks(posterior)
     chain, draw = posterior.reference()
@@ -73,10 +79,11 @@ def _ratios_of_variances(posterior: Draws) -> np.ndarray:
     if cells.size > _MOST_CELLS:
         return np.empty(0)
     kept = DocumentCounts(posterior, blocks)
-    filled = np.flatnonzero(kept.tokens.sizes)
+    documents = np.asarray(posterior.data.columns[blocks.document])
+    filled = np.flatnonzero(np.bincount(documents))
     most = min(_SPREAD_DOCUMENTS[1], _MOST_CELLS // cells.shape[0], filled.size)
     chosen = filled[np.linspace(0, filled.size - 1, most).astype(int)]
-    seen = _counts_of(kept, np.asarray(posterior.data.columns[blocks.word]), chosen, len(cells))
+    seen = _counts_of(posterior.data, blocks, chosen, len(cells))
     topics = kept.at(chain, draw, chosen).astype(float)
     probabilities = cells / np.maximum(cells.sum(axis=0), 1)
     squares = np.square(seen - topics @ probabilities.T).sum(axis=1)
@@ -84,13 +91,23 @@ def _ratios_of_variances(posterior: Draws) -> np.ndarray:
     return np.asarray(squares[expected > 0] / expected[expected > 0])
 
 
-def _counts_of(
-    kept: DocumentCounts, words: np.ndarray, documents: np.ndarray, num_words: int
-) -> np.ndarray:
-    """How often documents have each word: (n, V). Args: words (T,) int, of all tokens."""
-    tokens, index = kept.tokens.tokens_of(documents)
-    flat = index * num_words + words[tokens]
-    return np.bincount(flat, minlength=documents.size * num_words).reshape(-1, num_words)
+def _document_column(posterior: Draws) -> str | None:
+    """The variable of documents whose words have topics of their own; None without such."""
+    model, blocks = posterior.model, blocks_of(posterior.model)
+    if blocks is None or not isinstance(model, HasNetwork):
+        return None
+    is_by_document = blocks.document in model.network().blocks[blocks.topic].by
+    return blocks.document if is_by_document else None
+
+
+def _counts_of(data: Tokens, blocks: TopicBlocks, chosen: np.ndarray, num_words: int) -> np.ndarray:
+    """How often documents have each word: (n, V). Args: chosen (n,) int, the documents."""
+    document, word = (np.asarray(data.columns[name]) for name in (blocks.document, blocks.word))
+    index = np.full(int(data.sizes[blocks.document]), -1)
+    index[chosen] = np.arange(chosen.size)
+    rows = index[document]
+    flat = rows[rows >= 0] * num_words + word[rows >= 0]
+    return np.bincount(flat, minlength=chosen.size * num_words).reshape(-1, num_words)
 
 
 def topics_of_single_documents(posterior: Draws) -> Iterator[Alarm]:
@@ -98,20 +115,20 @@ def topics_of_single_documents(posterior: Draws) -> Iterator[Alarm]:
     counts, data = posterior.draws.get("num_topic"), posterior.data
     if counts is None or counts.size == 0 or not isinstance(data, Tokens):
         return
+    if (column := _document_column(posterior)) is None:
+        return
     if data.elsewhere is not None:
         num_documents = int(np.count_nonzero(data.elsewhere.row_counts))
     else:
-        num_documents = np.unique(np.asarray(data.columns["document"])).size
+        num_documents = np.unique(np.asarray(data.columns[column])).size
     num_topics = float(np.sum(posterior.weights * counts))
     if num_documents < _DOCUMENTS_SEEN or num_topics <= _MANY_TOPICS * num_documents:
         return
-    found = _variance_about_topics(posterior, data)
-    if found is None:
-        is_many, more = num_topics > num_documents / 2, ""
-    else:
-        ratio, error = found
-        is_many = ratio > _MOST_VARIANCE + _MOST_ERRORS * error
-        more = ", and counts of words still vary more than these explain"
+    is_many, more = num_topics > num_documents / 2, ""
+    # with as many topics as that little is left to explain
+    found = None if is_many else _variance_about_topics(posterior, data)
+    if found is not None and found[0] > _MOST_VARIANCE + _MOST_ERRORS * found[1]:
+        is_many, more = True, ", and counts of words still vary more than these explain"
     if is_many:
         yield Alarm(
             "topics of single documents",
@@ -142,7 +159,7 @@ def _variance_about_topics(posterior: Draws, data: Tokens) -> tuple[float, float
     phi = words_of_draw(posterior, kept.network, blocks, chain, draw)[1]
     size, num_words = int(data.sizes[blocks.document]), phi.shape[0]
     chosen = np.arange(0, size, -(-size * num_words // _MOST_CELLS))
-    cells = _counts_of(kept, np.asarray(data.columns[blocks.word]), chosen, num_words)
+    cells = _counts_of(data, blocks, chosen, num_words)
     theta, variance = proportions(kept, levels, chain, draw, chosen)
     num_tokens = cells.sum(axis=1)
     shares = theta @ phi.T
@@ -153,6 +170,8 @@ def _variance_about_topics(posterior: Draws, data: Tokens) -> tuple[float, float
     expected = num_tokens[:, None] * shares
     squares = np.sum((cells - expected) ** 2) + np.sum(num_tokens**2 * spread)
     usual = np.sum(num_tokens * (1 - concentrated))
+    if usual <= 0:  # there is one word
+        return None
     error = np.sqrt(np.sum(expected + 2 * expected**2))
     return float(squares / usual), float(error / usual)
 
@@ -196,8 +215,7 @@ def _are_of_totals(counts: np.ndarray, labels: np.ndarray) -> bool:
     freedom = max(num_rows - num_groups, 1)
     if about / freedom <= 1 + 4 * np.sqrt(2 / freedom):
         return False
-    sums = np.zeros((num_groups, counts.shape[1]))
-    np.add.at(sums, groups, counts)
+    sums = np.eye(num_groups)[groups].T @ counts
     is_band = [_differs_in_total(sums, sizes, k) for k in range(num_groups)]
     return bool(sizes[is_band].sum() > num_rows / 2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,7 @@ def positions_or_unknown(
     called = f"{word}s" if argument is None else argument
     if names is None or isinstance(index, Positions):
         return read_index(index, data, word, called)
-    array = _index_array(index, called)
+    array = index_array(index, called)
     _check_kind(array, names, word, called)
     table = {name: position for position, name in enumerate(names.tolist())}
     return np.array([table.get(name, -1) for name in array.tolist()], np.int64)
@@ -132,7 +133,7 @@ def read_index(index: object, data: object, word: str, argument: str) -> np.ndar
         return _positions_within(index.rows, size, argument)
     if names is None:
         return _positions_within(index, size, argument, f"the data has no ids of {word}s; ")
-    array = _index_array(index, argument)
+    array = index_array(index, argument)
     _check_kind(array, names, word, argument)
     found = positions(argument, array, names=names, size=size, line=word)
     return np.asarray(found, dtype=np.int64)
@@ -150,7 +151,7 @@ def positions_among(asked: Cells, cells: Cells, width: int) -> tuple[np.ndarray,
 
 
 def _positions_within(index: object, size: int, argument: str, why: str = "") -> np.ndarray:
-    array = _index_array(index, argument)
+    array = index_array(index, argument)
     if array.dtype.kind not in "iu":
         raise ValueError(
             f"{argument}: are given as {array.dtype}, but {why}give positions counted from 0"
@@ -163,7 +164,13 @@ def _positions_within(index: object, size: int, argument: str, why: str = "") ->
     return array.astype(np.int64)
 
 
-def _index_array(index: object, argument: str) -> np.ndarray:
+def index_array(index: object, argument: str) -> np.ndarray:
+    """Ids on one axis, with their types kept.
+
+    Raises TypeError: a set, a dictionary or a slice. ValueError: there are none.
+    """
+    if isinstance(index, Set | Mapping | slice):
+        raise TypeError(f"{argument}: a {type(index).__name__} has no order of ids; pass a list")
     array = object_array(index) if _are_tuples(index) else np.atleast_1d(np.asarray(index))
     if array.dtype.kind in "US" and isinstance(index, (list, tuple)):
         array = object_array(index)  # numpy makes a text of a number among texts

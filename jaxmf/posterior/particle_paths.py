@@ -63,9 +63,11 @@ def path_degeneracy(posterior: Draws) -> PathDegeneracy | None:
         return None
     weights = posterior.weights[run] / posterior.weights[run].sum()
     random = np.random.default_rng(0)
-    num_earlier = num_rows // 2
-    count = min(_MOST_ROWS, num_earlier, max(1, _MOST_CELLS // data.num_columns))
-    rows = np.sort(random.permutation(num_earlier)[:count])
+    earlier = np.unique(known[0][known[0] < num_rows // 2])  # of those with cells
+    count = min(_MOST_ROWS, earlier.size, max(1, _MOST_CELLS // data.num_columns))
+    if not count:
+        return None
+    rows = np.sort(random.permutation(earlier)[:count])
     # where parameters are summed out, the cells of a row depend on the features of the others
     groups = [rows] if is_independent else np.split(rows, count)
     doubts = [

@@ -105,7 +105,8 @@ def _real_factors(posterior: Draws) -> str:
     factors = f"{rank} real factors" if rank > 1 else "one real factor"
     return (
         f". Yet {factors} leave{'s' * (rank == 1)} no more of the cells than {num_features} binary "
-        f"features: if rows have more or less of something, not it or nothing, use mf.BPMF({rank})"
+        "features: if rows have more or less of something rather than having it or not, use "
+        f"mf.BPMF({rank})"
     )
 
 

@@ -165,7 +165,7 @@ def _family_of_few_values(data: Dense, graded: list[int]) -> str:
     if 2 * len(graded) < data.num_columns and np.all((x >= 0) & (x % 1 == 0)):
         return (
             "Say that the cells are counts: family=mf.IndependentColumns(mf.GammaPoisson()). "
-            "Where the totals of rows differ manifold, they make groups too: see mf.LDA"
+            "Where the totals of rows differ several-fold, they make groups too: see mf.LDA"
         )
     return (
         "Describe such columns by probabilities of their values: DirichletMultinomial(V) of 0 to "

@@ -9,6 +9,7 @@ below `MIN_SIMILARITY` is no match, the draw then lacks the topic.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -57,7 +58,7 @@ class MatchedTopics(NamedTuple):
 
 def has_topics(posterior: Draws) -> bool:
     """Whether a posterior has topics, and counts of their words in its draws."""
-    blocks = _blocks_of(posterior.model)
+    blocks = blocks_of(posterior.model)
     return blocks is not None and f"{blocks.word}_cells" in posterior.draws
 
 
@@ -66,7 +67,7 @@ def topic_blocks(posterior: Draws) -> TopicBlocks:
 
     Raises ValueError: the model has no topics, or its draws do not have their counts.
     """
-    blocks = _blocks_of(posterior.model)
+    blocks = blocks_of(posterior.model)
     if blocks is None:
         raise ValueError(
             f"{type(posterior.model).__name__} has no topics, which are groups of the words of "
@@ -86,7 +87,7 @@ def word_counts(posterior: Draws, num_words: int) -> np.ndarray:
     return np.bincount(tokens.columns[topic_blocks(posterior).word], minlength=num_words)
 
 
-def _blocks_of(model: object) -> TopicBlocks | None:
+def blocks_of(model: object) -> TopicBlocks | None:
     """The variables of a model, None where there is no single block of words by topic."""
     network = model.network() if isinstance(model, HasNetwork) else None
     if network is None or len(network.observed) != 1:
@@ -113,7 +114,12 @@ class DocumentCounts:
     def __init__(self, posterior: Draws, blocks: TopicBlocks):
         self._posterior, self._blocks = posterior, blocks
         self.network, data = posterior.model.over(posterior.data)
-        self.tokens = TokensOfLevels(data, blocks.document)
+        self._data = data
+
+    @functools.cached_property
+    def tokens(self) -> TokensOfLevels:
+        """The tokens of documents, which have to be sorted for this."""
+        return TokensOfLevels(self._data, self._blocks.document)
 
     def at(self, chain: int, draw: int, documents: np.ndarray) -> np.ndarray:
         """Tokens of every topic in some documents of a draw: (n, K) int.

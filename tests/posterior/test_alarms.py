@@ -666,6 +666,17 @@ def test_as_many_topics_as_documents_are_said():
     assert not list(count_alarms.topics_of_single_documents(few))
 
 
+def test_documents_of_one_topic_each_are_not_asked_for_the_topics_of_their_words():
+    topic = mf.Block(mf.Dirichlet(2), per="document")
+    model = mf.Network(
+        topic=topic, word=mf.Block(mf.DirichletMultinomial(6), by="topic", observed=True)
+    )
+    cells = np.ones((1, 1, 6, 2))
+    tokens = mf.Tokens.from_counts(RNG.poisson(3.0, (40, 6)))
+    post = posterior(model, tokens, log_joint=np.zeros((1, 1)), word_cells=cells)
+    assert not list(count_alarms.counts_that_vary_more(post))
+
+
 @pytest.mark.parametrize("is_dispersed", [False, True])
 def test_counts_that_vary_more_than_topics_explain_are_said(is_dispersed):
     """A tenth of the documents as topics are no alarm where words are drawn one by one."""
@@ -695,20 +706,22 @@ def test_counts_that_vary_more_than_topics_explain_are_said(is_dispersed):
 
 @pytest.mark.parametrize("is_of_totals", [False, True])
 def test_groups_that_are_bands_of_totals_are_said(is_of_totals):
-    """Two groups of other shares whose totals differ too, or four bands of totals of both."""
+    """Two groups of other shares, their totals apart or alike and as wide, or bands of totals."""
     random = np.random.default_rng(0)
     shares = random.dirichlet(np.ones(10), 2)
     kinds_of_rows = random.integers(0, 2, 200)
     totals = np.where(kinds_of_rows == 1, 400.0, 100.0)
     if is_of_totals:
         totals = np.exp(random.uniform(np.log(50), np.log(500), 200))
-    counts = random.poisson(totals[:, None] * shares[kinds_of_rows]).astype(float)
+    wide = totals * np.exp(random.normal(0, 0.5, 200))  # what sequencing depths add
     bands = np.digitize(totals, [90, 160, 280])
-    labels = (bands if is_of_totals else kinds_of_rows)[None, None]
+    labels = bands if is_of_totals else kinds_of_rows
     model = mf.DPMixture(family=mf.IndependentColumns(mf.GammaPoisson()))
-    post = posterior(model, counts, log_joint=np.zeros((1, 1)), group_of_tokens=labels)
-    found = [alarm.kind for alarm in count_alarms.groups_of_totals(post)]
-    assert found == ["totals"] * is_of_totals
+    for means in (totals, totals if is_of_totals else wide):
+        counts = random.poisson(means[:, None] * shares[kinds_of_rows]).astype(float)
+        draws = {"log_joint": np.zeros((1, 1)), "group_of_tokens": labels[None, None]}
+        found = count_alarms.groups_of_totals(posterior(model, counts, **draws))
+        assert [alarm.kind for alarm in found] == ["totals"] * is_of_totals
 
 
 @pytest.mark.parametrize(("size", "says"), [(None, False), (30, False), (1, True)])

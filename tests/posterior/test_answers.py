@@ -156,12 +156,12 @@ class AnnotatedData:
         self.obsm, self.varm, self.uns, self.obsp, self.layers = {}, {}, {}, {}, {}
 
 
-@pytest.mark.filterwarnings("ignore")  # of anndata itself
 def test_a_large_log_joint_is_shown_in_units():
     table = mf.diagnostics.Summary(["log_joint"], ["5 %", "95 %"], np.array([[-1461730, -3e9]]))
     assert table.cells() == [["-1461730", "-3.00e+09"]]
 
 
+@pytest.mark.filterwarnings("ignore")  # of anndata itself
 @pytest.mark.parametrize("library", ["a stand-in", "anndata"])
 def test_answers_are_written_into_anndata_by_id(planted, library):  # noqa: F811
     """Rows in another order, and with one that the run lacks; the columns as they were."""

@@ -72,7 +72,7 @@ def test_particles_with_one_path_are_said_where_features_may_be_others(settings,
     assert (doubt.among_particles < 1e-9) == is_one_path
 
 
-def summed_out(*, wrong, noise=0.5):
+def summed_out(*, wrong, noise=0.5, empty=()):
     """A filter's posterior of one path whose features of some rows are wrong; the weights are not
     in it."""
     random = np.random.default_rng(1)
@@ -80,6 +80,7 @@ def summed_out(*, wrong, noise=0.5):
     z[:, 0] = True  # the bias
     x = z @ random.normal(0, 2, (3, COLUMNS)) + noise * random.normal(size=(ROWS, COLUMNS))
     z[:wrong, 1] ^= True
+    x[list(empty)] = np.nan
     scales = {"alpha": 1.0, "noise_scale": noise, "feature_scale": 2.0}
     draws = {"z": np.broadcast_to(z, (1, PARTICLES, *z.shape)), "concentration": 1.0} | scales
     draws = {
@@ -120,3 +121,9 @@ def test_the_doubt_of_a_row_counts_what_its_features_say_of_weights_that_are_sum
 def test_wrong_features_of_early_rows_are_said_where_weights_are_summed_out(wrong):
     post = summed_out(wrong=wrong)
     assert ("particles" in [alarm.kind for alarm in post.alarms()]) == (wrong > 0)
+
+
+@pytest.mark.filterwarnings("ignore:data. .* rows have no observed cell")
+def test_rows_without_cells_are_passed_over():
+    assert summed_out(wrong=0, empty=range(3, 9)).path_degeneracy().num_rows == ROWS // 2 - 6
+    assert summed_out(wrong=0, empty=range(ROWS // 2)).path_degeneracy() is None

@@ -86,7 +86,7 @@ def draw(setup, normals, **changed):
 @pytest.mark.parametrize("width", [1, 8])
 def test_cells_stand_in_chunks_by_rows(name, width, monkeypatch):
     setup = problem(name)["data"]
-    monkeypatch.setattr("jaxmf.samplers.factors.layout.chunk_width", lambda *_: width)
+    monkeypatch.setattr("jaxmf.samplers.factors.layout.chunk_width", lambda *_, **named: width)
     for chunks, rows, other, num_rows in (
         (arranged(setup, (4, 4)).by_row, setup.rows, setup.columns, setup.num_rows),
         (arranged(setup, (4, 4)).by_column, setup.columns, setup.rows, setup.num_columns),

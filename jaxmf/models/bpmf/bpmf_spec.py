@@ -236,7 +236,8 @@ class BPMFSpec(ColumnUnits, Readable, Model[Entries]):
         """The observed cells as the sampler goes through them; prepared ones as they are."""
         if isinstance(data, PreparedRatings):
             return data
-        cells = arranged(data, (self.row_width(), self.column_width()))
+        sizes, has_cells = (self.row_width(), self.column_width()), self.cell_features is not None
+        cells = arranged(data, sizes, has_cells=has_cells)
         cells = cells._replace(values=self.standardised(data.values, data.columns, data))
         features = jnp.zeros((cells.values.shape[0], 0), cells.values.dtype)
         if self.cell_features is not None:

@@ -53,7 +53,7 @@ class LinearGaussianIBP(LinearGaussianSpec):
       bias: whether to add a feature that every row has: a mean row, N(offset, feature_scale^2). It
         is slot 0 of Z and is not counted as a feature. None: added where `offset` and
         `feature_scale` are left open and the data show more than noise. Features raise the means of
-        the columns, so rows without features do not lie about these.
+        the columns, so rows without features are not centred on these.
       offset: the mean of the cells of a row without features: a number, or (D,) one a column, a
         pandas Series by its index. None: where `feature_scale` is left open or `bias` is set the
         column means of the data (held fixed), 0 otherwise. Set 0 for parts that add up to the data

@@ -120,18 +120,19 @@ class Arranged(NamedTuple):
         return Arranged(self.columns, self.rows, self.values, self.by_column, self.by_row)
 
 
-def arranged(data: Entries, sizes: tuple[int, int]) -> Arranged:
+def arranged(data: Entries, sizes: tuple[int, int], *, has_cells: bool = False) -> Arranged:
     """The cells in the order of both sides.
 
-    Args: sizes: entries of a row's vector, and of a column's.
+    Args: sizes: entries of a row's vector, and of a column's; has_cells: see `is_in_kernel`.
     """
+    settings: dict[str, bool] = {"has_cells": has_cells}
     num_rows, num_columns = data.shape
     return Arranged(
         rows=data.rows,
         columns=data.columns,
         values=data.values,
-        by_row=in_chunks(data.rows, data.columns, data.shape, sizes[0]),
-        by_column=in_chunks(data.columns, data.rows, (num_columns, num_rows), sizes[1]),
+        by_row=in_chunks(data.rows, data.columns, data.shape, sizes[0], **settings),
+        by_column=in_chunks(data.columns, data.rows, (num_columns, num_rows), sizes[1], **settings),
     )
 
 
@@ -153,12 +154,17 @@ def is_sequential(size: int) -> bool:
     return fusion.is_available() and size <= _MOST_SEQUENTIAL
 
 
-def is_in_kernel(size: int) -> bool:
-    """Whether sums over cells, of vectors of a size, are those of the kernel for GPUs."""
-    return not cell_products.trouble(devices.default_platform(), size + 1)
+def is_in_kernel(size: int, *, has_cells: bool = False) -> bool:
+    """Whether sums over cells, of vectors of a size, are those of the kernel for GPUs.
+
+    Args: has_cells: whether cells have features, which the kernel lacks.
+    """
+    return not has_cells and not cell_products.trouble(devices.default_platform(), size + 1)
 
 
-def in_chunks(rows: Array, others: Array, shape: tuple[int, int], size: int) -> Chunks:
+def in_chunks(
+    rows: Array, others: Array, shape: tuple[int, int], size: int, *, has_cells: bool = False
+) -> Chunks:
     """Cells (T,) by rows, in chunks.
 
     Args: rows (T,) int32; others (T,) int32, their columns; size: entries of a row's vector, on
@@ -169,7 +175,7 @@ def in_chunks(rows: Array, others: Array, shape: tuple[int, int], size: int) -> 
     """
     num_cells = rows.shape[0]
     num_rows, num_others = shape
-    width = chunk_width(num_cells, num_rows, size)
+    width = chunk_width(num_cells, num_rows, size, has_cells=has_cells)
     most = num_cells // width + min(num_rows, num_cells)
     num_chunks = most + piece_size(2 * most, width)
     counts = jnp.zeros((num_rows,), jnp.int32).at[rows].add(1)
@@ -193,7 +199,7 @@ def in_chunks(rows: Array, others: Array, shape: tuple[int, int], size: int) -> 
     )
 
 
-def chunk_width(num_cells: int, num_rows: int, size: int) -> int:
+def chunk_width(num_cells: int, num_rows: int, size: int, *, has_cells: bool = False) -> int:
     """Cells a chunk, a power of two between 4 and 256.
 
     Wider chunks fill up half a chunk a row more, and make fewer matrix products: with n cells a
@@ -203,7 +209,7 @@ def chunk_width(num_cells: int, num_rows: int, size: int) -> int:
     """
     if is_sequential(size):
         return SEQUENTIAL_CELLS
-    if is_in_kernel(size):
+    if is_in_kernel(size, has_cells=has_cells):
         return cell_products.CELLS
     mean = num_cells / max(num_rows, 1)
     best = 6 * math.sqrt(mean) if not is_broadcast(size) else min(32, mean)

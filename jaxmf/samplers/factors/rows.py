@@ -203,7 +203,7 @@ def _in_blocks(values: Array, num_blocks: int, size: int) -> Array:
 def _products(block: _FactorBlock, design: Design, targets: Array, chunks: Chunks) -> Array:
     """Sums over the cells of each row of (w, e)(w, e)', e the residual: (R, D + 1, D + 1)."""
     vectors = jnp.concatenate([block.factors[:, : design.num_shared], block.row_part], axis=1)
-    if is_in_kernel(vectors.shape[1]) and not design.has_cells:
+    if is_in_kernel(vectors.shape[1], has_cells=design.has_cells):
         return _products_in_kernel(block, vectors, design, targets, chunks)
     size, width = block.factors.shape
     num_chunks, at = chunks.rows.shape[0], chunks.cells
