@@ -14,7 +14,7 @@ import jaxmf as mf
 from benchmarks.accelerator.problems import PROBLEMS
 from benchmarks.harness import Row, make_console, row
 from jaxmf import registry
-from jaxmf._kernels import token_draw
+from jaxmf._kernels import cell_products, token_draw
 from jaxmf.blocks import in_kernel
 from jaxmf.blocks.in_kernel import PARTIALLY_COLLAPSED
 from jaxmf.devices import default_platform
@@ -199,9 +199,24 @@ def token_draw_refused(quick: bool) -> list[Row]:
     return rows
 
 
+def cell_products_error(quick: bool) -> list[Row]:
+    """By how much the kernel of sums over cells errs there, beside double precision."""
+    del quick
+    if not is_here():
+        return []
+    rows = []
+    for size in (3, 35, 67, cell_products.MOST_ENTRIES):
+        why = cell_products.trouble(default_platform(), size)
+        error = np.nan if why.startswith("it failed") else cell_products.largest_error(size)
+        case = f"accelerator/right/cell-products/{size}"
+        rows.append(row(case, "quality", "of the absolute terms", float(error), note=why))
+    return rows
+
+
 CHECKS: dict[str, Callable[[bool], list[Row]]] = {
     "log-density": log_density,
     "same-bits": same_bits,
     "moments": moments,
     "token-draw": token_draw_refused,
+    "cell-products": cell_products_error,
 }
