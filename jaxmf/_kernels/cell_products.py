@@ -35,12 +35,11 @@ CELLS = 32
 MOST_ENTRIES = 144
 """Sums of so many entries, with a residual, stay in registers."""
 
-
 _PRECISION = jax.lax.DotAlgorithmPreset.TF32_TF32_F32_X3
-_ROUNDING = 1e-5
+_ROUNDING = 1e-5  # of the absolute terms of a sum
 _PROGRAMS = 1_024  # about as many as a GPU runs side by side
 _FEWEST_CELLS, _MOST_CELLS = 512, 4_096  # of a share
-_ENTRIES = 1_024
+_ENTRIES = 1_024  # of the sums of a row, that a program adds up
 _LEAST = 16  # entries of a piece that the tensor cores take
 
 
@@ -49,7 +48,7 @@ class CellInput(NamedTuple):
 
     firsts: Array  # (R,) int32, where the cells of a row start
     ends: Array  # (R,) int32, where they end
-    others: Array  # (C,) int32, the line of each cell in the table
+    others: Array  # (C,) int32, the column of each cell, which is its line in the table
     cells: Array | None  # (C,) int32, where its target is; None where targets stand as cells do
     targets: Array  # (T,) float
     table: Array  # (M, E + H) float, the vectors of the lines; the last has zeros
@@ -71,12 +70,12 @@ def sums(inputs: CellInput, num_shared: int) -> Array:
         table=jnp.pad(inputs.table, padding),
         vectors=jnp.pad(inputs.vectors, padding),
     )
-    given = [shares.rows, *(leaf for leaf in padded if leaf is not None)]
+    arguments = [shares.rows, *(leaf for leaf in padded if leaf is not None)]
     num_shares = shares.rows.shape[0]
     by_share = jax.ShapeDtypeStruct((num_shares, size, size), inputs.table.dtype)
     kernel = functools.partial(_sum_share, num_shared, widths, inputs.cells is not None)
     num_warps = widths[0] // _LEAST
-    found = _call(kernel, "cell_products", by_share, (num_shares,), num_warps)(*given)
+    found = _call(kernel, "cell_products", by_share, (num_shares,), num_warps)(*arguments)
     if num_shares == num_rows:
         return found
     flat = jax.ShapeDtypeStruct((num_shares, size**2), inputs.table.dtype)
@@ -157,7 +156,7 @@ def _sum_share(
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton
 
-    rows, firsts, ends, others, *some, targets, table, vectors, found = refs
+    rows, firsts, ends, others, *positions, targets, table, vectors, found = refs
     share = pl.program_id(0)
     row, first, end = rows[share], firsts[share], ends[share]
     num_turns = jnp.maximum(end - first + CELLS - 1, 0) // CELLS
@@ -170,17 +169,20 @@ def _sum_share(
         cell = first + turn * CELLS + jnp.arange(CELLS, dtype=jnp.int32)
         is_cell = cell < end
         line = triton.load(others.at[cell], mask=is_cell, other=last)
-        at = triton.load(some[0].at[cell], mask=is_cell, other=none) if has_positions else cell
+        at = cell
+        if has_positions:
+            at = triton.load(positions[0].at[cell], mask=is_cell, other=none)
         target = triton.load(targets.at[at], mask=is_cell, other=0.0)
         met = [table[line[:, None], lane[None, :]] for lane in lanes]
         means = sum(jnp.sum(m * v[None, :], axis=1) for m, v in zip(met, vector, strict=True))
         residual = (target - means)[:, None]
-        columns = [
+        # the pieces of (w, e), and zeros after them
+        sides = [
             jnp.where(lane < num_shared, m, jnp.where(lane == num_shared, residual, 0.0))
             for lane, m in zip(lanes, met, strict=True)
         ]
         precision = jax.lax.Precision.HIGHEST if default_platform() == "cpu" else _PRECISION
-        pairs = (columns[0], columns[0]), (columns[0], columns[1]), (columns[1], columns[1])
+        pairs = (sides[0], sides[0]), (sides[0], sides[1]), (sides[1], sides[1])
         return tuple(
             total
             + jax.lax.dot_general(

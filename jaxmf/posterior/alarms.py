@@ -84,8 +84,9 @@ def alarms(posterior: Draws) -> tuple[Alarm, ...]:
     cells predict better, or words that their frequencies do, or do as well (see `leave_one_out`), a
     filter whose particles have one path or that predicts rows of zeros and ones worse than the
     frequencies of columns, intervals that leave the scale of the data, columns of unequal error
-    that share their noise, counts that vary about their topics more than words do, a search for a
-    start that ran out of slots, hyperparameters of a network far from their prior. A check that
+    that share their noise, counts that vary about their topics more than words do, topics that few
+    documents share, groups that are bands of the rows' totals, a search for a start that ran out of
+    slots, hyperparameters of a network far from their prior. A check that
     itself fails loses no draws: it becomes an alarm "not checked", the last one, and a
     RuntimeWarning. Kept once computed.
 

@@ -19,6 +19,13 @@ def test_its_sums_are_those_of_double_precision(num_entries):
     assert cell_products.largest_error(num_entries) < 1e-6
 
 
+def test_targets_may_stand_as_cells_do():
+    inputs = CellInput(*cell_products.trial(3, 0))
+    as_cells = inputs._replace(cells=None, targets=inputs.targets[inputs.cells])
+    expected = cell_products.sums(inputs, 2)
+    np.testing.assert_array_equal(cell_products.sums(as_cells, 2), expected)
+
+
 @pytest.mark.parametrize(
     ("num_entries", "pieces"), [(2, (16, 16)), (33, (32, 16)), (67, (64, 16)), (144, (128, 16))]
 )

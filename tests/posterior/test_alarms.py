@@ -702,6 +702,10 @@ def test_counts_that_vary_more_than_topics_explain_are_said(is_dispersed):
     assert ["vary more than these explain" in one.sentence for one in found] == (
         [True] * is_dispersed
     )
+    # with most of the documents as topics they are said whatever is left to explain
+    draws["num_topic"] = np.full((1, 1), 40)
+    (many,) = count_alarms.topics_of_single_documents(posterior(mf.HDPLDA(), post.data, **draws))
+    assert "vary more" not in many.sentence.partition(":")[0]
 
 
 @pytest.mark.parametrize("is_of_totals", [False, True])

@@ -39,6 +39,27 @@ def assert_alike(spread, alone):
         np.testing.assert_allclose(spread.draws[name], draws, rtol=2e-4, atol=2e-4, err_msg=name)
 """
 
+IN_KERNEL = (
+    RATINGS
+    + """
+from jaxmf.samplers.factors import layout, rows
+from tests.support.eight_devices import forget_programs
+
+layout.is_sequential = rows.is_sequential = lambda size: False
+data, model = ratings(40, 32, 400), mf.BPMF(3)
+settings = dict(num_warmup=2, num_samples=2, num_chains=2, chain_method="vectorized", seed=1)
+found = []
+for is_used in (False, True):
+    layout.is_in_kernel = rows.is_in_kernel = lambda size, has_cells=False: is_used
+    forget_programs()
+    mesh = jax.make_mesh((2, 2), ("chain", "data"), devices=jax.devices()[:4])
+    found += [mf.sample(model, data, mesh=each, **settings) for each in (None, mesh)]
+for post in found[1:]:
+    assert_alike(post, found[0])
+print("same draws")
+"""
+)
+
 SAME = (
     RATINGS
     + """
@@ -52,6 +73,11 @@ for num_devices in map(int, sys.argv[2].split("/")):
 print("same draws")
 """
 )
+
+
+@pytest.mark.exhaustive
+def test_the_kernel_for_gpus_draws_the_same_where_devices_share_chains_and_rows():
+    assert run_on_eight_devices(IN_KERNEL) == ["same draws"]
 
 
 @pytest.mark.tiers(exhaustive=["even 1/8", "uneven 8 unfused"])
