@@ -305,7 +305,7 @@ def test_a_reference_may_be_a_mapping_and_must_know_words_of_the_topics(fitted):
 
 
 def test_cooccurrence_of_documents_names_the_answer_that_there_is(fitted):
-    with pytest.raises(ValueError, match=r"post\.similar_documents\(document\) says which"):
+    with pytest.raises(ValueError, match=r"post\.similar_documents\(document\) lists those"):
         fitted.cooccurrence(["doc1", "doc2"])
 
 
