@@ -180,8 +180,10 @@ def are_heavy_counts(data: Dense) -> bool:
     Whole numbers from 0 to above any scale. Most columns have a 0, and fourth powers about their
     mean of ten times the squared variance or more: normal cells have three times, Poisson ones
     with a mean of several four, those of a feature of one row in fifty 14, but no zeros. At most
-    4,096 rows are used.
+    4,096 rows are used; where rows lie in several processes it is not known, and False.
     """
+    if are_elsewhere(data):
+        return False
     _, x = _known_columns(data)
     is_known = np.isfinite(x)
     if x.size == 0 or not np.all((x[is_known] >= 0) & (x[is_known] % 1 == 0)):
