@@ -188,12 +188,11 @@ def on_its_device(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
     mesh = jax.sharding.get_abstract_mesh()
     if len(mesh.manual_axes) == len(mesh.axis_names):  # no mesh, or its devices work alone already
         return function
-    everywhere = PartitionSpec()
-    return jax.shard_map(function, in_specs=everywhere, out_specs=everywhere, check_vma=False)
+    return on_each_device(function, PartitionSpec(), PartitionSpec())
 
 
 def on_each_device(
-    function: Callable[..., PyTree], specs: tuple[PyTree, ...], out: PyTree
+    function: Callable[..., PyTree], specs: PyTree, out: PyTree
 ) -> Callable[..., PyTree]:
     """The function as every device calls it with its share of the arguments.
 

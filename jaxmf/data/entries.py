@@ -44,9 +44,9 @@ class Entries(CellsById):
     """Observed cells of a matrix (N, D): rows, columns, values; all other cells are missing.
 
     The order of the cells is kept. Rows and columns without a cell are accepted (new users, items
-    nobody has rated): nothing is learned about them, and answers about them come from the prior. No
-    cell at all is an error, and so are repeated cells and values that are NaN
-    or infinite: a missing cell is simply left out.
+    without a rating): nothing is learned about them, and answers about them come from the prior. No
+    cell at all is an error, and so are repeated cells and values that are NaN or infinite: a
+    missing cell is simply left out.
 
     A pytree of the three arrays; the shape is static, the ids live on the host only.
 

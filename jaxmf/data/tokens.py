@@ -27,8 +27,8 @@ class Tokens(SpansProcesses):
 
     Lines may repeat: a word that stands twice in a document is two tokens. Sweeps visit the tokens
     in their order here; where there are millions, neighbours that share levels save time
-    (`from_counts` orders them so). A level without a token (an empty document, a word that nobody
-    used) is taken as it is: its distribution is the prior's. No token at all is an error.
+    (`from_counts` orders them so). A level without a token (an empty document, a word that does
+    not occur) is taken as it is: its distribution is the prior's. No token at all is an error.
 
     A pytree of the arrays; the sizes are static, the ids live on the host only.
 
